@@ -1,0 +1,60 @@
+"""The one door for time, ids and chance.
+
+Everything that needs "now" takes a `Clock`; tests hand in `testing.FakeClock` and never sleep to see time pass.
+Instants are timezone-aware UTC datetimes throughout; `parse_instant` and `format_instant` are the only spelling of them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from datetime import datetime, timedelta, timezone
+from typing import Protocol
+
+UTC = timezone.utc
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The instant, aware, in UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward; for leases and time limits."""
+
+    def new_id(self) -> str:
+        """A new id: 12 hex digits, random, so that a few of its first characters tell it from others."""
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def new_id(self) -> str:
+        return secrets.token_hex(6)
+
+
+def format_instant(at: datetime | None) -> str | None:
+    """ISO-8601 in UTC with `Z`: `2013-01-01T05:00:00Z`; parts of a second only when there are any."""
+    if at is None:
+        return None
+    at = at.astimezone(UTC)
+    text = at.strftime("%Y-%m-%dT%H:%M:%S") if at.year >= 1000 else at.replace(tzinfo=None).isoformat()
+    return f"{text}.{at.microsecond:06d}Z" if at.microsecond else f"{text}Z"
+
+
+def parse_instant(text: str) -> datetime:
+    """The reverse of `format_instant`; for values of our own. What people type goes through `dags.timetable.parse_date`."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+
+
+def micros(at: datetime) -> int:
+    """Microseconds since 1970-01-01 UTC; how instants cross into Spark SQL without any zone in between."""
+    return (at - EPOCH) // timedelta(microseconds=1)
+
+
+def from_micros(value: int) -> datetime:
+    return EPOCH + timedelta(microseconds=value)

@@ -1,0 +1,106 @@
+"""Every situation a person can get into, by name.
+
+One base class; the fields are the ids, the message is one or two lines that say what is wrong, where, and what would be
+right. `exit_code` is what `bfm` ends with: 1 it was carried out and failed, 2 the input is wrong, 3 there is no such
+thing, 4 the manager refused. Nothing here knows another room.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(wrong: str, known: Iterable[str], n: int = 3) -> str:
+    """`, did you mean 'flights'?`, or nothing when no known name is near."""
+    near = difflib.get_close_matches(wrong, list(known), n=n, cutoff=0.5)
+    return f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+
+
+class BackfillManagerError(Exception):
+    """Base of everything that is told to a person in one line."""
+
+    exit_code = 1
+
+
+# -- the input is wrong (2) -------------------------------------------------------------------------------------------
+
+
+class InvalidInput(BackfillManagerError):
+    """A value from outside is not usable; the message names the value, its place and what would be right."""
+
+    exit_code = 2
+
+
+class InvalidSchedule(InvalidInput):
+    """A cron expression, preset or duration that can't be a schedule, or one that never fires."""
+
+
+class InvalidDag(InvalidInput):
+    """A DAG file's mistake: a cycle, a task id used twice, an unknown trigger rule, a wrong setting."""
+
+
+class InvalidConfig(InvalidInput):
+    """conf/manager.yaml (or an environment override) holds a wrong key or value; every one is named with its place."""
+
+
+class WrongJava(InvalidInput):
+    """Java is missing or older than Spark needs."""
+
+
+class StateError(InvalidInput):
+    """The state can't be used as it is: not made yet, not writable, of a newer version, of another engine, corrupt."""
+
+
+class StateNotInitialised(StateError):
+    def __init__(self, root: str) -> None:
+        super().__init__(f"There is no state at {root}. Make it with `bfm --state {root} state init`, or start a manager there.")
+        self.root = root
+
+
+# -- no such thing (3) ------------------------------------------------------------------------------------------------
+
+
+class NotFound(BackfillManagerError):
+    exit_code = 3
+
+    def __init__(self, kind: str, wanted: str, known: Iterable[str] = (), hint: str = "") -> None:
+        super().__init__(f"There is no {kind} {wanted!r}{nearest(wanted, known) or hint or '.'}")
+        self.kind, self.wanted = kind, wanted
+
+
+class Ambiguous(InvalidInput):
+    def __init__(self, kind: str, prefix: str, matches: Iterable[str]) -> None:
+        shown = ", ".join(list(matches)[:5])
+        super().__init__(f"{prefix!r} is the beginning of more than one {kind}: {shown}. Give more of it.")
+
+
+# -- refused (4) ------------------------------------------------------------------------------------------------------
+
+
+class Refused(BackfillManagerError):
+    """The manager would not do what was asked; the message is a reason a person can act on."""
+
+    exit_code = 4
+
+
+# -- inside -----------------------------------------------------------------------------------------------------------
+
+
+class IllegalTransition(BackfillManagerError):
+    """A change that the state machine does not allow: a bug, told with the story of the thing."""
+
+    def __init__(self, kind: str, story: str, was: str, to: str) -> None:
+        super().__init__(f"{kind} {story}: {was} -> {to} is not a legal transition")
+
+
+class LostLease(BackfillManagerError):
+    """Another manager leads now: the table's own protocol refused this one's commit. Stop at once."""
+
+
+class AbandonedTry(BackfillManagerError):
+    """A try that was timed out, cancelled or overtaken tried to write its output; nothing was written."""
+
+
+class TaskTimeout(BackfillManagerError):
+    """A task ran longer than its `timeout`."""

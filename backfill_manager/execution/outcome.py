@@ -1,0 +1,87 @@
+"""What goes into the executor and what comes out: values, matched once (`manager.outcomes`).
+
+    Launch ─► Executor ─► TaskStarted ─► TaskEnded(outcome)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.model.records import DagRun, DagVersion, TaskInstance, TaskLog
+
+LaunchKey = tuple[str, str, str, int]  # dag_id, run_id, task_id, launch
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of one task instance, with everything that its thread needs and no more."""
+
+    ti: TaskInstance  # in state queued
+    run: DagRun
+    dag: DagSpec
+    task: TaskSpec
+    version: DagVersion
+    pool: str
+    params: dict[str, Any] = field(default_factory=dict)  # the DAG's, with the run's conf laid over them
+    results: dict[str, Any] = field(default_factory=dict)  # of finished upstream tasks, by task id
+    timeout_s: float | None = None
+    priority: int = 0
+
+    @property
+    def key(self) -> LaunchKey:
+        return (self.ti.dag_id, self.ti.run_id, self.ti.task_id, self.ti.launch)
+
+
+@dataclass(frozen=True)
+class Succeeded:
+    result_json: str | None = None
+
+
+@dataclass(frozen=True)
+class Failed:
+    error: str  # one line for tables and lists; the traceback is in the task's log
+    retryable: bool = True
+
+
+@dataclass(frozen=True)
+class Skipped:
+    reason: str
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    reason: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Spark or the manager went away beneath it: no try is spent."""
+
+    reason: str
+
+
+Outcome = Succeeded | Failed | Skipped | Cancelled | Lost
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    key: LaunchKey
+    at: datetime
+
+
+@dataclass(frozen=True)
+class TaskEnded:
+    key: LaunchKey
+    outcome: Outcome
+    at: datetime
+
+
+@dataclass(frozen=True)
+class TaskLogged:
+    lines: tuple[TaskLog, ...]
+
+
+Event = TaskStarted | TaskEnded | TaskLogged

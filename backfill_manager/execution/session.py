@@ -1,0 +1,99 @@
+"""The Spark session of the manager, of `dags test`, of a dry run without a manager, and of the tests: one builder for all.
+
+Under spark-submit the session exists already in all that must be given at submit time (jars, extensions, scheduler mode);
+`submit_conf` is what `spark-submit.sh` and this builder share. Session and process think in UTC.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import quoteattr
+
+from backfill_manager.execution.jars import delta_jars, java
+from backfill_manager.model.records import Pool
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONTROL_POOL = "control"
+
+# Why each: docs/architecture.md, "Spark settings".
+BASE_CONF: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "5000",
+    "spark.sql.ui.retainedExecutions": "100",
+    "spark.cleaner.periodicGC.interval": "15min",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+LOCAL_CONF: Mapping[str, str] = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def fair_scheduler_xml(pools: Iterable[Pool]) -> str:
+    """The allocation file: every pool by name, FAIR inside; `control` (planning) comes before all of them."""
+    rows = [
+        f"  <pool name={quoteattr(p.name)}><schedulingMode>FAIR</schedulingMode>"
+        f"<weight>{p.weight}</weight><minShare>{p.min_share}</minShare></pool>"
+        for p in pools
+    ]
+    rows.append(
+        f'  <pool name="{CONTROL_POOL}"><schedulingMode>FIFO</schedulingMode><weight>1000</weight><minShare>1</minShare></pool>'
+    )
+    return '<?xml version="1.0"?>\n<allocations>\n' + "\n".join(rows) + "\n</allocations>\n"
+
+
+def write_fair_scheduler_xml(pools: Iterable[Pool]) -> Path:
+    """Write the allocation file where the driver reads it at its start; returns the path."""
+    handle, name = tempfile.mkstemp(prefix="bfm-pools-", suffix=".xml")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(fair_scheduler_xml(pools))
+    return Path(name)
+
+
+def build_session(
+    *,
+    pools: Iterable[Pool],
+    app_name: str = "backfill_manager",
+    master: str | None = None,
+    warehouse: str | None = None,
+    ui: bool = False,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session with Delta, fair pools and UTC. `master=None` takes what spark-submit gave, else `local[*]`."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    submitted = bool(os.environ.get("SPARK_ENV_LOADED")) or "PYSPARK_GATEWAY_PORT" in os.environ
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in BASE_CONF.items():
+        builder = builder.config(key, value)
+    builder = builder.config("spark.scheduler.allocation.file", write_fair_scheduler_xml(pools).as_uri())
+    if not submitted:
+        java()
+        local = (master or "local[*]").startswith("local")
+        for key, value in LOCAL_CONF.items() if local else ():
+            builder = builder.config(key, value)
+        builder = builder.master(master or "local[*]").config("spark.jars", ",".join(delta_jars()))
+        builder = builder.config("spark.ui.enabled", str(ui).lower())
+    if warehouse:
+        builder = builder.config("spark.sql.warehouse.dir", warehouse)
+    for key, value in (conf or {}).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark

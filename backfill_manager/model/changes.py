@@ -1,0 +1,168 @@
+"""Named constructors for every change, and the list a tick gathers them in.
+
+A half-filled change can't be written: each constructor sets all the fields that go with its state. The guard is
+`model.states.LEGAL`; an illegal move raises with the thing's story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from backfill_manager.errors import IllegalTransition
+from backfill_manager.model import states as s
+from backfill_manager.model.records import COMMIT_ORDER, Backfill, BackfillItem, DagRun, Record, TaskInstance, TaskTry
+
+R = TypeVar("R", TaskInstance, DagRun, Backfill, BackfillItem)
+
+
+def _move(row: R, to: str, **fields: Any) -> R:
+    if (row.state, to) not in s.LEGAL[row.TABLE]:
+        raise IllegalTransition(row.TABLE, "/".join(str(part) for part in row.key), row.state, to)
+    moved: R = row.evolve(state=to, **fields)
+    return moved
+
+
+def _ended(ti: TaskInstance, at: datetime) -> dict[str, Any]:
+    return {"ended_at": at, "duration_s": None if ti.started_at is None else (at - ti.started_at) / timedelta(seconds=1)}
+
+
+# -- task instances ---------------------------------------------------------------------------------------------------
+
+
+def scheduled(ti: TaskInstance) -> TaskInstance:
+    """May start as soon as there is a slot."""
+    return _move(ti, s.SCHEDULED, retry_at=None)
+
+
+def queued(ti: TaskInstance, at: datetime, pool: str) -> TaskInstance:
+    """Handed to the executor; from here `launch` names this start and no other."""
+    return _move(
+        ti, s.QUEUED, pool=pool, queued_at=at, started_at=None, ended_at=None, duration_s=None, error=None,
+        launch=ti.launch + 1, try_number=ti.try_number + 1,
+    )  # fmt: skip
+
+
+def started(ti: TaskInstance, at: datetime) -> TaskInstance:
+    return _move(ti, s.RUNNING, started_at=at)
+
+
+def succeeded(ti: TaskInstance, at: datetime, result_json: str | None = None) -> TaskInstance:
+    return _move(ti, s.SUCCESS, result_json=result_json, error=None, **_ended(ti, at))
+
+
+def failed(ti: TaskInstance, at: datetime, error: str) -> TaskInstance:
+    """The last try it had."""
+    return _move(ti, s.FAILED, failures=ti.failures + 1, error=error, **_ended(ti, at))
+
+
+def up_for_retry(ti: TaskInstance, at: datetime, error: str, until: datetime) -> TaskInstance:
+    """A try failed, and another is left; not before `until`."""
+    return _move(ti, s.UP_FOR_RETRY, failures=ti.failures + 1, error=error, retry_at=until, **_ended(ti, at))
+
+
+def lost(ti: TaskInstance, at: datetime) -> TaskInstance:
+    """Its manager went away while it was queued or running. Not the task's fault: it costs no try."""
+    return _move(
+        ti, s.UP_FOR_RETRY, try_number=ti.try_number - 1, retry_at=at, error="the manager went away while it ran",
+        **_ended(ti, at),
+    )  # fmt: skip
+
+
+def skipped(ti: TaskInstance, at: datetime, reason: str) -> TaskInstance:
+    return _move(ti, s.SKIPPED, error=reason, **_ended(ti, at))
+
+
+def upstream_failed(ti: TaskInstance, at: datetime) -> TaskInstance:
+    return _move(ti, s.UPSTREAM_FAILED, **_ended(ti, at))
+
+
+def cancelled(ti: TaskInstance, at: datetime, reason: str) -> TaskInstance:
+    return _move(ti, s.CANCELLED, error=reason, **_ended(ti, at))
+
+
+def try_of(ti: TaskInstance, term: int, state: str | None = None) -> TaskTry:
+    """The record of the start that has just ended, as the task instance tells it."""
+    return TaskTry(
+        dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=ti.launch, try_number=ti.try_number,
+        state=state or ti.state, run_seq=ti.run_seq, term=term, pool=ti.pool, started_at=ti.started_at,
+        ended_at=ti.ended_at, duration_s=ti.duration_s, error=ti.error,
+    )  # fmt: skip
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def run_started(run: DagRun, at: datetime) -> DagRun:
+    return _move(run, s.RUNNING, started_at=at)
+
+
+def run_ended(run: DagRun, state: str, at: datetime, reason: str | None = None) -> DagRun:
+    return _move(run, state, ended_at=at, reason=reason)
+
+
+def run_overridden(run: DagRun, by_run_id: str) -> DagRun:
+    """A newer run re-does its date; its task instances stay as they were."""
+    return _move(run, s.OVERRIDDEN, overridden_by=by_run_id)
+
+
+def run_follows(run: DagRun, previous_run_id: str | None) -> DagRun:
+    """Its place in the timeline: only the pointer changes."""
+    moved: DagRun = run.evolve(previous_run_id=previous_run_id)
+    return moved
+
+
+# -- backfill items ---------------------------------------------------------------------------------------------------
+
+
+def item_started(item: BackfillItem, run_id: str) -> BackfillItem:
+    return _move(item, s.RUNNING, run_id=run_id)
+
+
+def item_ended(item: BackfillItem, state: str, reason: str | None = None) -> BackfillItem:
+    return _move(item, state, reason=reason)
+
+
+# -- backfills --------------------------------------------------------------------------------------------------------
+
+
+def backfill_started(backfill: Backfill, at: datetime) -> Backfill:
+    return _move(backfill, s.RUNNING, started_at=backfill.started_at or at)
+
+
+def backfill_paused(backfill: Backfill, reason: str | None = None) -> Backfill:
+    return _move(backfill, s.PAUSED, is_paused=True, reason=reason)
+
+
+def backfill_resumed(backfill: Backfill, at: datetime) -> Backfill:
+    return _move(backfill, s.RUNNING, is_paused=False, reason=None, started_at=backfill.started_at or at)
+
+
+def backfill_ended(backfill: Backfill, state: str, at: datetime, reason: str | None = None) -> Backfill:
+    return _move(backfill, state, completed_at=at, reason=reason, is_paused=False)
+
+
+# -- the list ---------------------------------------------------------------------------------------------------------
+
+
+class Changes:
+    """What one tick will commit: the last form of each row, by table. Folding is by key, so one row is written once."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[tuple[Any, ...], Record]] = {}
+
+    def put(self, row: Record) -> None:
+        self._rows.setdefault(row.TABLE, {})[row.key] = row
+
+    def rows(self, table: str) -> list[Record]:
+        return list(self._rows.get(table, {}).values())
+
+    def by_table(self) -> Iterator[tuple[str, list[Record]]]:
+        """Tables in the order in which they are committed: children before parents."""
+        for table in COMMIT_ORDER:
+            if self._rows.get(table):
+                yield table, self.rows(table)
+
+    def __len__(self) -> int:
+        return sum(len(rows) for rows in self._rows.values())

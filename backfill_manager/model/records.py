@@ -1,0 +1,315 @@
+"""The rows of the state tables: frozen dataclasses, and the only list of columns in the project.
+
+Types are `str`, `int`, `float`, `bool`, `datetime` (aware, UTC, microseconds), each possibly `| None`. Text columns whose
+name ends in `_json` hold a JSON document. Every engine derives its DDL from `TABLES`.
+
+`run_seq` rises with creation, over all tables that have it (one counter of the leader); a MERGE names the lowest one it
+touches, so that old files are skipped and a tick costs the same whatever the history (docs/architecture.md, "Flat ticks").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Record:
+    TABLE: ClassVar[str]
+    KEY: ClassVar[tuple[str, ...]]  # what makes a row one thing
+    APPEND_ONLY: ClassVar[bool] = False  # rows are never changed: committed by append, not by MERGE
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.KEY)
+
+    def evolve(self, **changes: Any) -> typing.Any:
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Request(Record):
+    TABLE = "request"
+    KEY = ("request_id",)
+    APPEND_ONLY = True
+    request_id: str
+    kind: str  # backfill.create, backfill.pause, ..., see requests/
+    payload_json: str
+    requested_by: str
+    requested_at: datetime
+    source: str = "cli"  # cli, api, ui
+
+
+@dataclass(frozen=True)
+class Response(Record):
+    TABLE = "response"
+    KEY = ("request_id",)
+    APPEND_ONLY = True
+    request_id: str
+    kind: str
+    outcome: str  # accepted, refused
+    object_id: str | None  # the new or touched thing
+    message: str
+    payload_json: str | None
+    answered_at: datetime
+    term: int
+
+
+@dataclass(frozen=True)
+class Backfill(Record):
+    """One asked-for backfill. Counts by state are not columns: they are counted from `backfill_item`."""
+
+    TABLE = "backfill"
+    KEY = ("backfill_id",)
+    backfill_id: str
+    dag_id: str
+    state: str
+    config_json: str  # the tagged union: {"type": "schedule", "start_date": ..., "end_date": ..., "run_backwards": ...}
+    reprocess: str
+    max_active_runs: int
+    priority: int
+    pool: str
+    is_paused: bool
+    created_at: datetime
+    run_seq: int  # higher than every item's of its plan
+    planned: int = 0  # items, of any state
+    dag_version: int = 0
+    batch: int = 1
+    conf_json: str = "{}"
+    overrides_json: str = "{}"
+    tasks: str | None = None  # regular expression
+    mark_success: bool = False
+    stop_on_failure: int | None = None
+    created_by: str = ""
+    request_id: str = ""
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class BackfillItem(Record):
+    TABLE = "backfill_item"
+    KEY = ("backfill_id", "ordinal")
+    backfill_id: str
+    ordinal: int  # from 1, the order of making
+    state: str
+    run_seq: int
+    logical_date: datetime | None = None
+    interval_start: datetime | None = None
+    interval_end: datetime | None = None
+    partition_key: str | None = None
+    reason: str | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True)
+class DagRun(Record):
+    TABLE = "dag_run"
+    KEY = ("dag_id", "run_id")
+    dag_id: str
+    run_id: str
+    run_type: str
+    state: str
+    dag_version: int
+    run_seq: int
+    created_at: datetime
+    logical_date: datetime | None = None
+    interval_start: datetime | None = None
+    interval_end: datetime | None = None
+    partition_key: str | None = None
+    previous_run_id: str | None = None
+    overridden_by: str | None = None
+    backfill_id: str | None = None
+    ordinal: int | None = None  # of the backfill item
+    conf_json: str = "{}"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskInstance(Record):
+    TABLE = "task_instance"
+    KEY = ("dag_id", "run_id", "task_id")
+    dag_id: str
+    run_id: str
+    task_id: str
+    state: str
+    run_seq: int  # the run's
+    try_number: int = 0  # 1 from the first start; a crash of the manager does not raise it
+    launch: int = 0  # raised by every start, crash or not; tells a late try from the living one
+    generation: int = 0  # raised by clear: output of an older generation is replaced
+    failures: int = 0  # tries that failed since the last clear; compared with `retries`
+    pool: str | None = None
+    priority: int = 0
+    queued_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    duration_s: float | None = None
+    retry_at: datetime | None = None
+    error: str | None = None
+    result_json: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskTry(Record):
+    """One start of a task that has ended; written with, or derived again from, its task instance."""
+
+    TABLE = "task_try"
+    KEY = ("dag_id", "run_id", "task_id", "launch")
+    APPEND_ONLY = True
+    dag_id: str
+    run_id: str
+    task_id: str
+    launch: int
+    try_number: int
+    state: str
+    run_seq: int
+    term: int
+    pool: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    duration_s: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskLog(Record):
+    TABLE = "task_log"
+    KEY = ("dag_id", "run_id", "task_id", "launch", "line")
+    APPEND_ONLY = True
+    dag_id: str
+    run_id: str
+    task_id: str
+    launch: int
+    try_number: int
+    line: int
+    at: datetime
+    level: str
+    message: str
+    run_seq: int
+
+
+@dataclass(frozen=True)
+class DagRow(Record):
+    TABLE = "dag"
+    KEY = ("dag_id",)
+    dag_id: str
+    bundle: str
+    file: str
+    current_version: int
+    is_paused: bool
+    is_active: bool
+    schedule: str | None
+    timezone: str
+    updated_at: datetime
+    description: str | None = None
+    owner: str | None = None
+    tags_json: str = "[]"
+    start_date: datetime | None = None
+    end_date: datetime | None = None
+
+
+@dataclass(frozen=True)
+class DagVersion(Record):
+    TABLE = "dag_version"
+    KEY = ("dag_id", "version")
+    dag_id: str
+    version: int
+    content_hash: str  # of the definition and of the bundle's code
+    definition_json: str  # dags.definition.DagSpec
+    bundle: str
+    file: str  # within the bundle
+    snapshot: str  # folder that holds the bundle's files as they were
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class ImportProblem(Record):
+    TABLE = "import_error"
+    KEY = ("bundle", "file")
+    bundle: str
+    file: str
+    line: int | None
+    message: str
+    traceback: str
+    is_current: bool
+    first_seen_at: datetime
+    last_seen_at: datetime
+
+
+@dataclass(frozen=True)
+class BundleRow(Record):
+    TABLE = "bundle"
+    KEY = ("name",)
+    name: str
+    path: str
+    parser: str
+    content_hash: str
+    refreshed_at: datetime
+
+
+@dataclass(frozen=True)
+class Pool(Record):
+    TABLE = "pool"
+    KEY = ("name",)
+    name: str
+    slots: int
+    weight: int
+    min_share: int
+
+
+@dataclass(frozen=True)
+class Manager(Record):
+    """One row per term of leadership; the row with the highest term is the lease."""
+
+    TABLE = "manager"
+    KEY = ("term",)
+    term: int
+    manager_id: str
+    host: str
+    pid: int
+    state: str  # leading, stopped
+    started_at: datetime
+    heartbeat_at: datetime
+    lease_s: int
+    version: str
+    application_id: str | None = None
+    ended_at: datetime | None = None
+
+
+RECORDS: tuple[type[Record], ...] = (
+    Request, Response, Backfill, BackfillItem, DagRun, TaskInstance, TaskTry, TaskLog,
+    DagRow, DagVersion, ImportProblem, BundleRow, Pool, Manager,
+)  # fmt: skip
+TABLES: dict[str, type[Record]] = {record.TABLE: record for record in RECORDS}
+
+# The order in which a tick commits its tables: children before parents, so that whatever a crash leaves half-done can
+# be derived again from what is there; what was made but has no parent yet is swept away at the next take-over.
+COMMIT_ORDER: tuple[str, ...] = (
+    "task_instance", "task_try", "task_log", "dag_run", "backfill_item", "backfill",
+    "dag_version", "dag", "import_error", "bundle", "pool", "response",
+)  # fmt: skip
+
+
+@cache
+def columns(record: type[Record]) -> dict[str, tuple[type, bool]]:
+    """Column name -> (Python type, nullable), in order."""
+    hints = typing.get_type_hints(record)
+    found: dict[str, tuple[type, bool]] = {}
+    for field in dataclasses.fields(record):
+        args = typing.get_args(hints[field.name])
+        if args:
+            found[field.name] = (next(a for a in args if a is not type(None)), True)
+        else:
+            found[field.name] = (hints[field.name], False)
+    return found
+
+
+def has_run_seq(record: type[Record]) -> bool:
+    return "run_seq" in columns(record)

@@ -1,0 +1,97 @@
+"""States and legal transitions, as data. Whatever is not listed here is a bug that raises (`model.changes`).
+
+    task:      none ─► scheduled ─► queued ─► running ─► success | failed | skipped | cancelled
+                 ▲          ▲                    └─► up_for_retry ─► scheduled
+                 └── clear ── any finished       none ─► upstream_failed | skipped | removed
+    run:       queued ─► running ─► success | failed | cancelled          finished ─► queued (clear) | overridden
+    backfill:  queued ─► running ◄─► paused ─► success | failed | cancelled       failed ─► running (retry)
+    item:      pending ─► running ─► success | failed | cancelled         pending ─► skipped | cancelled
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# -- task instance ----------------------------------------------------------------------------------------------------
+NONE: Final = "none"
+SCHEDULED: Final = "scheduled"  # may start; waits for a slot
+QUEUED: Final = "queued"  # committed and handed to the executor
+RUNNING: Final = "running"
+SUCCESS: Final = "success"
+FAILED: Final = "failed"
+UP_FOR_RETRY: Final = "up_for_retry"
+UPSTREAM_FAILED: Final = "upstream_failed"
+SKIPPED: Final = "skipped"
+CANCELLED: Final = "cancelled"
+REMOVED: Final = "removed"
+# -- only runs, backfills, items --------------------------------------------------------------------------------------
+OVERRIDDEN: Final = "overridden"
+PAUSED: Final = "paused"
+PENDING: Final = "pending"
+# -- managers ---------------------------------------------------------------------------------------------------------
+LEADING: Final = "leading"
+STOPPED: Final = "stopped"
+
+TASK_STATES: Final = (
+    NONE, SCHEDULED, QUEUED, RUNNING, SUCCESS, FAILED, UP_FOR_RETRY, UPSTREAM_FAILED, SKIPPED, CANCELLED, REMOVED,
+)  # fmt: skip
+RUN_STATES: Final = (QUEUED, RUNNING, SUCCESS, FAILED, CANCELLED, OVERRIDDEN)
+BACKFILL_STATES: Final = (QUEUED, RUNNING, PAUSED, SUCCESS, FAILED, CANCELLED)
+ITEM_STATES: Final = (PENDING, RUNNING, SUCCESS, FAILED, CANCELLED, SKIPPED)
+
+TASK_FINISHED: Final = frozenset({SUCCESS, FAILED, UPSTREAM_FAILED, SKIPPED, CANCELLED, REMOVED})
+TASK_STARTED: Final = frozenset({QUEUED, RUNNING})
+RUN_FINISHED: Final = frozenset({SUCCESS, FAILED, CANCELLED, OVERRIDDEN})
+RUN_LIVE: Final = frozenset({QUEUED, RUNNING})
+BACKFILL_FINISHED: Final = frozenset({SUCCESS, FAILED, CANCELLED})
+ITEM_FINISHED: Final = frozenset({SUCCESS, FAILED, CANCELLED, SKIPPED})
+
+SCHEDULED_RUN: Final = "scheduled"
+BACKFILL_RUN: Final = "backfill"
+MANUAL_RUN: Final = "manual"
+EXTERNAL_RUN: Final = "external"
+RUN_TYPES: Final = (SCHEDULED_RUN, BACKFILL_RUN, MANUAL_RUN, EXTERNAL_RUN)
+
+
+def _pairs(table: dict[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset((was, to) for was, tos in table.items() for to in tos.split())
+
+
+_CLEARED = {state: NONE for state in TASK_FINISHED}
+
+LEGAL: Final[dict[str, frozenset[tuple[str, str]]]] = {
+    "task_instance": _pairs(
+        {
+            **_CLEARED,
+            NONE: "scheduled skipped upstream_failed cancelled removed",
+            SCHEDULED: "queued skipped upstream_failed cancelled removed none",
+            QUEUED: "running up_for_retry cancelled failed",
+            RUNNING: "success failed up_for_retry skipped cancelled",
+            UP_FOR_RETRY: "scheduled failed cancelled removed none",
+        }
+    ),
+    "dag_run": _pairs(
+        {
+            QUEUED: "running success failed cancelled",
+            RUNNING: "success failed cancelled",
+            SUCCESS: "queued overridden",
+            FAILED: "queued overridden",
+            CANCELLED: "queued overridden",
+        }
+    ),
+    "backfill": _pairs(
+        {
+            QUEUED: "running paused success failed cancelled",
+            RUNNING: "paused success failed cancelled",
+            PAUSED: "running success failed cancelled",
+            FAILED: "running",
+        }
+    ),
+    "backfill_item": _pairs(
+        {
+            PENDING: "running skipped cancelled success failed",
+            RUNNING: "success failed cancelled pending",
+            FAILED: "pending",
+        }
+    ),
+}

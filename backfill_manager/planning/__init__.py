@@ -1,0 +1,5 @@
+"""A request becomes a value: intervals (Spark SQL), the backfill plan, readiness, the timeline.
+
+May import `errors`, `clock`, `settings`, `telemetry`, `model`, `store`, `dags`. What is decided here is printed by a dry run
+and performed by the manager from the same value.
+"""

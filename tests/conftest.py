@@ -1,0 +1,54 @@
+"""One Spark session for the whole run; UTC everywhere; `--slow` and `--bench` let the long ones in."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+os.environ["TZ"] = "UTC"
+time.tzset()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run what takes minutes")
+    parser.addoption("--bench", action="store_true", help="also run the benchmarks and print their figures")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for marker in ("slow", "bench"):
+        if not config.getoption(f"--{marker}"):
+            for item in items:
+                if marker in item.keywords:
+                    item.add_marker(pytest.mark.skip(reason=f"left out unless --{marker} is given"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """`local[2]` with Delta and the pools `scheduled` and `backfill`; the one JVM of the test run."""
+    from backfill_manager.execution.session import build_session
+    from backfill_manager.model.records import Pool
+
+    root = tmp_path_factory.mktemp("spark")
+    session = build_session(
+        app_name="tests",
+        master="local[2]",
+        warehouse=str(root / "warehouse"),
+        pools=[
+            Pool(name="scheduled", slots=16, weight=4, min_share=2),
+            Pool(name="backfill", slots=16, weight=1, min_share=0),
+        ],
+        conf={
+            "spark.sql.shuffle.partitions": "1",
+            "spark.default.parallelism": "2",
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={root}",
+        },
+    )
+    yield session
+    session.stop()
