@@ -1,0 +1,27 @@
+"""A Spark-native backfill and job manager with its state in Delta tables.
+
+What a DAG file needs is here: `from backfill_manager import dag, task, sql`. The names are looked up when they are
+first used, so that `import backfill_manager` (which every command pays for) costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from backfill_manager.dags.authoring import Dag as Dag
+    from backfill_manager.dags.authoring import dag as dag
+    from backfill_manager.dags.authoring import sql as sql
+    from backfill_manager.dags.authoring import task as task
+
+__version__ = "0.1.0"
+
+__all__ = ["Dag", "__version__", "dag", "sql", "task"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from backfill_manager.dags import authoring
+
+        return getattr(authoring, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

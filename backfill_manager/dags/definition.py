@@ -42,7 +42,10 @@ class TaskSpec:
     priority: int = 0
     weight: int = 1  # slots of the pool it takes
     max_active_tis: int | None = None  # of this task, over all runs
-    sql: str | None = None
+    sql: str | None = None  # of a sql task: statements parted by `;`, with named parameters (execution/spark_sql.py)
+    into: str | None = None  # a sql task's output table (or path): the last statement's rows go through ctx.write
+    time_column: str | None = None  # of `into`: tells which rows are the interval's
+    partition_column: str | None = None  # of `into`: holds the partition key
 
     def delay_before(self, failures: int) -> float:
         """Seconds to wait after the `failures`-th failed try."""
@@ -100,7 +103,9 @@ class DagSpec:
                 )
             for up in task.upstream:
                 if up not in ids:
-                    raise InvalidDag(f"DAG {self.dag_id!r}, task {task.task_id!r} waits for {up!r}, which does not exist")
+                    raise InvalidDag(
+                        f"DAG {self.dag_id!r}, task {task.task_id!r} waits for {up!r}, which does not exist"
+                    )
         try:
             graphlib.TopologicalSorter({t.task_id: t.upstream for t in self.tasks}).prepare()
         except graphlib.CycleError as error:

@@ -88,11 +88,17 @@ def _fetch(folder: Path) -> None:
                     + _last_words(done.stdout + done.stderr)
                 )
             if hashlib.sha256(fetched.read_bytes()).hexdigest() != digest:
-                raise InvalidInput(f"{artifact}-{version}.jar was fetched, but its SHA-256 is not {digest}; it was thrown away.")
+                raise InvalidInput(
+                    f"{artifact}-{version}.jar was fetched, but its SHA-256 is not {digest}; it was thrown away."
+                )
             os.replace(fetched, folder / fetched.name)  # atomic: another process sees all of it or nothing
 
 
 def _last_words(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if any(word in line for word in ("UNRESOLVED", "refused", "Unknown", "timed out", "Exception"))]
+    telling = [
+        line
+        for line in lines
+        if any(word in line for word in ("UNRESOLVED", "refused", "Unknown", "timed out", "Exception"))
+    ]
     return (telling or lines or ["(no output)"])[-1]

@@ -1,6 +1,6 @@
 """What goes into the executor and what comes out: values, matched once (`manager.outcomes`).
 
-    Launch ─► Executor ─► TaskStarted ─► TaskEnded(outcome)
+Launch ─► Executor ─► TaskStarted ─► TaskEnded(outcome)
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.execution.interval import Interval
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance, TaskLog
 
 LaunchKey = tuple[str, str, str, int]  # dag_id, run_id, task_id, launch
@@ -33,6 +34,12 @@ class Launch:
     @property
     def key(self) -> LaunchKey:
         return (self.ti.dag_id, self.ti.run_id, self.ti.task_id, self.ti.launch)
+
+    @property
+    def interval(self) -> Interval | None:
+        if self.run.interval_start is None or self.run.interval_end is None:
+            return None
+        return Interval(self.run.interval_start, self.run.interval_end)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ BASE_CONF: Mapping[str, str] = {
     "spark.cleaner.periodicGC.interval": "15min",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Without it `spark.sql(text, args=...)` loses its arguments: Delta's parser drops them (delta-io/delta#7640).
+    "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
 LOCAL_CONF: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",

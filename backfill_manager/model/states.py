@@ -63,7 +63,7 @@ LEGAL: Final[dict[str, frozenset[tuple[str, str]]]] = {
     "task_instance": _pairs(
         {
             **_CLEARED,
-            NONE: "scheduled skipped upstream_failed cancelled removed",
+            NONE: "scheduled success skipped upstream_failed cancelled removed",
             SCHEDULED: "queued skipped upstream_failed cancelled removed none",
             QUEUED: "running up_for_retry cancelled failed",
             RUNNING: "success failed up_for_retry skipped cancelled",

@@ -1,6 +1,7 @@
 """The only room that knows Delta: one contract, three engines (memory, delta-rs, delta-spark), one suite for all.
 
-May import `errors`, `clock`, `settings`, `telemetry`, `model`. `open_store(root)` picks the engine by the look of the root.
+May import `errors`, `clock`, `settings`, `telemetry`, `model`. `open_store(root)` picks the engine by the look of the
+root.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ __all__ = ["Condition", "Leader", "Store", "open_store"]
 
 def open_store(root: str, *, spark: Any = None) -> Store:
     """The store at `root`: `catalog.schema` through Spark (`spark` is its session), anything else (a path, `s3://`,
-    `abfss://`, `gs://`) through delta-rs. Engines are imported only when used: a CLI that reads must start in no time."""
+    `abfss://`, `gs://`) through delta-rs. Engines are imported only when used: a CLI that reads must start in no
+    time."""
     from backfill_manager.store.roots import is_catalog_schema
 
     if is_catalog_schema(root):

@@ -1,8 +1,8 @@
 """What every engine promises. One suite (`tests/store/test_contract.py`) holds all three to it.
 
-Two roles, two types. `Store` is what anyone may have: it reads everything, and appends to `request`. `Leader` is what the
-one leading manager holds: it alone writes the other tables, and every commit of it carries its term, so that one that was
-overtaken fails with `LostLease` at its next commit and has changed nothing.
+Two roles, two types. `Store` is what anyone may have: it reads everything, and appends to `request`. `Leader` is what
+the one leading manager holds: it alone writes the other tables, and every commit of it carries its term, so that one
+that was overtaken fails with `LostLease` at its next commit and has changed nothing.
 """
 
 from __future__ import annotations

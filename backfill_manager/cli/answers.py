@@ -1,0 +1,43 @@
+"""What became of a request: the manager's answer if one leads and is quick, else a word that it waits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from backfill_manager.cli.call import Call
+from backfill_manager.errors import Refused
+from backfill_manager.model.records import Request
+from backfill_manager.requests.asking import wait_for_answer
+from backfill_manager.requests.kinds import REFUSED
+from backfill_manager.views.managers import START_ONE, somebody_leads
+
+PATIENCE_S: Final = 5.0
+NOBODY_LEADS: Final = f"No manager is leading; the request waits for one: {START_ONE}."
+
+
+def tell_answer(call: Call, request: Request, what: str, **about: str) -> None:
+    """Print how it went; `Refused` with the manager's reason. `what` is said when the manager says nothing itself."""
+    answer = None
+    if somebody_leads(call.store, call.clock.now()):
+        answer = wait_for_answer(call.store, call.clock, request.request_id, PATIENCE_S, pause=call.pause)
+        if answer is not None and answer.outcome == REFUSED:
+            raise Refused(answer.message)
+        if answer is None:
+            call.out.remark(
+                f"The manager has not answered within {PATIENCE_S:g} s; see `bfm requests show {request.request_id}`."
+            )
+    else:
+        call.out.remark(NOBODY_LEADS)
+    told = {
+        "request_id": request.request_id,
+        "kind": request.kind,
+        **about,
+        "outcome": answer.outcome if answer else "waiting",
+        "message": answer.message if answer else None,
+    }
+    if not call.out.is_table:
+        call.out.document(told)
+    elif answer is not None:
+        call.out.line(answer.message or f"{what}: done.")
+    else:
+        call.out.line(f"{what}: asked for (request {request.request_id}).")

@@ -1,0 +1,289 @@
+"""`bfm backfill`: ask for one, watch it, steer it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import typer
+
+from backfill_manager.cli.call import Call, command, group
+from backfill_manager.cli.output import Column, first_line
+from backfill_manager.errors import Refused
+from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
+
+app = group("backfill", "Ask for a backfill, watch it, pause it, cancel it.")
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The backfill's id, a beginning of it, or `latest`.", show_default=False)
+]
+DEFAULT_PAGE = 50
+
+
+@command(app, "create")
+def create(
+    call: Call,
+    dag: Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, see `bfm dags list`.")],
+    from_: Annotated[
+        str | None, typer.Option("--from", "-s", metavar="T", help="The first interval starts here or after.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", "-e", metavar="T", help="The last interval starts here or before (inclusive).")
+    ] = None,
+    kind: Annotated[
+        Literal["schedule", "single", "dates", "partitions"] | None,
+        typer.Option(
+            "--kind",
+            help="schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: "
+            "as listed. \\[default: schedule, or what --date or --partition says]",
+        ),
+    ] = None,
+    date: Annotated[
+        list[str] | None, typer.Option("--date", metavar="T", help="A logical date; may be repeated.")
+    ] = None,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option("--partition", metavar="KEY", help="A partition (a region, a customer); may be repeated."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would run, and change nothing.")] = False,
+    reprocess: Annotated[
+        Literal["none", "failed", "completed"],
+        typer.Option(
+            "--reprocess",
+            help="Dates that have a run already: leave them; re-do those that failed; re-do those that succeeded, too.",
+        ),
+    ] = "none",
+    run_backwards: Annotated[bool, typer.Option("--run-backwards", "-B", help="Newest first.")] = False,
+    max_active_runs: Annotated[
+        int | None,
+        typer.Option("--max-active-runs", min=1, metavar="N", help="Runs at once. \\[default: the DAG's own]"),
+    ] = None,
+    conf: Annotated[
+        str | None, typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the runs, as a JSON object.")
+    ] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option("--tasks", "-t", metavar="REGEX", help="Run only tasks whose id matches; the others are skipped."),
+    ] = None,
+    mark_success: Annotated[
+        bool, typer.Option("--mark-success", "-m", help="Run no task: the runs are set to success.")
+    ] = False,
+    stop_on_failure: Annotated[
+        int | None, typer.Option("--stop-on-failure", min=1, metavar="N", help="Pause after N failed items.")
+    ] = None,
+    pool: Annotated[str, typer.Option("--pool", metavar="P", help="The pool whose slots it uses.")] = "backfill",
+    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Higher goes first.")] = 0,
+    wait: Annotated[bool, typer.Option("--wait", help="Stay and watch; exit code 1 when it fails.")] = False,
+    request_id: Annotated[
+        str | None,
+        typer.Option(
+            "--request-id", metavar="ID", help="An id of your own: sent twice, it makes one backfill all the same."
+        ),
+    ] = None,
+    start_date: Annotated[str | None, typer.Option("--start-date", hidden=True)] = None,
+    end_date: Annotated[str | None, typer.Option("--end-date", hidden=True)] = None,
+) -> int:
+    """Ask for a backfill. The manager plans and runs it; it goes on when you close the laptop.
+
+    Dates are in the DAG's own time zone, unless they carry an offset.
+
+    Examples:
+
+    [cyan]bfm backfill create flights --from 2013-01-01 --to 2013-01-31 --wait[/]
+
+    [cyan]bfm backfill create flights -s 2013-01-01 -e 2013-12-31 --dry-run --output json[/]
+
+    [cyan]bfm backfill create flights --date 2013-01-05 --date 2013-02-07 --reprocess completed[/]
+
+    [cyan]bfm backfill create billing --partition emea --partition apac --conf '{"full": true}'[/]
+    """
+    from backfill_manager.cli.creating import Wish, create_backfill
+
+    for old, new, value in (("--start-date", "--from", start_date), ("--end-date", "--to", end_date)):
+        if value is not None:
+            call.out.remark(f"{old} is {new} here.")
+    wish = Wish(
+        dag_id=dag, from_=from_ or start_date, to=to or end_date, kind=kind, dates=tuple(date or ()),
+        partitions=tuple(partition or ()), reprocess=reprocess, run_backwards=run_backwards,
+        max_active_runs=max_active_runs, conf=conf, tasks=tasks, mark_success=mark_success,
+        stop_on_failure=stop_on_failure, pool=pool, priority=priority,
+    )  # fmt: skip
+    return create_backfill(call, wish, dry_run=dry_run, wait=wait, request_id=request_id)
+
+
+@command(app, "list")
+def list_(
+    call: Call,
+    dag: Annotated[str | None, typer.Option("--dag", metavar="DAG", help="Only of this DAG.")] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", "-S", metavar="S", help=f"Only in this state ({', '.join(BACKFILL_STATES)}); may be repeated."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, metavar="N", help=f"How many. \\[default: {DEFAULT_PAGE}, all for JSON]"),
+    ] = None,
+) -> None:
+    """List backfills, newest first, with their items counted by state. One that still waits for the manager's answer is
+    `queued`.
+
+    Example: [cyan]bfm backfill list --dag flights --state running --state paused[/]
+    """
+    from backfill_manager.views import backfills, dags
+
+    chosen = backfills.check_states("backfill", state or (), BACKFILL_STATES, elsewhere("backfill list", state))
+    dag_id = dags.current_dag(call.store, dag)[0].dag_id if dag else None
+    limit = limit or (DEFAULT_PAGE if call.out.is_table else None)
+    found = backfills.list_backfills(call.store, dag_id=dag_id, in_states=chosen, limit=limit)
+    counts = ("planned", "pending", "running", "success", "failed", "cancelled", "skipped")
+    columns = (
+        "backfill_id", "dag_id", "state", Column("config", "what", config_in_words),
+        *(Column(name, right=True) for name in counts),
+        Column("created_at", "created"), Column("reason", None, first_line, fold=True),
+    )  # fmt: skip
+    empty = "No such backfills." if chosen or dag_id else "No backfills yet: ask for one with `bfm backfill create`."
+    call.out.rows(found, columns, empty=empty)
+    if call.out.is_table and len(found) == limit:
+        call.out.remark(f"The newest {limit}; --limit shows more.")
+
+
+@command(app, "show")
+def show(call: Call, id: IdArgument) -> None:
+    """Show one backfill: what was asked, how far it is, why it stands where it stands.
+
+    Example: [cyan]bfm backfill show latest[/]
+    """
+    from backfill_manager.views import backfills
+
+    found = backfills.find_backfill(call.store, id)
+    if not call.out.is_table:
+        call.out.document(found)
+        return
+    fields = [(name, value) for name, value in found.items() if name != "config"]
+    fields.insert(2, ("what", config_in_words(found["config"])))
+    call.out.thing(found, [(name, value) for name, value in fields if value is not False])
+
+
+@command(app, "items")
+def items(
+    call: Call,
+    id: IdArgument,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", "-S", metavar="S", help=f"Only in this state ({', '.join(ITEM_STATES)}); may be repeated."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, metavar="N", help=f"How many. \\[default: {DEFAULT_PAGE}, all for JSON]"),
+    ] = None,
+    offset: Annotated[int, typer.Option("--offset", min=0, metavar="N", help="Leave out the first N.")] = 0,
+) -> None:
+    """List the planned intervals (or partitions) of a backfill in the order of making, with the run each became.
+
+    Example: [cyan]bfm backfill items latest --state failed[/]
+    """
+    from backfill_manager.views import backfills
+
+    chosen = backfills.check_states("backfill's item", state or (), ITEM_STATES, elsewhere("backfill items", state))
+    backfill_id = backfills.find_backfill(call.store, id)["backfill_id"]
+    limit = limit or (DEFAULT_PAGE if call.out.is_table else None)
+    found = backfills.list_items(call.store, backfill_id, in_states=chosen, limit=limit, offset=offset)
+    call.out.rows(found, item_columns(found, "run_id"), empty="No such items.")
+    if call.out.is_table and len(found) == limit:
+        total = backfills.count_items(call.store, backfill_id, chosen)
+        if total > offset + len(found):
+            call.out.remark(
+                f"{offset + 1} to {offset + len(found)} of {total}; go on with --offset {offset + len(found)}."
+            )
+
+
+@command(app, "watch")
+def watch(call: Call, id: IdArgument) -> int:
+    """Watch a backfill until it has ended: items by state, rate, time left, the tasks that run, failures as they come.
+    Exit code 1 when it fails. Ctrl-C ends the watching, not the backfill.
+
+    Example: [cyan]bfm backfill watch latest[/]
+    """
+    from backfill_manager.cli.watching import watch as watch_backfill
+    from backfill_manager.views import backfills
+
+    return watch_backfill(call, backfills.find_backfill(call.store, id)["backfill_id"], end_when_stuck=False)
+
+
+@command(app, "pause")
+def pause(call: Call, id: IdArgument) -> None:
+    """Pause a backfill: no new run starts; what runs goes on.
+
+    Example: [cyan]bfm backfill pause latest[/]
+    """
+    _steer(call, id, "backfill.pause", "pause", {})
+
+
+@command(app, "unpause")
+def unpause(call: Call, id: IdArgument) -> None:
+    """Let a paused backfill go on.
+
+    Example: [cyan]bfm backfill unpause latest[/]
+    """
+    _steer(call, id, "backfill.unpause", "unpause", {})
+
+
+@command(app, "cancel")
+def cancel(
+    call: Call,
+    id: IdArgument,
+    let_running_finish: Annotated[
+        bool, typer.Option("--let-running-finish", help="Don't stop the tasks that run; only start no more.")
+    ] = False,
+) -> None:
+    """Cancel a backfill: what is pending never runs, what runs is stopped (its Spark jobs are cancelled).
+
+    Example: [cyan]bfm backfill cancel latest --let-running-finish[/]
+    """
+    _steer(call, id, "backfill.cancel", "cancel", {"let_running_finish": let_running_finish})
+
+
+def _steer(call: Call, id: str, kind: str, verb: str, payload: dict[str, Any]) -> None:
+    from backfill_manager.cli.answers import tell_answer
+    from backfill_manager.requests import asking
+    from backfill_manager.views import backfills
+
+    found = backfills.find_backfill(call.store, id)
+    if found["state"] in BACKFILL_FINISHED:
+        raise Refused(f"Backfill {found['backfill_id']} has ended ({found['state']}): there is nothing to {verb}.")
+    backfill_id = found["backfill_id"]
+    request = asking.ask(call.store, call.clock, kind, {"backfill_id": backfill_id, **payload})
+    tell_answer(call, request, f"{verb.capitalize()} backfill {backfill_id}", backfill_id=backfill_id)
+
+
+def config_in_words(config: Any) -> str:
+    """`schedule 2013-01-01T05:00:00Z .. 2013-01-31T05:00:00Z`, `3 dates`, `2 partitions`."""
+    kind = config.get("type", "?")
+    backwards = ", newest first" if config.get("run_backwards") else ""
+    if kind in {"dates", "partitions"}:
+        number = len(config.get(kind, ()))
+        return f"{number} {kind if number != 1 else kind[:-1]}{backwards}"
+    return f"{kind} {config.get('start_date') or ''} .. {config.get('end_date') or ''}{backwards}"
+
+
+def item_columns(items: Sequence[dict[str, Any]], *more: str) -> list[Column | str]:
+    """Dates or partitions: only the columns that say something."""
+    wanted = ("logical_date", "interval_start", "interval_end", "partition_key", "state", "reason", *more)
+    always = {"state"}
+    return [
+        Column("ordinal", "#", right=True),
+        *(
+            Column(name, None, fold=name == "reason")
+            for name in wanted
+            if name in always or any(item.get(name) is not None for item in items)
+        ),
+    ]
+
+
+def elsewhere(path: str, said: Sequence[str] | None) -> str:
+    """A word to those who meant the global option: here `--state` is a filter."""
+    meant = next((one for one in said or () if any(sign in one for sign in "/.\\:")), None)
+    return f". (Where the state is comes before the command: `bfm --state {meant} {path}`)" if meant else ""

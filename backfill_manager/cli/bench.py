@@ -1,0 +1,31 @@
+"""`bfm bench`: measure what the manager costs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from backfill_manager.cli.call import Call, command, group
+
+app = group("bench", "Measure what the manager costs.")
+
+
+@app.callback()
+def _is_a_group() -> None:
+    """Measure what the manager costs."""
+
+
+@command(app, "overhead")
+def overhead(
+    call: Call,
+    tasks: Annotated[int, typer.Option("--tasks", min=1, metavar="N", help="Tiny Spark jobs to run each way.")] = 400,
+    width: Annotated[int, typer.Option("--width", min=1, metavar="N", help="How many at once.")] = 16,
+) -> None:
+    """Run N tiny Spark jobs by the manager, and the same N by a bare thread pool in the same Spark session; compare.
+
+    Example: [cyan]bfm bench overhead --tasks 400 --width 16[/]
+    """
+    from backfill_manager.manager.bench import overhead as measure
+
+    call.out.thing(measure(tasks=tasks, width=width))

@@ -1,0 +1,174 @@
+"""One call of `bfm`: the global options, and the settings, store and output they lead to.
+
+`command` registers a function as a command and gives it the global options too, so that `bfm --output json dags list`
+and `bfm dags list --output json` are the same. An option of the command's own wins over a global one of the same
+spelling: `backfill list --state failed` filters, `backfill create --conf '{}'` are run parameters.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+from backfill_manager.cli.output import Format, Output
+from backfill_manager.clock import Clock, SystemClock
+from backfill_manager.errors import StateNotInitialised
+
+if TYPE_CHECKING:
+    from backfill_manager.settings import Settings
+    from backfill_manager.store.contract import Store
+
+PANEL: Final = "Global options (before or after the command)"
+
+StateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--state",
+        metavar="URI",
+        rich_help_panel=PANEL,
+        help="Where the state tables are: a path, s3://, abfss://, gs://, or catalog.schema. Also BFM_STATE. "
+        "\\[default: ./state]",
+    ),
+]
+ConfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--conf",
+        metavar="FILE",
+        rich_help_panel=PANEL,
+        help="The configuration. Also BFM_CONF. \\[default: conf/manager.yaml]",
+    ),
+]
+OutputOption = Annotated[
+    Literal["table", "json", "yaml"] | None,
+    typer.Option("--output", rich_help_panel=PANEL, help="How to print. \\[default: table]"),
+]
+DebugOption = Annotated[
+    bool, typer.Option("--debug", rich_help_panel=PANEL, help="Show tracebacks of errors.", show_default=False)
+]
+GLOBALS: Final[Mapping[str, Any]] = {
+    "--state": StateOption, "--conf": ConfOption, "--output": OutputOption, "--debug": DebugOption,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Call:
+    state: str | None = None
+    conf: str | None = None
+    output: Format = "table"
+    debug: bool = False
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    clock: Clock = field(default_factory=SystemClock)
+    pause: Callable[[float], None] = time.sleep  # between two looks at the state; tests act in it instead of waiting
+
+    @cached_property
+    def out(self) -> Output:
+        return Output(self.output)
+
+    @cached_property
+    def settings(self) -> Settings:
+        from backfill_manager.settings import load_settings
+
+        return load_settings(self.conf, state=self.state, environ=self.environ)
+
+    @cached_property
+    def any_store(self) -> Store:
+        """The store, made or not yet."""
+        from backfill_manager.store import open_store
+
+        return open_store(self.settings.state)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, which must have been made."""
+        store = self.any_store
+        if not store.exists():
+            raise StateNotInitialised(self.settings.state)
+        return store
+
+    def said(self, state: str | None, conf: str | None, output: Format | None, debug: bool) -> Call:
+        """With what was said later on the line laid over it."""
+        return replace(
+            self,
+            state=state or self.state,
+            conf=conf or self.conf,
+            output=output or self.output,
+            debug=debug or self.debug,
+        )
+
+    @property
+    def conf_file(self) -> str | None:
+        """The configuration file that is read, if any is."""
+        from backfill_manager.settings import DEFAULT_CONF
+
+        named = self.conf or self.environ.get("BFM_CONF")
+        return named or (DEFAULT_CONF if Path(DEFAULT_CONF).exists() else None)
+
+
+class Calls:
+    """What `ctx.obj` holds: the call, as far as the line has been read."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+
+def command(app: typer.Typer, name: str) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
+    """Register `function(call, ...)`; what it returns is the exit code (None is 0)."""
+
+    def register(function: Callable[..., int | None]) -> Callable[..., int | None]:
+        signature = inspect.signature(function, eval_str=True)
+        own = list(signature.parameters.values())[1:]  # the first is the call
+        taken = {spelling for parameter in own for spelling in _spellings(parameter)}
+        added = {spelling: annotation for spelling, annotation in GLOBALS.items() if spelling not in taken}
+        parameters = [inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+        parameters += [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        parameters += [
+            inspect.Parameter(
+                _global_name(spelling),
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=annotation,
+                default=False if annotation is DebugOption else None,
+            )
+            for spelling, annotation in added.items()
+        ]
+
+        def run(**given: Any) -> int | None:
+            calls: Calls = given.pop("ctx").obj
+            said = {spelling: given.pop(_global_name(spelling), None) for spelling in GLOBALS}
+            calls.call = calls.call.said(said["--state"], said["--conf"], said["--output"], bool(said["--debug"]))
+            return function(calls.call, **given)
+
+        run.__doc__ = function.__doc__
+        run.__name__ = function.__name__
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        app.command(name)(run)
+        return function
+
+    return register
+
+
+def group(name: str, help: str) -> typer.Typer:
+    """A noun."""
+    return typer.Typer(name=name, help=help, no_args_is_help=True, rich_markup_mode="rich", add_completion=False)
+
+
+def _global_name(spelling: str) -> str:
+    return "global_" + spelling.removeprefix("--")
+
+
+def _spellings(parameter: inspect.Parameter) -> tuple[str, ...]:
+    """`--state`, `-S`: within `Annotated`, Typer keeps the first of them where a default would stand."""
+    for said in getattr(parameter.annotation, "__metadata__", ()):
+        written = (getattr(said, "default", None), *(getattr(said, "param_decls", None) or ()))
+        if found := tuple(one for one in written if isinstance(one, str) and one.startswith("-")):
+            return found
+    return ("--" + parameter.name.replace("_", "-"),)

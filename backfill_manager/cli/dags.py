@@ -1,0 +1,163 @@
+"""`bfm dags`: what can run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from backfill_manager.cli.call import Call, command, group
+from backfill_manager.cli.output import Column, seconds, written
+from backfill_manager.cli.runs import TASK_COLUMNS
+
+app = group("dags", "What can run.")
+DagArgument = Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, see `bfm dags list`.")]
+
+
+def schedule(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"every {seconds(value['seconds'])}"
+    return "by hand" if value is None else str(value)
+
+
+@command(app, "list")
+def list_(call: Call) -> None:
+    """List the DAGs: schedule, zone, version, file, and when the next scheduled run is due (UTC).
+
+    Example: [cyan]bfm dags list --output json[/]
+    """
+    from backfill_manager.views import dags
+
+    found = dags.list_dags(call.store, call.clock.now())
+    if call.out.is_table:
+        found = [{**one, "schedule": schedule(one["schedule"])} for one in found]
+    columns = (
+        "dag_id", "schedule", "timezone", Column("is_paused", "paused"), Column("version", right=True), "file",
+        Column("next_due_at", "next due"),
+    )  # fmt: skip
+    call.out.rows(found, columns, empty="No DAGs yet: a manager loads them from its bundles (`bfm manager start`).")
+    if broken := dags.count_import_errors(call.store):
+        files = "1 file" if broken == 1 else f"{broken} files"
+        call.out.remark(f"{files} could not be read: see `bfm dags import-errors`.")
+
+
+@command(app, "show")
+def show(call: Call, dag: DagArgument) -> None:
+    """Show one DAG: its schedule in words, its tasks and what they wait for, how many runs it has by state.
+
+    Example: [cyan]bfm dags show flights[/]
+    """
+    from backfill_manager.views import dags
+
+    found = dags.show_dag(call.store, dag, call.clock.now())
+    if not call.out.is_table:
+        call.out.document(found)
+        return
+    fields = [
+        (name, value)
+        for name, value in found.items()
+        if name not in {"tasks", "schedule", "schedule_in_words", "runs", "is_active"}
+    ]
+    runs = ", ".join(f"{number} {state}" for state, number in found["runs"].items())
+    words = found["schedule_in_words"]
+    plain = schedule(found["schedule"])
+    fields.insert(1, ("schedule", plain if words in (None, plain) else f"{plain} ({words})"))
+    call.out.thing(found, [*fields, ("runs", runs or "none yet")])
+    call.out.line("")
+    columns = (
+        "task_id", "kind", Column("upstream", "waits for", ", ".join), "trigger_rule", Column("retries", right=True),
+        "depends_on_past",
+    )  # fmt: skip
+    call.out.rows(found["tasks"], columns)
+
+
+@command(app, "next")
+def next_(
+    call: Call,
+    dag: DagArgument,
+    n: Annotated[int, typer.Option("-n", min=1, max=10_000, metavar="N", help="How many.")] = 1,
+) -> None:
+    """Show the next intervals of a DAG's schedule: the one that goes on now, which is due at its end, and those after
+    it. Instants are UTC; the last column is the start as a clock in the DAG's zone shows it.
+
+    Example: [cyan]bfm dags next flights -n 5[/]
+    """
+    from backfill_manager.views import dags
+
+    row, spec = dags.current_dag(call.store, dag)
+    found = dags.next_intervals(spec, call.clock.now(), n)
+    if call.out.is_table:
+        found = [{**one, "local": local(one["interval_start"], spec.timezone)} for one in found]
+    columns = ("interval_start", "interval_end", Column("due_at", "due"), Column("local", f"start in {spec.timezone}"))
+    empty = (
+        f"{dag} has no schedule: it runs when it is asked for."
+        if spec.schedule is None
+        else f"{dag} has no interval left: its end_date is {written(spec.end_date)}."
+    )
+    call.out.rows(found, columns, empty=empty)
+    if call.out.is_table and row.is_paused and found:
+        call.out.remark(f"{dag} is paused: none of these will run until it is unpaused.")
+
+
+@command(app, "test")
+def test(
+    call: Call,
+    dag: DagArgument,
+    logical_date: Annotated[
+        str | None, typer.Option("--logical-date", metavar="T", help="In the DAG's zone, unless it has an offset.")
+    ] = None,
+) -> int:
+    """Run a DAG once, here, with a Spark session of this process, and without a manager; nothing of the run is kept in
+    the state. Exit code 1 when it failed.
+
+    Example: [cyan]bfm dags test flights --logical-date 2013-01-05[/]
+    """
+    from backfill_manager.dags.timetable import parse_date
+    from backfill_manager.manager.one_run import test_dag
+
+    at = None
+    if logical_date is not None:
+        at = parse_date(logical_date, zone_of(call, dag), name="--logical-date")
+    found = test_dag(call.settings, dag, at)
+    if call.out.is_table:
+        call.out.thing(found["run"])
+        call.out.line("")
+        call.out.rows(found["tasks"], TASK_COLUMNS)
+    else:
+        call.out.document(found)
+    return 0 if found["run"]["state"] == "success" else 1
+
+
+@command(app, "import-errors")
+def import_errors(call: Call) -> None:
+    """List the files that could not be read: where, and what is wrong. The last good version of their DAGs stays.
+
+    Example: [cyan]bfm dags import-errors --output json[/] (with tracebacks)
+    """
+    from backfill_manager.views import dags
+
+    columns = (
+        "bundle", "file", Column("line", right=True), Column("message", fold=True), Column("first_seen_at", "since"),
+    )  # fmt: skip
+    call.out.rows(dags.list_import_errors(call.store), columns, empty="Every file could be read.")
+
+
+def local(instant: str | None, timezone: str) -> str | None:
+    from zoneinfo import ZoneInfo
+
+    from backfill_manager.clock import parse_instant
+
+    return None if instant is None else parse_instant(instant).astimezone(ZoneInfo(timezone)).isoformat(sep=" ")
+
+
+def zone_of(call: Call, dag_id: str) -> str:
+    """A DAG's zone from the state; UTC when the state doesn't know it, as when a new file is tried out."""
+    from backfill_manager.errors import NotFound
+    from backfill_manager.views import dags
+
+    if not call.any_store.exists():
+        return "UTC"
+    try:
+        return dags.current_dag(call.any_store, dag_id)[1].timezone
+    except NotFound:
+        return "UTC"

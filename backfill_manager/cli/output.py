@@ -1,0 +1,183 @@
+"""The only module that knows how things look: tables for people, one JSON or YAML document for programs.
+
+Standard output carries the answer and nothing else; remarks (what to do next, what was left out) go to standard error.
+Text from the state is never read as markup.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from rich.console import Console
+from rich.text import Text
+
+from backfill_manager.clock import format_instant
+
+Format = Literal["table", "json", "yaml"]
+
+COLOURS: Final[Mapping[str, str]] = {
+    "success": "green", "accepted": "green", "ok": "green", "leading": "green",
+    "running": "cyan", "queued": "blue", "scheduled": "blue", "pending": "bright_black", "none": "bright_black",
+    "failed": "red", "refused": "red", "wrong": "red", "upstream_failed": "dark_orange", "up_for_retry": "yellow",
+    "paused": "yellow", "waiting": "yellow", "cancelled": "magenta", "skipped": "bright_black",
+    "overridden": "bright_black", "removed": "bright_black", "stopped": "yellow",
+}  # fmt: skip
+_STATE_COLUMNS = frozenset({"state", "outcome"})
+_KEPT_WHOLE = _STATE_COLUMNS | {"backfill_id", "request_id", "run_id"}
+_WIDEST_TEXT = 60
+_PIPE_WIDTH = 100_000  # a pipe has no width: whoever reads it wants whole values
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: a field of the rows, its heading, and how its values are written."""
+
+    field: str
+    heading: str | None = None
+    write: Callable[[Any], str] | None = None
+    right: bool = False
+    fold: bool = False  # long text: may be broken over lines
+
+
+class Output:
+    def __init__(self, form: Format) -> None:
+        self.form = form
+
+    @property
+    def is_table(self) -> bool:
+        return self.form == "table"
+
+    def rows(
+        self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column | str], *, empty: str = "Nothing here."
+    ) -> None:
+        """A list of things: a table of `columns`, or all their fields as one document."""
+        if not self.is_table:
+            self.document(list(rows))
+        elif not rows:
+            self.remark(empty)
+        else:
+            self._table(rows, [Column(one) if isinstance(one, str) else one for one in columns])
+
+    def document(self, value: Any) -> None:
+        """One JSON or YAML document (people who see tables elsewhere get JSON)."""
+        plain = as_plain(value)
+        if self.form == "yaml":
+            import yaml  # type: ignore[import-untyped]
+
+            sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
+        else:
+            sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+
+    def thing(self, thing: Mapping[str, Any], fields: Sequence[tuple[str, Any]] | None = None) -> None:
+        """One thing: `fields` (label, value) for people, all of `thing` as a document otherwise."""
+        if not self.is_table:
+            self.document(thing)
+            return
+        pairs = thing.items() if fields is None else fields
+        shown = [(label, value) for label, value in pairs if value not in (None, "", [], {})]
+        width = max((len(label) for label, _ in shown), default=0)
+        for label, value in shown:
+            line = Text(f"{label.replace('_', ' '):<{width}}  ", style="bold")
+            line.append_text(cell(label, value, None))
+            self.line(line)
+
+    def told(self, document: Mapping[str, Any], text: str | Text) -> None:
+        """What was done: a sentence for people, `document` for programs."""
+        if self.is_table:
+            self.line(text)
+        else:
+            self.document(document)
+
+    def line(self, text: str | Text) -> None:
+        """One line of the answer; only for people."""
+        if self.is_table:
+            to_stdout().print(text, soft_wrap=True, markup=False, highlight=False)
+
+    def remark(self, text: str) -> None:
+        """One line beside the answer."""
+        Console(stderr=True).print(Text(text), soft_wrap=True, highlight=False)
+
+    def _table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
+        from rich import box
+        from rich.table import Table
+
+        console = to_stdout()
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
+        for column in columns:
+            table.add_column(
+                column.heading if column.heading is not None else column.field.replace("_", " "),
+                justify="right" if column.right else "left",
+                # On a narrow screen ids, states and numbers stay whole; the rest is broken over lines, never cut off.
+                no_wrap=column.right or column.field in _KEPT_WHOLE,
+                overflow="fold",
+                max_width=_WIDEST_TEXT if column.fold and console.is_terminal else None,
+            )
+        for row in rows:
+            table.add_row(*(cell(column.field, row.get(column.field), column.write) for column in columns))
+        if not console.is_terminal:
+            console.width = _PIPE_WIDTH
+        console.print(table)
+
+
+def to_stdout() -> Console:
+    return Console(highlight=False)
+
+
+def cell(field: str, value: Any, write: Callable[[Any], str] | None) -> Text:
+    if value is None:
+        return Text("")
+    text = write(value) if write else written(value)
+    return Text(text, style=COLOURS.get(text, "") if field in _STATE_COLUMNS else "")
+
+
+def written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return format_instant(value) or ""
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(as_plain(value), ensure_ascii=False)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def first_line(value: Any) -> str:
+    """Of an error, for a table; `show` and JSON have the whole."""
+    lines = str(value).strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def seconds(value: float) -> str:
+    """`0.8 s`, `42 s`, `3 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
+    if value < 10:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def as_plain(value: Any) -> Any:
+    """What JSON and YAML can hold: instants as ISO-8601 with `Z`, anything unknown as its text."""
+    if isinstance(value, Mapping):
+        return {str(key): as_plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [as_plain(one) for one in value]
+    if isinstance(value, datetime):
+        return format_instant(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return str(value)

@@ -1,0 +1,58 @@
+"""`bfm pools`: how many tasks may run at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from backfill_manager.cli.answers import tell_answer
+from backfill_manager.cli.call import Call, command, group
+from backfill_manager.cli.output import Column
+
+app = group("pools", "How many tasks may run at once.")
+
+
+@command(app, "list")
+def list_(call: Call) -> None:
+    """List the pools: slots (tasks at once) and how many are taken, weight and minimum share of the Spark pool.
+
+    Example: [cyan]bfm pools list[/]
+    """
+    from backfill_manager.views.pools import list_pools
+
+    names = ("slots", "used", "free", "queued", "running", "weight", "min_share")
+    empty = "No pools yet: the manager makes them when it starts (`bfm manager start`)."
+    call.out.rows(list_pools(call.store), ("name", *(Column(name, right=True) for name in names)), empty=empty)
+
+
+@command(app, "set")
+def set_(
+    call: Call,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The pool; a new name makes a new one.")],
+    slots: Annotated[int, typer.Option("--slots", min=1, metavar="N", help="Tasks at once.")],
+    weight: Annotated[
+        int | None,
+        typer.Option("--weight", min=1, metavar="N", help="Its share of the cores. \\[default: as it is, or 1]"),
+    ] = None,
+    min_share: Annotated[
+        int | None,
+        typer.Option("--min-share", min=0, metavar="N", help="Cores it comes first for. \\[default: as it is, or 0]"),
+    ] = None,
+) -> None:
+    """Make a pool, or change one. Slots change at once; Spark takes a new weight when the manager starts again.
+
+    Example: [cyan]bfm pools set backfill --slots 32[/]
+    """
+    from backfill_manager.model.records import Pool
+    from backfill_manager.requests import asking
+    from backfill_manager.store.contract import Condition
+
+    known = call.store.read(Pool, [Condition("name", "=", name)], limit=1)
+    payload = {
+        "name": name,
+        "slots": slots,
+        "weight": weight if weight is not None else known[0].weight if known else 1,
+        "min_share": min_share if min_share is not None else known[0].min_share if known else 0,
+    }
+    tell_answer(call, asking.ask(call.store, call.clock, asking.kinds.POOL_SET, payload), f"Set pool {name}")

@@ -1,0 +1,65 @@
+"""`bfm state`: the Delta tables that hold it all."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from backfill_manager.cli.call import Call, command, group
+from backfill_manager.cli.output import Column
+
+app = group("state", "The Delta tables that hold it all.")
+
+
+@command(app, "init")
+def init(call: Call) -> None:
+    """Make the state tables that are missing. Harmless when repeated; `bfm manager start` does it too.
+
+    Example: [cyan]bfm --state ./state state init[/]
+    """
+    store = call.any_store
+    made = store.init()
+    tables = "1 table" if len(made) == 1 else f"{len(made)} tables"
+    call.out.told(
+        {"state": store.root, "engine": store.engine, "made": made},
+        f"Made {tables} at {store.root}." if made else f"All is there at {store.root}.",
+    )
+
+
+@command(app, "check")
+def check(call: Call) -> int:
+    """Look at every state table: there, readable, of the right version and engine. Exit code 1 when something is wrong.
+
+    Example: [cyan]bfm state check[/]
+    """
+    found = call.store.check()
+    rows = [{"table": one.table, "outcome": "ok" if one.ok else "wrong", "message": one.message} for one in found]
+    call.out.rows(rows, ("table", "outcome", Column("message", fold=True)))
+    return 0 if all(one.ok for one in found) else 1
+
+
+@command(app, "where")
+def where(call: Call) -> None:
+    """Print where each table is, for reading it with Spark, DuckDB, Databricks SQL or Power BI.
+
+    Example: [cyan]bfm state where --output json[/]
+    """
+    found = call.store.locations()
+    if call.out.is_table:
+        call.out.rows([{"table": table, "location": place} for table, place in found.items()], ("table", "location"))
+    else:
+        call.out.document(found)
+
+
+@command(app, "sql")
+def sql(
+    call: Call, query: Annotated[str, typer.Argument(metavar='"SELECT …"', help="One statement that only reads.")]
+) -> None:
+    """Ask the state tables a question in SQL. It can only read.
+
+    Example: [cyan]bfm state sql "SELECT state, count(*) AS runs FROM dag_run GROUP BY state"[/]
+    """
+    names, rows = call.store.query(query)
+    dicts = [dict(zip(names, row, strict=True)) for row in rows]
+    call.out.rows(dicts, names, empty="No rows.")

@@ -1,0 +1,156 @@
+"""Watching a backfill: a look at the state twice a second, drawn live on a screen, as lines where there is none.
+
+Watching changes nothing: whoever stops watching, by Ctrl-C or by closing the laptop, stops only that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from backfill_manager.cli.call import Call
+from backfill_manager.cli.progress import Pace, ended, failure_line, picture, status_line, summary_line
+from backfill_manager.clock import parse_instant
+from backfill_manager.model import states
+from backfill_manager.model.records import DagRun, TaskInstance
+from backfill_manager.store.contract import Condition, Store
+from backfill_manager.views.backfills import find_backfill, list_items
+from backfill_manager.views.managers import START_ONE, somebody_leads
+from backfill_manager.views.tasks import list_task_instances, task_view
+
+EVERY_S: Final = 0.5
+LINES_APART_S: Final = 2.0  # where every line stays, fewer of them
+LOOK_FOR_LEADER_S: Final = 5.0
+MOST_FAILURES_AT_ONCE: Final = 10
+INTERRUPTED: Final = 130
+
+Draw = Callable[[dict[str, Any], list[dict[str, Any]], Pace], None]
+Say = Callable[[Text], None]
+
+
+def watch(call: Call, backfill_id: str, *, end_when_stuck: bool) -> int:
+    """Until it has ended; returns the exit code: 0 for success, else 1. `end_when_stuck`: also when the backfill has
+    paused itself after failures and waits for a person, who may not be there (`create --wait` in a script)."""
+    try:
+        backfill = _follow(call, backfill_id, end_when_stuck=end_when_stuck)
+    except KeyboardInterrupt:
+        call.out.remark(
+            f"The backfill goes on without this screen. Look again: `bfm backfill watch {backfill_id}`; "
+            f"end it: `bfm backfill cancel {backfill_id}`."
+        )
+        return INTERRUPTED
+    call.out.told(backfill, summary_line(backfill, _took_s(backfill)))
+    if backfill["state"] == states.PAUSED:
+        call.out.remark(f"It waits for you: mend what failed, then `bfm backfill unpause {backfill_id}`.")
+    return 0 if backfill["state"] == states.SUCCESS else 1
+
+
+def _follow(call: Call, backfill_id: str, *, end_when_stuck: bool) -> dict[str, Any]:
+    store, clock = call.store, call.clock
+    pace = Pace()
+    told_failures: set[int] = set()
+    looked_for_leader = float("-inf")
+    with _screen(call) as (draw, say):
+        while True:
+            backfill = find_backfill(store, backfill_id)
+            over = backfill["state"] in states.BACKFILL_FINISHED or (end_when_stuck and _stuck(backfill))
+            at = clock.monotonic()
+            if backfill["planned"]:
+                pace.saw(at, ended(backfill))
+            if backfill["failed"] > len(told_failures):
+                for line in _new_failures(store, backfill, told_failures):
+                    say(line)
+            if not over and at - looked_for_leader >= LOOK_FOR_LEADER_S:
+                if looked_for_leader == float("-inf") and not somebody_leads(store, clock.now()):
+                    say(Text(f"No manager is leading; the backfill waits for one: {START_ONE}.", style="yellow"))
+                looked_for_leader = at
+            draw(backfill, [] if over else running_tasks(store, backfill, clock.now()), pace)
+            if over:
+                return backfill
+            call.pause(EVERY_S)
+
+
+def running_tasks(store: Store, backfill: dict[str, Any], now: datetime) -> list[dict[str, Any]]:
+    """Task instances of the backfill that run now, longest first, with `for_s` seconds."""
+    if not backfill["running"]:
+        return []
+    of_it = [Condition("backfill_id", "=", backfill["backfill_id"]), Condition("state", "=", states.RUNNING)]
+    runs = store.read(DagRun, of_it)
+    if not runs:
+        return []
+    where = [
+        Condition("run_seq", ">=", min(run.run_seq for run in runs)),
+        Condition("dag_id", "=", backfill["dag_id"]),
+        Condition("run_id", "in", tuple(run.run_id for run in runs)),
+        Condition("state", "=", states.RUNNING),
+    ]
+    return [
+        {**task_view(row), "for_s": None if row.started_at is None else (now - row.started_at).total_seconds()}
+        for row in store.read(TaskInstance, where, order_by=("started_at",))
+    ]
+
+
+def _new_failures(store: Store, backfill: dict[str, Any], told: set[int]) -> Iterator[Text]:
+    items = list_items(store, backfill["backfill_id"], in_states=(states.FAILED,))
+    new = [item for item in items if item["ordinal"] not in told]
+    for item in new[:MOST_FAILURES_AT_ONCE]:
+        yield failure_line(item, _failed_task(store, backfill["dag_id"], item["run_id"]))
+    if len(new) > MOST_FAILURES_AT_ONCE:
+        yield Text(f"and {len(new) - MOST_FAILURES_AT_ONCE} more failed", style="red")
+    told.update(item["ordinal"] for item in new)
+
+
+def _failed_task(store: Store, dag_id: str, run_id: str | None) -> dict[str, Any] | None:
+    if run_id is None:
+        return None
+    runs = store.read(DagRun, [Condition("dag_id", "=", dag_id), Condition("run_id", "=", run_id)], limit=1)
+    tasks = list_task_instances(store, runs[0]) if runs else []
+    return next((task for task in tasks if task["state"] == states.FAILED), None)
+
+
+def _stuck(backfill: dict[str, Any]) -> bool:
+    """It has paused itself: nothing runs any more, and nothing will before a person comes."""
+    return bool(
+        backfill["state"] == states.PAUSED and backfill["reason"] and backfill["failed"] and not backfill["running"]
+    )
+
+
+def _took_s(backfill: dict[str, Any]) -> float | None:
+    if not backfill["started_at"] or not backfill["completed_at"]:
+        return None
+    return (parse_instant(backfill["completed_at"]) - parse_instant(backfill["started_at"])).total_seconds()
+
+
+@contextmanager
+def _screen(call: Call) -> Iterator[tuple[Draw, Say]]:
+    """A live picture on a terminal; elsewhere a line whenever something has changed. Beside a JSON document the lines
+    go to standard error, as standard output is the document's."""
+    console = Console(stderr=not call.out.is_table, highlight=False)
+    if console.is_terminal and call.out.is_table:
+        from rich.live import Live
+
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            yield (
+                lambda backfill, tasks, pace: live.update(picture(backfill, tasks, pace, console.width), refresh=True),
+                lambda text: live.console.print(text, soft_wrap=True),
+            )
+        return
+    last: tuple[Any, ...] = ()
+    last_at = float("-inf")
+
+    def draw(backfill: dict[str, Any], tasks: list[dict[str, Any]], pace: Pace) -> None:
+        nonlocal last, last_at
+        now = (backfill["state"], backfill["reason"], *(backfill[state] for state in states.ITEM_STATES))
+        at = call.clock.monotonic()
+        turned = now[:2] != last[:2]
+        over = backfill["state"] in states.BACKFILL_FINISHED  # the summary says it
+        if now != last and not over and (turned or at - last_at >= LINES_APART_S):
+            console.print(status_line(backfill, pace), soft_wrap=True)
+            last, last_at = now, at
+
+    yield draw, lambda text: console.print(text, soft_wrap=True)

@@ -1,0 +1,354 @@
+"""How people write a DAG: `@dag`, `@task`, `@task.executor`, `sql(...)`, `>>` and `<<`.
+
+    @dag(schedule="@daily", start_date="2013-01-01", timezone="America/New_York")
+    def flights():
+        @task(retries=2)
+        def clean(ctx): ...
+
+        clean() >> sql("delays", "delays.sql", into="delays")
+
+Decorating runs the body, once, and gives a `Dag`: the plain value that is stored and decided from (`spec`), beside
+the functions that run. Airflow's habit of calling `flights()` at the end of the file does no harm: it gives the same
+`Dag`. The body runs at decoration, not at the end of the file, because a DAG made in a loop (`for region in regions:
+@dag(...)`) must see the loop's variable as it is then; a helper that the *body* needs stands above it, one that a
+task needs anywhere.
+
+Inside a DAG's body a task function that is called makes a task; anywhere else it is the plain function that it was, so
+that a unit test calls it with a `ctx` of its own. Every mistake is an `InvalidDag` that names DAG, task and keyword.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from functools import update_wrapper
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, overload
+
+from backfill_manager.dags import keywords
+from backfill_manager.dags.definition import DagSpec, TaskKind, TaskSpec
+from backfill_manager.errors import InvalidDag, InvalidInput
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from backfill_manager.dags.keywords import DagSettings, SqlSettings, TaskSettings
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Dag:
+    """A DAG as its file made it: what it is (`spec`), and what its python tasks run (`functions`, by task id)."""
+
+    spec: DagSpec
+    functions: Mapping[str, Function]
+    said: frozenset[str]  # keywords that its author gave; the rest are defaults
+    modules: tuple[ModuleType, ...] = ()  # the bundle's, its package first; none of them can be imported on a worker
+
+    @property
+    def dag_id(self) -> str:
+        return self.spec.dag_id
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Dag:
+        if args or kwargs:
+            raise InvalidDag(f"DAG {self.dag_id!r} takes no arguments; what differs from run to run are its params")
+        return self
+
+
+@dataclass
+class _Building:
+    """A DAG whose body is running."""
+
+    dag_id: str
+    folder: Path  # where `sql` looks for files
+    root: Path | None  # of the bundle; what is not in it would not be in its snapshot either
+    default_args: dict[str, Any]
+    tasks: dict[str, TaskSpec] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    upstream: dict[str, dict[str, None]] = field(default_factory=dict)
+    decorated: list[str] = field(default_factory=list)
+
+    def add(self, kind: TaskKind, task_id: str, settings: Mapping[str, Any], function: Function | None = None) -> Task:
+        if task_id in self.tasks:
+            raise InvalidDag(
+                f"DAG {self.dag_id!r} has two tasks with the id {task_id!r}; give one of them another with task_id=..."
+            )
+        chosen = {**self.default_args, **settings, "task_id": task_id}
+        self.tasks[task_id] = TaskSpec(kind=kind, **chosen)
+        self.upstream[task_id] = {}
+        if function is not None:
+            self.functions[task_id] = function
+        return Task(self, task_id)
+
+
+@dataclass
+class Collection:
+    """The DAGs that the top level of a bundle's file makes, itself or through functions of other files."""
+
+    root: Path  # of the bundle
+    file: Path
+    dags: list[Dag] = field(default_factory=list)
+
+
+_building: ContextVar[_Building | None] = ContextVar("building", default=None)
+_collecting: ContextVar[Collection | None] = ContextVar("collecting", default=None)
+
+
+@contextmanager
+def collecting(root: Path, file: Path) -> Iterator[Collection]:
+    """Gather every DAG that is made inside: while `file` runs. A file imported meanwhile gathers its own."""
+    collection = Collection(root, file)
+    token = _collecting.set(collection)
+    try:
+        yield collection
+    finally:
+        _collecting.reset(token)
+
+
+# -- tasks ------------------------------------------------------------------------------------------------------------
+
+
+class Task:
+    """A task in the DAG that is being made; it exists to be put in order."""
+
+    def __init__(self, building: _Building, task_id: str) -> None:
+        self._building, self.task_id = building, task_id
+
+    def __rshift__(self, after: Any) -> Any:
+        self._order([self], self._tasks(after))
+        return after
+
+    def __lshift__(self, before: Any) -> Any:
+        self._order(self._tasks(before), [self])
+        return before
+
+    def __rrshift__(self, before: Any) -> Task:
+        self._order(self._tasks(before), [self])
+        return self
+
+    def __rlshift__(self, after: Any) -> Task:
+        self._order([self], self._tasks(after))
+        return self
+
+    def __repr__(self) -> str:
+        return f"<task {self.task_id!r} of DAG {self._building.dag_id!r}>"
+
+    def _tasks(self, other: Any) -> list[Task]:
+        if isinstance(other, Task):
+            if other._building is not self._building:
+                raise InvalidDag(f"{self!r} can't be put in order with {other!r}: they are of different DAGs")
+            return [other]
+        if isinstance(other, list | tuple | set):
+            return [task for each in other for task in self._tasks(each)]
+        if isinstance(other, TaskFunction):
+            other.not_called()
+        raise InvalidDag(f"{self!r} can be put in order with tasks and lists of tasks, not with {other!r}")
+
+    def _order(self, before: Iterable[Task], after: Iterable[Task]) -> None:
+        first = [task.task_id for task in before]
+        for task in after:
+            self._building.upstream[task.task_id].update(dict.fromkeys(first))
+
+
+class TaskFunction:
+    """What `@task` leaves under the function's name."""
+
+    def __init__(self, function: Function, kind: TaskKind, settings: dict[str, Any]) -> None:
+        self.function, self.kind, self.settings = function, kind, settings
+        self.task_id: str = settings.get("task_id", function.__name__)
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        building = _building.get()
+        if building is None:
+            return self.function(*args, **kwargs)
+        if args or kwargs:
+            raise InvalidDag(
+                f"DAG {building.dag_id!r}, task {self.task_id!r}: call it without arguments here; it gets its `ctx` "
+                "when it runs, reads what another task gave with ctx.result(task_id), and is put in order with >>"
+            )
+        return building.add(self.kind, self.task_id, self.settings, self.function)
+
+    def override(self, **settings: Unpack[TaskSettings]) -> TaskFunction:
+        """The same function as another task, with settings of its own: `copy.override(task_id="copy_eu")()`."""
+        checked = keywords.check_keywords(settings, keywords.TASK, _who(self.task_id))
+        return TaskFunction(self.function, self.kind, {**self.settings, **checked})
+
+    def not_called(self, *_: Any) -> None:
+        raise InvalidDag(f"{_who(self.task_id)} is put in order before it is made; call it: {self.function.__name__}()")
+
+    __rshift__ = __lshift__ = __rrshift__ = __rlshift__ = not_called
+
+
+class _TaskDecorator:
+    """`@task`, `@task(...)`: a thread of the driver. `@task.executor`, `@task.executor(...)`: wholly on an executor."""
+
+    def __init__(self, kind: TaskKind) -> None:
+        self._kind = kind
+
+    @overload
+    def __call__(self, function: Function, /) -> TaskFunction: ...
+    @overload
+    def __call__(self, **settings: Unpack[TaskSettings]) -> Callable[[Function], TaskFunction]: ...
+    def __call__(self, *function: Any, **settings: Any) -> Any:
+        if not function:
+            return lambda decorated: self._decorate(decorated, settings)
+        return self._decorate(function[0], settings)
+
+    def _decorate(self, function: Any, settings: Mapping[str, Any]) -> TaskFunction:
+        if not inspect.isfunction(function):
+            raise InvalidDag(
+                f"@task decorates a function, not {function!r}; its settings are keywords: @task(retries=2)"
+            )
+        name = settings.get("task_id", function.__name__)
+        who = _who(name)
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise InvalidDag(f"{who} is an async function or a generator; its body would never run. Write a plain one")
+        try:
+            inspect.signature(function).bind(object())
+        except TypeError:
+            raise InvalidDag(f"{who} must take one argument, as in `def {function.__name__}(ctx)`") from None
+        checked = keywords.check_keywords({"task_id": name, **settings}, keywords.TASK, who)
+        building = _building.get()
+        if building is not None:
+            building.decorated.append(name)
+        return TaskFunction(function, self._kind, checked)
+
+
+class _Task(_TaskDecorator):
+    executor = _TaskDecorator("executor")
+
+
+task = _Task("python")
+
+
+def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
+    """A Spark SQL task: `text` is the statement, or a `.sql` file beside the DAG's file. The interval comes as named
+    parameters (`:interval_start`, `:interval_end`, ...); `into` is the table that the rows of the interval go to."""
+    building = _building.get()
+    if building is None:
+        raise InvalidDag(f"sql({name!r}, ...) makes a task: call it in the body of a @dag function")
+    who = _who(name)
+    checked = keywords.check_keywords({**settings, "task_id": name}, keywords.SQL, who)
+    for column in ("time_column", "partition_column"):
+        if checked.get(column) and not checked.get("into"):
+            raise InvalidDag(
+                f"{who}: {column} tells which rows of a table are the interval's; name the table with into=..."
+            )
+    return building.add("sql", name, {**checked, "sql": _statement(text, building, who)})
+
+
+def _statement(text: Any, building: _Building, who: str) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidDag(f"{who}: needs a statement, or the name of a .sql file, not {text!r}")
+    if not text.endswith(".sql") or len(text.split()) > 1:
+        return text
+    path = Path(os.path.normpath(building.folder / text))
+    root = building.root
+    if Path(text).is_absolute() or (root is not None and root not in path.parents):
+        raise InvalidDag(f"{who}: {text} must lie in the bundle, and be named from the DAG file's folder")
+    try:
+        statement = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InvalidDag(f"{who}: {text} can't be read from the DAG file's folder: {why}") from None
+    if not statement.strip():
+        raise InvalidDag(f"{who}: {text} is empty")
+    return statement
+
+
+def _who(task_id: str) -> str:
+    building = _building.get()
+    return f"task {task_id!r}" if building is None else f"DAG {building.dag_id!r}, task {task_id!r}"
+
+
+# -- DAGs -------------------------------------------------------------------------------------------------------------
+
+
+@overload
+def dag(function: Function, /) -> Dag: ...
+@overload
+def dag(dag_id: str, /, **settings: Unpack[DagSettings]) -> Callable[[Function], Dag]: ...
+@overload
+def dag(**settings: Unpack[DagSettings]) -> Callable[[Function], Dag]: ...
+def dag(function: Any = None, /, **settings: Any) -> Any:
+    """Make a DAG of a function: `@dag`, `@dag(schedule="@daily", ...)`, `@dag("another_id", ...)`."""
+    if isinstance(function, str):
+        settings = {"dag_id": function, **settings}
+        function = None
+    if function is None:
+        return lambda decorated: _make(decorated, settings)
+    return _make(function, settings)
+
+
+def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
+    if not inspect.isfunction(function):
+        raise InvalidDag(
+            f"@dag decorates a function, not {function!r}; its settings are keywords: @dag(schedule='@daily')"
+        )
+    dag_id = settings.get("dag_id", function.__name__)
+    who = f"DAG {dag_id!r}"
+    said = keywords.check_keywords({"dag_id": dag_id, **settings}, keywords.DAG, who)
+    default_args = keywords.check_keywords(said.pop("default_args", {}), keywords.DEFAULT_ARGS, f"{who}: default_args")
+    if _building.get() is not None:
+        raise InvalidDag(f"{who} is made inside another DAG; put them beside each other")
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        raise InvalidDag(
+            f"{who}: its function must take no arguments; what differs from run to run are its params"
+        ) from None
+    if "description" not in said and function.__doc__:
+        said["description"] = inspect.cleandoc(function.__doc__).partition("\n")[0]
+    _read_times(said, who)
+
+    collection = _collecting.get()
+    file = collection.file if collection else Path(function.__code__.co_filename)
+    building = _Building(dag_id, file.parent, collection.root if collection else None, default_args)
+    token = _building.set(building)
+    try:
+        function()
+    finally:
+        _building.reset(token)
+    if not building.tasks and building.decorated:
+        names = ", ".join(building.decorated)
+        raise InvalidDag(f"{who} has no task: {names} {'is' if len(building.decorated) == 1 else 'are'} never called")
+    tasks = tuple(
+        dataclasses.replace(spec, upstream=tuple(building.upstream[spec.task_id])) for spec in building.tasks.values()
+    )
+    spec = DagSpec(tasks=tasks, **said)
+    spec.check()
+    made = Dag(spec, building.functions, frozenset(settings))
+    if collection is not None:
+        collection.dags.append(made)
+    return made
+
+
+def _read_times(said: dict[str, Any], who: str) -> None:
+    """Schedule, zone and dates in the form in which `DagSpec` holds them."""
+    from backfill_manager.dags import timetable
+
+    try:
+        if "schedule" in said:
+            said["schedule"] = timetable.parse_schedule(said["schedule"])
+        timezone = said.get("timezone", DagSpec.timezone)
+        timetable.check_timezone(timezone)
+        for name in ("start_date", "end_date"):
+            value = said.get(name)
+            if isinstance(value, date):  # a datetime is one too; without an offset it is the DAG's wall clock
+                value = value.isoformat()
+            if value is not None:
+                said[name] = timetable.parse_date(value, timezone, name=name)
+    except InvalidInput as error:
+        raise InvalidDag(f"{who}: {error}") from None
+    start, end = said.get("start_date"), said.get("end_date")
+    if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
+        raise InvalidDag(f"{who}: start_date {start:%Y-%m-%d %H:%M}Z is after end_date {end:%Y-%m-%d %H:%M}Z")

@@ -1,0 +1,72 @@
+"""The functions that a version of a DAG runs, from the snapshot that it was stored with.
+
+The only place in the manager's process that executes DAG files, and only such as have been loaded before in a process
+of their own. Each snapshot is a package of its own (`bundle_imports`), so versions that differ in their helper
+modules run side by side. Loaded once, kept, from any thread; a file that takes long holds up only those who want the
+same file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from threading import Lock
+
+from backfill_manager.dags.authoring import Dag
+from backfill_manager.dags.bundle_imports import Bundle, open_bundle
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.import_failure import explain
+from backfill_manager.errors import InvalidDag, StateError
+from backfill_manager.model.records import DagVersion
+
+
+class Library:
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._file_locks: dict[tuple[str, str], Lock] = {}
+        self._bundles: dict[str, Bundle] = {}
+        self._dags: dict[tuple[str, int, str], Dag] = {}
+
+    def dag(self, version: DagVersion) -> Dag:
+        """The DAG as this version stored it (`spec`), with the functions of its snapshot. `StateError` when the
+        snapshot is gone, `InvalidDag` when its file can't be executed any more or makes something else than it did."""
+        key = (version.dag_id, version.version, version.snapshot)
+        with self._lock:
+            if key in self._dags:
+                return self._dags[key]
+            file_lock = self._file_locks.setdefault((version.snapshot, version.file), Lock())
+        with file_lock:
+            bundle = self._bundle(version)
+            dag = _load(bundle, version)
+        with self._lock:
+            return self._dags.setdefault(key, dag)
+
+    def _bundle(self, version: DagVersion) -> Bundle:
+        folder = Path(version.snapshot)
+        if not (folder / version.file).is_file():
+            raise StateError(
+                f"The code of DAG {version.dag_id!r} version {version.version} is gone: there is no {version.file} "
+                f"under {version.snapshot}. Put the snapshot back, or clear the run with --latest-version."
+            )
+        with self._lock:
+            if version.snapshot not in self._bundles:
+                self._bundles[version.snapshot] = open_bundle(folder)
+            return self._bundles[version.snapshot]
+
+
+def _load(bundle: Bundle, version: DagVersion) -> Dag:
+    who = f"DAG {version.dag_id!r} version {version.version}"
+    try:
+        made = bundle.dags_of(version.file)
+    except (Exception, SystemExit) as error:
+        raise InvalidDag(f"{who}: {explain(error, bundle.root, version.file)}") from error
+    dag = next((dag for dag in made if dag.dag_id == version.dag_id), None)
+    if dag is None:
+        raise InvalidDag(f"{who}: {version.file} makes no such DAG now; does it depend on the date, or the machine?")
+    spec = DagSpec.from_json(version.definition_json)
+    lost = [task.task_id for task in spec.tasks if task.kind != "sql" and task.task_id not in dag.functions]
+    if lost:
+        raise InvalidDag(
+            f"{who}: {version.file} makes it without {', '.join(lost)} now; does it depend on the date, or the machine?"
+        )
+    return dataclasses.replace(dag, spec=spec, modules=bundle.modules())

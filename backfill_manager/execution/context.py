@@ -1,0 +1,123 @@
+"""`ctx`, as a task's function gets it (INTERFACE, "Authoring")."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.execution.interval import Interval, bounds
+from backfill_manager.execution.on_worker import TaskSkipped, WorkerContext
+from backfill_manager.execution.outcome import Launch
+from backfill_manager.execution.output import Mode, OutputWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def all_upstream(dag: DagSpec, task_id: str) -> tuple[str, ...]:
+    """Every task that comes before this one, near and far."""
+    tasks, found, next_ones = dag.by_id, set[str](), [task_id]
+    while next_ones:
+        for up in tasks[next_ones.pop()].upstream:
+            if up not in found:
+                found.add(up)
+                next_ones.append(up)
+    return tuple(sorted(found))
+
+
+class TaskContext:
+    """One try of one task. Instants are aware UTC; `interval` is half-open and unpacks to (start, end)."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        spark: SparkSession,
+        log: logging.Logger,
+        refuse_if_abandoned: Callable[[], None],
+    ) -> None:
+        self._launch = launch
+        self.spark = spark  # a session of its own: its settings and temporary views are nobody else's
+        self.dag_id: str = launch.ti.dag_id
+        self.task_id: str = launch.ti.task_id
+        self.run_id: str = launch.ti.run_id
+        self.run_type: str = launch.run.run_type
+        self.logical_date: datetime | None = launch.run.logical_date
+        self._interval = launch.interval
+        self.partition_key: str | None = launch.run.partition_key
+        self.params: dict[str, Any] = dict(launch.params)
+        self.try_number: int = launch.ti.try_number
+        self.log = log
+        self._output = OutputWriter(spark, launch, log, refuse_if_abandoned)
+
+    @property
+    def interval(self) -> Interval:
+        """`InvalidInput` for a run that has none (a partition's, or one without schedule)."""
+        if self._interval is None:
+            raise InvalidInput(f"run {self.run_id} of {self.dag_id!r} has no interval{self._what_it_has()}")
+        return self._interval
+
+    def _what_it_has(self) -> str:
+        return f"; it is for partition {self.partition_key!r} (ctx.partition_key)" if self.partition_key else ""
+
+    def in_interval(self, column: str | Column) -> Column:
+        """True for rows whose time lies in the run's interval. TIMESTAMP compares instants; DATE and TIMESTAMP_NTZ are
+        readings of the clock in the DAG's time zone (execution/interval.py has the rule). `column` is a column's name
+        as it is, or an expression. The type is decided while the plan is optimised, so files and partitions are pruned
+        as if the comparison had been written by hand."""
+        from pyspark.sql import functions as F
+
+        from backfill_manager.execution.sql_text import identifier
+
+        value = F.col(identifier(column)) if isinstance(column, str) else column
+        kind = F.typeof(value)
+        told = (
+            f"in_interval({column!r}): " if isinstance(column, str) else "in_interval: "
+        ) + "wants a TIMESTAMP, TIMESTAMP_NTZ or DATE column (cast it first); this one is "
+        cases: Any = F
+        for name, (lower, upper) in bounds(self.interval, self._launch.dag.timezone).items():
+            cases = cases.when(kind == name, (value >= F.expr(lower)) & (value < F.expr(upper)))
+        wrong_type = F.raise_error(F.concat(F.lit(told), kind)).cast("boolean")
+        chosen: Column = cases.otherwise(wrong_type)
+        return chosen
+
+    def write(
+        self,
+        df: DataFrame,
+        table: str,
+        time_column: str | None = None,
+        partition_column: str | None = None,
+        mode: Mode = "replace",
+    ) -> int | None:
+        """Write `df` into a Delta table (a name, or a path with a `/`), exactly once: see execution/output.py. Returns
+        the number of rows written, or None if this run had written them before."""
+        return self._output.write(df, table, time_column=time_column, partition_column=partition_column, mode=mode)
+
+    def skip(self, reason: str) -> NoReturn:
+        """End this task as `skipped`."""
+        raise TaskSkipped(reason)
+
+    def result(self, task_id: str) -> Any:
+        """What an upstream task returned; None if it returned nothing or was skipped."""
+        above = all_upstream(self._launch.dag, self.task_id)
+        if task_id not in above:
+            raise InvalidInput(
+                f"task {self.task_id!r} asks for the result of {task_id!r}, which does not come before it{nearest(task_id, above)}"
+            )
+        return self._launch.results.get(task_id)
+
+    def __repr__(self) -> str:
+        return f"<ctx {self.dag_id}.{self.task_id} {self.run_id} try {self.try_number}>"
+
+
+def worker_context(launch: Launch) -> WorkerContext:
+    """The `ctx` of an `@task.executor`."""
+    return WorkerContext(
+        dag_id=launch.ti.dag_id, task_id=launch.ti.task_id, run_id=launch.ti.run_id, run_type=launch.run.run_type,
+        logical_date=launch.run.logical_date, interval=launch.interval, partition_key=launch.run.partition_key,
+        params=dict(launch.params), try_number=launch.ti.try_number, results=dict(launch.results),
+        upstream=all_upstream(launch.dag, launch.ti.task_id),
+    )  # fmt: skip

@@ -1,0 +1,315 @@
+"""Pools, slots, deadlines: which try runs when, each in a thread of its own, and what is told of it.
+
+A launch waits in its pool's queue (higher priority first, then older run first) until slots are free; a pool never runs more
+than its slots at once, and a slot that comes free takes the next one here and now, without asking the manager. One watching
+thread sleeps until the next deadline: a try's timeout, the end of its grace, the next flush of its log.
+
+A try that is timed out or cancelled is *abandoned*: its Spark jobs are cancelled, further ones and its writes are refused,
+and when its thread has come to its end, or after `grace_s`, its outcome is told and its slots are free. Python code can't be
+stopped from outside; a thread that goes on after that is nobody's any more: nothing it says or does is heard.
+
+Events of one try come in order: TaskStarted, TaskLogged..., TaskEnded, and none after that.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from backfill_manager.clock import Clock
+from backfill_manager.errors import AbandonedTry
+from backfill_manager.execution import inheritance, task_log
+from backfill_manager.execution.inheritance import JobScope
+from backfill_manager.execution.outcome import (
+    Cancelled,
+    Event,
+    Failed,
+    Launch,
+    LaunchKey,
+    Lost,
+    Outcome,
+    TaskEnded,
+    TaskLogged,
+    TaskStarted,
+)
+from backfill_manager.execution.performing import CodeLibrary, perform
+from backfill_manager.execution.task_log import LogLines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FLUSH_S: Final = 1.0
+GRACE_S: Final = 5.0
+
+
+@dataclass(eq=False)
+class _Try:
+    launch: Launch
+    scope: JobScope
+    lines: LogLines
+    weight: int = 0  # slots it holds; 0 while it waits
+    abandoned: Outcome | None = None  # what it will have ended as, whatever its thread does
+    ended: bool = False
+    timeout_at: float | None = None
+    give_up_at: float | None = None  # the end of an abandoned one's grace
+    flush_at: float | None = None
+    telling: threading.RLock = field(default_factory=threading.RLock)  # its events, one after another
+
+    @property
+    def next_deadline(self) -> float | None:
+        return min((at for at in (self.timeout_at, self.give_up_at, self.flush_at) if at is not None), default=None)
+
+
+class Executor:
+    """See the module. `leads()` says whether this manager still leads: writes are refused when it doesn't."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        library: CodeLibrary,
+        on_event: Callable[[Event], None],
+        clock: Clock,
+        term: int,
+        leads: Callable[[], bool],
+        slots: Mapping[str, int],
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._spark, self._library, self._on_event, self._clock = spark, library, on_event, clock
+        self._leads, self._grace_s = leads, grace_s
+        self._changed = threading.Condition()  # guards all below
+        self._slots = dict(slots)
+        self._used: dict[str, int] = defaultdict(int)
+        self._waiting: dict[str, list[tuple[int, int, int, _Try]]] = defaultdict(list)
+        self._order = itertools.count()
+        self._tries: dict[LaunchKey, _Try] = {}  # those that have not ended
+        self._closing = self._closed = False
+        inheritance.install()
+        self._listener = task_log.listen()
+        self._watcher = threading.Thread(target=self._watch, name=f"executor of term {term}", daemon=True)
+        self._watcher.start()
+
+    # -- for the manager ----------------------------------------------------------------------------------------------
+    def launch(self, launch: Launch) -> None:
+        """Queue one start of a task instance. Its end is always told, sooner or later, by a TaskEnded."""
+        it = self._new_try(launch)
+        with self._changed:
+            self._tries[launch.key] = it
+            refusal: Outcome | None = None
+            if self._closing:
+                refusal = Lost("the manager is stopping")
+            elif launch.pool not in self._slots:
+                refusal = Failed(
+                    f"there is no pool {launch.pool!r}; there are {', '.join(sorted(self._slots))}", retryable=False
+                )
+            else:
+                rank = (-launch.priority, launch.ti.run_seq, next(self._order), it)
+                heapq.heappush(self._waiting[launch.pool], rank)
+            ready = self._admit(launch.pool)
+        if refusal is not None:
+            self._end(it, refusal)
+        self._begin(ready)
+
+    def cancel(self, key: LaunchKey, reason: str) -> bool:
+        """Stop a try, or take it out of the queue; False if there is no such try any more."""
+        with self._changed:
+            it = self._tries.get(key)
+        return it is not None and self._abandon(it, Cancelled(reason))
+
+    def set_slots(self, pool: str, slots: int) -> None:
+        """From now on. With fewer slots than are taken nothing is stopped; the next ones wait."""
+        with self._changed:
+            self._slots[pool] = slots
+            ready = self._admit(pool)
+        self._begin(ready)
+
+    def running(self) -> set[LaunchKey]:
+        """Launched and not ended: running, or waiting here for a slot."""
+        with self._changed:
+            return set(self._tries)
+
+    def free(self, pool: str) -> int:
+        """Slots of the pool that are neither taken nor spoken for by what waits here; below 0 when more waits."""
+        with self._changed:
+            waiting = sum(self._weight(it) for *_, it in self._waiting[pool] if not it.ended)
+            return self._slots.get(pool, 0) - self._used[pool] - waiting
+
+    def close(self, grace_s: float) -> None:
+        """Start nothing more; wait up to `grace_s` seconds for what runs; the rest is Lost. Every try's end has been told
+        when this returns. Spark stays up: it isn't ours."""
+        with self._changed:
+            self._closing = True
+            waiting = [it for it in self._tries.values() if not it.weight]
+        for it in waiting:
+            self._abandon(it, Lost("the manager stopped before it had begun"))
+        with self._changed:
+            self._changed.wait_for(lambda: not self._tries, timeout=grace_s)
+            left = list(self._tries.values())
+        for it in left:
+            self._abandon(it, Lost("the manager stopped while it ran"))
+        with self._changed:
+            self._changed.wait_for(lambda: not self._tries)  # the watcher ends each after its grace
+            already, self._closed = self._closed, True
+            self._changed.notify_all()
+        if not already:
+            self._watcher.join()
+            task_log.stop_listening(self._listener)
+            inheritance.remove()
+
+    # -- slots --------------------------------------------------------------------------------------------------------
+    def _new_try(self, launch: Launch) -> _Try:
+        ti = launch.ti
+        name = f"bfm/{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.launch}".replace(",", "_")
+        lines = LogLines(launch, self._clock, lambda: self._flush_soon(it))
+        scope = JobScope(
+            self._spark.sparkContext,
+            launch.pool,
+            name,
+            f"{ti.dag_id}.{ti.task_id} {ti.run_id} try {ti.try_number}",
+            lines.add,
+        )
+        it = _Try(launch, scope, lines)
+        return it
+
+    def _weight(self, it: _Try) -> int:
+        """A task heavier than its pool takes all of it: it would never run otherwise."""
+        return max(1, min(it.launch.task.weight, self._slots.get(it.launch.pool, 1)))
+
+    def _admit(self, pool: str) -> list[_Try]:
+        """Give free slots to those first in the queue; with the lock held. The first is never overtaken by lighter ones."""
+        queue, ready = self._waiting[pool], list[_Try]()
+        while queue:
+            it = queue[0][-1]
+            if not it.ended:
+                weight = self._weight(it)
+                if self._used[pool] + weight > self._slots.get(pool, 0):
+                    break
+                it.weight = weight
+                self._used[pool] += weight
+                ready.append(it)
+            heapq.heappop(queue)
+        return ready
+
+    def _begin(self, ready: list[_Try]) -> None:
+        for it in ready:
+            try:
+                threading.Thread(target=self._run, args=(it,), name=it.scope.tag, daemon=True).start()
+            except RuntimeError as error:  # the process has no thread left to give
+                self._end(it, Lost(str(error)))
+
+    # -- one try ------------------------------------------------------------------------------------------------------
+    def _run(self, it: _Try) -> None:
+        if it.launch.timeout_s is not None:
+            with self._changed:
+                it.timeout_at = self._clock.monotonic() + it.launch.timeout_s
+                self._changed.notify_all()
+        self._tell(it, TaskStarted(it.launch.key, self._clock.now()))
+
+        def refuse_if_abandoned() -> None:
+            if it.abandoned is not None:
+                raise AbandonedTry(f"this try is over ({_reason(it.abandoned)}); it writes no more")
+            if not self._leads():
+                raise AbandonedTry("this manager does not lead any more; its tasks write no more")
+
+        outcome: Outcome = Lost("its thread broke off")
+        try:
+            if it.abandoned is None:
+                outcome = perform(
+                    it.launch,
+                    it.scope,
+                    spark=self._spark,
+                    library=self._library,
+                    refuse_if_abandoned=refuse_if_abandoned,
+                )
+        finally:
+            self._end(it, outcome)
+
+    def _abandon(self, it: _Try, outcome: Outcome) -> bool:
+        with self._changed:
+            if it.ended or it.abandoned is not None:
+                return False
+            it.abandoned = outcome
+            it.timeout_at = None
+            runs = it.weight > 0
+            it.give_up_at = self._clock.monotonic() + self._grace_s if runs else None
+            self._changed.notify_all()
+        if runs:
+            it.scope.cancel_jobs()
+        else:
+            self._end(it, outcome)
+        return True
+
+    def _end(self, it: _Try, outcome: Outcome) -> None:
+        """Tell the end, once; free the slots and hand them on."""
+        with it.telling:
+            if it.ended:
+                return
+            try:
+                self._flush(it)
+                it.lines.close()
+                self._on_event(TaskEnded(it.launch.key, it.abandoned or outcome, self._clock.now()))
+            finally:
+                it.ended = True
+                with self._changed:
+                    it.timeout_at = it.give_up_at = it.flush_at = None
+                    self._tries.pop(it.launch.key, None)
+                    self._used[it.launch.pool] -= it.weight
+                    ready = [] if self._closing else self._admit(it.launch.pool)
+                    self._changed.notify_all()
+        self._begin(ready)
+
+    def _tell(self, it: _Try, event: Event) -> None:
+        with it.telling:
+            if not it.ended:
+                self._on_event(event)
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+    def _flush_soon(self, it: _Try) -> None:
+        with self._changed:
+            if not it.ended:
+                it.flush_at = self._clock.monotonic() + FLUSH_S
+                self._changed.notify_all()
+
+    def _flush(self, it: _Try) -> None:
+        with it.telling:
+            lines = it.lines.take()
+            if lines and not it.ended:
+                self._on_event(TaskLogged(lines))
+
+    # -- deadlines ----------------------------------------------------------------------------------------------------
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                if self._closed:
+                    return
+                now = self._clock.monotonic()
+                deadlines = [(at, it) for it in self._tries.values() if (at := it.next_deadline) is not None]
+                due = [it for at, it in deadlines if at <= now]
+                if not due:
+                    soonest = min((at for at, _ in deadlines), default=None)
+                    self._changed.wait(None if soonest is None else soonest - now)
+                    continue
+                late = [it for it in due if it.timeout_at is not None and it.timeout_at <= now]
+                hopeless = [it for it in due if it.give_up_at is not None and it.give_up_at <= now]
+                talkative = [it for it in due if it.flush_at is not None and it.flush_at <= now]
+                for it in talkative:
+                    it.flush_at = None
+            for it in late:
+                self._abandon(it, Failed(f"timed out after {it.launch.timeout_s:g} s"))
+            for it in talkative:
+                self._flush(it)
+            for it in hopeless:
+                it.scope.cancel_jobs()  # once more, for what code with a job group of its own has begun since
+                it.scope.log(
+                    "WARNING", f"its thread has not ended {self._grace_s:g} s after it was abandoned; it is left alone"
+                )
+                self._end(it, it.abandoned or Lost("abandoned"))
+
+
+def _reason(outcome: Outcome) -> str:
+    return outcome.error if isinstance(outcome, Failed) else getattr(outcome, "reason", "ended")

@@ -1,0 +1,84 @@
+"""The data interval of a run, and where its ends lie on a wall clock.
+
+Comparing instants needs no rule. A DATE or a TIMESTAMP_NTZ is a reading of a wall clock in the DAG's time zone, and a clock
+that is put back shows some readings twice and one that is put forward leaves some out. The rule is that of the schedule
+(SEMANTICS, "Cron across a change of clocks"): a repeated reading belongs to its second occurrence, a skipped one moves
+forward by the gap. So neighbouring intervals share no reading and lose none, whatever their length.
+
+Standard library only: this module is also sent to executors that have no backfill_manager.
+"""
+
+from __future__ import annotations
+
+import zoneinfo
+from datetime import date, datetime, time, timedelta
+from typing import NamedTuple
+
+_MICROSECOND = timedelta(microseconds=1)
+_DAY = timedelta(days=1)
+
+
+class Interval(NamedTuple):
+    """Half-open `[start, end)`, aware UTC instants; `start, end = ctx.interval` works."""
+
+    start: datetime
+    end: datetime
+
+
+class Bounds(NamedTuple):
+    """The ends of an interval as Spark SQL literals of one type: `lower <= value < upper`."""
+
+    lower: str
+    upper: str
+
+
+def reading(at: datetime, timezone: str) -> datetime:
+    """The first wall-clock reading (naive) in `timezone` that belongs to the instant `at` or to a later one."""
+    zone = zoneinfo.ZoneInfo(timezone)
+    here = at.astimezone(zone)
+    wall = here.replace(tzinfo=None)
+    if here.fold == 0 and here.replace(fold=1).utcoffset() != here.utcoffset():
+        return _wall_of_change(at, zone)  # the first pass through repeated readings: they belong to the second
+    before = (at - _MICROSECOND).astimezone(zone).replace(tzinfo=None) + _MICROSECOND
+    return min(before, wall) if before < wall else wall  # right after a gap: the skipped readings belong here
+
+
+def _wall_of_change(at: datetime, zone: zoneinfo.ZoneInfo) -> datetime:
+    """The reading to which the clock, ambiguous at `at`, is about to be put back."""
+    low, high = 0, 1
+    offset = at.astimezone(zone).utcoffset()
+    at = at.replace(microsecond=0)
+    while (at + timedelta(seconds=high)).astimezone(zone).utcoffset() == offset:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (at + timedelta(seconds=middle)).astimezone(zone).utcoffset() == offset:
+            low = middle
+        else:
+            high = middle
+    return (at + timedelta(seconds=high)).astimezone(zone).replace(tzinfo=None)
+
+
+def bounds(interval: Interval, timezone: str) -> dict[str, Bounds]:
+    """Spark type name -> the interval's ends in that type. Written out of our own values only, so safe in SQL."""
+    lower, upper = reading(interval.start, timezone), reading(interval.end, timezone)
+    return {
+        "timestamp": Bounds(instant_literal(interval.start), instant_literal(interval.end)),
+        "timestamp_ntz": Bounds(_wall(lower), _wall(upper)),
+        "date": Bounds(_date(lower), _date(upper)),
+    }
+
+
+def instant_literal(at: datetime) -> str:
+    text = at.astimezone(zoneinfo.ZoneInfo("UTC")).replace(tzinfo=None).isoformat(timespec="microseconds")
+    return f"TIMESTAMP '{text}Z'"
+
+
+def _wall(at: datetime) -> str:
+    return f"TIMESTAMP_NTZ '{at.isoformat(timespec='microseconds')}'"
+
+
+def _date(at: datetime) -> str:
+    """A date is its midnight: the first date whose midnight is not before `at`."""
+    day: date = at.date() if at.time() == time.min else at.date() + _DAY
+    return f"DATE '{day.isoformat()}'"

@@ -1,0 +1,81 @@
+"""What is sent to an executor beside the function of an `@task.executor`: its context, and the loop around it.
+
+Pickled by value, for executors have no backfill_manager: standard library only here, and nothing of ours but `interval`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from backfill_manager.execution.interval import Interval
+
+
+class TaskSkipped(BaseException):
+    """`ctx.skip(reason)`; not an Exception, so that a task's own `except Exception` does not catch it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass
+class WorkerContext:
+    """The `ctx` of an `@task.executor`: as in any task, but there is no Spark and no writing where it runs."""
+
+    dag_id: str
+    task_id: str
+    run_id: str
+    run_type: str
+    logical_date: datetime | None
+    interval: Interval | None
+    partition_key: str | None
+    params: dict[str, Any]
+    try_number: int
+    results: dict[str, Any] = field(default_factory=dict)
+    upstream: tuple[str, ...] = ()  # all that come before it, near and far
+    log: logging.Logger = field(default_factory=lambda: logging.Logger("task", logging.INFO))
+
+    def skip(self, reason: str) -> None:
+        raise TaskSkipped(reason)
+
+    def result(self, task_id: str) -> Any:
+        """What an upstream task returned; None if it returned nothing or was skipped."""
+        if task_id not in self.upstream:
+            raise LookupError(f"task {self.task_id!r} does not come after {task_id!r}, so it has no result of it")
+        return self.results.get(task_id)
+
+
+class _Gathered(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[tuple[float, str, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append((time.time(), record.levelname, self.format(record)))
+
+
+def run_here(function: Callable[[Any], Any], context: WorkerContext, max_chars: int) -> str:
+    """Run the function in this process; returns the JSON text of {outcome, value, lines}. Only this crosses the wire."""
+    gathered = _Gathered()
+    context.log.handlers = [gathered]
+    value: str | None
+    try:
+        returned = function(context)
+        value = None if returned is None else json.dumps(returned, allow_nan=False, ensure_ascii=False)
+        outcome = "success"
+        if value is not None and len(value) > max_chars:
+            outcome, value = "too large", f"{len(value):,}"
+    except TaskSkipped as skipped:
+        outcome, value = "skipped", skipped.reason
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it goes back as a value, with the lines before it
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        outcome, value = "failed", f"{type(error).__name__}: {said}" if said else type(error).__name__
+        gathered.lines.append((time.time(), "ERROR", traceback.format_exc().rstrip()))
+    return json.dumps({"outcome": outcome, "value": value, "lines": gathered.lines}, ensure_ascii=False)

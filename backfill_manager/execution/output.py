@@ -1,0 +1,297 @@
+"""`ctx.write`: a run's rows land in a Delta table exactly once, whatever crashes, is tried again, or comes late.
+
+How it holds:
+- Each write carries Delta's application transaction: id `bfm/<dag>/<task>/<run>/<n>` (n-th write of this task into this
+  table), version = the task instance's *generation*. Delta takes a version once. A try does not change the generation, so
+  the try after a crash between this commit and the state's finds its rows there and writes nothing: in append mode too.
+  Clearing raises the generation, so a cleared task writes again: `replace` replaces, `append` appends once more. A run that
+  re-does a date has a run id, and so transactions, of its own.
+- The n-th write must be the same write in each try: a task that branches on `try_number` breaks its own promise.
+- An abandoned try (timed out, cancelled, or of a manager that no longer leads) is refused before it computes and again
+  before it commits; its Spark jobs are cancelled, and if a newer generation has landed, Delta refuses the older one.
+- `replace` is Delta's replaceWhere with the run's interval (or its partition): exactly these rows go, and rows outside of
+  them in what is written are an error that changes nothing. A run with neither replaces the whole table.
+- Writers of one table queue up inside this process. A writer that finds the queue taken computes and caches its rows
+  while it waits, so that only the commits go one by one. Conflicts with writers outside are tried again.
+
+The commit's user metadata names dag, run, task, DAG version, try and interval.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from backfill_manager.clock import EPOCH, format_instant, from_micros
+from backfill_manager.errors import AbandonedTry, InvalidInput, nearest
+from backfill_manager.execution.interval import bounds
+from backfill_manager.execution.outcome import Launch
+from backfill_manager.execution.output_table import OutputTable, TableState
+from backfill_manager.execution.sql_text import identifier, string_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+Mode = Literal["replace", "append"]
+ATTEMPTS: Final = 8  # against writers outside; with the waits below about 20 s
+
+
+def transaction_id(launch: Launch, nth: int | str) -> str:
+    ti = launch.ti
+    return f"bfm/{ti.dag_id}/{ti.task_id}/{ti.run_id}/{nth}"
+
+
+def user_metadata(launch: Launch) -> str:
+    about: dict[str, Any] = {
+        "dag": launch.ti.dag_id, "run": launch.ti.run_id, "task": launch.ti.task_id, "version": launch.version.version,
+        "try": launch.ti.try_number, "launch": launch.ti.launch, "generation": launch.ti.generation,
+    }  # fmt: skip
+    if launch.interval is not None:
+        about["interval"] = [format_instant(at) for at in launch.interval]
+    if launch.run.partition_key is not None:
+        about["partition"] = launch.run.partition_key
+    return json.dumps(about, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class _Replaced:
+    """A share of a table."""
+
+    where: str  # for replaceWhere: literals in the column's own type
+    kind: str  # the type of its column
+    told: str
+
+
+class OutputWriter:
+    """The writes of one try."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        launch: Launch,
+        log: logging.Logger,
+        refuse_if_abandoned: Callable[[], None],
+    ) -> None:
+        self._spark, self._launch, self._interval, self._log = spark, launch, launch.interval, log
+        self._refuse_if_abandoned = refuse_if_abandoned
+        self._nth: Counter[str] = Counter()
+
+    def write(
+        self, df: DataFrame, name: str, *, time_column: str | None, partition_column: str | None, mode: Mode
+    ) -> int | None:
+        self._check(df, name, time_column, partition_column, mode)
+        self._refuse_if_abandoned()
+        table = OutputTable(self._spark, name)
+        self._nth[table.identity] += 1
+        transaction = transaction_id(self._launch, self._nth[table.identity])
+        with self._turn(table, transaction, df):
+            return self._commit(table, transaction, df, time_column, partition_column, mode)
+
+    # -- what is asked ------------------------------------------------------------------------------------------------
+    def _check(self, df: Any, name: str, time_column: str | None, partition_column: str | None, mode: str) -> None:
+        from pyspark.sql import DataFrame
+
+        where = f"ctx.write(..., {name!r})"
+        if not isinstance(df, DataFrame):
+            raise InvalidInput(
+                f"{where} wants a Spark DataFrame, not a {type(df).__name__}; ctx.spark.createDataFrame makes one"
+            )
+        if mode not in ("replace", "append"):
+            raise InvalidInput(f"{where}: mode is 'replace' or 'append', not {mode!r}")
+        if mode == "append":
+            return
+        run = self._launch.run
+        if run.partition_key is not None and partition_column is None:
+            raise InvalidInput(
+                f"{where} in a run for partition {run.partition_key!r} wants partition_column=..., the column that holds the key"
+            )
+        if run.partition_key is None and self._interval is not None and time_column is None:
+            raise InvalidInput(
+                f"{where} wants time_column=..., the column that tells which rows belong to the run's interval (or mode='append')"
+            )
+        if run.partition_key is None and self._interval is None and (time_column or partition_column):
+            raise InvalidInput(
+                f"{where}: run {run.run_id} has neither interval nor partition, so there is nothing that "
+                f"{'time_column' if time_column else 'partition_column'} could be compared with; without it the whole table is replaced"
+            )
+
+    def _replaced(
+        self, schema: StructType, name: str, time_column: str | None, partition_column: str | None
+    ) -> _Replaced | None:
+        """What of the table this write replaces; None for all of it."""
+        key = self._launch.run.partition_key
+        if key is not None:
+            assert partition_column is not None
+            column, kind = self._column(schema, name, partition_column)
+            return _Replaced(f"{column} = {_key_literal(key, kind, partition_column)}", kind, f"partition {key!r}")
+        if self._interval is None:
+            return None
+        assert time_column is not None
+        column, kind = self._column(schema, name, time_column)
+        ends = bounds(self._interval, self._launch.dag.timezone).get(kind)
+        if ends is None:
+            raise InvalidInput(
+                f"ctx.write(..., {name!r}, time_column={time_column!r}): the column is {kind}; "
+                "it must be TIMESTAMP, TIMESTAMP_NTZ or DATE"
+            )
+        start, end = (format_instant(at) for at in self._interval)
+        return _Replaced(f"{column} >= {ends.lower} AND {column} < {ends.upper}", kind, f"interval [{start}, {end})")
+
+    def _column(self, schema: StructType, name: str, wanted: str) -> tuple[str, str]:
+        for field in schema.fields:
+            if field.name.lower() == wanted.lower():
+                return identifier(field.name), field.dataType.simpleString()
+        names = [field.name for field in schema.fields]
+        raise InvalidInput(
+            f"ctx.write(..., {name!r}): the table has no column {wanted!r}{nearest(wanted, names) or '; it has ' + ', '.join(names)}"
+        )
+
+    # -- doing it -----------------------------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def _turn(self, table: OutputTable, transaction: str, df: DataFrame) -> Iterator[None]:
+        """This writer's turn at the table; the rows are computed while it waits for that."""
+        staged = False
+        taken = table.queue.acquire(blocking=False)
+        try:
+            if not taken:
+                written = table.exists() and table.look().recorded(transaction) is not None
+                level = df.storageLevel
+                if not written and not (level.useMemory or level.useDisk):
+                    staged = True
+                    df.persist().count()
+                table.queue.acquire()
+                taken = True
+            yield
+        finally:
+            if taken:
+                table.queue.release()
+            if staged:
+                df.unpersist()
+
+    def _commit(
+        self,
+        table: OutputTable,
+        transaction: str,
+        df: DataFrame,
+        time_column: str | None,
+        partition_column: str | None,
+        mode: Mode,
+    ) -> int | None:
+        import tenacity
+        from delta import exceptions as delta
+
+        conflicts = (
+            delta.DeltaConcurrentModificationException,
+            delta.ConcurrentWriteException,
+            delta.MetadataChangedException,
+            delta.ProtocolChangedException,
+            delta.ConcurrentAppendException,
+            delta.ConcurrentDeleteReadException,
+            delta.ConcurrentDeleteDeleteException,
+            delta.ConcurrentTransactionException,
+        )  # fmt: skip - in PySpark they have no base of their own
+        for attempt in tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(conflicts),
+            wait=tenacity.wait_random_exponential(multiplier=0.2, max=5),
+            stop=tenacity.stop_after_attempt(ATTEMPTS),
+            before_sleep=lambda state: self._log.info(
+                "another writer was quicker at %s; trying again (%d)", table.name, state.attempt_number
+            ),
+            reraise=True,
+        ):
+            with attempt:
+                self._refuse_if_abandoned()
+                if not table.exists():
+                    table.make(df.schema)
+                before = table.look()
+                if self._written_before(table, before, transaction):
+                    return None
+                replaced = None
+                if mode == "replace":
+                    replaced = self._replaced(before.schema, table.name, time_column, partition_column)
+                metadata = user_metadata(self._launch)
+                self._save(table, df, transaction, metadata, mode, replaced)
+                commit = table.look().find(metadata, since=before.version)
+                if commit is None:  # Delta left it out, since the same transaction had landed a moment before
+                    self._written_before(table, table.look(), transaction)
+                    return None
+                rows = "" if commit.rows is None else f"{commit.rows:,} rows "
+                self._log.info(
+                    "%s%s %s, version %d",
+                    rows,
+                    "into" if mode == "replace" else "appended to",
+                    table.name,
+                    commit.version,
+                )
+                return commit.rows
+        raise AssertionError("tenacity either returns or raises")
+
+    def _written_before(self, table: OutputTable, state: TableState, transaction: str) -> bool:
+        recorded, generation = state.recorded(transaction), self._launch.ti.generation
+        if recorded is None or recorded < generation:
+            return False
+        if recorded > generation:
+            raise AbandonedTry(
+                f"{table.name}: this task was cleared and has written anew since this try began; nothing was written"
+            )
+        self._log.info("%s: an earlier try of this run has written its rows; nothing is written again", table.name)
+        return True
+
+    def _save(
+        self, table: OutputTable, df: DataFrame, transaction: str, metadata: str, mode: Mode, replaced: _Replaced | None
+    ) -> None:
+        from pyspark.errors import AnalysisException
+
+        writer = df.write.format("delta").mode("append" if mode == "append" else "overwrite")
+        writer = writer.option("txnAppId", transaction).option("txnVersion", str(self._launch.ti.generation))
+        writer = writer.option("userMetadata", metadata)
+        if replaced is not None:
+            writer = writer.option("replaceWhere", replaced.where)
+        try:
+            table.save(writer)
+        except AnalysisException as error:
+            if replaced is None or error.getCondition() != "DELTA_REPLACE_WHERE_MISMATCH":
+                raise
+            raise InvalidInput(
+                f"ctx.write(..., {table.name!r}): there are rows outside of this run's {replaced.told}"
+                f"{_example(str(error), replaced.kind)}; nothing was written. "
+                "Leave them out first, as with .where(ctx.in_interval(...))."
+            ) from None
+
+
+def _key_literal(key: str, kind: str, column: str) -> str:
+    try:
+        if kind == "string":
+            return string_literal(key)
+        if kind in ("tinyint", "smallint", "int", "bigint"):
+            return str(int(key))
+        if kind == "date":
+            return f"DATE '{date.fromisoformat(key).isoformat()}'"
+    except ValueError:
+        raise InvalidInput(
+            f"partition key {key!r} does not fit partition_column {column!r}, which is {kind}"
+        ) from None
+    raise InvalidInput(f"partition_column {column!r} is {kind}; it must be STRING, DATE or a whole number")
+
+
+def _example(message: str, kind: str) -> str:
+    """The offending value in Delta's message (a line ` - column : value`), as people write such values."""
+    found = re.search(r"^ - (\S+) : (.*)$", message, re.MULTILINE)
+    if found is None:
+        return ""
+    column, value = found.groups()
+    if value.lstrip("-").isdigit():
+        if kind == "date":
+            value = (EPOCH + timedelta(days=int(value))).date().isoformat()
+        elif kind in ("timestamp", "timestamp_ntz"):
+            at = format_instant(from_micros(int(value))) or ""
+            value = at if kind == "timestamp" else at.removesuffix("Z")
+    return f" (for example {column} = {value})"

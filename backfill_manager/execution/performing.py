@@ -1,0 +1,98 @@
+"""One try of one task, in the thread and for the scope that the executor gives it: from a `Launch` to an `Outcome`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import AbandonedTry, InvalidInput
+from backfill_manager.execution.context import TaskContext, worker_context
+from backfill_manager.execution.failure import one_line, spark_is_gone, told_in_full
+from backfill_manager.execution.inheritance import JobScope
+from backfill_manager.execution.on_worker import TaskSkipped
+from backfill_manager.execution.outcome import Failed, Launch, Lost, Outcome, Skipped, Succeeded
+from backfill_manager.execution.python_on_worker import FailedOnWorker, run_on_worker
+from backfill_manager.execution.result import to_result_json
+from backfill_manager.execution.spark_sql import run_sql
+from backfill_manager.execution.task_log import TaskLogger
+from backfill_manager.model.records import DagVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+
+class LoadedDag(Protocol):
+    """A DAG with its code, as `dags.library.Library` gives it."""
+
+    @property
+    def spec(self) -> DagSpec: ...
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]: ...
+
+
+class CodeLibrary(Protocol):
+    def dag(self, version: DagVersion) -> LoadedDag: ...
+
+
+def perform(
+    launch: Launch,
+    scope: JobScope,
+    *,
+    spark: SparkSession,
+    library: CodeLibrary,
+    refuse_if_abandoned: Callable[[], None],
+) -> Outcome:
+    """Run the task. Whatever happens in it comes back as a value; the traceback goes into the try's log."""
+    try:
+        with scope.entered():
+            return Succeeded(_run(launch, scope, spark, library, refuse_if_abandoned))
+    except TaskSkipped as skipped:
+        return Skipped(skipped.reason)
+    except AbandonedTry as refused:
+        scope.log("WARNING", str(refused))
+        return Failed(one_line(refused), retryable=False)
+    except FailedOnWorker as failed:
+        return Failed(str(failed))
+    except BaseException as error:  # noqa: BLE001 - users' code: anything may come, SystemExit too; it is told, not hidden
+        if spark_is_gone(spark):
+            return Lost(f"Spark went away while it ran ({one_line(error)})")
+        scope.log("ERROR", told_in_full(error))
+        return Failed(one_line(error), retryable=not isinstance(error, InvalidInput))
+
+
+def _run(
+    launch: Launch,
+    scope: JobScope,
+    spark: SparkSession,
+    library: CodeLibrary,
+    refuse_if_abandoned: Callable[[], None],
+) -> str | None:
+    task = launch.task
+    if task.kind == "executor":
+        return run_on_worker(
+            spark.sparkContext,
+            _function(launch, library),
+            worker_context(launch),
+            snapshot=launch.version.snapshot,
+            log=scope.log,
+        )
+    function = _function(launch, library) if task.kind == "python" else None
+    session = spark.newSession()
+    session.conf.set("spark.scheduler.pool", launch.pool)
+    ctx = TaskContext(launch, session, TaskLogger(f"{launch.ti.dag_id}.{task.task_id}", scope.log), refuse_if_abandoned)
+    if function is None:
+        run_sql(launch, ctx, refuse_if_abandoned)
+        return None
+    return to_result_json(task.task_id, function(ctx))
+
+
+def _function(launch: Launch, library: CodeLibrary) -> Callable[..., Any]:
+    functions = library.dag(launch.version).functions
+    if launch.task.task_id not in functions:
+        raise InvalidInput(
+            f"version {launch.version.version} of DAG {launch.dag.dag_id!r} has no function for task {launch.task.task_id!r}"
+        )
+    return functions[launch.task.task_id]

@@ -1,0 +1,99 @@
+"""A `sql` task: Spark SQL statements with the run's values as named parameters.
+
+Parameters: `:interval_start`, `:interval_end`, `:logical_date` (TIMESTAMP), `:run_id`, `:partition_key`, and every entry of
+the run's params whose name is an identifier. A run without interval has no `:interval_start`; using it is an error.
+
+Two ways to write, both exactly once:
+- `into=` a table: the last statement is a query and its rows go through `ctx.write` (with `time_column` or
+  `partition_column`); statements before it prepare.
+- without `into`: the statements write themselves. Each goes out with a Delta transaction of its own (`.../sql-<n>`, version
+  = generation), so an INSERT, MERGE, UPDATE or DELETE that had landed before a crash is left out by Delta the next time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.interval import instant_literal
+from backfill_manager.execution.outcome import Launch
+from backfill_manager.execution.output import transaction_id, user_metadata
+from backfill_manager.execution.sql_text import statements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, DataFrame
+
+    from backfill_manager.execution.context import TaskContext
+
+APP_ID: Final = "spark.databricks.delta.write.txnAppId"
+APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+def run_sql(launch: Launch, ctx: TaskContext, refuse_if_abandoned: Callable[[], None]) -> None:
+    """Run the task's statements in `ctx.spark`."""
+    task = launch.task
+    parts = statements(task.sql or "")
+    if not parts:
+        raise InvalidInput(f"sql task {task.task_id!r} has no statement")
+    values = parameters(launch)
+    # Delta's parser loses the arguments otherwise (delta-io/delta#7640); here too, for a session that others built.
+    ctx.spark.conf.set("spark.sql.legacy.parameterSubstitution.constantsOnly", "true")
+    last = len(parts) if task.into else None
+    for number, text in enumerate(parts, start=1):
+        refuse_if_abandoned()
+        if number == last:
+            assert task.into is not None
+            for key in (APP_ID, APP_VERSION, METADATA):
+                ctx.spark.conf.unset(key)
+            query = _statement(ctx, text, values)
+            ctx.write(query, task.into, time_column=task.time_column, partition_column=task.partition_column)
+            return
+        ctx.spark.conf.set(APP_ID, transaction_id(launch, f"sql-{number}"))
+        ctx.spark.conf.set(APP_VERSION, str(launch.ti.generation))
+        ctx.spark.conf.set(METADATA, user_metadata(launch))
+        done = _statement(ctx, text, values)
+        if not done.isLocal():  # a command has run already; a query has to be asked
+            done.write.format("noop").mode("overwrite").save()
+
+
+def _statement(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return ctx.spark.sql(text, args=values)
+    except AnalysisException as error:
+        if error.getCondition() != "UNBOUND_SQL_PARAMETER":
+            raise
+        name = (error.getMessageParameters() or {}).get("name", "?").strip("`")
+        known = ", ".join(f":{key}" for key in sorted(values))
+        raise InvalidInput(
+            f"sql task {ctx.task_id!r} uses :{name}, which this run does not have; it has {known}"
+        ) from None
+
+
+def parameters(launch: Launch) -> dict[str, Any]:
+    """Name -> value, as Spark takes them. Ours come after the run's params, and win."""
+    from pyspark.sql import functions as F
+
+    found: dict[str, Any] = {name: _value(value) for name, value in launch.params.items() if name.isidentifier()}
+    found["run_id"] = launch.run.run_id
+    if launch.run.partition_key is not None:
+        found["partition_key"] = launch.run.partition_key
+    if launch.run.logical_date is not None:
+        found["logical_date"] = F.expr(instant_literal(launch.run.logical_date))
+    if launch.interval is not None:
+        found["interval_start"], found["interval_end"] = (F.expr(instant_literal(at)) for at in launch.interval)
+    return found
+
+
+def _value(value: Any) -> Column:
+    from pyspark.sql import functions as F
+
+    if isinstance(value, dict):
+        return F.create_map(*(part for key, item in value.items() for part in (F.lit(key), _value(item))))
+    if isinstance(value, (list, tuple)):
+        return F.array(*(_value(item) for item in value))
+    return F.lit(value)

@@ -1,0 +1,111 @@
+"""The log of a try: what `ctx.log` and the task's own `logging` say, as rows of `task_log`.
+
+Lines are gathered and handed over in batches (the executor flushes about once a second, and before a try's end is told).
+`ctx.log` takes everything from INFO up. Beside it, whatever other loggers let through in one of the task's threads
+(a bundle's own modules, a library's warnings) lands in the same log while an executor is open.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from backfill_manager.clock import Clock
+from backfill_manager.execution.inheritance import current_scope
+from backfill_manager.execution.outcome import Launch
+from backfill_manager.model.records import TaskLog
+
+MAX_LINES: Final = 10_000  # of one try; a loop that logs must not fill the state
+MAX_CHARS: Final = 20_000  # of one line: a long traceback fits
+
+
+class LogLines:
+    """Gathers the lines of one try; safe from all of its threads."""
+
+    def __init__(self, launch: Launch, clock: Clock, on_first: Callable[[], None]) -> None:
+        self._ti, self._clock, self._on_first = launch.ti, clock, on_first
+        self._lock = threading.Lock()
+        self._waiting: list[TaskLog] = []
+        self._count = 0
+        self._closed = False
+
+    def add(self, level: str, message: str) -> None:
+        with self._lock:
+            if self._closed or self._count > MAX_LINES:
+                return
+            self._count += 1
+            if self._count > MAX_LINES:
+                level, message = "WARNING", f"this try has logged more than {MAX_LINES} lines; the rest is left out"
+            if len(message) > MAX_CHARS:
+                message = f"{message[:MAX_CHARS]} ... ({len(message)} characters)"
+            ti = self._ti
+            self._waiting.append(
+                TaskLog(
+                    dag_id=ti.dag_id,
+                    run_id=ti.run_id,
+                    task_id=ti.task_id,
+                    launch=ti.launch,
+                    try_number=ti.try_number,
+                    line=self._count,
+                    at=self._clock.now(),
+                    level=level,
+                    message=message,
+                    run_seq=ti.run_seq,
+                )  # fmt: skip
+            )
+            first = len(self._waiting) == 1
+        if first:
+            self._on_first()
+
+    def take(self) -> tuple[TaskLog, ...]:
+        """The lines since the last time."""
+        with self._lock:
+            taken, self._waiting = tuple(self._waiting), []
+            return taken
+
+    def close(self) -> None:
+        """The try is over: what comes from threads that it left behind is dropped."""
+        with self._lock:
+            self._closed = True
+
+
+class _IntoLog(logging.Handler):
+    def __init__(self, add: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._add = add
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._add(record.levelname, self.format(record))
+
+
+class TaskLogger(logging.Logger):
+    """`ctx.log`: belongs to one try and to no hierarchy, so nothing of it stays behind when the try is over."""
+
+    def __init__(self, name: str, add: Callable[[str, str], None]) -> None:
+        super().__init__(name, logging.INFO)
+        self._add = add
+        self.addHandler(_IntoLog(add))
+        self.propagate = False
+
+    def getChild(self, suffix: str) -> TaskLogger:
+        return TaskLogger(f"{self.name}.{suffix}", self._add)
+
+
+class _FromTaskThreads(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        scope = current_scope()
+        if scope is not None and not record.name.startswith("py4j"):
+            scope.log(record.levelname, f"{record.name}: {self.format(record)}")
+
+
+def listen() -> logging.Handler:
+    """Start to route the `logging` of task threads; hand the result to `stop_listening`."""
+    handler = _FromTaskThreads()
+    logging.getLogger().addHandler(handler)
+    return handler
+
+
+def stop_listening(handler: logging.Handler) -> None:
+    logging.getLogger().removeHandler(handler)

@@ -1,0 +1,130 @@
+"""Every kind of request, and what its payload must hold: one table, read by those who ask and by the manager's inbox.
+
+A request outlives the process that asked and may have been written by a newer or older client, or by hand. So the
+payload is looked at twice: before it is appended (`asking.ask`) and when the manager reads it. Only form is checked
+here; whether there is such a DAG or such a backfill is for those who hold the state.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from backfill_manager.errors import InvalidInput, nearest
+
+BACKFILL_CREATE: Final = "backfill.create"  # {"backfill_id", "ask": BackfillAsk}
+BACKFILL_DRY_RUN: Final = (
+    "backfill.dry_run"  # the same; answered with {"items": [...], "summary": {...}} as payload_json
+)
+BACKFILL_PAUSE: Final = "backfill.pause"  # {"backfill_id"}
+BACKFILL_UNPAUSE: Final = "backfill.unpause"  # {"backfill_id"}
+BACKFILL_CANCEL: Final = "backfill.cancel"  # {"backfill_id", "let_running_finish"}
+POOL_SET: Final = "pool.set"  # {"name", "slots", "weight", "min_share"}
+MANAGER_STOP: Final = "manager.stop"  # {"drain"}
+DAG_PAUSE: Final = "dag.pause"  # {"dag_id"}
+DAG_UNPAUSE: Final = "dag.unpause"  # {"dag_id"}
+
+ACCEPTED: Final = "accepted"
+REFUSED: Final = "refused"
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_POOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")  # as in settings
+
+# A test says what is wrong with a value ("must be ..."), or None.
+Test = Callable[[Any], "str | None"]
+
+
+def _text(value: Any) -> str | None:
+    return None if isinstance(value, str) and value else "must be a text that is not empty"
+
+
+def _id(value: Any) -> str | None:
+    if isinstance(value, str) and _ID.fullmatch(value):
+        return None
+    return "must be 1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit"
+
+
+def _flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "must be true or false"
+
+
+def _whole(low: int) -> Test:
+    def test(value: Any) -> str | None:
+        fits = isinstance(value, int) and not isinstance(value, bool) and value >= low
+        return None if fits else f"must be a whole number from {low} up"
+
+    return test
+
+
+def _pool_name(value: Any) -> str | None:
+    if not isinstance(value, str) or not _POOL_NAME.fullmatch(value):
+        return "must be up to 200 letters, digits, '_', '.' or '-'"
+    return "must be another name: 'control' is the pool that plans" if value == "control" else None
+
+
+def _ask(value: Any) -> str | None:
+    """That it can be read back as a `BackfillAsk`; what it says is checked against the DAG by `backfills.check`."""
+    if not isinstance(value, dict):
+        return "must be an object, the backfill as asked for"
+    if not isinstance(value.get("dag_id"), str) or not value["dag_id"]:
+        return "must name its 'dag_id'"
+    from backfill_manager.requests.backfills import BackfillAsk
+
+    try:
+        BackfillAsk.from_payload(value)
+    except (TypeError, ValueError, AttributeError, InvalidInput) as error:
+        return f"is not a backfill that can be read: {error}"
+    return None
+
+
+_BACKFILL = {"backfill_id": _id}
+_DAG = {"dag_id": _text}
+
+PAYLOADS: Final[Mapping[str, Mapping[str, Test]]] = {
+    BACKFILL_CREATE: {**_BACKFILL, "ask": _ask},
+    BACKFILL_DRY_RUN: {**_BACKFILL, "ask": _ask},
+    BACKFILL_PAUSE: _BACKFILL,
+    BACKFILL_UNPAUSE: _BACKFILL,
+    BACKFILL_CANCEL: {**_BACKFILL, "let_running_finish": _flag},
+    POOL_SET: {"name": _pool_name, "slots": _whole(1), "weight": _whole(1), "min_share": _whole(0)},
+    MANAGER_STOP: {"drain": _flag},
+    DAG_PAUSE: _DAG,
+    DAG_UNPAUSE: _DAG,
+}
+
+
+def check_payload(kind: str, payload: Any) -> dict[str, Any]:
+    """The payload itself, or `InvalidInput` that names the kind, the field and what it should be."""
+    if kind not in PAYLOADS:
+        raise InvalidInput(
+            f"There is no request of the kind {kind!r}{nearest(kind, PAYLOADS) or '; one of ' + ', '.join(PAYLOADS)}"
+        )
+    if not isinstance(payload, dict):
+        raise InvalidInput(f"{kind}: the payload must be a JSON object, not {type(payload).__name__}")
+    fields = PAYLOADS[kind]
+    for name in payload:
+        if name not in fields:
+            raise InvalidInput(
+                f"{kind}: unknown field {name!r}{nearest(name, fields) or '; it has ' + ', '.join(fields)}"
+            )
+    for name, test in fields.items():
+        if name not in payload:
+            raise InvalidInput(f"{kind}: the field {name!r} is missing")
+        if wrong := test(payload[name]):
+            raise InvalidInput(f"{kind}: {name} {wrong}")
+    return payload
+
+
+def parse_payload(kind: str, text: str) -> dict[str, Any]:
+    """A request's `payload_json` as a checked dict; `InvalidInput` for an unknown kind, broken JSON or wrong fields."""
+    try:
+        payload = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(
+            f"{kind}: the payload is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
+    except RecursionError:
+        raise InvalidInput(f"{kind}: the payload is nested too deeply to be read") from None
+    return check_payload(kind, payload)

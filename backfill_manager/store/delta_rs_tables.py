@@ -1,0 +1,146 @@
+"""Opening the tables of a state that delta-rs keeps, and telling in one line why one can't be opened.
+
+Every handle that leaves this module has been checked: made by us, for this engine, by no newer version. Readers share
+one handle for each table, brought up to date before use (0.7 ms); a leader takes handles of its own, which nobody
+refreshes, because a handle that stands still is what makes its commits a compare-and-swap.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.schema import PrimitiveType
+
+from backfill_manager.errors import BackfillManagerError, StateError, StateNotInitialised
+from backfill_manager.model.records import RECORDS, TABLES, Manager, Record, columns
+from backfill_manager.store.roots import is_local
+from backfill_manager.store.schema import check_properties, properties
+
+ENGINE: Final = "delta-rs"
+_DELTA_TYPES: Final = {str: "string", int: "long", float: "double", bool: "boolean", datetime: "timestamp"}
+_UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
+_ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def refuse_dynamodb() -> None:
+    """delta-rs dropped its DynamoDB lock and merely logs so: two managers would both believe they lead."""
+    if os.environ.get("AWS_S3_LOCKING_PROVIDER", "").lower() == "dynamodb":
+        raise StateError(
+            "AWS_S3_LOCKING_PROVIDER=dynamodb is set, but delta-rs has no such lock any more. Unset it: "
+            "S3's own conditional put keeps the state's commits apart."
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """What the engine says, without its colours, call stacks and second thoughts."""
+    lines = [line.strip() for line in _ANSI.sub("", str(error)).splitlines() if line.strip()]
+    line = lines[0] if lines else type(error).__name__
+    return line if len(line) <= 220 else line[:217] + "..."
+
+
+@contextmanager
+def told(table: str, place: str, doing: str = "read") -> Iterator[None]:
+    """Whatever deltalake raises inside becomes one line that names the table and where it is."""
+    try:
+        yield
+    except BackfillManagerError:
+        raise
+    except (DeltaError, OSError) as error:
+        raise StateError(f"Table {table} at {place} can't be {doing}: {first_line(error)}") from error
+    except Exception as error:
+        if type(error) is not Exception:  # bare: what deltalake makes of errors of Parquet and of the object store
+            raise
+        raise StateError(f"Table {table} at {place} can't be {doing}: {first_line(error)}") from error
+
+
+def _local_base(root: str) -> str:
+    base = str(Path(root).expanduser().absolute())
+    if wrong := _UNUSABLE.findall(base):
+        raise StateError(f"The state can't be kept at {base!r}: choose a path without {' '.join(sorted(set(wrong)))!r}.")
+    return base
+
+
+class Tables:
+    def __init__(self, root: str) -> None:
+        refuse_dynamodb()
+        self.root = root
+        self._base = _local_base(root) if is_local(root) else root.rstrip("/")
+        self._held: dict[str, DeltaTable] = {}
+        self._lock = threading.Lock()
+
+    def place(self, table: str) -> str:
+        return f"{self._base}/{table}"
+
+    def made(self) -> bool:
+        """`manager` is the last table that `create_missing` makes, so it stands for all."""
+        with told(Manager.TABLE, self.place(Manager.TABLE), "looked for"):
+            return DeltaTable.is_deltatable(self.place(Manager.TABLE))
+
+    def open(self, table: str) -> DeltaTable:
+        """A handle of the table as it is now."""
+        place = self.place(table)
+        with told(table, place, "opened"):
+            try:
+                handle = DeltaTable(place)
+            except TableNotFoundError as error:
+                if not self.made():
+                    raise StateNotInitialised(self.root) from error
+                raise StateError(
+                    f"Table {table} of the state is missing at {place}. Restore it, or make it anew, empty: "
+                    f"`bfm --state {self.root} state init`."
+                ) from error
+            check_properties(handle.metadata().configuration, engine=ENGINE, table=table, place=place)
+        return handle
+
+    def fresh(self, table: str) -> DeltaTable:
+        """The readers' handle, up to date. It may be shared: registering it for a query copies its snapshot."""
+        with self._lock:
+            handle = self._held.get(table)
+            if handle is not None:
+                try:
+                    handle.update_incremental()
+                except (DeltaError, OSError):  # moved away, made anew, or cleaned up beyond what this handle knows
+                    handle = None
+            if handle is None:
+                handle = self._held[table] = self.open(table)
+            return handle
+
+    def create_missing(self) -> list[str]:
+        made = []
+        for record in RECORDS:
+            place = self.place(record.TABLE)
+            with told(record.TABLE, place, "made"):
+                if DeltaTable.is_deltatable(place):
+                    self.open(record.TABLE)
+                    continue
+                DeltaTable.create(
+                    place, schema=_delta_schema(record), mode="ignore", configuration=dict(properties(ENGINE)),
+                    raise_if_key_not_exists=False,
+                )  # fmt: skip
+            made.append(record.TABLE)
+        return made
+
+    def forget(self) -> None:
+        with self._lock:
+            self._held.clear()
+
+    def locations(self) -> dict[str, str]:
+        return {name: self.place(name) for name in TABLES}
+
+
+def _delta_schema(record: type[Record]) -> Schema:
+    return Schema(
+        [
+            Field(name, PrimitiveType(_DELTA_TYPES[kind]), nullable=nullable)
+            for name, (kind, nullable) in columns(record).items()
+        ]
+    )

@@ -1,0 +1,212 @@
+"""The state in memory: for tests, ours and our users'. The same promises as Delta's, with a lock where Delta has a
+log.
+
+One `MemoryStore` is one state; whoever holds the object is a client or a manager of it. Several leaders can exist:
+the one with the highest term is the real one, and every other finds out at its next commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from backfill_manager.errors import LostLease, StateNotInitialised
+from backfill_manager.model import states
+from backfill_manager.model.changes import Changes
+from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, columns, has_run_seq
+from backfill_manager.store.conditions import checked, known_columns, meets, orders, record_of
+from backfill_manager.store.contract import Condition, Finding, Leader, R, Store
+from backfill_manager.store.schema import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class MemoryStore(Store):
+    engine = "memory"
+
+    def __init__(self, root: str = "memory") -> None:
+        self.root = root
+        self.lock = threading.RLock()
+        self._tables: dict[str, list[Record]] = {}
+        self._places: dict[str, dict[tuple[Any, ...], int]] = {}  # table -> key -> index in its list
+        self._requests_version = 0
+
+    # -- the state as a whole -----------------------------------------------------------------------------------------
+    def init(self) -> list[str]:
+        with self.lock:
+            made = [name for name in TABLES if name not in self._tables]
+            for name in made:
+                self._tables[name], self._places[name] = [], {}
+            return made
+
+    def exists(self) -> bool:
+        return bool(self._tables)
+
+    def check(self) -> list[Finding]:
+        with self.lock:
+            return [Finding(name, True, f"{len(self.rows(name))} rows") for name in TABLES]
+
+    def locations(self) -> dict[str, str]:
+        return {name: f"{self.root}:{name}" for name in TABLES}
+
+    def rows(self, table: str) -> list[Record]:
+        """The table itself, under the lock."""
+        if table not in self._tables:
+            raise StateNotInitialised(self.root)
+        return self._tables[table]
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+    def read(
+        self,
+        record: type[R],
+        where: Sequence[Condition] = (),
+        order_by: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> list[R]:
+        conditions, order = checked(record, where), orders(record, order_by)
+        with self.lock:
+            rows = list(self.rows(record.TABLE))
+        found = (
+            [] if conditions is None else [row for row in rows if isinstance(row, record) and meets(row, conditions)]
+        )
+        for name, descending in reversed(order):
+            there = [row for row in found if getattr(row, name) is not None]
+            there.sort(key=lambda row: getattr(row, name), reverse=descending)
+            found = there + [row for row in found if getattr(row, name) is None]
+        return found if limit is None else found[:limit]
+
+    def read_arrow(self, table: str, columns: Sequence[str], where: Sequence[Condition] = ()) -> pa.Table:
+        import pyarrow as pa
+
+        record = record_of(table)
+        names = known_columns(record, columns)
+        schema = pa.schema([arrow_schema(record).field(name).with_nullable(True) for name in names])
+        rows = self.read(record, where)
+        return pa.table({name: [getattr(row, name) for row in rows] for name in names}, schema=schema)
+
+    def count(self, table: str, by: Sequence[str], where: Sequence[Condition] = ()) -> dict[tuple[Any, ...], int]:
+        record = record_of(table)
+        names = known_columns(record, by)
+        counts = Counter(tuple(getattr(row, name) for name in names) for row in self.read(record, where))
+        return dict(counts) if names else {(): counts.total()}
+
+    def unanswered(self) -> list[Request]:
+        with self.lock:
+            answered = {row.key for row in self.rows("response")}
+            asked = self.read(Request, order_by=["requested_at", "request_id"])
+        first: dict[str, Request] = {}
+        for row in asked:
+            if row.key not in answered:
+                first.setdefault(row.request_id, row)
+        return list(first.values())
+
+    def requests_version(self) -> int:
+        return self._requests_version
+
+    def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        from backfill_manager.store.memory_sql import run_query
+
+        with self.lock:
+            tables = {name: list(self.rows(name)) for name in TABLES}
+        return run_query(sql, tables)
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+    def ask(self, request: Request) -> None:
+        with self.lock:
+            self.rows("request").append(request)
+            self._requests_version += 1
+
+    # -- leadership ---------------------------------------------------------------------------------------------------
+    def lease(self) -> Manager | None:
+        return next(iter(self.read(Manager, order_by=["-term"], limit=1)), None)
+
+    def lead(self, row: Manager) -> Leader:
+        with self.lock:
+            last = self.lease()
+            if row.term != (last.term if last else 0) + 1:
+                raise LostLease(f"Term {row.term} can't be taken: the last one is {last.term if last else 'none'}.")
+            first = 1 + max(
+                (seq for name in TABLES if has_run_seq(TABLES[name]) for seq in self._seqs(name)), default=0
+            )
+            self.write([row])
+            self._sweep("dag_run", ("task_instance", "task_try", "task_log"))
+            self._sweep("backfill", ("backfill_item",))
+            return MemoryLeader(self, row, first)
+
+    def _seqs(self, table: str) -> list[int]:
+        return [row.run_seq for row in self.rows(table)]  # type: ignore[attr-defined]
+
+    def _sweep(self, parent: str, children: tuple[str, ...]) -> None:
+        last = max(self._seqs(parent), default=-1)
+        for child in children:
+            self.replace(child, [row for row in self.rows(child) if row.run_seq <= last])  # type: ignore[attr-defined]
+
+    def write(self, rows: Sequence[Record]) -> None:
+        """Put rows of one table in: replaced by key, or appended where rows never change. Under the lock."""
+        for row in rows:
+            table, places = self.rows(row.TABLE), self._places[row.TABLE]
+            if not row.APPEND_ONLY and row.key in places:
+                table[places[row.key]] = row
+            else:
+                places[row.key] = len(table)
+                table.append(row)
+
+    def replace(self, table: str, rows: list[Record]) -> None:
+        self._tables[table], self._places[table] = [], {}
+        self.write(rows)
+
+
+class MemoryLeader(Leader):
+    def __init__(self, store: MemoryStore, row: Manager, first_seq: int) -> None:
+        self.row = row
+        self._store = store
+        self._next = first_seq
+        self._resigned = False
+
+    def _check(self) -> None:
+        last = self._store.lease()
+        if self._resigned or last is None or last.term != self.term:
+            raise LostLease(
+                f"Term {self.term} is over: {'it was given back' if self._resigned else 'another manager leads'}."
+            )
+
+    def next_seq(self, n: int = 1) -> int:
+        first, self._next = self._next, self._next + n
+        return first
+
+    def commit(self, changes: Changes) -> None:
+        for _, rows in changes.by_table():
+            with self._store.lock:
+                self._check()
+                self._store.write(rows)
+
+    def append_items(self, items: pa.Table) -> None:
+        with self._store.lock:
+            self._check()
+            names = list(columns(BackfillItem))
+            rows: list[Record] = [BackfillItem(**row) for row in items.select(names).to_pylist()]
+            ids = {row.backfill_id for row in rows}  # type: ignore[attr-defined]
+            kept = [row for row in self._store.rows("backfill_item") if row.backfill_id not in ids]  # type: ignore[attr-defined]
+            self._store.replace("backfill_item", kept + rows)
+
+    def heartbeat(self, at: datetime, *, application_id: str | None = None) -> None:
+        self._put(self.row.evolve(heartbeat_at=at, application_id=application_id or self.row.application_id))
+
+    def resign(self, at: datetime) -> None:
+        self._put(self.row.evolve(state=states.STOPPED, heartbeat_at=at, ended_at=at))
+        self._resigned = True
+
+    def _put(self, row: Manager) -> None:
+        with self._store.lock:
+            self._check()
+            self._store.write([row])
+            self.row = row
+
+    def housekeep(self) -> dict[str, int]:
+        with self._store.lock:
+            self._check()
+        return {}

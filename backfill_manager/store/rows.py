@@ -1,0 +1,59 @@
+"""Records to Arrow and back, for engines that speak pyarrow. (`delta_rs_sql` does the same with the lighter arro3.)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from backfill_manager.clock import from_micros, micros
+from backfill_manager.model.records import Record, columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def storable(text: str | None) -> str | None:
+    """What is no text in UTF-8 (half a character in a file name or a program's output) must not break a whole tick."""
+    return None if text is None else text.encode("utf-8", "replace").decode()
+
+
+def span(rows: Sequence[Record]) -> tuple[int, int]:
+    """Lowest and highest `run_seq`: what a MERGE names, so that files on either side of it are skipped."""
+    seqs: list[int] = [row.run_seq for row in rows]  # type: ignore[attr-defined]
+    return int(min(seqs)), int(max(seqs))
+
+
+def plain_values(rows: Sequence[Record], name: str, kind: type) -> list[Any]:
+    """One column: instants as microseconds, text as what UTF-8 can hold."""
+    values = [getattr(row, name) for row in rows]
+    if kind is datetime:
+        return [None if value is None else micros(value) for value in values]
+    return [storable(value) for value in values] if kind is str else values
+
+
+def to_arrow(record: type[Record], rows: Sequence[Record]) -> pa.Table:
+    import pyarrow as pa
+
+    from backfill_manager.store.schema import arrow_schema
+
+    schema = arrow_schema(record)
+    kinds = columns(record)
+    return pa.table(
+        {name: pa.array(plain_values(rows, name, kind), schema.field(name).type) for name, (kind, _) in kinds.items()},
+        schema=schema,
+    )
+
+
+def python_columns(found: pa.Table) -> list[list[Any]]:
+    """Instants as aware datetimes in `timezone.utc`."""
+    import pyarrow as pa
+
+    values: list[list[Any]] = []
+    for column in found.columns:
+        if pa.types.is_timestamp(column.type) and column.type.tz:
+            whole = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+            values.append([None if value is None else from_micros(value) for value in whole])
+        else:
+            values.append(column.to_pylist())
+    return values

@@ -1,0 +1,69 @@
+"""The manager's own log: one line per happening on standard error, `key=value`, instants in UTC, no secrets.
+
+    timestamp=2013-01-02T05:00:00.123456Z level=info room=dags event="new version" dag_id=flights version=3
+
+The loggers are ours alone: structlog's global configuration is left to the DAGs, which share the process. Standard
+output is never written to; it belongs to the command's answer. Tasks have a log of their own (`task_log`). Nothing
+that a light command imports may import this (structlog costs more than the command).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+_SECRET_KEY: Final = re.compile(r"passw|secret|token|api_?key|credential|authorization|private", re.IGNORECASE)
+_SECRET_IN_URL: Final = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
+_SECRET_IN_TEXT: Final = re.compile(
+    r"(?i)\b((?:[\w.-]*(?:passw(?:or)?d|secret|token|api_?key|credential)[\w.-]*)\s*[=:]\s*|bearer\s+)[^\s,;&'\"]+"
+)
+HIDDEN: Final = "***"
+
+
+class _StandardError:
+    """Written to as it is now, not as it was at import: the process may have been given another one since."""
+
+    def msg(self, line: str) -> None:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+    debug = info = warning = error = critical = exception = msg
+
+
+def get_logger(room: str, **about: Any) -> FilteringBoundLogger:
+    """The logger of a room; `about` goes on every line of it."""
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        _StandardError(),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            hide_secrets,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "room", "event"]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        room=room,
+        **about,
+    )
+    return logger
+
+
+def hide_secrets(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Values whose key, or whose own text, says that they are secret."""
+    for key, value in line.items():
+        if _SECRET_KEY.search(key):
+            line[key] = HIDDEN
+        elif not isinstance(value, bool | int | float | None):
+            line[key] = without_secrets(str(value))
+    return line
+
+
+def without_secrets(text: str) -> str:
+    """`s3://key:secret@host` -> `s3://***@host`, `password=x` -> `password=***`."""
+    return _SECRET_IN_TEXT.sub(rf"\1{HIDDEN}", _SECRET_IN_URL.sub(HIDDEN, text))

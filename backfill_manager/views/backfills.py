@@ -1,0 +1,211 @@
+"""Backfills and their items. Counts are counted from the items, so they can't disagree with them.
+
+A backfill that was asked for and not yet answered is shown as `queued`; one that was refused is told as the refusal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from backfill_manager.clock import format_instant
+from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
+from backfill_manager.model import states
+from backfill_manager.model.records import Backfill, BackfillItem, Request, Response
+from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests.kinds import BACKFILL_CREATE, REFUSED, parse_payload
+from backfill_manager.store.contract import Condition, Store
+from backfill_manager.views.ids import LATEST, choose
+
+WAITING = "waiting for the manager"
+NONE_YET = "; there are no backfills yet: ask for one with `bfm backfill create DAG --from T --to T`."
+
+
+def list_backfills(
+    store: Store, *, dag_id: str | None = None, in_states: Sequence[str] = (), limit: int | None = None
+) -> list[dict[str, Any]]:
+    """Newest first, those that still wait for the manager included."""
+    where = [Condition("dag_id", "=", dag_id)] if dag_id else []
+    if in_states:
+        where.append(Condition("state", "in", tuple(in_states)))
+    rows = store.read(Backfill, where, order_by=("-created_at",), limit=limit)
+    waiting = [] if in_states and states.QUEUED not in in_states else _waiting(store)
+    shown = _with_counts(store, rows)
+    known = {row["backfill_id"] for row in shown}
+    if waiting and (in_states or dag_id or limit):  # answered just now, and filtered out above
+        ids = tuple(one["backfill_id"] for one in waiting)
+        known |= {row.backfill_id for row in store.read(Backfill, [Condition("backfill_id", "in", ids)])}
+    shown += [one for one in waiting if one["backfill_id"] not in known and dag_id in (None, one["dag_id"])]
+    shown.sort(key=lambda one: one["created_at"], reverse=True)
+    return shown[:limit]
+
+
+def find_backfill(store: Store, wanted: str) -> dict[str, Any]:
+    """The backfill of this id, beginning of an id, or `latest`. `Refused` when the manager would not make it."""
+    where = () if wanted == LATEST else (Condition("backfill_id", "starts_with", wanted),)
+    rows = store.read(Backfill, where, order_by=("-created_at",), limit=1 if wanted == LATEST else 20)
+    exact = [row for row in rows if row.backfill_id == wanted]
+    if exact:
+        return _with_counts(store, exact)[0]
+    made = {row.backfill_id: row for row in rows}
+    asked = {one["backfill_id"]: one for one in _asked(store) if one["backfill_id"] not in made}
+    if wanted == LATEST:
+        newest = max(asked.values(), key=lambda one: str(one["created_at"]), default=None)
+        if rows and (newest is None or newest["created_at"] <= (format_instant(rows[0].created_at) or "")):
+            return _with_counts(store, rows)[0]
+    ids = [*sorted(asked, key=lambda one: str(asked[one]["created_at"]), reverse=True), *made]
+    try:
+        backfill_id = choose("backfill", wanted, ids, hint="" if ids else NONE_YET)
+    except NotFound:
+        others = [row.backfill_id for row in store.read(Backfill, order_by=("-created_at",), limit=1000)]
+        known = [*ids, *others]
+        raise NotFound("backfill", wanted, known, hint="; see `bfm backfill list`." if known else NONE_YET) from None
+    if backfill_id in made:
+        return _with_counts(store, [made[backfill_id]])[0]
+    return _waiting_or_refused(store, asked[backfill_id])
+
+
+def list_items(
+    store: Store, backfill_id: str, *, in_states: Sequence[str] = (), limit: int | None = None, offset: int = 0
+) -> list[dict[str, Any]]:
+    """By ordinal. `offset` skips that many of those that match."""
+    where = [Condition("backfill_id", "=", backfill_id)]
+    if in_states:
+        where.append(Condition("state", "in", tuple(in_states)))
+        skip = offset
+    else:  # ordinals count from 1 without a gap, so a page far down costs no more than the first
+        where.append(Condition("ordinal", ">", offset))
+        skip = 0
+    rows = store.read(BackfillItem, where, order_by=("ordinal",), limit=None if limit is None else limit + skip)
+    return [item_view(row) for row in rows[skip:]]
+
+
+def count_items(store: Store, backfill_id: str, in_states: Sequence[str] = ()) -> int:
+    where = [Condition("backfill_id", "=", backfill_id)]
+    if in_states:
+        where.append(Condition("state", "in", tuple(in_states)))
+    return store.count("backfill_item", (), where).get((), 0)
+
+
+def item_view(row: BackfillItem) -> dict[str, Any]:
+    return {
+        "ordinal": row.ordinal,
+        "logical_date": format_instant(row.logical_date),
+        "interval_start": format_instant(row.interval_start),
+        "interval_end": format_instant(row.interval_end),
+        "partition_key": row.partition_key,
+        "state": row.state,
+        "reason": row.reason,
+        "run_id": row.run_id,
+    }
+
+
+def check_states(kind: str, wanted: Iterable[str], known: Sequence[str], hint: str = "") -> tuple[str, ...]:
+    """`InvalidInput` for a state that things of this kind don't have."""
+    chosen = tuple(wanted)
+    for one in chosen:
+        if one not in known:
+            raise InvalidInput(
+                f"{one!r} is no state of a {kind}{nearest(one, known) or '; one of ' + ', '.join(known)}{hint}"
+            )
+    return chosen
+
+
+def _with_counts(store: Store, rows: Sequence[Backfill]) -> list[dict[str, Any]]:
+    if not rows:
+        return []
+    where = [Condition("backfill_id", "in", tuple(row.backfill_id for row in rows))] if len(rows) <= 100 else []
+    counts = store.count("backfill_item", ("backfill_id", "state"), where)
+    return [
+        _view(row, {state: counts.get((row.backfill_id, state), 0) for state in states.ITEM_STATES}) for row in rows
+    ]
+
+
+def _view(row: Backfill, counts: dict[str, int]) -> dict[str, Any]:
+    return {
+        "backfill_id": row.backfill_id,
+        "dag_id": row.dag_id,
+        "state": row.state,
+        "config": json.loads(row.config_json),
+        "reprocess": row.reprocess,
+        "max_active_runs": row.max_active_runs,
+        "priority": row.priority,
+        "pool": row.pool,
+        "is_paused": row.is_paused,
+        "created_at": format_instant(row.created_at),
+        "started_at": format_instant(row.started_at),
+        "completed_at": format_instant(row.completed_at),
+        "planned": row.planned,
+        **counts,
+        "reason": row.reason,
+        "dag_version": row.dag_version,
+        "batch": row.batch,
+        "conf": json.loads(row.conf_json),
+        "overrides": json.loads(row.overrides_json),
+        "tasks": row.tasks,
+        "mark_success": row.mark_success,
+        "stop_on_failure": row.stop_on_failure,
+        "created_by": row.created_by,
+        "request_id": row.request_id,
+    }
+
+
+def requested_view(request: Request) -> dict[str, Any]:
+    """A backfill that so far is only asked for, in the form of one that exists."""
+    payload = parse_payload(request.kind, request.payload_json)
+    ask = BackfillAsk.from_payload(payload["ask"])
+    return {
+        "backfill_id": payload["backfill_id"],
+        "dag_id": ask.dag_id,
+        "state": states.QUEUED,
+        "config": ask.config(),
+        "reprocess": ask.reprocess,
+        "max_active_runs": ask.max_active_runs,
+        "priority": ask.priority,
+        "pool": ask.pool,
+        "is_paused": False,
+        "created_at": format_instant(request.requested_at),
+        "started_at": None,
+        "completed_at": None,
+        "planned": 0,
+        **dict.fromkeys(states.ITEM_STATES, 0),
+        "reason": WAITING,
+        "dag_version": None,
+        "batch": ask.batch,
+        "conf": ask.conf,
+        "overrides": {},
+        "tasks": ask.tasks,
+        "mark_success": ask.mark_success,
+        "stop_on_failure": ask.stop_on_failure,
+        "created_by": request.requested_by,
+        "request_id": request.request_id,
+    }
+
+
+def _views_of(requests: Iterable[Request]) -> list[dict[str, Any]]:
+    shown: dict[str, dict[str, Any]] = {}
+    for request in requests:
+        if request.kind == BACKFILL_CREATE:
+            try:
+                one = requested_view(request)
+            except InvalidInput:  # by hand or by another version: the manager refuses it, `requests list` shows it
+                continue
+            shown.setdefault(one["backfill_id"], one)
+    return list(shown.values())
+
+
+def _waiting(store: Store) -> list[dict[str, Any]]:
+    return _views_of(store.unanswered())
+
+
+def _asked(store: Store) -> list[dict[str, Any]]:
+    """Every backfill ever asked for, whatever became of it."""
+    return _views_of(store.read(Request, [Condition("kind", "=", BACKFILL_CREATE)], order_by=("requested_at",)))
+
+
+def _waiting_or_refused(store: Store, one: dict[str, Any]) -> dict[str, Any]:
+    answers = store.read(Response, [Condition("request_id", "=", one["request_id"])], limit=1)
+    if answers and answers[0].outcome == REFUSED:
+        raise Refused(f"Backfill {one['backfill_id']} of {one['dag_id']!r} was refused: {answers[0].message}")
+    return one

@@ -1,0 +1,184 @@
+"""DAGs as they stand: what is current, when each runs next, and which files could not be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from backfill_manager.clock import format_instant
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.errors import NotFound
+from backfill_manager.model.records import DagRow, DagVersion, ImportProblem
+from backfill_manager.store.contract import Condition, Store
+
+if TYPE_CHECKING:
+    from backfill_manager.dags.timetable import Timetable
+
+NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles, start one with `bfm manager start`."
+# How far back to look for the interval that goes on now: the shortest look that finds one is enough.
+_LOOKS_BACK = tuple(timedelta(days=days) for days in (0.05, 1, 8, 32, 367, 1466))
+
+
+def list_dags(store: Store, now: datetime) -> list[dict[str, Any]]:
+    rows = store.read(DagRow, [Condition("is_active", "=", True)], order_by=("dag_id",))
+    specs = _current_specs(store, rows)
+    return [_view(row, specs[row.dag_id], now) for row in rows if row.dag_id in specs]
+
+
+def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
+    """The DAG's row and the definition of its current version. `NotFound` with the nearest names."""
+    rows = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
+    if not rows:
+        known = [row.dag_id for row in store.read(DagRow)]
+        raise NotFound("DAG", dag_id, known, hint="; see `bfm dags list`." if known else NO_DAGS)
+    row = rows[0]
+    if not row.is_active:
+        raise NotFound("DAG", dag_id, hint=f" any more: {row.file} of the bundle {row.bundle!r} no longer defines it.")
+    specs = _current_specs(store, rows)
+    if dag_id not in specs:
+        raise NotFound("DAG version", f"{dag_id} v{row.current_version}", hint="; `bfm state check` tells more.")
+    return row, specs[dag_id]
+
+
+def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
+    row, spec = current_dag(store, dag_id)
+    counts = store.count("dag_run", ("state",), [Condition("dag_id", "=", dag_id)])
+    return {
+        **_view(row, spec, now),
+        "start_date": format_instant(spec.start_date),
+        "end_date": format_instant(spec.end_date),
+        "catchup": spec.catchup,
+        "max_active_runs": spec.max_active_runs,
+        "max_active_tasks": spec.max_active_tasks,
+        "batchable": spec.batchable,
+        "params": spec.params,
+        "tasks": list_tasks(spec),
+        "runs": {state: number for (state,), number in sorted(counts.items())},
+    }
+
+
+def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
+    """Each after those it waits for."""
+    return [_task_view(spec, task) for task in spec.in_order()]
+
+
+def next_intervals(spec: DagSpec, now: datetime, n: int) -> list[dict[str, Any]]:
+    """The next `n` intervals to become due: the one that goes on now, and those after it."""
+    return [
+        {
+            "logical_date": format_instant(start),
+            "interval_start": format_instant(start),
+            "interval_end": format_instant(end),
+            "due_at": format_instant(end),
+        }
+        for start, end in islice(_intervals_from(spec, now), n)
+    ]
+
+
+def list_import_errors(store: Store) -> list[dict[str, Any]]:
+    rows = store.read(ImportProblem, [Condition("is_current", "=", True)], order_by=("bundle", "file"))
+    return [
+        {
+            "bundle": row.bundle,
+            "file": row.file,
+            "line": row.line,
+            "message": row.message,
+            "traceback": row.traceback,
+            "first_seen_at": format_instant(row.first_seen_at),
+            "last_seen_at": format_instant(row.last_seen_at),
+        }
+        for row in rows
+    ]
+
+
+def count_import_errors(store: Store) -> int:
+    return store.count("import_error", (), [Condition("is_current", "=", True)]).get((), 0)
+
+
+def _current_specs(store: Store, rows: list[DagRow]) -> dict[str, DagSpec]:
+    if not rows:
+        return {}
+    wanted = {(row.dag_id, row.current_version) for row in rows}
+    where = [
+        Condition("dag_id", "in", tuple(row.dag_id for row in rows)),
+        Condition("version", "in", tuple({row.current_version for row in rows})),
+    ]
+    return {
+        version.dag_id: DagSpec.from_json(version.definition_json)
+        for version in store.read(DagVersion, where)
+        if (version.dag_id, version.version) in wanted
+    }
+
+
+def _timetable(spec: DagSpec) -> Timetable:
+    from backfill_manager.dags.timetable import timetable_of
+
+    return timetable_of(spec)
+
+
+def _intervals_from(spec: DagSpec, now: datetime) -> Iterator[tuple[datetime, datetime]]:
+    if spec.schedule is None:
+        return
+    timetable = _timetable(spec)
+    start = _start_of_what_goes_on(timetable, now) or timetable.first_at_or_after(now)
+    if spec.start_date is not None and (start is None or start < spec.start_date):
+        start = timetable.first_at_or_after(spec.start_date)
+    while start is not None and (spec.end_date is None or start <= spec.end_date):
+        end = timetable.next_after(start)
+        if end is None:
+            return
+        yield start, end
+        start = end
+
+
+def _start_of_what_goes_on(timetable: Timetable, now: datetime) -> datetime | None:
+    for look in _LOOKS_BACK:
+        start = None
+        for start, end in timetable.intervals(now - look, now):
+            if start <= now < end:
+                return start
+        if start is not None:
+            return None
+    return None
+
+
+def _view(row: DagRow, spec: DagSpec, now: datetime) -> dict[str, Any]:
+    upcoming = next_intervals(spec, now, 1)
+    return {
+        "dag_id": row.dag_id,
+        "description": spec.description,
+        "schedule": spec.schedule,
+        "schedule_in_words": _timetable(spec).describe(),
+        "timezone": spec.timezone,
+        "is_paused": row.is_paused,
+        "is_active": row.is_active,
+        "version": row.current_version,
+        "bundle": row.bundle,
+        "file": row.file,
+        "owner": spec.owner,
+        "tags": json.loads(row.tags_json),
+        "next_logical_date": upcoming[0]["logical_date"] if upcoming else None,
+        "next_due_at": upcoming[0]["due_at"] if upcoming else None,
+        "updated_at": format_instant(row.updated_at),
+    }
+
+
+def _task_view(spec: DagSpec, task: TaskSpec) -> dict[str, Any]:
+    return {
+        "task_id": task.task_id,
+        "kind": task.kind,
+        "upstream": list(task.upstream),
+        "downstream": list(spec.downstream(task.task_id)),
+        "trigger_rule": task.trigger_rule,
+        "retries": task.retries,
+        "retry_delay_s": task.retry_delay,
+        "timeout_s": task.timeout,
+        "depends_on_past": task.depends_on_past,
+        "pool": task.pool,
+        "priority": task.priority,
+        "weight": task.weight,
+        "max_active_tis": task.max_active_tis,
+    }

@@ -1,0 +1,95 @@
+"""Dag runs. A run id is unique within its DAG only, so a bare one may need the DAG beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from backfill_manager.clock import format_instant
+from backfill_manager.errors import Ambiguous, InvalidInput, NotFound
+from backfill_manager.model.records import DagRun
+from backfill_manager.store.contract import Condition, Store
+from backfill_manager.views.ids import LATEST
+
+
+def list_runs(
+    store: Store,
+    *,
+    dag_id: str | None = None,
+    backfill_id: str | None = None,
+    in_states: Sequence[str] = (),
+    limit: int | None = None,
+) -> list[dict[str, Any]]:
+    """Newest made first."""
+    where = [
+        Condition(column, "=", value) for column, value in (("dag_id", dag_id), ("backfill_id", backfill_id)) if value
+    ]
+    if in_states:
+        where.append(Condition("state", "in", tuple(in_states)))
+    return [run_view(row) for row in store.read(DagRun, where, order_by=("-run_seq",), limit=limit)]
+
+
+def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
+    """By id, beginning of an id, logical date, or `latest`; of `dag_id` or, without one, wherever it is unique."""
+    within = [Condition("dag_id", "=", dag_id)] if dag_id else []
+    place = f"run of {dag_id!r}" if dag_id else "run"
+    if wanted == LATEST:
+        newest = store.read(DagRun, within, order_by=("-run_seq",), limit=1)
+        if not newest:
+            raise NotFound(place, wanted, hint="; nothing has run yet.")
+        return newest[0]
+    rows = store.read(DagRun, [*within, Condition("run_id", "starts_with", wanted)], order_by=("-run_seq",), limit=50)
+    found = [row for row in rows if row.run_id == wanted] or rows
+    if not found and dag_id:
+        found = _of_date(store, wanted, dag_id)
+    if not found:
+        known = [row.run_id for row in store.read(DagRun, within, order_by=("-run_seq",), limit=500)]
+        raise NotFound(place, wanted, known, hint="; see `bfm runs list`.")
+    if len(found) > 1:
+        if len({row.dag_id for row in found}) > 1:
+            names = [f"{row.run_id} of {row.dag_id}" for row in found]
+            raise Ambiguous("run", wanted, [*names[:4], "name the DAG too"])
+        raise Ambiguous("run", wanted, [row.run_id for row in found])
+    return found[0]
+
+
+def _of_date(store: Store, text: str, dag_id: str) -> list[DagRun]:
+    """Runs of a logical date as people write it, in the DAG's zone; the one that stands, if one was overridden."""
+    from backfill_manager.dags.timetable import parse_date
+    from backfill_manager.model.records import DagRow
+
+    dags = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
+    try:
+        at = parse_date(text, dags[0].timezone if dags else "UTC", name="RUN")
+    except InvalidInput:
+        return []
+    where = [Condition("dag_id", "=", dag_id), Condition("logical_date", "=", at)]
+    rows = store.read(DagRun, where, order_by=("-run_seq",))
+    return [row for row in rows if row.overridden_by is None] or rows
+
+
+def run_view(row: DagRun) -> dict[str, Any]:
+    return {
+        "run_id": row.run_id,
+        "dag_id": row.dag_id,
+        "run_type": row.run_type,
+        "state": row.state,
+        "logical_date": format_instant(row.logical_date),
+        "interval_start": format_instant(row.interval_start),
+        "interval_end": format_instant(row.interval_end),
+        "partition_key": row.partition_key,
+        "previous_run_id": row.previous_run_id,
+        "overridden_by": row.overridden_by,
+        "backfill_id": row.backfill_id,
+        "dag_version": row.dag_version,
+        "started_at": format_instant(row.started_at),
+        "ended_at": format_instant(row.ended_at),
+        "duration_s": None
+        if row.started_at is None or row.ended_at is None
+        else round((row.ended_at - row.started_at).total_seconds(), 3),
+        "reason": row.reason,
+        "ordinal": row.ordinal,
+        "conf": json.loads(row.conf_json),
+        "created_at": format_instant(row.created_at),
+    }

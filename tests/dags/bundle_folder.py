@@ -1,0 +1,30 @@
+"""A bundle's folder that a test fills as it tells its story."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+from backfill_manager.dags.loader import BundleScan, scan_bundle
+from backfill_manager.settings import BundleSettings, LimitSettings
+
+
+class BundleFolder:
+    def __init__(self, root: Path, snapshots: Path) -> None:
+        self.root, self.snapshots = root, snapshots
+        root.mkdir()
+
+    def write(self, file: str, text: str) -> Path:
+        path = self.root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text))
+        return path
+
+    def write_dag(self, file: str, *dag_ids: str, top: str = "") -> Path:
+        """A file with one SQL task in each of its DAGs."""
+        dags = "".join(f"@dag({i!r})\ndef _{n}():\n    sql('s', 'SELECT 1')\n" for n, i in enumerate(dag_ids))
+        return self.write(file, f"from backfill_manager import dag, sql\n{top}\n{dags}")
+
+    def scan(self, *, import_timeout: float = 30, limits: LimitSettings | None = None) -> BundleScan:
+        settings = BundleSettings(name="b", path=str(self.root), import_timeout=import_timeout)
+        return scan_bundle(settings, snapshots=self.snapshots, limits=limits)

@@ -1,0 +1,400 @@
+"""What people write in a DAG file, what it becomes, and how each mistake is told."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill_manager import Dag, dag, sql, task
+from backfill_manager.dags.authoring import collecting
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import InvalidDag
+
+UTC = timezone.utc
+any_dag: Any = dag  # for calls that a type checker would refuse too
+any_task: Any = task
+
+
+def test_a_dag_is_its_settings_its_tasks_and_their_order() -> None:
+    @dag(
+        schedule="@daily",
+        start_date="2013-01-01",
+        end_date="2013-12-31",
+        timezone="America/New_York",
+        max_active_runs=8,
+        batchable=True,
+        params={"region": "eu"},
+        tags=["demo"],
+        owner="data",
+    )
+    def flights() -> None:
+        """Flights, day by day.
+
+        And more that is not the description.
+        """
+
+        @task(retries=2, retry_delay=timedelta(minutes=1), timeout=600, pool="heavy", priority=3, weight=2)
+        def clean(ctx: Any) -> str:
+            return f"cleaned {ctx}"
+
+        @task(depends_on_past=True, trigger_rule="all_done", max_active_tis=1)
+        def delays(ctx: Any) -> None: ...
+
+        clean() >> delays()
+
+    spec = flights.spec
+    assert (spec.dag_id, spec.schedule, spec.timezone, spec.owner) == ("flights", "@daily", "America/New_York", "data")
+    assert spec.start_date == datetime(2013, 1, 1, 5, tzinfo=UTC)
+    assert spec.end_date == datetime(2013, 12, 31, 5, tzinfo=UTC)
+    assert (spec.max_active_runs, spec.batchable, spec.params, spec.tags) == (8, True, {"region": "eu"}, ("demo",))
+    assert spec.description == "Flights, day by day."
+    clean, delays = spec.tasks
+    assert (clean.retries, clean.retry_delay, clean.timeout, clean.pool) == (2, 60.0, 600.0, "heavy")
+    assert (clean.priority, clean.weight, clean.upstream) == (3, 2, ())
+    assert (delays.depends_on_past, delays.trigger_rule, delays.max_active_tis) == (True, "all_done", 1)
+    assert delays.upstream == ("clean",)
+    assert flights.functions["clean"]("x") == "cleaned x"
+    assert DagSpec.from_json(spec.to_json()) == spec
+
+
+def test_calling_the_dag_at_the_end_of_the_file_as_in_airflow_makes_it_no_second_time() -> None:
+    with collecting(Path("/bundle"), Path("/bundle/f.py")) as collection:
+
+        @dag
+        def flights() -> None:
+            task(_work)()
+
+        assert flights() is flights
+    assert [made.dag_id for made in collection.dags] == ["flights"]
+
+
+def test_dags_made_in_a_loop_each_see_their_own_turn() -> None:
+    made = []
+    for region in ("eu", "us"):
+
+        @dag(f"load_{region}")
+        def load() -> None:
+            sql("copy", f"SELECT '{region}'")  # noqa: B023 - what the test is about
+
+        made.append(load)
+    assert [(d.dag_id, d.spec.task("copy").sql) for d in made] == [
+        ("load_eu", "SELECT 'eu'"),
+        ("load_us", "SELECT 'us'"),
+    ]
+
+
+def test_order_is_said_with_arrows_and_lists_on_either_side() -> None:
+    @dag
+    def fan() -> None:
+        a, b, c, d, e, f = (task(task_id=name)(_work)() for name in "abcdef")
+        a >> [b, c] >> d
+        e << [d, c]
+        [f] << e
+        a >> b  # said twice
+
+    assert {t.task_id: t.upstream for t in fan.spec.tasks} == {
+        "a": (), "b": ("a",), "c": ("a",), "d": ("b", "c"), "e": ("d", "c"), "f": ("e",),
+    }  # fmt: skip
+
+
+def test_a_task_function_outside_of_a_dag_is_the_function_it_was() -> None:
+    @task(retries=3)
+    def double(ctx: int) -> int:
+        """Twice as much."""
+        return 2 * ctx
+
+    assert double(4) == 8
+    assert (double.__name__, double.__doc__) == ("double", "Twice as much.")
+
+
+def test_one_function_becomes_two_tasks_by_override() -> None:
+    @dag
+    def copies() -> None:
+        work = task(retries=1)(_work)
+        work() >> work.override(task_id="again", retries=5)()
+
+    assert {t.task_id: t.retries for t in copies.spec.tasks} == {"_work": 1, "again": 5}
+
+
+def test_an_executor_task_and_a_sql_task_say_what_they_are() -> None:
+    @dag
+    def kinds() -> None:
+        @task.executor
+        def fetch(ctx: Any) -> None: ...
+
+        @task.executor(retries=1)
+        def store(ctx: Any) -> None: ...
+
+        query = sql("count", "SELECT 1 AS n", into="counts", time_column="day", retries=2)
+        [fetch(), store()] >> query
+
+    spec = kinds.spec
+    assert {t.task_id: t.kind for t in spec.tasks} == {"fetch": "executor", "store": "executor", "count": "sql"}
+    assert (spec.task("count").into, spec.task("count").time_column, spec.task("count").retries) == ("counts", "day", 2)
+    assert spec.task("count").upstream == ("fetch", "store")
+    assert set(kinds.functions) == {"fetch", "store"}
+
+
+def test_a_sql_file_is_read_from_beside_the_dags_file(tmp_path: Path) -> None:
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / "delays.sql").write_text("SELECT 1\n")
+    with collecting(tmp_path, tmp_path / "flights.py"):
+
+        @dag
+        def flights() -> None:
+            sql("delays", "queries/delays.sql")
+
+    assert flights.spec.task("delays").sql == "SELECT 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nothing.sql", "nothing.sql can't be read from the DAG file's folder: No such file or directory"),
+        ("../outside.sql", "../outside.sql must lie in the bundle"),
+        ("empty.sql", "empty.sql is empty"),
+        ("binary.sql", "not UTF-8 text"),
+        ("", "needs a statement, or the name of a .sql file"),
+    ],
+)
+def test_a_sql_file_that_cannot_be_used_is_told(tmp_path: Path, name: str, told: str) -> None:
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (tmp_path / "outside.sql").write_text("SELECT 1")
+    (bundle / "empty.sql").write_text(" \n")
+    (bundle / "binary.sql").write_bytes(b"\xff\xfe")
+    with collecting(bundle, bundle / "flights.py"), pytest.raises(InvalidDag) as error:
+
+        @dag
+        def flights() -> None:
+            sql("delays", name)
+
+    assert told in str(error.value)
+    assert str(error.value).startswith("DAG 'flights', task 'delays': ")
+
+
+def test_default_args_hold_for_every_task_that_says_nothing_itself() -> None:
+    @dag(default_args={"retries": 4, "timeout": 60})
+    def d() -> None:
+        task(_work)()
+        sql("s", "SELECT 1", retries=0)
+
+    assert {t.task_id: (t.retries, t.timeout) for t in d.spec.tasks} == {"_work": (4, 60.0), "s": (0, 60.0)}
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "2013-01-01",
+        date(2013, 1, 1),
+        datetime(2013, 1, 1),
+        datetime(2013, 1, 1, 5, tzinfo=UTC),
+        "2013-01-01T00:00:00-05:00",
+    ],
+)
+def test_a_date_is_the_dags_wall_clock_unless_it_says_otherwise(start: Any) -> None:
+    @dag(start_date=start, timezone="America/New_York")
+    def d() -> None:
+        task(_work)()
+
+    assert d.spec.start_date == datetime(2013, 1, 1, 5, tzinfo=UTC)
+
+
+def test_pendulum_dates_and_durations_are_understood() -> None:
+    import pendulum
+
+    class Rule(str, Enum):
+        DONE = "all_done"
+
+    @dag(start_date=pendulum.datetime(2013, 1, 1, tz="America/New_York"), schedule=pendulum.duration(hours=6))
+    def d() -> None:
+        task(retry_delay=pendulum.duration(minutes=2), trigger_rule=Rule.DONE)(_work)()
+
+    assert d.spec.start_date == datetime(2013, 1, 1, 5, tzinfo=UTC)
+    assert d.spec.schedule == {"seconds": 21600}
+    assert (d.spec.tasks[0].retry_delay, d.spec.tasks[0].trigger_rule) == (120.0, "all_done")
+    assert DagSpec.from_json(d.spec.to_json()) == d.spec
+
+
+def _work(ctx: Any) -> None: ...
+
+
+def _a_task() -> None:
+    task(_work)()
+
+
+def _make(**settings: Any) -> Dag:
+    made: Dag = any_dag("d", **settings)(_a_task)
+    return made
+
+
+def _with_task(**settings: Any) -> Dag:
+    def body() -> None:
+        any_task(**settings)(_work)()
+
+    made: Dag = any_dag("d")(body)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"schedul": "@daily"}, "DAG 'd' has no setting 'schedul'; did you mean 'schedule'?"),
+        ({"xyzzy": 1}, "DAG 'd' has no setting 'xyzzy'; known are dag_id, schedule, "),
+        ({"dag_id": "a b"}, "dag_id must be 1 to 200 letters, digits, `_`, `.` or `-`, not 'a b'"),
+        ({"max_active_runs": 0}, "DAG 'd': max_active_runs must be a whole number of 1 or more, not 0"),
+        ({"max_active_tasks": True}, "max_active_tasks must be a whole number of 1 or more, not True"),
+        ({"catchup": "no"}, "catchup must be True or False, not 'no'"),
+        ({"tags": "demo"}, "tags must be a list of texts"),
+        ({"params": {"at": datetime(2013, 1, 1)}}, "params must be JSON values all through"),
+        ({"params": {1: 2}}, "params must be a dict with texts as keys"),
+        ({"params": {"a": float("nan")}}, "params must be JSON values all through"),
+        ({"timezone": "Mars/Olympus"}, "Mars/Olympus"),
+        ({"start_date": "soon"}, "start_date"),
+        ({"start_date": 5}, "start_date must be a date as text, date or datetime, not 5"),
+        ({"start_date": "2013-02-01", "end_date": "2013-01-01"}, "start_date 2013-02-01 00:00Z is after end_date"),
+        ({"schedule": 5}, "schedule"),
+        ({"default_args": {"retry": 1}}, "DAG 'd': default_args has no setting 'retry'; did you mean 'retries'?"),
+        ({"default_args": {"task_id": "x"}}, "default_args has no setting 'task_id'"),
+        ({"default_args": 3}, "default_args must be a dict of task settings"),
+    ],
+)
+def test_a_wrong_dag_setting_is_told_with_the_dag_and_what_would_be_right(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidDag) as error:
+        _make(**settings)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"retrys": 1}, "DAG 'd', task '_work' has no setting 'retrys'; did you mean 'retries'?"),
+        ({"execution_timeout": 1}, "did you mean 'timeout'?"),
+        ({"retries": -1}, "DAG 'd', task '_work': retries must be a whole number of 0 or more, not -1"),
+        ({"retries": 1.5}, "retries must be a whole number"),
+        ({"retry_delay": -1}, "retry_delay must be zero or more seconds or a timedelta, not -1"),
+        ({"retry_delay": "60"}, "retry_delay must be zero or more seconds or a timedelta, not '60'"),
+        ({"retry_backoff": 0.5}, "retry_backoff must be a number of 1 or more, not 0.5"),
+        ({"timeout": 0}, "timeout must be more than zero seconds or a timedelta, not 0"),
+        ({"timeout": float("inf")}, "timeout must be more than zero seconds"),
+        (
+            {"trigger_rule": "all_succes"},
+            "trigger_rule must be a trigger rule, not 'all_succes'; did you mean 'all_success'?",
+        ),
+        ({"weight": 0}, "weight must be a whole number of 1 or more"),
+        ({"max_active_tis": 0}, "max_active_tis must be a whole number of 1 or more"),
+        ({"pool": "a pool"}, "pool must be 1 to 200 letters"),
+        ({"priority": "high"}, "priority must be a whole number, not 'high'"),
+        ({"depends_on_past": 1}, "depends_on_past must be True or False, not 1"),
+        ({"task_id": "a/b"}, "task_id must be 1 to 200 letters"),
+        ({"into": "t"}, "has no setting 'into'"),
+    ],
+)
+def test_a_wrong_task_setting_is_told_with_dag_and_task(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidDag) as error:
+        _with_task(**settings)
+    assert told in str(error.value)
+
+
+def _twice() -> None:
+    work = task(_work)
+    work()
+    work()
+
+
+def _round() -> None:
+    a, b, c = (task(task_id=name)(_work)() for name in "abc")
+    a >> b >> c >> a
+
+
+def _never_called() -> None:
+    @task
+    def clean(ctx: Any) -> None: ...
+
+
+def _ordered_before_made() -> None:
+    clean: Any = task(_work)
+    sql("s", "SELECT 1") >> clean
+
+
+def _with_arguments() -> None:
+    task(_work)("data")
+
+
+def _dag_in_dag() -> None:
+    _make()
+
+
+def _column_without_table() -> None:
+    sql("s", "SELECT 1", time_column="day")
+
+
+def _not_a_task() -> None:
+    sql("s", "SELECT 1") >> [None]
+
+
+def _async_task() -> None:
+    @task
+    async def late(ctx: Any) -> None: ...
+
+
+def _task_without_ctx() -> None:
+    @task
+    def clean() -> None: ...
+
+
+def _needs_arguments(region: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (_twice, "DAG 'd' has two tasks with the id '_work'; give one of them another with task_id=..."),
+        (_round, "DAG 'd' has a cycle: "),
+        (_never_called, "DAG 'd' has no task: clean is never called"),
+        (lambda: None, "DAG 'd' has no task"),
+        (_ordered_before_made, "DAG 'd', task '_work' is put in order before it is made; call it: _work()"),
+        (_with_arguments, "DAG 'd', task '_work': call it without arguments here"),
+        (_dag_in_dag, "DAG 'd' is made inside another DAG"),
+        (_column_without_table, "task 's': time_column tells which rows of a table are the interval's; name the table"),
+        (_not_a_task, "can be put in order with tasks and lists of tasks, not with None"),
+        (_async_task, "task 'late' is an async function or a generator"),
+        (_task_without_ctx, "task 'clean' must take one argument, as in `def clean(ctx)`"),
+        (_needs_arguments, "its function must take no arguments"),
+        (5, "@dag decorates a function, not 5"),
+    ],
+)
+def test_a_wrong_body_is_told(body: Any, told: str) -> None:
+    with pytest.raises(InvalidDag) as error:
+        any_dag("d")(body)
+    assert told in str(error.value)
+
+
+def test_a_task_of_one_dag_cannot_wait_for_a_task_of_another() -> None:
+    tasks: list[Any] = []
+
+    @dag
+    def one() -> None:
+        tasks.append(sql("s", "SELECT 1"))
+
+    def two() -> None:
+        tasks[0] >> sql("t", "SELECT 2")
+
+    with pytest.raises(InvalidDag, match="they are of different DAGs"):
+        any_dag("two")(two)
+
+
+def test_sql_outside_of_a_dag_is_told() -> None:
+    with pytest.raises(InvalidDag, match="call it in the body of a @dag function"):
+        sql("s", "SELECT 1")
+
+
+def test_a_mistake_in_one_dag_leaves_the_next_one_untouched() -> None:
+    with pytest.raises(InvalidDag):
+        any_dag("d")(_twice)
+    assert [t.task_id for t in _make().spec.tasks] == ["_work"]

@@ -1,0 +1,331 @@
+"""Exactly-once output: what is in the table after crashes, repetitions, clears and late writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from execution_stage import PATIENCE, Stage, a_launch, day, rows_of, version_of
+
+from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Succeeded
+from backfill_manager.execution.output import transaction_id
+from backfill_manager.execution.warehouse import adopt_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+HOURS = "SELECT timestamp_seconds({start} + 3600 * id) AS at, {value} AS value FROM range({n})"
+
+
+def hours(ctx: Any, value: int = 1, n: int = 3, shift: int = 0) -> DataFrame:
+    """The first `n` hours of the run's interval."""
+    start = int(ctx.interval.start.timestamp()) + 3600 * shift
+    frame: DataFrame = ctx.spark.sql(HOURS.format(start=start, value=value, n=n))
+    return frame
+
+
+def writes(table: str, value: int = 1, **how: Any) -> Callable[[Any], Any]:
+    return lambda ctx: ctx.write(hours(ctx, value), table, **({"time_column": "at"} | how))
+
+
+def values(spark: SparkSession, table: str) -> list[int]:
+    return sorted(row["value"] for row in spark.table(table).collect())
+
+
+def again(launch: Launch, **changes: Any) -> Launch:
+    """The same task instance, started once more."""
+    return dataclasses.replace(launch, ti=launch.ti.evolve(launch=launch.ti.launch + 1, **changes))
+
+
+@pytest.mark.parametrize("mode", ["replace", "append"])
+def test_a_retry_after_a_crash_between_output_and_state_changes_nothing(stage: Stage, table: str, mode: str) -> None:
+    first = a_launch()
+    assert stage.play(first, writes(table, 1, mode=mode)) == Succeeded("3")
+    landed = version_of(stage.spark, table)
+
+    # the manager died before it could commit that outcome: the same task instance is started anew
+    second = again(first, try_number=2)
+    assert stage.play(second, writes(table, 2, mode=mode)) == Succeeded(None)
+    assert values(stage.spark, table) == [1, 1, 1]
+    assert version_of(stage.spark, table) == landed
+    assert "nothing is written again" in stage.said(second)
+
+
+def test_a_cleared_run_replaces_its_rows_and_no_others(stage: Stage, table: str) -> None:
+    first, other = a_launch(), a_launch(interval=(day(2), day(3)))
+    assert stage.play(first, writes(table, 1)) == Succeeded("3")
+    assert stage.play(other, writes(table, 5)) == Succeeded("3")
+    assert stage.play(again(first, generation=1), writes(table, 2)) == Succeeded("3")
+    assert values(stage.spark, table) == [2, 2, 2, 5, 5, 5]
+
+
+def test_a_cleared_run_appends_once_more_in_append_mode(stage: Stage, table: str) -> None:
+    first = a_launch()
+    assert stage.play(first, writes(table, 1, mode="append")) == Succeeded("3")
+    cleared = again(first, generation=1)
+    assert stage.play(cleared, writes(table, 2, mode="append")) == Succeeded("3")
+    assert stage.play(again(cleared), writes(table, 3, mode="append")) == Succeeded(None)
+    assert values(stage.spark, table) == [1, 1, 1, 2, 2, 2]
+
+
+def test_a_run_that_redoes_a_date_replaces_what_the_old_run_wrote(stage: Stage, table: str) -> None:
+    assert stage.play(a_launch(run_id="backfill__2013-01-01"), writes(table, 1)) == Succeeded("3")
+    assert stage.play(a_launch(run_id="backfill__2013-01-01__2"), writes(table, 2)) == Succeeded("3")
+    assert values(stage.spark, table) == [2, 2, 2]
+
+
+def test_each_write_of_a_task_has_a_transaction_of_its_own(stage: Stage, table: str) -> None:
+    def twice(ctx: Any) -> list[Any]:
+        return [ctx.write(hours(ctx, value), table, mode="append") for value in (1, 2)]
+
+    first = a_launch()
+    assert stage.play(first, twice) == Succeeded("[3, 3]")
+    assert stage.play(again(first), twice) == Succeeded("[null, null]")
+    assert values(stage.spark, table) == [1, 1, 1, 2, 2, 2]
+
+
+def test_a_try_that_broke_off_between_two_writes_is_completed_by_the_next(stage: Stage, table: str) -> None:
+    def breaks_off(ctx: Any) -> None:
+        ctx.write(hours(ctx, 1), table, mode="append")
+        raise RuntimeError("the power went")
+
+    def goes_through(ctx: Any) -> None:
+        ctx.write(hours(ctx, 1), table, mode="append")
+        ctx.write(hours(ctx, 2), table, mode="append")
+
+    first = a_launch()
+    assert stage.play(first, breaks_off) == Failed("RuntimeError: the power went")
+    assert stage.play(again(first, try_number=2), goes_through) == Succeeded(None)
+    assert values(stage.spark, table) == [1, 1, 1, 2, 2, 2]
+
+
+def test_a_late_write_of_an_abandoned_try_is_refused(stage: Stage, table: str) -> None:
+    goes_on, tried, refused = threading.Event(), threading.Event(), []
+
+    def sleeps_too_long(ctx: Any) -> None:
+        goes_on.wait(PATIENCE)
+        try:
+            ctx.write(hours(ctx, 1), table, time_column="at")
+        except Exception as error:
+            refused.append(f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            tried.set()
+
+    late = a_launch(timeout=0.2)
+    assert stage.play(late, sleeps_too_long) == Failed("timed out after 0.2 s")
+    assert stage.play(dataclasses.replace(again(late), timeout_s=None), writes(table, 2)) == Succeeded("3")
+    goes_on.set()
+    assert tried.wait(PATIENCE)
+    assert refused == ["AbandonedTry: this try is over (timed out after 0.2 s); it writes no more"]
+    assert values(stage.spark, table) == [2, 2, 2]
+
+
+def test_a_try_that_is_cancelled_while_it_waits_for_the_tables_queue_writes_nothing(stage: Stage, table: str) -> None:
+    from backfill_manager.execution.output_table import OutputTable
+
+    assert stage.play(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
+    queue, computed = OutputTable(stage.spark, table).queue, threading.Event()
+
+    def writes_late(ctx: Any) -> None:
+        frame = hours(ctx, 2)
+        frame.persist = lambda: computed.set() or type(frame).persist(frame)  # it has found the queue taken
+        ctx.write(frame, table, time_column="at")
+
+    with queue:
+        waiting = stage.start(a_launch(interval=(day(2), day(3))), writes_late)
+        assert computed.wait(PATIENCE)
+        assert stage.executor.cancel(waiting.key, "cancelled by hand")
+        assert stage.audience.outcome(waiting) == Cancelled("cancelled by hand")
+    assert values(stage.spark, table) == [1, 1, 1]
+
+
+def test_a_manager_that_does_not_lead_any_more_writes_nothing(stage: Stage, table: str) -> None:
+    launch = a_launch()
+    stage.leading[0] = False
+    outcome = stage.play(launch, writes(table))
+    assert outcome == Failed("this manager does not lead any more; its tasks write no more", retryable=False)
+    assert not stage.spark.catalog.tableExists(table)
+
+
+def test_an_older_generation_that_comes_last_is_refused(stage: Stage, table: str) -> None:
+    old = a_launch()
+    assert stage.play(again(old, generation=1), writes(table, 2)) == Succeeded("3")
+    outcome = stage.play(old, writes(table, 1))
+    assert isinstance(outcome, Failed) and not outcome.retryable
+    assert "was cleared and has written anew" in outcome.error
+    assert values(stage.spark, table) == [2, 2, 2]
+
+
+def test_eight_parallel_intervals_of_one_unpartitioned_table_all_land(stage: Stage, table: str) -> None:
+    launches = [a_launch(interval=(day(n), day(n + 1))) for n in range(1, 9)]
+    together = threading.Barrier(8)
+
+    def all_at_once(ctx: Any) -> None:
+        together.wait(PATIENCE)
+        ctx.write(hours(ctx, ctx.interval.start.day), table, time_column="at")
+
+    for launch in launches:
+        stage.start(launch, all_at_once)
+    assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded(None)] * 8
+    assert values(stage.spark, table) == [n for n in range(1, 9) for _ in range(3)]
+
+
+def test_a_conflict_with_a_writer_outside_is_tried_again(stage: Stage, table: str, tmp_path: Path) -> None:
+    assert stage.play(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
+    reached, go_on = tmp_path / "reached", tmp_path / "go on"
+    for pipe in (reached, go_on):
+        os.mkfifo(pipe)
+
+    def stops_in_the_middle(ctx: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        @F.udf("int")
+        def halting(value):  # type: ignore[no-untyped-def] # on an executor, while Delta's transaction is open
+            if os.path.exists(reached):
+                with open(reached, "w"), open(go_on) as told:
+                    told.read()
+                os.unlink(reached)
+            return value
+
+        return ctx.write(hours(ctx, 2, n=1).select("at", halting("value").alias("value")), table, time_column="at")
+
+    def meddle() -> None:
+        with open(reached), open(go_on, "w"):  # both ends are open: the writer is in the middle of it
+            stage.spark.sql(f"INSERT INTO {table} VALUES (TIMESTAMP '2013-01-01T20:00:00Z', 7)")
+
+    threading.Thread(target=meddle, daemon=True).start()
+    launch = stage.start(a_launch(), stops_in_the_middle)
+    assert stage.audience.outcome(launch) == Succeeded("1")
+    assert values(stage.spark, table) == [2]
+    assert "another writer was quicker" in stage.said(launch)
+
+
+def test_rows_outside_the_interval_are_one_clear_error_and_nothing_is_written(stage: Stage, table: str) -> None:
+    assert stage.play(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
+    landed = version_of(stage.spark, table)
+    outcome = stage.play(a_launch(), lambda ctx: ctx.write(hours(ctx, 2, shift=-1), table, time_column="at"))
+    assert isinstance(outcome, Failed)
+    assert "there are rows outside of this run's interval [2013-01-01T00:00:00Z, 2013-01-02T00:00:00Z)" in outcome.error
+    assert "nothing was written" in outcome.error and "at = 2012-12-31T23:00:00Z" in outcome.error
+    assert version_of(stage.spark, table) == landed and values(stage.spark, table) == [1, 1, 1]
+
+
+def test_a_partition_run_replaces_the_rows_of_its_key_only(stage: Stage, table: str) -> None:
+    def regional(value: int) -> Callable[[Any], Any]:
+        def write(ctx: Any) -> Any:
+            from pyspark.sql import functions as F
+
+            frame = ctx.spark.range(2).select(F.lit(ctx.partition_key).alias("region"), F.lit(value).alias("value"))
+            return ctx.write(frame, table, partition_column="region")
+
+        return write
+
+    awkward = "O'Brien \\ `x` -- ü😀"
+    north, odd = (a_launch(interval=None, partition=key) for key in ("north", awkward))
+    assert stage.play(north, regional(1)) == Succeeded("2")
+    assert stage.play(odd, regional(2)) == Succeeded("2")
+    assert stage.play(again(odd, generation=1), regional(3)) == Succeeded("2")
+    assert rows_of(stage.spark, table) == [(awkward, 3)] * 2 + [("north", 1)] * 2
+
+
+def test_a_run_without_interval_or_partition_replaces_the_whole_table(stage: Stage, table: str) -> None:
+    def whole(value: int) -> Callable[[Any], Any]:
+        return lambda ctx: ctx.write(ctx.spark.sql(f"SELECT {value} AS value"), table)
+
+    assert stage.play(a_launch(interval=None), whole(1)) == Succeeded("1")
+    assert stage.play(a_launch(interval=None), whole(2)) == Succeeded("1")
+    assert values(stage.spark, table) == [2]
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp_ntz"])
+def test_dates_and_wall_clock_readings_are_those_of_the_dags_zone(stage: Stage, table: str, kind: str) -> None:
+    local_day = (day(1) + timedelta(hours=5), day(2) + timedelta(hours=5))  # 1 January in New York
+
+    def write(ctx: Any) -> Any:
+        frame = ctx.spark.sql(f"SELECT CAST(TIMESTAMP_NTZ'2013-01-01T00:00:00' AS {kind}) AS at, 1 AS value")
+        return ctx.write(frame, table, time_column="at")
+
+    launch = a_launch(interval=local_day, timezone="America/New_York")
+    assert stage.play(launch, write) == Succeeded("1")
+    assert stage.play(again(launch, generation=1), write) == Succeeded("1")
+    assert values(stage.spark, table) == [1]
+
+
+def test_a_path_is_written_like_a_table(stage: Stage, tmp_path: Path) -> None:
+    path = str(tmp_path / "out put")
+    first = a_launch()
+    assert stage.play(first, writes(path, 1)) == Succeeded("3")
+    assert stage.play(again(first), writes(path, 2)) == Succeeded(None)
+    assert [row["value"] for row in stage.spark.read.format("delta").load(path).collect()] == [1, 1, 1]
+
+
+def test_the_commit_says_who_wrote_it(stage: Stage, table: str) -> None:
+    launch = a_launch(run_id="backfill__2013-01-01")
+    stage.play(launch, writes(table))
+    told = stage.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]["userMetadata"]
+    assert json.loads(told) == {
+        "dag": "stage", "run": "backfill__2013-01-01", "task": "work", "version": 1, "try": 1, "launch": 1, "generation": 0,
+        "interval": ["2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z"],
+    }  # fmt: skip
+    properties = {row["key"]: row["value"] for row in stage.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+    assert properties["delta.setTransactionRetentionDuration"] == "interval 30 days"
+    assert (properties["delta.minReaderVersion"], properties["delta.minWriterVersion"]) == ("1", "2")
+    assert transaction_id(launch, 1) == "bfm/stage/work/backfill__2013-01-01/1"
+
+
+def test_a_table_that_was_made_but_never_filled_is_filled(stage: Stage, table: str) -> None:
+    from backfill_manager.execution.output_table import OutputTable
+
+    OutputTable(stage.spark, table).make(stage.spark.sql(HOURS.format(start=0, value=1, n=1)).schema)
+    assert stage.play(a_launch(), writes(table)) == Succeeded("3")
+
+
+def test_tables_are_found_again_after_a_restart_with_an_in_memory_catalog(stage: Stage, table: str) -> None:
+    launch = a_launch()
+    stage.play(launch, writes(table, 1))
+    _forget(stage.spark, table)
+    assert not stage.spark.catalog.tableExists(table)
+    assert adopt_tables(stage.spark) == [f"default.{table}"]
+    assert adopt_tables(stage.spark) == []
+    assert stage.play(again(launch), writes(table, 2)) == Succeeded(None)
+    assert values(stage.spark, table) == [1, 1, 1]
+
+
+def _forget(spark: SparkSession, table: str) -> None:
+    """Take a table out of the catalog and leave its folder, as a restart does."""
+    where = Path(spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]["location"].removeprefix("file:"))
+    aside = where.with_name(f"{table} aside")
+    where.rename(aside)
+    spark.sql(f"DROP TABLE {table}")
+    aside.rename(where)
+
+
+@pytest.mark.parametrize(
+    ("how", "complaint"),
+    [
+        ({"time_column": None}, "wants time_column="),
+        ({"time_column": "att"}, "has no column 'att'; did you mean 'at'?"),
+        ({"time_column": "value"}, "the column is int; it must be TIMESTAMP, TIMESTAMP_NTZ or DATE"),
+        ({"mode": "upsert"}, "mode is 'replace' or 'append', not 'upsert'"),
+    ],
+)
+def test_a_wrong_call_is_told_in_one_line(stage: Stage, table: str, how: dict[str, Any], complaint: str) -> None:
+    outcome = stage.play(a_launch(), writes(table, **how))
+    assert isinstance(outcome, Failed) and not outcome.retryable
+    assert complaint in outcome.error and "\n" not in outcome.error
+
+
+def test_a_name_that_is_no_name_and_a_frame_that_is_no_frame_are_refused(stage: Stage) -> None:
+    outcome = stage.play(a_launch(), writes("two words"))
+    assert isinstance(outcome, Failed) and "'two words' is neither a table's name" in outcome.error
+    outcome = stage.play(a_launch(), lambda ctx: ctx.write([1, 2], "numbers", time_column="at"))
+    assert isinstance(outcome, Failed) and "wants a Spark DataFrame, not a list" in outcome.error

@@ -1,0 +1,45 @@
+"""The three engines behind one name. A state is shared by all stories of its engine: with Spark every table costs
+seconds. Stories therefore use ids of their own (`state_stories.unique`), and ask `leader` for whoever leads now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from leadership import Leadership
+from state_stories import unique
+
+from backfill_manager.store.contract import Store
+
+ENGINES = ("memory", "delta-rs", "delta-spark")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever the order, the lease is given back at the end: else someone would have to take over once more."""
+    items.sort(key=lambda item: "gives_the_lease_back" in item.name)
+
+
+@pytest.fixture(scope="session", params=ENGINES)
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    if request.param == "memory":
+        from backfill_manager.store.memory import MemoryStore
+
+        made: Store = MemoryStore()
+    elif request.param == "delta-rs":
+        from backfill_manager.store.delta_rs import DeltaRsStore
+
+        made = DeltaRsStore(str(tmp_path_factory.mktemp("it's a state") / "of affairs"))
+    else:
+        from backfill_manager.store.delta_spark import DeltaSparkStore
+
+        made = DeltaSparkStore(f"spark_catalog.{unique('state')}", request.getfixturevalue("spark"))
+    made.init()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def leader(store: Store) -> Leadership:
+    return Leadership(store)

@@ -1,0 +1,146 @@
+"""No text that anyone can type changes the meaning of a condition: every engine agrees with plain Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from state_stories import AT, changes, request, run, takes_over, unique
+
+from backfill_manager.model.records import DagRun, Request
+from backfill_manager.store.conditions import checked, meets
+from backfill_manager.store.contract import Condition
+from backfill_manager.store.delta_rs import DeltaRsStore
+from backfill_manager.store.delta_rs_sql import literal, python_columns
+from backfill_manager.store.delta_rs_sql import run as ask_datafusion
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PIECES = [
+    "'",
+    "''",
+    '"',
+    "\\",
+    "\\'",
+    "\n",
+    "\r",
+    "--",
+    ";",
+    "/*",
+    "*/",
+    "%",
+    "_",
+    "$1",
+    ":x",
+    "?",
+    "{",
+    "X'",
+    "NULL",
+    "é",
+    "\U0001f98a",
+    " ",
+]
+adversarial = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=8).map("".join)
+texts = adversarial.filter(lambda text: "\x00" not in text)
+KEYS = [
+    "",
+    "a",
+    "A",
+    "a'b",
+    "a''b",
+    "a\\b",
+    "a\nb",
+    "%",
+    "_",
+    "a%",
+    "'; DROP TABLE dag_run; --",
+    "é",
+    "\U0001f98a",
+    "NULL",
+    None,
+]
+NUMBERS = [0, 1, 2**62]
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> DeltaRsStore:
+    """Fifteen runs, one for each key."""
+    store = DeltaRsStore(str(tmp_path_factory.mktemp("state")))
+    store.init()
+    runs = [run("d", n, partition_key=key, ordinal=NUMBERS[n % 3] if n % 4 else None) for n, key in enumerate(KEYS)]
+    takes_over(store).commit(changes(*runs))
+    return store
+
+
+def conditions() -> st.SearchStrategy[Condition]:
+    text = st.one_of(st.sampled_from([key for key in KEYS if key is not None]), texts)
+    number = st.one_of(st.sampled_from(NUMBERS), st.integers(-(2**63), 2**63 - 1))
+    compare = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
+    return st.one_of(
+        st.builds(Condition, st.just("partition_key"), st.one_of(compare, st.just("starts_with")), text),
+        st.builds(Condition, st.just("partition_key"), st.just("in"), st.lists(st.one_of(text, st.none()), max_size=4)),
+        st.builds(Condition, st.just("ordinal"), compare, number),
+        st.builds(Condition, st.just("ordinal"), st.just("in"), st.lists(number, max_size=4)),
+        st.builds(Condition, st.sampled_from(["ordinal", "partition_key"]), st.sampled_from(["is_null", "not_null"])),
+        st.builds(Condition, st.just("created_at"), compare, st.sampled_from([AT, AT.replace(microsecond=123_457)])),
+    )
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(where=st.lists(conditions(), max_size=3))
+def test_the_engine_finds_what_python_finds(state: DeltaRsStore, where: list[Condition]) -> None:
+    everything = state.read(DagRun, order_by=["run_seq"])
+    plain = checked(DagRun, where)
+    expected = [] if plain is None else [row for row in everything if meets(row, plain)]
+    assert state.read(DagRun, where, order_by=["run_seq"]) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(value=st.one_of(texts, st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.booleans()))
+def test_a_literal_is_its_value_and_nothing_else(value: Any) -> None:
+    sql = literal(value)
+    assert set(sql) <= set("0123456789abcdefABCHRSTDEOULINGFXV() '")
+    assert python_columns(ask_datafusion({}, " ".join(("SELECT", sql, "AS x"))))[0] == [value]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=texts)
+def test_text_comes_back_as_it_went_in(state: DeltaRsStore, text: str) -> None:
+    asked = request(payload_json=text, requested_by=unique("someone"))
+    state.ask(asked)
+    assert state.read(
+        Request, [Condition("payload_json", "=", text), Condition("requested_by", "=", asked.requested_by)]
+    ) == [asked]
+
+
+def test_half_a_character_is_replaced_rather_than_stopping_a_tick(state: DeltaRsStore) -> None:
+    asked = request(payload_json="a file named \udcff")
+    state.ask(asked)
+    assert state.read(Request, [Condition("request_id", "=", asked.request_id)])[0].payload_json == "a file named ?"
+
+
+@settings(
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(words=st.lists(texts, min_size=30, max_size=60, unique=True))
+def test_spark_takes_any_text_as_a_literal(spark: SparkSession, words: list[str]) -> None:
+    from pyspark.sql import functions as f
+
+    from backfill_manager.store.delta_spark import column_of
+
+    rows = spark.createDataFrame([(n, word) for n, word in enumerate(words)], "n int, partition_key string")
+    told = [f.max(f.when(column_of(Condition("partition_key", "=", word)), f.col("n"))) for word in words]
+    found = rows.agg(*told).first()
+    assert found is not None and list(found) == list(range(len(words)))
+
+
+def test_a_folder_with_any_name_can_hold_a_state(tmp_path: Path) -> None:
+    store = DeltaRsStore(str(tmp_path / "it's 100% \N{SNOWMAN} #1 (a) {b} state"))
+    assert not store.exists()
+    store.init()
+    store.ask(request("q1"))
+    assert [one.request_id for one in store.unanswered()] == ["q1"]

@@ -1,0 +1,185 @@
+"""Where settings come from, which one wins, and how everything that is wrong is told with its place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backfill_manager.errors import InvalidConfig
+from backfill_manager.settings import Settings, load_settings
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def load(text: str, environ: dict[str, str] | None = None, state: str | None = None) -> Settings:
+    Path("manager.yaml").write_text(text)
+    return load_settings("manager.yaml", state=state, environ=environ or {})
+
+
+def wrong(text: str, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(InvalidConfig) as told:
+        load(text, environ)
+    return str(told.value).splitlines()
+
+
+def test_without_any_file_the_defaults_hold() -> None:
+    settings = load_settings(None, environ={})
+    assert (settings.state, settings.warehouse, settings.lease.seconds) == ("./state", "./warehouse", 15)
+    assert [(p.name, p.slots, p.weight, p.min_share) for p in settings.pools] == [
+        ("scheduled", 16, 4, 2),
+        ("backfill", 16, 1, 0),
+    ]
+    assert settings.bundles == []
+
+
+def test_the_example_bundle_is_there_when_its_folder_is_and_nothing_else_is_said() -> None:
+    Path("jobs/bundles").mkdir(parents=True)
+    assert [(b.name, b.path) for b in load_settings(None, environ={}).bundles] == [("examples", "jobs/bundles")]
+    assert load("bundles: []").bundles == []
+
+
+def test_the_file_in_conf_is_found_by_itself() -> None:
+    Path("conf").mkdir()
+    Path("conf/manager.yaml").write_text("state: ./elsewhere")
+    assert load_settings(None, environ={}).state == "./elsewhere"
+
+
+def test_the_environment_beats_the_file_and_a_flag_beats_both() -> None:
+    text = "state: ./file\nlease: {seconds: 20}"
+    assert load(text).state == "./file"
+    settings = load(text, {"BFM_STATE": "./environment", "BFM_LEASE__SECONDS": "30"})
+    assert (settings.state, settings.lease.seconds) == ("./environment", 30)
+    assert load(text, {"BFM_STATE": "./environment"}, state="./flag").state == "./flag"
+
+
+def test_the_file_may_be_named_in_the_environment() -> None:
+    Path("mine.yaml").write_text("state: ./mine")
+    assert load_settings(None, environ={"BFM_CONF": "mine.yaml"}).state == "./mine"
+
+
+def test_one_of_several_pools_is_told_by_its_name_in_the_environment() -> None:
+    settings = load(
+        "pools: [{name: heavy-load}]", {"BFM_POOLS__BACKFILL__SLOTS": "2", "BFM_POOLS__HEAVY_LOAD__WEIGHT": "3"}
+    )
+    assert {p.name: (p.slots, p.weight) for p in settings.pools} == {
+        "heavy-load": (16, 3),
+        "scheduled": (16, 4),
+        "backfill": (2, 1),
+    }
+
+
+def test_a_list_or_mapping_comes_through_the_environment_as_json() -> None:
+    settings = load(
+        "", {"BFM_BUNDLES": '[{"name": "a", "path": "b"}]', "BFM_SPARK__CONF": '{"spark.ui.enabled": false}'}
+    )
+    assert settings.bundles[0].path == "b"
+    assert settings.spark.conf == {"spark.ui.enabled": "false"}
+
+
+def test_what_a_file_leaves_unsaid_about_a_standing_pool_keeps_that_pools_own_default() -> None:
+    scheduled = load("pools: [{name: scheduled, slots: 4}]").pool("scheduled")
+    assert scheduled is not None
+    assert (scheduled.slots, scheduled.weight, scheduled.min_share) == (4, 4, 2)
+
+
+def test_other_variables_that_begin_alike_are_nobodys_business() -> None:
+    assert load("", {"BFM_CACHE": "/somewhere", "BFMX": "1", "HOME": "/"}) == load("")
+
+
+def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> None:
+    text = "stat: ./x\npools:\n  - name: scheduled\n    slots: 0\n    weigth: 3\nlease:\n  seconds: soon\n"
+    assert wrong(text, {"BFM_LIMITS__MAX_ACTIVE_RUNS": "-1"}) == [
+        "manager.yaml, line 4: pools[0].slots must be greater than 0, not 0",
+        "manager.yaml, line 5: pools[0].weigth is not a setting; did you mean 'weight'?",
+        "environment, BFM_LIMITS__MAX_ACTIVE_RUNS: limits.max_active_runs must be greater than 0, not '-1'",
+        "manager.yaml, line 7: lease.seconds must be a whole number, not 'soon'",
+        "manager.yaml, line 1: stat is not a setting; did you mean 'state'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("pools: [{name: p, slots: yes}]", "manager.yaml, line 1: pools[0].slots must be a number, not true"),
+        ("pools: [{name: p, slots: 1.5}]", "pools[0].slots must be a whole number, not 1.5"),
+        ("pools: [{name: p}, {name: p}]", "pools each name once; twice here: p"),
+        ("pools: [{name: control}]", "pools[0].name must be another name: `control` is the pool that plans"),
+        ("pools: [{name: 'a b'}]", "pools[0].name must be up to 200 letters, digits, `_`, `.` or `-`, not 'a b'"),
+        ("pools: [{slots: 3}]", "pools[0].name is missing"),
+        ("pools: 3", "pools must be a list, not 3"),
+        ("pools: [3]", "pools[0] must be keys and values, not 3"),
+        (
+            "bundles: [{name: a, path: b, parser: evnt}]",
+            "bundles[0].parser must be 'standard', 'single_pass' or 'event'",
+        ),
+        ("bundles: [{name: a, path: b}, {name: a, path: c}]", "bundles each name once; twice here: a"),
+        (
+            "bundles:\n- name: a\n  path: b\n  fetch_interval: 0",
+            "line 4: bundles[0].fetch_interval must be greater than 0",
+        ),
+        ("lease: {seconds: 1}\nlease: {seconds: 2}", "manager.yaml, line 2: lease is here twice; first on line 1"),
+        ("lease: 5", "manager.yaml, line 1: lease must be keys and values"),
+        ("api: {port: 70000}", "api.port must be less than or equal to 65535, not 70000"),
+        (
+            "api: {tokens: [{name: a, sha256: secret}]}",
+            "api.tokens[0].sha256 must be the token's SHA-256 as 64 hex digits",
+        ),
+        ("spark: {conf: {a: [1]}}", "spark.conf.a must be text"),
+        ("state: ''", "state must be some text, not ''"),
+        ("- a", "manager.yaml, line 1: must hold keys such as `state: ./state`."),
+        ("state: [", "manager.yaml, line 1: not valid YAML"),
+        ("state: *nothing", "manager.yaml, line 1: not valid YAML: found undefined alias"),
+        ("state: &a [*a]", "manager.yaml, line 1: state must be text"),
+        ("state: !!python/object:os.system {}", "manager.yaml, line 1: not valid YAML"),
+        ("? [1, 2]\n: 3", "manager.yaml, line 1: not valid YAML: found unhashable key"),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line(text: str, told: str) -> None:
+    lines = wrong(text)
+    assert told in "\n".join(lines)
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("BFM_LEASE__SECOND", "3", "there is no such setting; did you mean 'BFM_LEASE__SECONDS'?"),
+        ("BFM_POOLS__BACKFIL__SLOTS", "3", "there is no such setting; did you mean 'BFM_POOLS__BACKFILL__SLOTS'?"),
+        ("BFM_STATE__X", "3", "there is no such setting"),
+        ("BFM_SPARK__CONF", "{", "not valid YAML or JSON"),
+        ("BFM_LEASE", "3", "lease must be keys and values"),
+    ],
+)
+def test_a_wrong_variable_is_told_by_its_name(variable: str, value: str, told: str) -> None:
+    (line,) = wrong("", {variable: value})
+    assert line.startswith(f"environment, {variable}: ")
+    assert told in line
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", None])
+def test_a_named_file_that_cannot_be_read_is_an_error_and_not_the_defaults(content: bytes | None) -> None:
+    if content is not None:
+        Path("m.yaml").write_bytes(content)
+    with pytest.raises(InvalidConfig, match=r"m\.yaml \(from BFM_CONF\) (is not UTF-8 text|does not exist)"):
+        load_settings(None, environ={"BFM_CONF": "m.yaml"})
+    with pytest.raises(InvalidConfig, match=r"\. \(from --conf\) can't be read: Is a directory"):
+        load_settings(".", environ={})
+
+
+def test_reading_the_settings_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from backfill_manager.settings import load_settings; load_settings(None, environ={});"
+        "print(sorted({'yaml', 'structlog', 'pyspark', 'pandas', 'pyarrow', 'pendulum'} & set(sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_a_token_that_was_pasted_in_place_of_its_hash_is_not_printed() -> None:
+    assert "hunter2" not in "\n".join(wrong("api: {tokens: [{name: a, sha256: hunter2}]}"))

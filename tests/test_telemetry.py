@@ -1,0 +1,60 @@
+"""The manager's log lines: on standard error, in UTC, without secrets, and nobody else's logging is touched."""
+
+from __future__ import annotations
+
+import pytest
+
+from backfill_manager.telemetry import get_logger, without_secrets
+
+
+def test_a_line_says_when_how_grave_where_and_what(capsys: pytest.CaptureFixture[str]) -> None:
+    get_logger("dags", bundle="examples").info("new version", dag_id="flights", version=3)
+    out, err = capsys.readouterr()
+    assert out == ""
+    stamp, rest = err.split(" ", 1)
+    assert stamp.startswith("timestamp=2") and stamp.endswith("Z")
+    assert rest == 'level=info room=dags event="new version" bundle=examples dag_id=flights version=3\n'
+
+
+def test_an_exception_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        get_logger("manager").exception("a loop failed")
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "level=error" in err and "ValueError: two" in err
+
+
+def test_debug_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    get_logger("dags").debug("nothing")
+    assert capsys.readouterr().err == ""
+
+
+def test_secrets_are_hidden_by_key_and_in_text(capsys: pytest.CaptureFixture[str]) -> None:
+    get_logger("store").warning(
+        "connecting with password=hunter2", root="s3://key:hunter2@host/state", api_token="hunter2", rows=5
+    )
+    err = capsys.readouterr().err
+    assert "hunter2" not in err
+    assert "s3://***@host/state" in err and "api_token=***" in err and "rows=5" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Authorization: Bearer abc.def", "Authorization: Bearer ***"),
+        ("AWS_SECRET_ACCESS_KEY=abc next", "AWS_SECRET_ACCESS_KEY=*** next"),
+        ("/a/path and 12:30:00 and s3://bucket/key", "/a/path and 12:30:00 and s3://bucket/key"),
+        ("the token bucket is empty", "the token bucket is empty"),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden_and_the_rest_is_not(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_structlogs_own_configuration_is_left_alone() -> None:
+    import structlog
+
+    get_logger("dags")
+    assert not structlog.is_configured()
