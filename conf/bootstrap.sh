@@ -22,7 +22,7 @@ find_python() { # prints a Python >= 3.10: $PYTHON, else python3, else one that 
         [ -n "${PYTHON:-}" ] && break # a Python that was named is not replaced by another in silence
     done
     local found
-    found=$("${PYTHON:-python3}" --version 2>/dev/null) || found="none"
+    found=$("${PYTHON:-python3}" --version 2>/dev/null) || found=none
     give_up "Python 3.10 or newer is needed; found: $found${PYTHON:+ (PYTHON=$PYTHON)}. Install it:" \
         "  Debian, Ubuntu:  sudo apt install python3 python3-venv" \
         "  Fedora:          sudo dnf install python3" \
@@ -31,7 +31,7 @@ find_python() { # prints a Python >= 3.10: $PYTHON, else python3, else one that 
 }
 
 java_version() { # prints the major version of a java, nothing when it does not run; Java 8 calls itself 1.8
-    "$1" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9][0-9]*\).*/\2/p' | head -n 1
+    "$1" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9][0-9]*\).*/\2/p' | head -n 1 || true
 }
 
 require_java() { # Java >= 17, the one that Spark will take; on macOS Homebrew's is found where nobody links it

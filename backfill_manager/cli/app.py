@@ -45,7 +45,7 @@ A manager runs in the background ([cyan]bfm manager start[/]); everything else a
 Exit codes: 0 done, 1 carried out and failed, 2 wrong input, 3 no such thing, 4 refused by the manager.
 """
 INTERRUPTED: Final = 130
-BROKEN_PIPE: Final = 141
+BROKEN_PIPE: Final = 1
 # Typer carries a copy of Click since 0.2x and used the package before; its errors have one base either way.
 _USAGE_ERROR: Final[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
@@ -66,6 +66,8 @@ def run(argv: Sequence[str] | None = None, call: Call | None = None) -> int:
         # Whoever read us has seen enough; Python must not complain when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except SystemExit as ended:  # Typer and rich do the same when they are the first to meet the closed pipe
+        return ended.code if isinstance(ended.code, int) else BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
     except typer.Abort:

@@ -136,11 +136,11 @@ def list_(
     dag_id = dags.current_dag(call.store, dag)[0].dag_id if dag else None
     limit = limit or (DEFAULT_PAGE if call.out.is_table else None)
     found = backfills.list_backfills(call.store, dag_id=dag_id, in_states=chosen, limit=limit)
-    counts = ("planned", "pending", "running", "success", "failed", "cancelled", "skipped")
+    if call.out.is_table:
+        found = [{**one, "items": items_in_words(one)} for one in found]
     columns = (
-        "backfill_id", "dag_id", "state", Column("config", "what", config_in_words),
-        *(Column(name, right=True) for name in counts),
-        Column("created_at", "created"), Column("reason", None, first_line, fold=True),
+        "backfill_id", "dag_id", "state", "items", Column("config", "what", config_in_words, optional=True),
+        Column("created_at", "created", optional=True), Column("reason", None, first_line, fold=True),
     )  # fmt: skip
     empty = "No such backfills." if chosen or dag_id else "No backfills yet: ask for one with `bfm backfill create`."
     call.out.rows(found, columns, empty=empty)
@@ -195,9 +195,7 @@ def items(
     if call.out.is_table and len(found) == limit:
         total = backfills.count_items(call.store, backfill_id, chosen)
         if total > offset + len(found):
-            call.out.remark(
-                f"{offset + 1} to {offset + len(found)} of {total}; go on with --offset {offset + len(found)}."
-            )
+            call.out.remark(f"{offset + 1} to {offset + len(found)} of {total}; then --offset {offset + len(found)}.")
 
 
 @command(app, "watch")
@@ -269,16 +267,23 @@ def config_in_words(config: Any) -> str:
     return f"{kind} {config.get('start_date') or ''} .. {config.get('end_date') or ''}{backwards}"
 
 
+def items_in_words(backfill: dict[str, Any]) -> str:
+    """`31: 4 success, 1 failed, 26 pending`"""
+    told = [f"{backfill[state]} {state}" for state in ITEM_STATES if backfill[state]]
+    return f"{backfill['planned']}: {', '.join(told)}" if told else ""
+
+
 def item_columns(items: Sequence[dict[str, Any]], *more: str) -> list[Column | str]:
     """Dates or partitions: only the columns that say something."""
-    wanted = ("logical_date", "interval_start", "interval_end", "partition_key", "state", "reason", *more)
-    always = {"state"}
+    wanted = ["logical_date", "interval_start", "interval_end", "partition_key", "state", "reason", *more]
+    if all(item.get("interval_start") == item.get("logical_date") for item in items):
+        wanted.remove("interval_start")
     return [
         Column("ordinal", "#", right=True),
         *(
-            Column(name, None, fold=name == "reason")
+            Column(name, fold=name == "reason", optional=name == "interval_end")
             for name in wanted
-            if name in always or any(item.get(name) is not None for item in items)
+            if name == "state" or any(item.get(name) is not None for item in items)
         ),
     ]
 

@@ -22,6 +22,7 @@ from backfill_manager.cli.call import Call
 from backfill_manager.dags.timetable import parse_date
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound, Refused
 from backfill_manager.model.records import Pool
+from backfill_manager.model.states import SCHEDULED_RUN
 from backfill_manager.requests import asking
 from backfill_manager.requests.backfills import BackfillAsk, check
 from backfill_manager.requests.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
@@ -153,6 +154,8 @@ def _around(text: str, position: int) -> str:
 
 
 def _check_pool(call: Call, name: str) -> None:
+    if name == SCHEDULED_RUN:
+        raise InvalidInput("--pool scheduled is for scheduled runs; a backfill takes 'backfill', or one of your own.")
     known = [row.name for row in call.store.read(Pool)] or [pool.name for pool in call.settings.pools]
     if name not in known:
         raise NotFound("pool", name, known, hint=f"; there are {', '.join(sorted(known))}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from backfill_manager.cli.call import Call, command, group
 from backfill_manager.cli.output import Column, seconds, written
 from backfill_manager.cli.runs import TASK_COLUMNS
+from backfill_manager.errors import InvalidInput, NotFound
 
 app = group("dags", "What can run.")
 DagArgument = Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, see `bfm dags list`.")]
@@ -61,7 +63,7 @@ def show(call: Call, dag: DagArgument) -> None:
     runs = ", ".join(f"{number} {state}" for state, number in found["runs"].items())
     words = found["schedule_in_words"]
     plain = schedule(found["schedule"])
-    fields.insert(1, ("schedule", plain if words in (None, plain) else f"{plain} ({words})"))
+    fields.insert(1, ("schedule", plain if words in (None, plain) else f"{plain}: {words}"))
     call.out.thing(found, [*fields, ("runs", runs or "none yet")])
     call.out.line("")
     columns = (
@@ -112,17 +114,16 @@ def test(
 
     Example: [cyan]bfm dags test flights --logical-date 2013-01-05[/]
     """
-    from backfill_manager.dags.timetable import parse_date
+    at = None if logical_date is None else instant_for(call, dag, logical_date)
     from backfill_manager.manager.one_run import test_dag
 
-    at = None
-    if logical_date is not None:
-        at = parse_date(logical_date, zone_of(call, dag), name="--logical-date")
     found = test_dag(call.settings, dag, at)
     if call.out.is_table:
         call.out.thing(found["run"])
         call.out.line("")
         call.out.rows(found["tasks"], TASK_COLUMNS)
+        for line in found.get("logs", ()):
+            call.out.line(line)
     else:
         call.out.document(found)
     return 0 if found["run"]["state"] == "success" else 1
@@ -150,14 +151,22 @@ def local(instant: str | None, timezone: str) -> str | None:
     return None if instant is None else parse_instant(instant).astimezone(ZoneInfo(timezone)).isoformat(sep=" ")
 
 
-def zone_of(call: Call, dag_id: str) -> str:
-    """A DAG's zone from the state; UTC when the state doesn't know it, as when a new file is tried out."""
-    from backfill_manager.errors import NotFound
+def instant_for(call: Call, dag_id: str, text: str) -> datetime:
+    """A date as typed, in the DAG's zone. A DAG that is being written may be unknown to the state, and its zone with
+    it: then the date must tell its offset itself."""
+    from backfill_manager.dags.timetable import parse_date
     from backfill_manager.views import dags
 
-    if not call.any_store.exists():
-        return "UTC"
-    try:
-        return dags.current_dag(call.any_store, dag_id)[1].timezone
-    except NotFound:
-        return "UTC"
+    store = call.any_store
+    if store.exists():
+        try:
+            return parse_date(text, dags.current_dag(store, dag_id)[1].timezone, name="--logical-date")
+        except NotFound:
+            pass
+    here, there = (parse_date(text, zone, name="--logical-date") for zone in ("UTC", "Asia/Tokyo"))
+    if here != there:
+        raise InvalidInput(
+            f"--logical-date {text!r} needs an offset, such as {text[:10]}T00:00:00-05:00: the state doesn't know "
+            f"{dag_id!r} yet, nor its time zone."
+        )
+    return here

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rich.console import Console
 from rich.text import Text
 
 from backfill_manager.clock import format_instant
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Format = Literal["table", "json", "yaml"]
 
@@ -31,6 +35,7 @@ COLOURS: Final[Mapping[str, str]] = {
 _STATE_COLUMNS = frozenset({"state", "outcome"})
 _KEPT_WHOLE = _STATE_COLUMNS | {"backfill_id", "request_id", "run_id"}
 _WIDEST_TEXT = 60
+_PARTS_OF_A_SECOND = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.\d+Z\Z")  # of an instant; JSON has them
 _PIPE_WIDTH = 100_000  # a pipe has no width: whoever reads it wants whole values
 
 
@@ -43,6 +48,7 @@ class Column:
     write: Callable[[Any], str] | None = None
     right: bool = False
     fold: bool = False  # long text: may be broken over lines
+    optional: bool = False  # left out where the screen is too narrow; `show` and JSON have it
 
 
 class Output:
@@ -83,9 +89,8 @@ class Output:
         shown = [(label, value) for label, value in pairs if value not in (None, "", [], {})]
         width = max((len(label) for label, _ in shown), default=0)
         for label, value in shown:
-            line = Text(f"{label.replace('_', ' '):<{width}}  ", style="bold")
-            line.append_text(cell(label, value, None))
-            self.line(line)
+            name = Text(f"{label.replace('_', ' '):<{width}}  ", style="bold")
+            self.line(Text("").append_text(name).append_text(cell(label, value, None)))
 
     def told(self, document: Mapping[str, Any], text: str | Text) -> None:
         """What was done: a sentence for people, `document` for programs."""
@@ -104,25 +109,37 @@ class Output:
         Console(stderr=True).print(Text(text), soft_wrap=True, highlight=False)
 
     def _table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
-        from rich import box
-        from rich.table import Table
-
         console = to_stdout()
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
-        for column in columns:
-            table.add_column(
-                column.heading if column.heading is not None else column.field.replace("_", " "),
-                justify="right" if column.right else "left",
-                # On a narrow screen ids, states and numbers stay whole; the rest is broken over lines, never cut off.
-                no_wrap=column.right or column.field in _KEPT_WHOLE,
-                overflow="fold",
-                max_width=_WIDEST_TEXT if column.fold and console.is_terminal else None,
-            )
-        for row in rows:
-            table.add_row(*(cell(column.field, row.get(column.field), column.write) for column in columns))
         if not console.is_terminal:
             console.width = _PIPE_WIDTH
+        shown = [one for one in columns if not one.fold or any(row.get(one.field) is not None for row in rows)]
+        table = _drawn(rows, shown, console)
+        while console.measure(table, options=console.options.update(max_width=_PIPE_WIDTH)).maximum > console.width:
+            spare = next((column for column in reversed(shown) if column.optional), None)
+            if spare is None:
+                break
+            shown.remove(spare)
+            table = _drawn(rows, shown, console)
         console.print(table)
+
+
+def _drawn(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], console: Console) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
+    for column in columns:
+        table.add_column(
+            column.heading if column.heading is not None else column.field.replace("_", " "),
+            justify="right" if column.right else "left",
+            # On a narrow screen ids, states and numbers stay whole; the rest is broken over lines, never cut off.
+            no_wrap=column.right or column.field in _KEPT_WHOLE,
+            overflow="fold",
+            max_width=_WIDEST_TEXT if column.fold and console.is_terminal else None,
+        )
+    for row in rows:
+        table.add_row(*(cell(column.field, row.get(column.field), column.write) for column in columns))
+    return table
 
 
 def to_stdout() -> Console:
@@ -133,6 +150,7 @@ def cell(field: str, value: Any, write: Callable[[Any], str] | None) -> Text:
     if value is None:
         return Text("")
     text = write(value) if write else written(value)
+    text = _PARTS_OF_A_SECOND.sub("Z", text)
     return Text(text, style=COLOURS.get(text, "") if field in _STATE_COLUMNS else "")
 
 

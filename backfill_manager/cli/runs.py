@@ -12,13 +12,14 @@ from backfill_manager.model.states import RUN_STATES
 
 app = group("runs", "DAG runs, whatever made them.")
 TASK_COLUMNS = (
-    "task_id", "state", Column("try_number", "try", right=True), "pool", Column("started_at", "started"),
+    "task_id", "state", Column("try_number", "try", right=True), Column("pool", optional=True),
+    Column("started_at", "started"),
     Column("duration_s", "took", seconds, right=True), Column("error", None, first_line, fold=True),
 )  # fmt: skip
 RUN_COLUMNS = (
-    "run_id", "dag_id", Column("run_type", "type"), "state", Column("started_at", "started"),
-    Column("duration_s", "took", seconds, right=True), Column("backfill_id", "backfill"),
-    Column("dag_version", "version", right=True), Column("reason", None, first_line, fold=True),
+    "run_id", "dag_id", Column("run_type", "type", optional=True), "state", Column("started_at", "started"),
+    Column("duration_s", "took", seconds, right=True), Column("backfill_id", "backfill", optional=True),
+    Column("dag_version", "version", right=True, optional=True), Column("reason", None, first_line, fold=True),
 )  # fmt: skip
 
 

@@ -114,10 +114,9 @@ def _failed_task(store: Store, dag_id: str, run_id: str | None) -> dict[str, Any
 
 
 def _stuck(backfill: dict[str, Any]) -> bool:
-    """It has paused itself: nothing runs any more, and nothing will before a person comes."""
-    return bool(
-        backfill["state"] == states.PAUSED and backfill["reason"] and backfill["failed"] and not backfill["running"]
-    )
+    """It has paused itself (`stop_on_failure`): nothing runs any more, and nothing will before a person comes."""
+    enough = backfill["stop_on_failure"] is not None and backfill["failed"] >= backfill["stop_on_failure"]
+    return bool(backfill["state"] == states.PAUSED and enough and not backfill["running"])
 
 
 def _took_s(backfill: dict[str, Any]) -> float | None:

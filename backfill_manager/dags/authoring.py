@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import update_wrapper
 from pathlib import Path
 from types import ModuleType
@@ -334,21 +334,28 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
 
 def _read_times(said: dict[str, Any], who: str) -> None:
     """Schedule, zone and dates in the form in which `DagSpec` holds them."""
-    from backfill_manager.dags import timetable
+    from backfill_manager.dags.timetable import check_timezone, parse_date, parse_schedule
 
     try:
         if "schedule" in said:
-            said["schedule"] = timetable.parse_schedule(said["schedule"])
+            said["schedule"] = parse_schedule(_plain_duration(said["schedule"]))
         timezone = said.get("timezone", DagSpec.timezone)
-        timetable.check_timezone(timezone)
+        check_timezone(timezone)
         for name in ("start_date", "end_date"):
             value = said.get(name)
             if isinstance(value, date):  # a datetime is one too; without an offset it is the DAG's wall clock
                 value = value.isoformat()
             if value is not None:
-                said[name] = timetable.parse_date(value, timezone, name=name)
+                said[name] = parse_date(value, timezone, name=name)
     except InvalidInput as error:
         raise InvalidDag(f"{who}: {error}") from None
     start, end = said.get("start_date"), said.get("end_date")
     if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
         raise InvalidDag(f"{who}: start_date {start:%Y-%m-%d %H:%M}Z is after end_date {end:%Y-%m-%d %H:%M}Z")
+
+
+def _plain_duration(value: Any) -> Any:
+    """A pendulum duration of days and seconds as the standard library's, with which it does not calculate."""
+    if not isinstance(value, timedelta) or any(getattr(value, part, None) for part in ("years", "months")):
+        return value
+    return timedelta(days=value.days, seconds=value.seconds, microseconds=value.microseconds)

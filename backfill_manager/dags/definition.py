@@ -11,6 +11,7 @@ import graphlib
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final, Literal
 
 from backfill_manager.clock import format_instant, parse_instant
@@ -75,18 +76,24 @@ class DagSpec:
     def task(self, task_id: str) -> TaskSpec:
         return self.by_id[task_id]
 
-    @property
+    @cached_property
     def by_id(self) -> dict[str, TaskSpec]:
         return {task.task_id: task for task in self.tasks}
 
     def downstream(self, task_id: str) -> tuple[str, ...]:
         return tuple(task.task_id for task in self.tasks if task_id in task.upstream)
 
+    @cached_property
     def in_order(self) -> tuple[TaskSpec, ...]:
         """Tasks, each after those it waits for."""
         order = graphlib.TopologicalSorter({t.task_id: t.upstream for t in self.tasks}).static_order()
-        by_id = self.by_id
-        return tuple(by_id[task_id] for task_id in order)
+        return tuple(self.by_id[task_id] for task_id in order)
+
+    @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """Tasks that no other waits for: they decide how a run ends."""
+        waited_for = {up for task in self.tasks for up in task.upstream}
+        return tuple(task.task_id for task in self.tasks if task.task_id not in waited_for)
 
     def check(self) -> None:
         """`InvalidDag` for a task id used twice, an unknown upstream or trigger rule, a cycle, or no task at all."""

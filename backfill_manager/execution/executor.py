@@ -6,7 +6,9 @@ thread sleeps until the next deadline: a try's timeout, the end of its grace, th
 
 A try that is timed out or cancelled is *abandoned*: its Spark jobs are cancelled, further ones and its writes are refused,
 and when its thread has come to its end, or after `grace_s`, its outcome is told and its slots are free. Python code can't be
-stopped from outside; a thread that goes on after that is nobody's any more: nothing it says or does is heard.
+stopped from outside; a thread that goes on after that is nobody's any more: nothing it says is heard, and its Spark jobs
+are cancelled again and again as long as it lives (Spark refuses the later jobs of a cancelled group, but not the map stages
+of adaptive queries).
 
 Events of one try come in order: TaskStarted, TaskLogged..., TaskEnded, and none after that.
 """
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FLUSH_S: Final = 1.0
+CANCEL_AGAIN_S: Final = (0.25, 5.0)  # the first time, and the longest; it doubles between
 GRACE_S: Final = 5.0
 
 
@@ -58,11 +61,17 @@ class _Try:
     timeout_at: float | None = None
     give_up_at: float | None = None  # the end of an abandoned one's grace
     flush_at: float | None = None
+    cancel_at: float | None = None  # its Spark jobs, once more
+    cancel_in: float = CANCEL_AGAIN_S[0]
     telling: threading.RLock = field(default_factory=threading.RLock)  # its events, one after another
 
     @property
     def next_deadline(self) -> float | None:
-        return min((at for at in (self.timeout_at, self.give_up_at, self.flush_at) if at is not None), default=None)
+        known = (self.timeout_at, self.give_up_at, self.flush_at, self.cancel_at)
+        return min((at for at in known if at is not None), default=None)
+
+    def is_due(self, at: float | None, now: float) -> bool:
+        return at is not None and at <= now
 
 
 class Executor:
@@ -88,6 +97,7 @@ class Executor:
         self._waiting: dict[str, list[tuple[int, int, int, _Try]]] = defaultdict(list)
         self._order = itertools.count()
         self._tries: dict[LaunchKey, _Try] = {}  # those that have not ended
+        self._ghosts: set[_Try] = set()  # abandoned, and their threads still live
         self._closing = self._closed = False
         inheritance.install()
         self._listener = task_log.listen()
@@ -227,16 +237,21 @@ class Executor:
                     refuse_if_abandoned=refuse_if_abandoned,
                 )
         finally:
+            with self._changed:
+                self._ghosts.discard(it)
             self._end(it, outcome)
 
     def _abandon(self, it: _Try, outcome: Outcome) -> bool:
         with self._changed:
             if it.ended or it.abandoned is not None:
                 return False
-            it.abandoned = outcome
+            it.abandoned = outcome  # from here on its writes are refused
             it.timeout_at = None
             runs = it.weight > 0
-            it.give_up_at = self._clock.monotonic() + self._grace_s if runs else None
+            if runs:
+                now = self._clock.monotonic()
+                it.give_up_at, it.cancel_at = now + self._grace_s, now + it.cancel_in
+                self._ghosts.add(it)
             self._changed.notify_all()
         if runs:
             it.scope.cancel_jobs()
@@ -288,23 +303,28 @@ class Executor:
                 if self._closed:
                     return
                 now = self._clock.monotonic()
-                deadlines = [(at, it) for it in self._tries.values() if (at := it.next_deadline) is not None]
-                due = [it for at, it in deadlines if at <= now]
+                watched = {*self._tries.values(), *self._ghosts}
+                due = [it for it in watched if it.is_due(it.next_deadline, now)]
                 if not due:
-                    soonest = min((at for at, _ in deadlines), default=None)
+                    soonest = min((at for it in watched if (at := it.next_deadline) is not None), default=None)
                     self._changed.wait(None if soonest is None else soonest - now)
                     continue
-                late = [it for it in due if it.timeout_at is not None and it.timeout_at <= now]
-                hopeless = [it for it in due if it.give_up_at is not None and it.give_up_at <= now]
-                talkative = [it for it in due if it.flush_at is not None and it.flush_at <= now]
+                late = [it for it in due if it.is_due(it.timeout_at, now)]
+                hopeless = [it for it in due if it.is_due(it.give_up_at, now)]
+                stubborn = [it for it in due if it.is_due(it.cancel_at, now)]
+                talkative = [it for it in due if it.is_due(it.flush_at, now)]
                 for it in talkative:
                     it.flush_at = None
+                for it in stubborn:
+                    it.cancel_in = min(it.cancel_in * 2, CANCEL_AGAIN_S[1])
+                    it.cancel_at = now + it.cancel_in
             for it in late:
                 self._abandon(it, Failed(f"timed out after {it.launch.timeout_s:g} s"))
+            for it in stubborn:
+                it.scope.cancel_jobs()
             for it in talkative:
                 self._flush(it)
             for it in hopeless:
-                it.scope.cancel_jobs()  # once more, for what code with a job group of its own has begun since
                 it.scope.log(
                     "WARNING", f"its thread has not ended {self._grace_s:g} s after it was abandoned; it is left alone"
                 )

@@ -40,7 +40,7 @@ class WorkerContext:
     try_number: int
     results: dict[str, Any] = field(default_factory=dict)
     upstream: tuple[str, ...] = ()  # all that come before it, near and far
-    log: logging.Logger = field(default_factory=lambda: logging.Logger("task", logging.INFO))
+    log: Any = None  # a logging.Logger, made where the function runs: loggers don't travel
 
     def skip(self, reason: str) -> None:
         raise TaskSkipped(reason)
@@ -64,7 +64,8 @@ class _Gathered(logging.Handler):
 def run_here(function: Callable[[Any], Any], context: WorkerContext, max_chars: int) -> str:
     """Run the function in this process; returns the JSON text of {outcome, value, lines}. Only this crosses the wire."""
     gathered = _Gathered()
-    context.log.handlers = [gathered]
+    context.log = logging.Logger("task", logging.INFO)
+    context.log.addHandler(gathered)
     value: str | None
     try:
         returned = function(context)

@@ -140,8 +140,18 @@ def backfill_paused(backfill: Backfill, reason: str | None = None) -> Backfill:
     return _move(backfill, s.PAUSED, is_paused=True, reason=reason)
 
 
-def backfill_resumed(backfill: Backfill, at: datetime) -> Backfill:
-    return _move(backfill, s.RUNNING, is_paused=False, reason=None, started_at=backfill.started_at or at)
+def backfill_resumed(backfill: Backfill, at: datetime, failed: int) -> Backfill:
+    """`failed` is how many items have failed so far: `stop_on_failure` counts anew from there."""
+    return _move(
+        backfill, s.RUNNING, is_paused=False, reason=None, started_at=backfill.started_at or at,
+        failed_when_resumed=failed,
+    )  # fmt: skip
+
+
+def backfill_cancelling(backfill: Backfill, reason: str) -> Backfill:
+    """Asked to cancel with what runs: it ends when the last of its tasks has stopped."""
+    marked: Backfill = backfill.evolve(is_cancelling=True, reason=reason)
+    return marked
 
 
 def backfill_ended(backfill: Backfill, state: str, at: datetime, reason: str | None = None) -> Backfill:

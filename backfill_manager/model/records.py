@@ -85,6 +85,7 @@ class Backfill(Record):
     tasks: str | None = None  # regular expression
     mark_success: bool = False
     stop_on_failure: int | None = None
+    failed_when_resumed: int = 0  # failed items that a person has seen: `stop_on_failure` counts from there
     created_by: str = ""
     request_id: str = ""
     started_at: datetime | None = None

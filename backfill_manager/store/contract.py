@@ -140,6 +140,11 @@ class Leader(ABC):
         attempt left under the same backfill id are replaced."""
 
     @abstractmethod
+    def close_pending(self, backfill_id: str, state: str, reason: str) -> None:
+        """Every item of this backfill that is `pending` takes this state, with the reason, in one statement: there may be
+        a million of them. `LostLease` as in `commit`."""
+
+    @abstractmethod
     def heartbeat(self, at: datetime, *, application_id: str | None = None) -> None:
         """Say in the lease row that this leader lives. `LostLease` if it does not lead any more."""
 

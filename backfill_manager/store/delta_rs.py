@@ -73,8 +73,7 @@ class DeltaRsStore(Store):
 
     # -- reading ------------------------------------------------------------------------------------------------------
     def _columns(self, table: str, sql: str) -> list[list[Any]]:
-        with told(table, self.tables.place(table)):
-            return python_columns(run({table: self.tables.fresh(table)}, sql))
+        return python_columns(self.tables.reading([table], lambda handles: run(handles, sql)))
 
     def read(
         self,
@@ -102,9 +101,7 @@ class DeltaRsStore(Store):
             f'arrow_cast("{n}", \'Utf8\') AS "{n}"' if schema.field(n).type == pa.string() else f'"{n}"' for n in names
         ]
         sql = select(table, what, predicate(checked(record, where)))
-        with told(table, self.tables.place(table)):
-            found = pa.table(run({table: self.tables.fresh(table)}, sql))
-        return found.cast(schema)
+        return pa.table(self.tables.reading([table], lambda handles: run(handles, sql))).cast(schema)
 
     def count(self, table: str, by: Sequence[str], where: Sequence[Condition] = ()) -> dict[tuple[Any, ...], int]:
         record = record_of(table)
@@ -114,9 +111,9 @@ class DeltaRsStore(Store):
         return dict(zip(zip(*keys, strict=True) if keys else [()], counts, strict=True))
 
     def unanswered(self) -> list[Request]:
-        handles = {name: self.tables.fresh(name) for name in ("request", "response")}
-        with told(Request.TABLE, self.tables.place(Request.TABLE)):
-            found = python_columns(run(handles, _unanswered_sql()))
+        found = python_columns(
+            self.tables.reading(["request", "response"], lambda handles: run(handles, _unanswered_sql()))
+        )
         first: dict[str, Request] = {}
         for values in zip(*found, strict=True):
             request = Request(*values)

@@ -24,7 +24,7 @@ from backfill_manager.model import states
 from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, columns, has_run_seq
 from backfill_manager.store.contract import Condition, Leader
-from backfill_manager.store.delta_rs_sql import arrow_table, predicate, python_columns, run, select
+from backfill_manager.store.delta_rs_sql import arrow_table, literal, predicate, python_columns, run, select
 from backfill_manager.store.delta_rs_tables import Tables, told
 from backfill_manager.store.maintenance import Housekeeping, Room
 from backfill_manager.store.rows import span
@@ -160,6 +160,15 @@ class DeltaRsLeader(Leader):
             if _value(handle, BackfillItem.TABLE, "count(*)", mine):
                 handle.delete(mine, commit_properties=leaders_commit(self.term))
             _append(handle, rows, self.term, target_file_size=ITEM_FILE_BYTES)
+
+    def close_pending(self, backfill_id: str, state: str, reason: str) -> None:
+        mine = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", states.PENDING)]
+        with self._committing(BackfillItem.TABLE) as handle:
+            handle.update(  # as expressions: `new_values` of deltalake 1.6 cuts a text at its first quote
+                {"state": literal(state), "reason": literal(reason)},
+                predicate=predicate(mine),
+                commit_properties=leaders_commit(self.term),
+            )
 
     def heartbeat(self, at: datetime, *, application_id: str | None = None) -> None:
         self._put(heartbeat_at=at, application_id=application_id or self.row.application_id)

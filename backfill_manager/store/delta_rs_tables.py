@@ -10,22 +10,23 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.schema import PrimitiveType
 
-from backfill_manager.errors import BackfillManagerError, StateError, StateNotInitialised
+from backfill_manager.errors import StateError, StateNotInitialised
 from backfill_manager.model.records import RECORDS, TABLES, Manager, Record, columns
 from backfill_manager.store.roots import is_local
 from backfill_manager.store.schema import check_properties, properties
 
 ENGINE: Final = "delta-rs"
+T = TypeVar("T")
 _DELTA_TYPES: Final = {str: "string", int: "long", float: "double", bool: "boolean", datetime: "timestamp"}
 _UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -47,17 +48,18 @@ def first_line(error: BaseException) -> str:
     return line if len(line) <= 220 else line[:217] + "..."
 
 
+def the_engines(error: Exception) -> bool:
+    """True for what deltalake raises, which includes bare `Exception` for errors of Parquet and of the object store."""
+    return isinstance(error, (DeltaError, OSError)) or type(error) is Exception
+
+
 @contextmanager
 def told(table: str, place: str, doing: str = "read") -> Iterator[None]:
     """Whatever deltalake raises inside becomes one line that names the table and where it is."""
     try:
         yield
-    except BackfillManagerError:
-        raise
-    except (DeltaError, OSError) as error:
-        raise StateError(f"Table {table} at {place} can't be {doing}: {first_line(error)}") from error
     except Exception as error:
-        if type(error) is not Exception:  # bare: what deltalake makes of errors of Parquet and of the object store
+        if not the_engines(error):
             raise
         raise StateError(f"Table {table} at {place} can't be {doing}: {first_line(error)}") from error
 
@@ -65,7 +67,9 @@ def told(table: str, place: str, doing: str = "read") -> Iterator[None]:
 def _local_base(root: str) -> str:
     base = str(Path(root).expanduser().absolute())
     if wrong := _UNUSABLE.findall(base):
-        raise StateError(f"The state can't be kept at {base!r}: choose a path without {' '.join(sorted(set(wrong)))!r}.")
+        raise StateError(
+            f"The state can't be kept at {base!r}: choose a path without {' '.join(sorted(set(wrong)))!r}."
+        )
     return base
 
 
@@ -113,6 +117,18 @@ class Tables:
             if handle is None:
                 handle = self._held[table] = self.open(table)
             return handle
+
+    def reading(self, tables: Sequence[str], use: Callable[[dict[str, DeltaTable]], T]) -> T:
+        """Read through the readers' handles, and once more through new ones when that fails: files that a snapshot knew
+        may have been vacuumed away, or the whole state made anew, while this handle was not looked at."""
+        with told(" and ".join(tables), " and ".join(self.place(table) for table in tables)):
+            try:
+                return use({table: self.fresh(table) for table in tables})
+            except Exception as error:
+                if not the_engines(error):
+                    raise
+            self.forget()
+            return use({table: self.fresh(table) for table in tables})
 
     def create_missing(self) -> list[str]:
         made = []

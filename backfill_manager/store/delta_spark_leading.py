@@ -13,7 +13,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model import states
 from backfill_manager.model.changes import Changes
-from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, columns, has_run_seq
+from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, columns, has_run_seq
 from backfill_manager.store.contract import Condition, Leader
 from backfill_manager.store.delta_spark import DeltaSparkStore, column_of
 from backfill_manager.store.delta_spark_tables import Tables, own_session
@@ -159,15 +159,24 @@ class Writer:
             found = every.groupBy("name").agg(f.max("run_seq")).collect()
         return {**dict.fromkeys(tables, -1), **{row[0]: row[1] for row in found}}
 
-    def has_any(self, table: str, condition: Condition) -> bool:
+    def update(self, table: str, where: Sequence[Condition], values: dict[str, str]) -> None:
+        with self._changing(table) as mark:
+            condition = functools.reduce(lambda a, b: a & b, [column_of(each) for each in where])
+            self._tables.delta(table, self._session).update(condition, {name: f.lit(v) for name, v in values.items()})
+            self._expect_last(table, mark)
+
+    def has_any(self, table: str, *where: Condition) -> bool:
         with self._tables.told(table):
-            return bool(self._tables.frame(table, self._session).where(column_of(condition)).limit(1).count())
+            condition = functools.reduce(lambda a, b: a & b, [column_of(each) for each in where])
+            return bool(self._tables.frame(table, self._session).where(condition).limit(1).count())
 
     def tidy(self, table: str) -> int:
         """OPTIMIZE and VACUUM; the table's own retention counts (Delta 4.4 would ignore a number of hours here)."""
         with self._tables.told(table, "tidied"):
             delta = self._tables.delta(table, self._session)
-            delta.optimize().executeCompaction()
+            # a client that asks at this moment goes first; the next time is soon enough
+            with suppress(DeltaConcurrentModificationException):
+                delta.optimize().executeCompaction()
             delta.vacuum()
             detail = delta.detail().select("numFiles").first()
         self.commits[table] = 0
@@ -184,6 +193,7 @@ class DeltaSparkLeader(Leader):
         # heartbeats come from a thread of their own
         self._lease_writer = Writer(store.tables, own_session(store.tables.spark, store.root), row, numbers)
         self._next = first_seq
+        self._tidied_requests = 0  # version of `request` when it was last tidied
 
     def _check(self) -> None:
         self._writer.over = self._writer.over or self._lease_writer.over
@@ -212,6 +222,12 @@ class DeltaSparkLeader(Leader):
             self._writer.delete(BackfillItem.TABLE, mine)
         self._writer.append(BackfillItem.TABLE, rows)
 
+    def close_pending(self, backfill_id: str, state: str, reason: str) -> None:
+        self._check()
+        mine = (Condition("backfill_id", "=", backfill_id), Condition("state", "=", states.PENDING))
+        if self._writer.has_any(BackfillItem.TABLE, *mine):
+            self._writer.update(BackfillItem.TABLE, mine, {"state": state, "reason": reason})
+
     def heartbeat(self, at: datetime, *, application_id: str | None = None) -> None:
         self._put(heartbeat_at=at, application_id=application_id or self.row.application_id)
 
@@ -228,6 +244,10 @@ class DeltaSparkLeader(Leader):
         self._check()
         self._writer.commits[Manager.TABLE] += self._lease_writer.commits.pop(Manager.TABLE, 0)
         due = [table for table in (*LED_TABLES, Manager.TABLE) if self._writer.commits[table] >= COMMITS]
+        asked = self._store.requests_version()
+        if asked - self._tidied_requests >= COMMITS:
+            due.append(Request.TABLE)
+            self._tidied_requests = asked
         if not due:
             return {}
         last = (

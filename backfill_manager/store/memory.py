@@ -193,6 +193,12 @@ class MemoryLeader(Leader):
             kept = [row for row in self._store.rows("backfill_item") if row.backfill_id not in ids]  # type: ignore[attr-defined]
             self._store.replace("backfill_item", kept + rows)
 
+    def close_pending(self, backfill_id: str, state: str, reason: str) -> None:
+        mine = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", states.PENDING)]
+        with self._store.lock:
+            self._check()
+            self._store.write([item.evolve(state=state, reason=reason) for item in self._store.read(BackfillItem, mine)])
+
     def heartbeat(self, at: datetime, *, application_id: str | None = None) -> None:
         self._put(self.row.evolve(heartbeat_at=at, application_id=application_id or self.row.application_id))
 

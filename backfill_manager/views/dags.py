@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from backfill_manager.dags.timetable import Timetable
 
 NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles, start one with `bfm manager start`."
-# How far back to look for the interval that goes on now: the shortest look that finds one is enough.
-_LOOKS_BACK = tuple(timedelta(days=days) for days in (0.05, 1, 8, 32, 367, 1466))
 
 
 def list_dags(store: Store, now: datetime) -> list[dict[str, Any]]:
@@ -62,7 +60,7 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
 
 def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
     """Each after those it waits for."""
-    return [_task_view(spec, task) for task in spec.in_order()]
+    return [_task_view(spec, task) for task in spec.in_order]
 
 
 def next_intervals(spec: DagSpec, now: datetime, n: int) -> list[dict[str, Any]]:
@@ -123,7 +121,7 @@ def _intervals_from(spec: DagSpec, now: datetime) -> Iterator[tuple[datetime, da
     if spec.schedule is None:
         return
     timetable = _timetable(spec)
-    start = _start_of_what_goes_on(timetable, now) or timetable.first_at_or_after(now)
+    start = timetable.last_at_or_before(now) or timetable.first_at_or_after(now)
     if spec.start_date is not None and (start is None or start < spec.start_date):
         start = timetable.first_at_or_after(spec.start_date)
     while start is not None and (spec.end_date is None or start <= spec.end_date):
@@ -132,17 +130,6 @@ def _intervals_from(spec: DagSpec, now: datetime) -> Iterator[tuple[datetime, da
             return
         yield start, end
         start = end
-
-
-def _start_of_what_goes_on(timetable: Timetable, now: datetime) -> datetime | None:
-    for look in _LOOKS_BACK:
-        start = None
-        for start, end in timetable.intervals(now - look, now):
-            if start <= now < end:
-                return start
-        if start is not None:
-            return None
-    return None
 
 
 def _view(row: DagRow, spec: DagSpec, now: datetime) -> dict[str, Any]:

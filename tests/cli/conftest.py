@@ -1,36 +1,19 @@
-"""`bfm(...)`: one command line, run in this process as the entry point runs it, on a real state in a folder of its own."""
+"""`bfm(...)`: one command line, run in this process as the entry point runs it, on a real state in its own folder."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))  # the state that both rooms' stories are told over
 
+from command_line import Bfm, Said
 from filled_state import FilledState, StandingClock
 
 from backfill_manager.cli.app import run
 from backfill_manager.cli.call import Call
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
-
-
-Bfm = Callable[..., Said]
 
 
 @pytest.fixture

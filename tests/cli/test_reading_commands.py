@@ -1,4 +1,4 @@
-"""What the reading commands print: the same things as a table and as one document, wherever the global options stand."""
+"""What the reading commands print: the same as a table and as one document, wherever the global options stand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import Bfm
+from command_line import Bfm
 from filled_state import DAY, FilledState
 
 from backfill_manager.model.records import Request
@@ -81,9 +81,9 @@ def test_items_are_paged_for_people_and_whole_for_programs(bfm: Bfm, state: Fill
     some = bfm("backfill", "items", "b1", "--output", "json", "--limit", "3", "--offset", "2")
 
     assert "2013-02-19T05:00:00Z" in first.out
-    assert "2013-02-20T05:00:00Z" not in first.out
+    assert "2013-02-21T05:00:00Z" not in first.out
     assert "1 to 50 of 60; then --offset 50" in first.err
-    assert "2013-02-20T05:00:00Z" in second.out
+    assert "2013-03-01T05:00:00Z" in second.out
     assert second.err == ""
     assert len(whole.document) == 60
     assert [one["ordinal"] for one in some.document] == [3, 4, 5]
@@ -168,7 +168,7 @@ def test_logs_are_printed_and_can_be_followed(bfm: Bfm, state: FilledState) -> N
     state.logged(RUN, "began [bold]")
     state.clock.meanwhile = [
         lambda: state.logged(RUN, "half done"),
-        lambda: state.backfill("b1", {"success": 1}),
+        lambda: state.goes_on("b1", succeed=[1]),
     ]
 
     said = bfm("tasks", "logs", "flights", RUN, "clean", "--follow")

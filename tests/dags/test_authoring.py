@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import pendulum
 import pytest
 
 from backfill_manager import Dag, dag, sql, task
@@ -205,8 +206,6 @@ def test_a_date_is_the_dags_wall_clock_unless_it_says_otherwise(start: Any) -> N
 
 
 def test_pendulum_dates_and_durations_are_understood() -> None:
-    import pendulum
-
     class Rule(str, Enum):
         DONE = "all_done"
 
@@ -258,6 +257,10 @@ def _with_task(**settings: Any) -> Dag:
         ({"start_date": 5}, "start_date must be a date as text, date or datetime, not 5"),
         ({"start_date": "2013-02-01", "end_date": "2013-01-01"}, "start_date 2013-02-01 00:00Z is after end_date"),
         ({"schedule": 5}, "schedule"),
+        ({"schedule": "61 * * * *"}, "61"),
+        ({"schedule": "@dayly"}, "'@daily'"),
+        ({"schedule": timedelta(0)}, "schedule"),
+        ({"schedule": pendulum.duration(months=1)}, "use '@monthly'"),
         ({"default_args": {"retry": 1}}, "DAG 'd': default_args has no setting 'retry'; did you mean 'retries'?"),
         ({"default_args": {"task_id": "x"}}, "default_args has no setting 'task_id'"),
         ({"default_args": 3}, "default_args must be a dict of task settings"),

@@ -44,7 +44,7 @@ def test_a_folder_of_dag_files_becomes_their_definitions(bundle: BundleFolder) -
         "more/two.py": ["first", "second"],
     }
     spec = scan.parsed[0].dags[0]
-    assert (spec.file, spec.schedule, [t.task_id for t in spec.in_order()]) == (
+    assert (spec.file, spec.schedule, [t.task_id for t in spec.in_order]) == (
         "flights.py",
         "@daily",
         ["clean", "count"],

@@ -136,6 +136,7 @@ class Stage:
         return self.audience.outcome(launch)
 
     def start(self, launch: Launch, function: Callable[..., Any] | None = None) -> Launch:
+        assert self.audience.end_of(launch) is None, "each start has a launch number of its own"
         if function is not None:
             self.functions[launch.task.task_id] = function
         self.executor.launch(launch)

@@ -327,5 +327,5 @@ def test_a_wrong_call_is_told_in_one_line(stage: Stage, table: str, how: dict[st
 def test_a_name_that_is_no_name_and_a_frame_that_is_no_frame_are_refused(stage: Stage) -> None:
     outcome = stage.play(a_launch(), writes("two words"))
     assert isinstance(outcome, Failed) and "'two words' is neither a table's name" in outcome.error
-    outcome = stage.play(a_launch(), lambda ctx: ctx.write([1, 2], "numbers", time_column="at"))
+    outcome = stage.play(a_launch(run_id="list"), lambda ctx: ctx.write([1, 2], "numbers", time_column="at"))
     assert isinstance(outcome, Failed) and "wants a Spark DataFrame, not a list" in outcome.error

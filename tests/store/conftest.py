@@ -5,12 +5,18 @@ seconds. Stories therefore use ids of their own (`state_stories.unique`), and as
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from leadership import Leadership
 from state_stories import unique
 
 from backfill_manager.store.contract import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_manager.store.delta_spark import DeltaSparkStore
 
 ENGINES = ("memory", "delta-rs", "delta-spark")
 
@@ -19,6 +25,16 @@ ENGINES = ("memory", "delta-rs", "delta-spark")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever the order, the lease is given back at the end: else someone would have to take over once more."""
     items.sort(key=lambda item: "gives_the_lease_back" in item.name)
+
+
+@pytest.fixture(scope="session")
+def spark_state(spark: SparkSession) -> DeltaSparkStore:
+    """The one state of the Spark engine, for the contract's stories and for those of the engine alone."""
+    from backfill_manager.store.delta_spark import DeltaSparkStore
+
+    made = DeltaSparkStore(f"spark_catalog.{unique('state')}", spark)
+    made.init()
+    return made
 
 
 @pytest.fixture(scope="session", params=ENGINES)
@@ -32,9 +48,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
         made = DeltaRsStore(str(tmp_path_factory.mktemp("it's a state") / "of affairs"))
     else:
-        from backfill_manager.store.delta_spark import DeltaSparkStore
-
-        made = DeltaSparkStore(f"spark_catalog.{unique('state')}", request.getfixturevalue("spark"))
+        made = request.getfixturevalue("spark_state")
     made.init()
     yield made
     made.close()

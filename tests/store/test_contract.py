@@ -174,6 +174,23 @@ def test_items_go_in_and_come_out_as_arrow(store: Store, leader: Leadership) -> 
     assert store.count("backfill_item", [], [Condition("backfill_id", "=", "nobody's")]) == {(): 0}
 
 
+def test_all_pending_items_of_a_backfill_are_closed_at_once(store: Store, leader: Leadership) -> None:
+    mine, other, lead = unique("b"), unique("b"), leader()
+    first = lead.next_seq(6)
+    lead.append_items(_arrow([item(mine, 1, first, "running"), item(mine, 2, first + 1), item(mine, 3, first + 2)]))
+    lead.append_items(_arrow([item(other, 1, first + 3)]))
+    lead.commit(changes(backfill(mine, first + 4), backfill(other, first + 5)))
+    lead.close_pending(mine, "cancelled", WICKED)
+    lead.close_pending(unique("b"), "cancelled", "there is none")
+    told = store.read(BackfillItem, [Condition("backfill_id", "in", (mine, other))], order_by=["run_seq"])
+    assert [(one.state, one.reason) for one in told] == [
+        ("running", None),
+        ("cancelled", WICKED),
+        ("cancelled", WICKED),
+        ("pending", None),
+    ]
+
+
 def _arrow(items: list[BackfillItem]) -> pa.Table:
     names = list(columns(BackfillItem))
     return pa.table({name: [getattr(one, name) for one in items] for name in names}, schema=arrow_schema(BackfillItem))
@@ -213,6 +230,8 @@ def test_a_successor_sweeps_up_and_the_overtaken_is_refused(store: Store, leader
         old.heartbeat(AT + timedelta(hours=1))
     with pytest.raises(LostLease):
         old.append_items(_arrow([item(dag, 1, seq)]))
+    with pytest.raises(LostLease):
+        old.close_pending(mine, "cancelled", "too late")
     with pytest.raises(LostLease):
         old.housekeep()
     later = [Condition("run_seq", ">=", seq)]

@@ -41,6 +41,7 @@ class StandingClock:
     def __init__(self) -> None:
         self.at = NOON
         self.ids = 0
+        self.pauses = 0
         self.meanwhile: list[Callable[[], object]] = []
 
     def now(self) -> datetime:
@@ -55,6 +56,8 @@ class StandingClock:
 
     def pass_time(self, seconds: float) -> None:
         self.at += timedelta(seconds=seconds)
+        self.pauses += 1
+        assert self.pauses < 2000, "whoever waits here waits for ever"
         if self.meanwhile:
             self.meanwhile.pop(0)()
 
@@ -146,6 +149,7 @@ class FilledState:
         state: str = "running",
         dag_id: str = "flights",
         reason: str | None = None,
+        stop_on_failure: int | None = None,
     ) -> None:
         """A backfill whose items are in these states, in this order; each item that ran has a run and its tasks."""
         states = [one for one, number in (items or {}).items() for _ in range(number)]
@@ -172,10 +176,36 @@ class FilledState:
                                         "end_date": "2013-01-31T05:00:00Z", "run_backwards": False}),
                 reprocess="none", max_active_runs=16, priority=0, pool="backfill", is_paused=state == "paused",
                 created_at=self.clock.at, run_seq=seq + len(states), planned=len(states), dag_version=1,
-                created_by="ada", started_at=self.clock.at, reason=reason,
+                created_by="ada", started_at=self.clock.at, reason=reason, stop_on_failure=stop_on_failure,
                 completed_at=self.clock.at + timedelta(seconds=42) if over else None,
             )
         )  # fmt: skip
+        self.put(*rows)
+
+    def goes_on(
+        self,
+        backfill_id: str,
+        state: str | None = None,
+        *,
+        succeed: Sequence[int] = (),
+        fail: Sequence[int] = (),
+        start: Sequence[int] = (),
+        reason: str | None = None,
+    ) -> None:
+        """The items of these ordinals succeed, fail, start; then the backfill itself takes this state."""
+        moves = [(n, to) for to, ns in (("success", succeed), ("failed", fail), ("running", start)) for n in ns]
+        items = {row.ordinal: row for row in self.store.read(BackfillItem) if row.backfill_id == backfill_id}
+        rows: list[Record] = []
+        for ordinal, to in moves:
+            item = items[ordinal]
+            assert item.logical_date is not None
+            run_id = f"backfill__{item.logical_date:%Y-%m-%dT%H:%M:%SZ}"
+            rows.append(item.evolve(state=to, run_id=run_id))
+            rows += self._run("flights", run_id, item.logical_date, to, item.run_seq, backfill_id)
+        if state is not None:
+            [backfill] = [row for row in self.store.read(Backfill) if row.backfill_id == backfill_id]
+            over = self.clock.at if state in {"success", "failed", "cancelled"} else None
+            rows.append(backfill.evolve(state=state, reason=reason, completed_at=over))
         self.put(*rows)
 
     def _run(

@@ -1,0 +1,71 @@
+"""Ready tasks go to the executor: by priority, within the limits of pool, DAG and task. Pure.
+
+Order: higher priority first, then scheduled before backfill, then older first. A pool is given a few tasks more than it has
+slots (`AHEAD`), so that a slot that comes free has its next task at hand and need not wait for a tick; they are `queued`
+until a slot takes them. A backfill can never take a scheduled run's slots: the `scheduled` pool is closed to its tasks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.execution.outcome import Launch
+from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.working_set import Alive, LiveRun
+from backfill_manager.model import changes as c
+from backfill_manager.model import states as s
+from backfill_manager.model.records import TaskInstance
+
+AHEAD = 0.5  # of a pool's slots
+
+
+def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instructions) -> None:
+    """`free` is what the executor says of each pool: slots that are neither taken nor spoken for."""
+    room = {name: free.get(name, 0) + int(pool.slots * AHEAD) for name, pool in alive.pools.items()}
+    of_dag: Counter[str] = Counter()
+    of_task: Counter[tuple[str, str]] = Counter()
+    ready: list[tuple[tuple[int, int, int], LiveRun, TaskInstance]] = []
+    for run, ti in alive.tasks():
+        if ti.state in s.TASK_STARTED:
+            of_dag[ti.dag_id] += 1
+            of_task[ti.dag_id, ti.task_id] += 1
+        elif ti.state == s.SCHEDULED:
+            ready.append(((-ti.priority, int(run.row.run_type != s.SCHEDULED_RUN), ti.run_seq), run, ti))
+    for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
+        task = run.spec.task(ti.task_id)
+        pool = pool_of(alive, run, task)
+        if room.get(pool, 0) < task.weight and pool in alive.pools:
+            continue
+        if of_dag[ti.dag_id] >= run.spec.max_active_tasks:
+            continue
+        if task.max_active_tis is not None and of_task[ti.dag_id, ti.task_id] >= task.max_active_tis:
+            continue
+        room[pool] = room.get(pool, 0) - task.weight
+        of_dag[ti.dag_id] += 1
+        of_task[ti.dag_id, ti.task_id] += 1
+        taken = c.queued(ti, now, pool)
+        alive.put(taken)
+        todo.launches.append(_launch(alive, run, taken, task, pool))
+
+
+def pool_of(alive: Alive, run: LiveRun, task: TaskSpec) -> str:
+    owner = alive.backfills.get(run.row.backfill_id or "")
+    of_kind = owner.row.pool if owner else s.SCHEDULED_RUN
+    if task.pool is None or (owner is not None and task.pool == s.SCHEDULED_RUN):
+        return of_kind
+    return task.pool
+
+
+def _launch(alive: Alive, run: LiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> Launch:
+    results = {
+        other.task_id: json.loads(other.result_json) for other in run.tasks.values() if other.result_json is not None
+    }
+    return Launch(
+        ti=ti, run=run.row, dag=run.spec, task=task, version=alive.versions[run.row.dag_id, run.row.dag_version],
+        pool=pool, params={**run.spec.params, **json.loads(run.row.conf_json)}, results=results,
+        timeout_s=task.timeout, priority=ti.priority,
+    )  # fmt: skip

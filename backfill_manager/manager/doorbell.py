@@ -1,0 +1,37 @@
+"""Wakes the manager when someone has asked for something: a look at the request table's version, five times a second.
+
+Clients are other processes, perhaps on other machines; the table is all that they share with the manager.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from backfill_manager.store.contract import Store
+
+LOOK_EVERY_S = 0.2
+
+
+class Doorbell:
+    def __init__(self, store: Store, ring: Callable[[], None]) -> None:
+        self._store, self._ring = store, ring
+        self._seen: int | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="doorbell", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def run_once(self) -> None:
+        version = self._store.requests_version()
+        if version != self._seen:
+            self._seen = version
+            self._ring()
+
+    def _loop(self) -> None:
+        while not self._stop.wait(LOOK_EVERY_S):
+            self.run_once()

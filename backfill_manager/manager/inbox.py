@@ -1,0 +1,196 @@
+"""Requests are answered, each exactly once.
+
+A request is answered by the row in `response`, which is the last thing a tick commits: after a crash in between, the same
+request is looked at again, and every answer here is such that giving it twice does no harm. Planning takes Spark, so a
+backfill that is in order becomes a `PlanWanted`; its answer comes with the plan (`planned`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest
+from backfill_manager.manager.instructions import Instructions, PlanWanted
+from backfill_manager.manager.run_keeper import close_pending
+from backfill_manager.manager.working_set import Alive, LiveBackfill
+from backfill_manager.model import changes as c
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Backfill, Request, Response
+from backfill_manager.requests import backfills, kinds
+from backfill_manager.requests.backfills import BackfillAsk
+
+
+class Inbox:
+    """Holds which requests are being planned, so that one is not planned twice while it waits for its answer."""
+
+    def __init__(self, alive: Alive, *, term: int, backfill_state: Callable[[str], str | None]) -> None:
+        self._alive, self._term = alive, term
+        self._backfill_state = backfill_state  # of one that is not alive: from the table; None if there is none
+        self._planning: set[str] = set()
+
+    def take_in(self, requests: Iterable[Request], now: datetime, todo: Instructions) -> None:
+        for request in requests:
+            if request.request_id in self._planning:
+                continue
+            try:
+                payload = kinds.parse_payload(request.kind, request.payload_json)
+                said = self._handle(request, payload, now, todo)
+            except BackfillManagerError as error:
+                self.refuse(request.request_id, request.kind, str(error), now)
+            else:
+                if said is not None:
+                    object_id, message = said
+                    self._answer(request.request_id, request.kind, kinds.ACCEPTED, object_id, message, None, now)
+
+    def planned(
+        self, wanted: PlanWanted, object_id: str | None, message: str, payload_json: str | None, now: datetime
+    ) -> None:
+        """The plan is there, and committed with this answer."""
+        self._planning.discard(wanted.request_id)
+        self._answer(wanted.request_id, wanted.kind, kinds.ACCEPTED, object_id, message, payload_json, now)
+
+    def refuse(self, request_id: str, kind: str, reason: str, now: datetime) -> None:
+        self._planning.discard(request_id)
+        self._answer(request_id, kind, kinds.REFUSED, None, reason, None, now)
+
+    @property
+    def is_planning(self) -> bool:
+        return bool(self._planning)
+
+    def _answer(
+        self,
+        request_id: str,
+        kind: str,
+        outcome: str,
+        object_id: str | None,
+        message: str,
+        payload: str | None,
+        at: datetime,
+    ) -> None:
+        self._alive.changes.put(
+            Response(
+                request_id=request_id, kind=kind, outcome=outcome, object_id=object_id, message=message,
+                payload_json=payload, answered_at=at, term=self._term,
+            )  # fmt: skip
+        )
+
+    # -- one kind each: the touched thing's id and what to say, or None when the answer comes later ---------------------
+
+    def _handle(
+        self, request: Request, payload: dict[str, object], now: datetime, todo: Instructions
+    ) -> tuple[str | None, str] | None:
+        match request.kind:
+            case kinds.BACKFILL_CREATE | kinds.BACKFILL_DRY_RUN:
+                return self._plan(request, payload, todo)
+            case kinds.BACKFILL_PAUSE:
+                return self._pause(str(payload["backfill_id"]), request.requested_by)
+            case kinds.BACKFILL_UNPAUSE:
+                return self._unpause(str(payload["backfill_id"]), now)
+            case kinds.BACKFILL_CANCEL:
+                finish = bool(payload["let_running_finish"])
+                return self._cancel(str(payload["backfill_id"]), finish, request.requested_by, todo)
+            case kinds.POOL_SET:
+                return self._set_pool(payload, todo)
+            case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE:
+                return self._pause_dag(str(payload["dag_id"]), request.kind == kinds.DAG_PAUSE, now)
+            case kinds.MANAGER_STOP:
+                todo.stop, todo.drain = True, bool(payload["drain"])
+                return None, "stopping" + (" when what runs has finished" if todo.drain else "")
+            case other:
+                raise Refused(f"this manager does not know requests of the kind {other!r}")
+
+    def _plan(
+        self, request: Request, payload: dict[str, object], todo: Instructions
+    ) -> tuple[str | None, str] | None:
+        backfill_id = str(payload["backfill_id"])
+        ask = BackfillAsk.from_payload(payload["ask"])  # type: ignore[arg-type]
+        if request.kind == kinds.BACKFILL_CREATE and self._state_of(backfill_id) is not None:
+            return backfill_id, f"backfill {backfill_id} has been made already"
+        dag = self._alive.dags.get(ask.dag_id)
+        if dag is None or not dag.is_active:
+            raise NotFound("DAG", ask.dag_id, [row.dag_id for row in self._alive.dags.values() if row.is_active])
+        if ask.pool not in self._alive.pools:
+            raise NotFound("pool", ask.pool, self._alive.pools)
+        if ask.pool == s.SCHEDULED_RUN:
+            raise Refused("The pool 'scheduled' is for scheduled runs; a backfill takes 'backfill' or one of your own.")
+        backfills.check(ask, self._alive.current_spec(ask.dag_id))
+        self._planning.add(request.request_id)
+        todo.plans.append(PlanWanted(request.request_id, request.kind, backfill_id, ask, request.requested_by))
+        return None
+
+    def _state_of(self, backfill_id: str) -> str | None:
+        live = self._alive.backfills.get(backfill_id)
+        return live.row.state if live else self._backfill_state(backfill_id)
+
+    def _live(self, backfill_id: str, what: str) -> LiveBackfill:
+        live = self._alive.backfills.get(backfill_id)
+        if live is not None:
+            return live
+        state = self._backfill_state(backfill_id)
+        if state is None:
+            raise NotFound("backfill", backfill_id, self._alive.backfills)
+        raise Refused(f"Backfill {backfill_id} is {state} already; only one that is going on can be {what}.")
+
+    def _pause(self, backfill_id: str, who: str) -> tuple[str, str]:
+        live = self._live(backfill_id, "paused")
+        if not live.row.is_paused:
+            self._alive.put(c.backfill_paused(live.row, f"paused by {who}"))
+        return backfill_id, f"backfill {backfill_id} is paused; what runs goes on"
+
+    def _unpause(self, backfill_id: str, now: datetime) -> tuple[str, str]:
+        live = self._live(backfill_id, "resumed")
+        if live.row.is_paused:
+            self._alive.put(c.backfill_resumed(live.row, now, live.counts[s.FAILED]))
+        return backfill_id, f"backfill {backfill_id} goes on"
+
+    def _cancel(
+        self, backfill_id: str, let_running_finish: bool, who: str, todo: Instructions
+    ) -> tuple[str, str]:
+        live = self._live(backfill_id, "cancelled")
+        reason = f"cancelled by {who}"
+        close_pending(live, s.CANCELLED, reason, todo)
+        if let_running_finish:
+            self._alive.put(live.row.evolve(reason=reason))
+            return backfill_id, f"backfill {backfill_id} is cancelled; {len(live.running)} runs that go on may finish"
+        self._alive.put(c.backfill_cancelling(live.row, reason))
+        return backfill_id, f"backfill {backfill_id} is cancelled; {len(live.running)} runs are being stopped"
+
+    def _set_pool(self, payload: dict[str, object], todo: Instructions) -> tuple[str, str]:
+        name = str(payload["name"])
+        pool = self._alive.pools.get(name)
+        if pool is None:
+            raise Refused(
+                f"There is no pool {name!r}{nearest(name, self._alive.pools) or '.'} A new pool is made in conf/manager.yaml: "
+                "Spark reads its pools when it starts."
+            )
+        now = pool.evolve(slots=payload["slots"], weight=payload["weight"], min_share=payload["min_share"])
+        self._alive.put(now)
+        todo.slots[name] = now.slots
+        later = "" if (now.weight, now.min_share) == (pool.weight, pool.min_share) else (
+            "; weight and minimum share take effect when the manager starts next")  # fmt: skip
+        return name, f"pool {name} has {now.slots} slots{later}"
+
+    def _pause_dag(self, dag_id: str, paused: bool, now: datetime) -> tuple[str, str]:
+        row = self._alive.dags.get(dag_id)
+        if row is None:
+            raise NotFound("DAG", dag_id, self._alive.dags)
+        self._alive.put(row.evolve(is_paused=paused, updated_at=now))
+        return dag_id, f"DAG {dag_id} is {'paused' if paused else 'not paused'}"
+
+
+def backfill_row(
+    wanted: PlanWanted, dag: DagSpec, dag_version: int, planned: int, run_seq: int, now: datetime
+) -> Backfill:
+    """The backfill as it begins its life."""
+    ask = wanted.ask
+    return Backfill(
+        backfill_id=wanted.backfill_id, dag_id=ask.dag_id, state=s.QUEUED, config_json=json.dumps(ask.config()),
+        reprocess=ask.reprocess, max_active_runs=ask.max_active_runs or dag.max_active_runs, priority=ask.priority,
+        pool=ask.pool, is_paused=False, created_at=now, run_seq=run_seq, planned=planned, dag_version=dag_version,
+        conf_json=json.dumps(ask.conf), tasks=ask.tasks, mark_success=ask.mark_success,
+        stop_on_failure=ask.stop_on_failure, created_by=wanted.asked_by, request_id=wanted.request_id,
+    )  # fmt: skip
+

@@ -1,0 +1,44 @@
+"""What decisions ask to be done, as values: carried out after the commit that says so, never before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from backfill_manager.execution.outcome import Launch, LaunchKey
+from backfill_manager.requests.backfills import BackfillAsk
+
+
+@dataclass(frozen=True)
+class CancelTry:
+    key: LaunchKey
+    reason: str
+
+
+@dataclass(frozen=True)
+class ClosePending:
+    """All items of a backfill that are still pending take this state: one statement, however many they are. Done as part
+    of the commit, before the rows of the tick."""
+
+    backfill_id: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PlanWanted:
+    request_id: str
+    kind: str
+    backfill_id: str
+    ask: BackfillAsk
+    asked_by: str
+
+
+@dataclass
+class Instructions:
+    launches: list[Launch] = field(default_factory=list)
+    cancels: list[CancelTry] = field(default_factory=list)
+    closings: list[ClosePending] = field(default_factory=list)
+    plans: list[PlanWanted] = field(default_factory=list)
+    slots: dict[str, int] = field(default_factory=dict)  # pools whose slots have changed
+    stop: bool = False
+    drain: bool = True

@@ -1,0 +1,143 @@
+"""One manager leads at a time: taking the lease, keeping it, and knowing at once when it is gone.
+
+The lease is the row of the highest term in the table `manager`; the fence is the transaction that every commit of a term
+carries (store/contract.py). A standby takes over when the leader has given the lease back, when the row has not changed for
+`lease_s` of the standby's *own* monotonic time (no two clocks are compared), or at once when the leader was a process of
+this very machine that is not there any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from backfill_manager.clock import Clock
+from backfill_manager.errors import LostLease
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Manager
+from backfill_manager.store.contract import Leader, Store
+from backfill_manager.telemetry import get_logger
+
+log = get_logger("lease")
+
+
+def machine() -> str:
+    """Tells this machine (and, on Linux, this boot and process namespace) from others: a pid means nothing elsewhere."""
+    parts = [socket.gethostname(), f"{uuid.getnode():x}"]
+    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
+        if os.path.lexists(path):
+            parts.append(os.readlink(path) if Path(path).is_symlink() else Path(path).read_text().strip())
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:8]
+
+
+def is_gone(row: Manager) -> bool:
+    """True when the row's process ran on this machine and is not there any more."""
+    if row.manager_id.rpartition(".")[2] != machine():
+        return False
+    try:
+        os.kill(row.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return row.pid == os.getpid()  # a former manager of this process: in tests, or a pid that came round
+
+
+class Candidate:
+    """Waits for the lease and takes it."""
+
+    def __init__(self, store: Store, clock: Clock, *, lease_s: int, version: str) -> None:
+        self._store, self._clock, self._lease_s, self._version = store, clock, lease_s, version
+        self._seen: Manager | None = None
+        self._seen_at = 0.0
+
+    def run_once(self) -> Leader | None:
+        """One look: the leader's half of the store, or None while another manager leads."""
+        row = self._store.lease()
+        now = self._clock.monotonic()
+        if row != self._seen:
+            self._seen, self._seen_at = row, now
+        if row is not None and row.state == s.LEADING and not is_gone(row):
+            silent_for = now - self._seen_at
+            if silent_for < row.lease_s:
+                return None
+            log.warning("lease ran out", term=row.term, leader=row.manager_id, silent_s=round(silent_for, 1))
+        at = self._clock.now()
+        mine = Manager(
+            term=row.term + 1 if row else 1, manager_id=f"{self._clock.new_id()}.{machine()}", host=socket.gethostname(),
+            pid=os.getpid(), state=s.LEADING, started_at=at, heartbeat_at=at, lease_s=self._lease_s, version=self._version,
+        )  # fmt: skip
+        try:
+            return self._store.lead(mine)
+        except LostLease:
+            return None  # someone else was quicker
+
+    @property
+    def leader(self) -> Manager | None:
+        """Whom this one stands by for, as last seen."""
+        return self._seen
+
+    def wait(self, stop: threading.Event) -> Leader | None:
+        """Stand by until the lease is ours; None when told to stop before that."""
+        told = False
+        while not stop.is_set():
+            leader = self.run_once()
+            if leader is not None:
+                return leader
+            if not told and (row := self.leader):
+                told = True
+                log.info("standing by", leader=row.manager_id, host=row.host, pid=row.pid, term=row.term, lease_s=row.lease_s)
+            stop.wait(min(1.0, self._lease_s / 5))
+        return None
+
+
+class Heart:
+    """Beats in a thread of its own, so that a long tick costs no lease. `leads()` is what every write asks."""
+
+    def __init__(self, leader: Leader, clock: Clock, *, lease_s: int, on_lost: Callable[[], None]) -> None:
+        self._leader, self._clock, self._lease_s, self._on_lost = leader, clock, lease_s, on_lost
+        self._beaten_at = clock.monotonic()
+        self._lost = False
+        self._stop = threading.Event()
+        self.application_id: str | None = None
+        self._thread = threading.Thread(target=self._loop, name="heart", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def leads(self) -> bool:
+        """False from the moment at which another manager may lead, whether or not it does."""
+        return not self._lost and self._clock.monotonic() - self._beaten_at < self._lease_s
+
+    def run_once(self) -> None:
+        began = self._clock.monotonic()
+        try:
+            self._leader.heartbeat(self._clock.now(), application_id=self.application_id)
+        except LostLease as error:
+            log.error("lease lost", reason=str(error))
+            self._give_up()
+        except OSError as error:  # storage is away for a moment; the lease decides how long that may last
+            log.warning("heartbeat failed", reason=str(error))
+            if not self.leads():
+                self._give_up()
+        else:
+            self._beaten_at = began
+
+    def _give_up(self) -> None:
+        self._lost = True
+        self._stop.set()
+        self._on_lost()
+
+    def _loop(self) -> None:
+        while not self._stop.wait(self._lease_s / 3):
+            self.run_once()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()

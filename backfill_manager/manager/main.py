@@ -1,0 +1,237 @@
+"""Where everything is wired: read this to learn the system.
+
+    run_manager ─► Candidate (lease) ─► wake (what is alive) ─► Spark, Executor, Planner, BundleWatcher, Doorbell, Heart
+                └─► Ticker.run_until(told to stop, or idle) ─► drain ─► resign
+
+Every part is built here by keyword, started in one list and stopped in its reverse. SIGTERM and SIGINT drain: no new task
+starts, what runs may finish for `DRAIN_S`, the rest is put back for whoever leads next.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backfill_manager import __version__
+from backfill_manager.clock import Clock, SystemClock
+from backfill_manager.dags.library import Library
+from backfill_manager.errors import LostLease
+from backfill_manager.execution.executor import Executor
+from backfill_manager.execution.jars import cache_folder
+from backfill_manager.execution.session import build_session
+from backfill_manager.execution.warehouse import adopt_tables
+from backfill_manager.manager.bundle_watcher import BundleWatcher, Scanned, ScannedAll
+from backfill_manager.manager.doorbell import Doorbell
+from backfill_manager.manager.lease import Candidate, Heart
+from backfill_manager.manager.planner import Planner
+from backfill_manager.manager.rescuer import wake
+from backfill_manager.manager.tick import Ticker
+from backfill_manager.manager.working_set import Alive
+from backfill_manager.model.records import Pool
+from backfill_manager.settings import Settings
+from backfill_manager.store import open_store
+from backfill_manager.store.contract import Leader, Store
+from backfill_manager.store.roots import is_catalog_schema, is_local
+from backfill_manager.telemetry import get_logger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = get_logger("manager")
+
+DRAIN_S = 30.0
+
+
+def run_manager(
+    settings: Settings,
+    *,
+    state: str,
+    until_idle: bool = False,
+    ready: threading.Event | None = None,
+    stop: threading.Event | None = None,
+    spark: SparkSession | None = None,
+    clock: Clock | None = None,
+) -> int:
+    """Lead the state at `state` until told to stop (or until nothing is left to do). Returns the exit code.
+
+    `ready` is set when requests are being answered and every bundle has been scanned. `spark` is a session to use and
+    leave running; without one, a session is built and stopped again.
+    """
+    clock, stop = clock or SystemClock(), stop or threading.Event()
+    own_spark = spark is None
+    if is_catalog_schema(state) and spark is None:
+        spark = _session(settings)
+    store = open_store(state, spark=spark)
+    with _stopping_on_signals(stop):
+        try:
+            made = store.init()
+            if made:
+                log.info("state made", root=state, tables=len(made))
+            candidate = Candidate(store, clock, lease_s=settings.lease.seconds, version=__version__)
+            leader = candidate.wait(stop)
+            if leader is None:
+                return 0
+            log.info("leading", term=leader.term, state=state)
+            return _lead(settings, store, leader, clock, stop, spark, ready=ready, until_idle=until_idle)
+        finally:
+            if own_spark:
+                _stop_spark()
+            store.close()
+
+
+def _lead(
+    settings: Settings,
+    store: Store,
+    leader: Leader,
+    clock: Clock,
+    stop: threading.Event,
+    spark: SparkSession | None,
+    *,
+    ready: threading.Event | None,
+    until_idle: bool,
+) -> int:
+    lost = threading.Event()
+    bells: list[Any] = []  # who is to be woken; the ticker comes later than the heart
+
+    def lease_lost() -> None:
+        lost.set()
+        for bell in bells:
+            bell.wake()
+
+    heart = Heart(leader, clock, lease_s=settings.lease.seconds, on_lost=lease_lost)
+    heart.start()
+    parts: list[Any] = [heart]
+    try:
+        alive = wake(store, term=leader.term, now=clock.now())
+        put_pools(alive, settings)
+        leader.commit(alive.take_changes())
+        spark = spark or _session(settings, alive)
+        adopt_tables(spark)
+        heart.application_id = spark.sparkContext.applicationId
+
+        executor = Executor(
+            spark,
+            library=Library(),
+            on_event=lambda event: ticker.happened(event),
+            clock=clock,
+            term=leader.term,
+            leads=heart.leads,
+            slots={pool.name: pool.slots for pool in alive.pools.values()},
+        )
+        planner = Planner(spark, store, on_planned=lambda planned: ticker.happened(planned))
+        ticker = Ticker(alive, store, leader, clock=clock, executor=executor, planner=planner)
+        bells.append(ticker)
+
+        def heard(event: Scanned | ScannedAll) -> None:
+            ticker.happened(event)
+
+        watcher = BundleWatcher(
+            settings.bundles, snapshots=snapshots_folder(store.root), limits=settings.limits, clock=clock, on_event=heard
+        )
+        doorbell = Doorbell(store, ticker.ring)
+        stopping = threading.Thread(target=lambda: (stop.wait(), ticker.wake()), name="stop", daemon=True)
+        for part in (planner, watcher, doorbell):
+            part.start()
+            parts.append(part)
+        stopping.start()
+
+        def done() -> bool:
+            if ready is not None and not ready.is_set() and ticker.scanned.is_set():
+                ready.set()
+            asked = stop.is_set() or lost.is_set() or ticker.asked_to_stop is not None
+            return asked or (until_idle and ticker.is_idle and not executor.running())
+
+        try:
+            ticker.run_until(done)
+            drain = ticker.asked_to_stop.drain if ticker.asked_to_stop else True
+            _drain(ticker, executor, lost, DRAIN_S if drain else 0.0)
+        finally:
+            executor.close(0.0)
+        if lost.is_set():
+            raise LostLease("Another manager has taken the lease; this one has stopped and changes nothing any more.")
+        ticker.run_once()  # the last outcomes
+        leader.resign(clock.now())
+        log.info("stopped", term=leader.term)
+        return 0
+    except LostLease as error:
+        log.error("stopping: the lease is lost", reason=str(error))
+        return 1
+    finally:
+        for part in reversed(parts):
+            part.stop()
+
+
+def _drain(ticker: Ticker, executor: Executor, lost: threading.Event, seconds: float) -> None:
+    """Start nothing new; take in what ends meanwhile; put the rest back."""
+    ticker.draining = True
+    running = executor.running()
+    if not running or lost.is_set():
+        return
+    log.info("draining", tasks=len(running), seconds=seconds)
+    closing = threading.Thread(target=lambda: (executor.close(seconds), ticker.wake()), name="drain")
+    closing.start()
+    ticker.run_until(lambda: not closing.is_alive() or lost.is_set())
+    closing.join()
+
+
+def put_pools(alive: Alive, settings: Settings) -> None:
+    """Pools of the configuration that the state does not have yet; those it has keep what `pools set` made of them."""
+    for pool in settings.pools:
+        if pool.name not in alive.pools:
+            alive.put(Pool(name=pool.name, slots=pool.slots, weight=pool.weight, min_share=pool.min_share))
+
+
+def snapshots_folder(root: str) -> Path:
+    """Where the files of DAG versions are kept: in the state itself when that is a folder, else in this user's cache."""
+    return Path(root) / "snapshots" if is_local(root) else cache_folder() / "snapshots"
+
+
+def _session(settings: Settings, alive: Alive | None = None) -> SparkSession:
+    pools = list(alive.pools.values()) if alive else []
+    return build_session(
+        pools=pools or [Pool(name=p.name, slots=p.slots, weight=p.weight, min_share=p.min_share) for p in settings.pools],
+        master=settings.spark.master,
+        warehouse=str(Path(settings.warehouse).absolute()) if is_local(settings.warehouse) else settings.warehouse,
+        conf=settings.spark.conf,
+    )
+
+
+def _stop_spark() -> None:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        try:
+            session.stop()
+        except OSError as error:  # the JVM is gone already
+            log.warning("Spark did not stop", reason=str(error))
+
+
+@contextmanager
+def _stopping_on_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT ask to stop; a second one ends the process as it always would."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wanted = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in wanted}
+
+    def heard(number: int, _frame: object) -> None:
+        log.info("stopping", signal=signal.Signals(number).name)
+        stop.set()
+        for each in wanted:
+            signal.signal(each, before[each])
+
+    for number in wanted:
+        signal.signal(number, heard)
+    try:
+        yield
+    finally:
+        for number in wanted:
+            signal.signal(number, before[number])
+
+

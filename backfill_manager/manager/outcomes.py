@@ -1,0 +1,68 @@
+"""What the executor tells becomes changes: an outcome is a value, matched once. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.execution.outcome import (
+    Cancelled,
+    Event,
+    Failed,
+    Lost,
+    Skipped,
+    Succeeded,
+    TaskEnded,
+    TaskLogged,
+    TaskStarted,
+)
+from backfill_manager.manager.working_set import Alive
+from backfill_manager.model import changes as c
+from backfill_manager.model import states as s
+from backfill_manager.model.records import TaskInstance
+
+
+def take_in(alive: Alive, events: list[Event], term: int) -> None:
+    """Fold events into the working set, in the order in which they came. An event of a start that is not the task's
+    present one (a try given up long ago) changes nothing."""
+    for event in events:
+        if isinstance(event, TaskLogged):
+            for line in event.lines:
+                alive.changes.put(line)
+            continue
+        dag_id, run_id, task_id, launch = event.key
+        run = alive.runs.get((dag_id, run_id))
+        ti = run.tasks.get(task_id) if run else None
+        if run is None or ti is None or ti.launch != launch or ti.state not in s.TASK_STARTED:
+            continue
+        if isinstance(event, TaskStarted):
+            alive.put(c.started(ti, event.at))
+            continue
+        if ti.state == s.QUEUED and not isinstance(event.outcome, (Lost, Cancelled)):
+            ti = c.started(ti, event.at)  # refused before its thread began
+        moved = _ended(ti, event, run.spec.task(task_id))
+        alive.put(moved)
+        lost = isinstance(event.outcome, Lost)
+        tried = moved.evolve(try_number=ti.try_number, error=event.outcome.reason) if lost else moved  # type: ignore[union-attr]
+        alive.changes.put(c.try_of(tried, term, state="lost" if lost else moved_state(moved)))
+
+
+def moved_state(ti: TaskInstance) -> str:
+    """A try that is followed by another has failed, whatever its task is now."""
+    return s.FAILED if ti.state == s.UP_FOR_RETRY else ti.state
+
+
+def _ended(ti: TaskInstance, event: TaskEnded, task: TaskSpec) -> TaskInstance:
+    match event.outcome:
+        case Succeeded(result_json):
+            return c.succeeded(ti, event.at, result_json)
+        case Skipped(reason):
+            return c.skipped(ti, event.at, reason)
+        case Cancelled(reason):
+            return c.cancelled(ti, event.at, reason)
+        case Lost():
+            return c.lost(ti, event.at)
+        case Failed(error, retryable):
+            if retryable and ti.failures < task.retries:
+                return c.up_for_retry(ti, event.at, error, event.at + timedelta(seconds=task.delay_before(ti.failures + 1)))
+            return c.failed(ti, event.at, error)

@@ -1,0 +1,86 @@
+"""Plans backfills in a thread of its own: planning is a Spark job, and no decision may wait for a Spark slot.
+
+Runs in the pool `control`, which comes before every other; is warmed once at the start, so that the first backfill does
+not pay for Spark's first time.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from backfill_manager.clock import UTC
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.errors import BackfillManagerError
+from backfill_manager.execution.session import CONTROL_POOL
+from backfill_manager.manager.instructions import PlanWanted
+from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.store.contract import Store
+from backfill_manager.telemetry import get_logger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = get_logger("planner")
+
+
+@dataclass(frozen=True)
+class Planned:
+    wanted: PlanWanted
+    dag_version: int
+    spec: DagSpec
+    plan: BackfillPlan | None
+    refusal: str = ""
+
+
+class Planner:
+    def __init__(self, spark: SparkSession, store: Store, on_planned: Callable[[Planned], None]) -> None:
+        self._spark, self._store, self._on_planned = spark, store, on_planned
+        self._asked: queue.SimpleQueue[tuple[PlanWanted, DagSpec, int] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, name="planner", daemon=True)
+        self.warm = threading.Event()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def plan(self, wanted: PlanWanted, spec: DagSpec, dag_version: int) -> None:
+        """Soon `on_planned` is called, from the planner's thread."""
+        self._asked.put((wanted, spec, dag_version))
+
+    def stop(self) -> None:
+        """Not waited for: a plan that nobody takes in changes nothing."""
+        self._asked.put(None)
+
+    def _loop(self) -> None:
+        session = self._spark.newSession()
+        session.conf.set("spark.scheduler.pool", CONTROL_POOL)
+        session.conf.set("spark.sql.shuffle.partitions", "1")
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", CONTROL_POOL)
+        self._spark.sparkContext.setJobDescription("planning")
+        self._warm_up(session)
+        while (asked := self._asked.get()) is not None:
+            wanted, spec, dag_version = asked
+            try:
+                plan = plan_backfill(session, wanted.ask, spec, existing_runs(self._store, wanted.ask, spec))
+            except BackfillManagerError as error:
+                self._on_planned(Planned(wanted, dag_version, spec, None, str(error)))
+            except Exception as error:  # noqa: BLE001 - a plan that breaks is answered and logged; the manager goes on
+                log.exception("planning failed", backfill=wanted.backfill_id)
+                first = str(error).strip().partition("\n")[0]
+                self._on_planned(Planned(wanted, dag_version, spec, None, f"Planning failed: {type(error).__name__}: {first}"))
+            else:
+                self._on_planned(Planned(wanted, dag_version, spec, plan))
+
+    def _warm_up(self, session: SparkSession) -> None:
+        spec = DagSpec(dag_id="warm-up", tasks=(TaskSpec("none"),), schedule="0 0 * * *", timezone="Europe/Amsterdam")
+        ask = BackfillAsk(
+            dag_id=spec.dag_id, start_date=datetime(2024, 3, 1, tzinfo=UTC), end_date=datetime(2024, 4, 1, tzinfo=UTC)
+        )  # fmt: skip
+        for _ in range(2):  # the second time meets compiled code
+            plan_backfill(session, ask, spec, existing_runs(self._store, ask, spec))
+        self.warm.set()

@@ -1,0 +1,252 @@
+"""One turn of the manager: gather what happened, decide, commit once, and only then do.
+
+    plans, scans, outcomes, requests ─► decisions over the working set ─► one group commit ─► launches, cancels, plans
+
+Ticks are woken by events, never by the clock alone. Coming from idleness a tick runs at once; under load they keep a
+distance of a few times the last commit's own cost, so that bookkeeping takes a small share of the machine and events are
+folded. A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only).
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+
+from backfill_manager.clock import Clock
+from backfill_manager.dags import versions
+from backfill_manager.execution.executor import Executor
+from backfill_manager.execution.outcome import Event
+from backfill_manager.manager import dispatcher, outcomes, run_keeper
+from backfill_manager.manager.bundle_watcher import Scanned, ScannedAll
+from backfill_manager.manager.inbox import Inbox, backfill_row
+from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.planner import Planned, Planner
+from backfill_manager.manager.reading_ahead import read_ahead, refill
+from backfill_manager.manager.working_set import Alive, LiveBackfill
+from backfill_manager.model import states as s
+from backfill_manager.model.changes import Changes
+from backfill_manager.model.records import Backfill, BundleRow
+from backfill_manager.requests import kinds
+from backfill_manager.store.contract import Condition, Leader, Store
+from backfill_manager.telemetry import get_logger
+
+log = get_logger("tick")
+
+COMMIT_SHARE = 4.0  # under load a commit is followed by at least this many times its own duration
+LONGEST_GAP_S = 0.5
+HOUSEKEEPING_S = 30.0
+
+Happening = Event | Planned | Scanned | ScannedAll
+
+
+class Ticker:
+    def __init__(
+        self,
+        alive: Alive,
+        store: Store,
+        leader: Leader,
+        *,
+        clock: Clock,
+        executor: Executor,
+        planner: Planner | None,
+    ) -> None:
+        self.alive = alive
+        self._store, self._leader, self._clock = store, leader, clock
+        self._executor, self._planner = executor, planner
+        self._happened: queue.SimpleQueue[Happening] = queue.SimpleQueue()
+        self._wake = threading.Condition()
+        self._woken = True
+        self._rung = True  # requests may be waiting
+        self._inbox = Inbox(alive, term=leader.term, backfill_state=self._state_in_table)
+        self._bundles = {row.name: row for row in store.read(BundleRow)}
+        self._next_housekeeping = clock.monotonic() + HOUSEKEEPING_S
+        self._dirty = False
+        self.scanned = threading.Event()  # every bundle has been scanned and committed once
+        self.asked_to_stop: Instructions | None = None
+        self.draining = False
+
+    # -- from other threads -------------------------------------------------------------------------------------------
+    def happened(self, what: Happening) -> None:
+        self._happened.put(what)
+        self.wake()
+
+    def ring(self) -> None:
+        """Someone has asked for something."""
+        self._rung = True
+        self.wake()
+
+    def wake(self) -> None:
+        with self._wake:
+            self._woken = True
+            self._wake.notify_all()
+
+    # -- the manager's own thread -------------------------------------------------------------------------------------
+    def run_until(self, done: Callable[[], bool]) -> None:
+        """Tick until `done()`; it is asked after every tick."""
+        while True:
+            wait = self.run_once()
+            if done():
+                return
+            self._sleep(wait)
+
+    def run_once(self) -> float | None:
+        """One tick. Returns the seconds after which the next is due even if nothing happens; None: nothing is."""
+        happened = self._gather()
+        now = self._clock.now()
+        todo = Instructions()
+        self._take_plans([h for h in happened if isinstance(h, Planned)], now)
+        read_ahead(self.alive, self._store)
+        outcomes.take_in(
+            self.alive,
+            [h for h in happened if not isinstance(h, Planned | Scanned | ScannedAll)],
+            self._leader.term,
+        )
+        for event in happened:
+            if isinstance(event, Scanned):
+                self._take_scan(event, now)
+        if self._rung:
+            self._rung = False
+            self._inbox.take_in(self._store.unanswered(), now, todo)
+        run_keeper.keep(self.alive, now, self._leader.next_seq, todo)
+        if not self.draining:
+            free = {name: self._executor.free(name) for name in self.alive.pools}
+            dispatcher.dispatch(self.alive, free, now, todo)
+        began = self._clock.monotonic()
+        changed = self._commit(todo)
+        spent = self._clock.monotonic() - began
+        self._do(todo)
+        if any(isinstance(event, ScannedAll) for event in happened):
+            self.scanned.set()
+        self._housekeep()
+        if changed:
+            self._pause(min(spent * COMMIT_SHARE, LONGEST_GAP_S))
+            return 0.0  # what was committed may have opened the way for more
+        return self._until_next_retry(now)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs, nothing is to be run, nothing waits to be looked at."""
+        return (
+            self.alive.is_idle
+            and self.scanned.is_set()
+            and not self._inbox.is_planning
+            and self._happened.empty()
+            and not self._rung
+        )
+
+    # -- gathering ----------------------------------------------------------------------------------------------------
+    def _gather(self) -> list[Happening]:
+        with self._wake:
+            self._woken = False
+        happened: list[Happening] = []
+        while not self._happened.empty():
+            happened.append(self._happened.get_nowait())
+        return happened
+
+    def _take_plans(self, plans: list[Planned], now: datetime) -> None:
+        for planned in plans:
+            wanted = planned.wanted
+            if planned.plan is None:
+                self._inbox.refuse(wanted.request_id, wanted.kind, planned.refusal, now)
+            elif wanted.kind == kinds.BACKFILL_DRY_RUN:
+                document = json.dumps(planned.plan.to_json_document())
+                self._inbox.planned(wanted, None, "planned, not made", document, now)
+            else:
+                self._begin_backfill(planned, now)
+
+    def _begin_backfill(self, planned: Planned, now: datetime) -> None:
+        assert planned.plan is not None
+        wanted, items = planned.wanted, planned.plan.items
+        first = self._leader.next_seq(items.num_rows + 1)
+        self._leader.append_items(planned.plan.rows_for(wanted.backfill_id, first))
+        row = backfill_row(
+            wanted, planned.spec, planned.dag_version, items.num_rows, first + items.num_rows, now
+        )  # fmt: skip
+        counted = items.column("state").value_counts().to_pylist()
+        live = LiveBackfill(row=row, spec=planned.spec, counts=Counter({c["values"]: c["counts"] for c in counted}))
+        made = Changes()  # of its own, ahead of the tick's: no run may be there before its backfill
+        made.put(row)
+        self._leader.commit(made)
+        refill(live, self._store)
+        self.alive.backfills[row.backfill_id] = live
+        pending, skipped = live.counts[s.PENDING], live.counts[s.SKIPPED]
+        message = f"backfill {row.backfill_id}: {pending} items to run, {skipped} left out"
+        self._inbox.planned(wanted, row.backfill_id, message, None, now)
+        log.info("backfill planned", backfill=row.backfill_id, dag=row.dag_id, pending=pending, skipped=skipped)
+
+    def _take_scan(self, event: Scanned, now: datetime) -> None:
+        rows = versions.changes_for(
+            event.scan,
+            self.alive.dags.values(),
+            self.alive.versions.values(),
+            self.alive.problems.values(),
+            now,
+            self._bundles.get(event.scan.bundle),
+        )
+        for row in rows:
+            self.alive.put(row)
+            if isinstance(row, BundleRow):
+                self._bundles[row.name] = row
+        log.info(
+            "bundle scanned",
+            bundle=event.scan.bundle,
+            dags=sum(len(parsed.dags) for parsed in event.scan.parsed),
+            errors=len(event.scan.failed),
+        )
+
+    def _state_in_table(self, backfill_id: str) -> str | None:
+        rows = self._store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
+        return rows[0].state if rows else None
+
+    # -- committing and doing -----------------------------------------------------------------------------------------
+    def _commit(self, todo: Instructions) -> bool:
+        changes = self.alive.take_changes()
+        for closing in todo.closings:
+            self._leader.close_pending(closing.backfill_id, closing.state, closing.reason)
+        if len(changes):
+            self._leader.commit(changes)
+            self._dirty = True
+        return bool(len(changes) or todo.closings)
+
+    def _do(self, todo: Instructions) -> None:
+        for pool, slots in todo.slots.items():
+            self._executor.set_slots(pool, slots)
+        for launch in todo.launches:
+            self._executor.launch(launch)
+        for cancel in todo.cancels:
+            self._executor.cancel(cancel.key, cancel.reason)
+        for wanted in todo.plans:
+            assert self._planner is not None
+            dag = self.alive.dags[wanted.ask.dag_id]
+            self._planner.plan(wanted, self.alive.current_spec(dag.dag_id), dag.current_version)
+        if todo.stop:
+            self.asked_to_stop = todo
+
+    def _housekeep(self) -> None:
+        now = self._clock.monotonic()
+        if self._dirty and now >= self._next_housekeeping:
+            self._dirty = False
+            self._next_housekeeping = now + HOUSEKEEPING_S
+            self._leader.housekeep()
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+    def _until_next_retry(self, now: datetime) -> float | None:
+        due = [ti.retry_at for _, ti in self.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None]
+        waits = [max(0.0, (min(due) - now).total_seconds())] if due else []
+        if self._dirty:
+            waits.append(max(0.0, self._next_housekeeping - self._clock.monotonic()))
+        return min(waits, default=None)
+
+    def _pause(self, seconds: float) -> None:
+        """Let events gather: not even they end this wait."""
+        if seconds > 0:
+            with self._wake:
+                self._wake.wait_for(lambda: self.asked_to_stop is not None, timeout=seconds)
+
+    def _sleep(self, seconds: float | None) -> None:
+        with self._wake:
+            self._wake.wait_for(lambda: self._woken, timeout=seconds)

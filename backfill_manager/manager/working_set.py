@@ -1,0 +1,143 @@
+"""What is alive, as plain values: the manager's memory. What is finished lives in the tables only.
+
+`Alive.put(row)` is the one way a decision changes anything: it changes memory and the tick's `Changes` alike, so that what
+is remembered and what is committed are the same list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.model import states as s
+from backfill_manager.model.changes import Changes
+from backfill_manager.model.records import (
+    Backfill,
+    BackfillItem,
+    DagRow,
+    DagRun,
+    DagVersion,
+    ImportProblem,
+    Pool,
+    Record,
+    TaskInstance,
+)
+from backfill_manager.planning.timeline import Stretch
+
+RunKey = tuple[str, str]  # dag_id, run_id
+
+
+@dataclass
+class LiveRun:
+    """A queued or running run with its task instances."""
+
+    row: DagRun
+    spec: DagSpec
+    tasks: dict[str, TaskInstance]
+    selected: frozenset[str]  # task ids that this run is to run; the others are taken as done
+    past: dict[str, str] | None = None  # task states of the previous run once it is finished; None: not known here (yet)
+
+    @property
+    def key(self) -> RunKey:
+        return (self.row.dag_id, self.row.run_id)
+
+    @property
+    def needs_past(self) -> bool:
+        return self.row.previous_run_id is not None and any(
+            task.depends_on_past and task.task_id in self.selected for task in self.spec.tasks
+        )
+
+
+@dataclass
+class LiveBackfill:
+    """A backfill that has not ended, with the next of its pending items (a window: never all of a million)."""
+
+    row: Backfill
+    spec: DagSpec
+    pending: deque[BackfillItem] = field(default_factory=deque)
+    counts: Counter[str] = field(default_factory=Counter)  # items by state, all of them
+    running: dict[RunKey, BackfillItem] = field(default_factory=dict)
+    stretch: Stretch = field(default_factory=Stretch)  # the timeline around the window
+
+    @property
+    def selected(self) -> frozenset[str]:
+        return selected_tasks(self.spec, self.row.tasks)
+
+    @property
+    def window_is_short(self) -> bool:
+        return len(self.pending) < self.counts[s.PENDING]
+
+
+def selected_tasks(spec: DagSpec, pattern: str | None) -> frozenset[str]:
+    """Task ids that a regular expression chooses (found anywhere in the id); all of them without one."""
+    return frozenset(t.task_id for t in spec.tasks if pattern is None or re.search(pattern, t.task_id))
+
+
+class Alive:
+    """The working set. Plain dictionaries; whoever reads them may, whoever changes a row says `put`."""
+
+    def __init__(self) -> None:
+        self.dags: dict[str, DagRow] = {}
+        self.versions: dict[tuple[str, int], DagVersion] = {}  # current ones, and those of live runs
+        self.problems: dict[tuple[str, str], ImportProblem] = {}
+        self.pools: dict[str, Pool] = {}
+        self.backfills: dict[str, LiveBackfill] = {}
+        self.runs: dict[RunKey, LiveRun] = {}
+        self.changes = Changes()  # since the last commit
+        self._specs: dict[tuple[str, int], DagSpec] = {}
+
+    def put(self, row: Record) -> None:
+        """Remember this row in its new form and have it committed."""
+        if isinstance(row, TaskInstance):
+            self.runs[row.dag_id, row.run_id].tasks[row.task_id] = row
+        elif isinstance(row, DagRun):
+            if live := self.runs.get((row.dag_id, row.run_id)):
+                live.row = row
+            for backfill in self.backfills.values():
+                if backfill.row.dag_id == row.dag_id:
+                    backfill.stretch.know(row)
+        elif isinstance(row, Backfill):
+            if owner := self.backfills.get(row.backfill_id):
+                owner.row = row
+        elif isinstance(row, DagRow):
+            self.dags[row.dag_id] = row
+        elif isinstance(row, DagVersion):
+            self.versions[row.dag_id, row.version] = row
+        elif isinstance(row, ImportProblem):
+            self.problems[row.bundle, row.file] = row
+        elif isinstance(row, Pool):
+            self.pools[row.name] = row
+        self.changes.put(row)
+
+    def put_item(self, backfill: LiveBackfill, was: BackfillItem, now: BackfillItem) -> None:
+        """An item changes its state: the count by state goes with it."""
+        backfill.counts[was.state] -= 1
+        backfill.counts[now.state] += 1
+        self.changes.put(now)
+
+    def take_changes(self) -> Changes:
+        taken, self.changes = self.changes, Changes()
+        return taken
+
+    def spec(self, dag_id: str, version: int) -> DagSpec:
+        """The definition of a version that the working set holds."""
+        key = (dag_id, version)
+        if key not in self._specs:
+            self._specs[key] = DagSpec.from_json(self.versions[key].definition_json)
+        return self._specs[key]
+
+    def current_spec(self, dag_id: str) -> DagSpec:
+        return self.spec(dag_id, self.dags[dag_id].current_version)
+
+    def tasks(self) -> Iterator[tuple[LiveRun, TaskInstance]]:
+        for run in self.runs.values():
+            for ti in run.tasks.values():
+                yield run, ti
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs and nothing is to be run (a paused backfill waits for a person, not for us)."""
+        return not self.runs and all(b.row.is_paused for b in self.backfills.values())

@@ -1,0 +1,75 @@
+"""A schedule over a range -> its intervals, expanded by Spark SQL (`sql/cron_firings.sql`, `sql/duration_firings.sql`).
+
+Python works out a handful of values: the sets of the cron expression, the windows of the time zone (`dags.zone`), and where the
+first firing after the range lies, which ends the last interval. There is no Python loop over intervals, and what comes out
+is a DataFrame of epoch micros (BIGINT), which no session time zone can touch: `place` (what the order of making goes by),
+`logical_date`, `interval_start`, `interval_end`, `partition_key` (null).
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from backfill_manager.clock import micros
+from backfill_manager.dags.cron import Cron
+from backfill_manager.dags.timetable import Timetable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_DAY = 86_400
+_NO_GRID = {"first": 0, "step": 1, "count": 0}
+
+
+@cache
+def sql_text(name: str) -> str:
+    return resources.files("backfill_manager.planning").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+
+
+def intervals(spark: SparkSession, timetable: Timetable, start: datetime, end: datetime) -> DataFrame:
+    """Every interval that starts in `[start, end]`; none for a schedule that has no intervals (None, `@once`)."""
+    if timetable.cron is not None:
+        return spark.sql(sql_text("cron_firings"), args=_cron_values(timetable, timetable.cron, start, end))
+    return spark.sql(sql_text("duration_firings"), args={"grid": json.dumps(_grid(timetable, start, end))})
+
+
+def _cron_values(timetable: Timetable, cron: Cron, start: datetime, end: datetime) -> dict[str, str]:
+    last = timetable.next_after(end) if start <= end else None  # ends the last interval, starts none
+    until = start if last is None else last + timedelta(seconds=1)
+    windows = [
+        {
+            "first_day": window.local_from // _DAY,
+            "until_day": (window.local_until - 1) // _DAY,
+            "local_from": window.local_from,
+            "local_until": window.local_until,
+            "zone_offset": window.offset,
+        }
+        for window in timetable.windows(start, until)
+    ]
+    return {
+        "windows": json.dumps(windows),
+        "times": _words(cron.times),
+        "months": _words(cron.months),
+        "day_rule": cron.day_rule,
+        "month_days": _words(cron.month_days),
+        "last_day": str(cron.last_day).lower(),
+        "nearest_to": str(cron.nearest_to),
+        "weekdays": _words(cron.weekdays),
+        "nth_weekdays": " ".join(f"{weekday}#{n}" for weekday, n in sorted(cron.nth_weekdays)),
+    }
+
+
+def _grid(timetable: Timetable, start: datetime, end: datetime) -> dict[str, int]:
+    first = timetable.first_at_or_after(start) if timetable.step is not None and start <= end else None
+    if timetable.step is None or first is None or first > end:
+        return _NO_GRID
+    count = (micros(end) - micros(first)) // timetable.step + 1
+    return {"first": micros(first), "step": timetable.step, "count": count}
+
+
+def _words(numbers: tuple[int, ...] | frozenset[int]) -> str:
+    return " ".join(str(number) for number in sorted(numbers))

@@ -1,0 +1,64 @@
+"""What `spark-submit.sh` does once everything is installed: read the words, then `start` a manager or run the `demo`.
+
+Relative paths in BFM_STATE, BFM_WAREHOUSE and the like begin where the person is; all else lies in the repository's
+folder, which becomes the current one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from spark_driver import HERE, Driver, spark_arguments
+
+from backfill_manager.errors import BackfillManagerError
+
+PATHS: Final = ("BFM_STATE", "BFM_WAREHOUSE", "BFM_CONF", "BFM_CACHE", "BFM_IVY_SETTINGS")
+
+
+def main(argv: list[str]) -> int:
+    words, options = argv, list[str]()
+    if "--" in argv:
+        at = argv.index("--")
+        words, options = argv[:at], argv[at + 1 :]
+    parser = argparse.ArgumentParser(prog="spark-submit.sh")
+    what = parser.add_subparsers(dest="what")
+    what.add_parser("start", add_help=False)
+    what.add_parser("demo").add_argument("--year", action="store_true", help="all 365 days of 2013, not only January")
+    asked, rest = parser.parse_known_args(words or ["start"])
+    if asked.what == "demo" and rest:
+        parser.error(f"demo does not know {' '.join(rest)}")
+
+    os.environ.update(absolute_paths(os.environ, os.getcwd()))
+    os.chdir(HERE)
+    try:
+        from backfill_manager.settings import load_settings
+
+        settings = load_settings(None, environ=os.environ)
+        if asked.what == "demo":
+            import demo
+
+            return demo.run(settings, options, year=asked.year)
+        with Driver(spark_arguments(settings, options), rest) as driver:
+            return driver.wait()
+    except BackfillManagerError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+def absolute_paths(environ: Mapping[str, str], base: str) -> dict[str, str]:
+    """The variables that hold paths, with relative ones taken from `base`; URIs and `catalog.schema` stay."""
+    from backfill_manager.store.roots import is_local
+
+    return {
+        name: os.path.normpath(os.path.join(base, environ[name]))
+        for name in PATHS
+        if environ.get(name) and is_local(environ[name])
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

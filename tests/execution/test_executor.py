@@ -1,0 +1,364 @@
+"""Slots, queues, deadlines, cancelling, events: what the manager relies on."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from typing import Any
+
+import pytest
+from execution_stage import PATIENCE, Stage, a_launch, day
+
+from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Lost, Skipped, Succeeded, TaskEnded
+
+
+class Gate:
+    """Tasks wait in it, in order of their coming, until they are let through."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.open = stage, {}
+
+    def enter(self, name: str, **how: Any) -> Launch:
+        self.open[name] = threading.Event()
+        launch = a_launch(run_id=name, pool=how.pop("pool", "narrow"), **how)
+        self.stage.functions["work"] = self._wait
+        self.stage.executor.launch(launch)
+        return launch
+
+    def _wait(self, ctx: Any) -> str:
+        assert self.open[ctx.run_id].wait(PATIENCE)
+        run_id: str = ctx.run_id
+        return run_id
+
+    def let(self, *names: str) -> None:
+        for name in names:
+            self.open[name].set()
+
+    def let_all(self) -> None:
+        self.let(*self.open)
+
+    def begun(self) -> list[str]:
+        return [run_id for _, run_id, _, _ in self.stage.audience.started()]
+
+    def wait_begun(self, *names: str) -> None:
+        self.stage.audience.wait_until(lambda: self.begun() == list(names))
+
+
+@pytest.fixture
+def gate(stage: Stage) -> Any:
+    gate = Gate(stage)
+    yield gate
+    gate.let_all()
+
+
+def test_a_pool_runs_as_many_as_its_slots_and_a_free_slot_takes_the_next_at_once(stage: Stage, gate: Gate) -> None:
+    for name in ("a", "b", "c", "d"):
+        gate.enter(name)
+    stage.audience.wait_until(lambda: len(gate.begun()) == 2)
+    assert set(gate.begun()) == {"a", "b"}
+    assert stage.executor.free("narrow") == -2
+    assert len(stage.executor.running()) == 4
+    gate.let("b")
+    stage.audience.wait_until(lambda: len(gate.begun()) == 3)
+    assert gate.begun()[2] == "c"
+    gate.let_all()
+    stage.audience.wait_until(lambda: not stage.executor.running())
+    assert stage.executor.free("narrow") == 2
+
+
+def test_higher_priority_goes_first_and_among_equals_the_older_run(stage: Stage, gate: Gate) -> None:
+    stage.executor.set_slots("narrow", 1)
+    for name, priority in (("first", 0), ("old", 0), ("older still waits", 0), ("urgent", 5)):
+        gate.enter(name, priority=priority)
+    gate.wait_begun("first")
+    gate.let_all()
+    gate.wait_begun("first", "urgent", "old", "older still waits")
+
+
+def test_slots_can_be_changed_while_tasks_run(stage: Stage, gate: Gate) -> None:
+    stage.executor.set_slots("narrow", 0)
+    for name in ("a", "b", "c"):
+        gate.enter(name)
+    stage.executor.set_slots("narrow", 1)
+    gate.wait_begun("a")
+    stage.executor.set_slots("narrow", 3)
+    stage.audience.wait_until(lambda: len(gate.begun()) == 3)
+
+
+def test_a_heavy_task_takes_its_weight_and_is_not_overtaken(stage: Stage, gate: Gate) -> None:
+    gate.enter("light")
+    gate.wait_begun("light")
+    gate.enter("heavy", weight=7)  # more than the pool has: it takes all of it
+    gate.enter("light too")
+    assert stage.executor.free("narrow") == -2
+    gate.let("light")
+    gate.wait_begun("light", "heavy")
+    gate.let("heavy")
+    gate.wait_begun("light", "heavy", "light too")
+
+
+def test_a_launch_that_waits_is_taken_out_of_the_queue_when_cancelled(stage: Stage, gate: Gate) -> None:
+    stage.executor.set_slots("narrow", 1)
+    gate.enter("a")
+    waiting = gate.enter("b")
+    gate.wait_begun("a")
+    assert stage.executor.cancel(waiting.key, "not needed")
+    assert stage.audience.outcome(waiting) == Cancelled("not needed")
+    assert not stage.executor.cancel(waiting.key, "again")
+    gate.let("a")
+    stage.audience.wait_until(lambda: not stage.executor.running())
+    assert gate.begun() == ["a"]
+
+
+def test_cancelling_stops_the_spark_jobs_of_a_task_within_seconds(stage: Stage) -> None:
+    computing = threading.Event()
+
+    def endless(ctx: Any) -> None:
+        computing.set()  # a moment before: the job that is not yet there when it is cancelled must go too
+        ctx.spark.range(0, 10**13, 1, 2).selectExpr("max(id % 7)").collect()
+
+    launch = stage.start(a_launch(), endless)
+    assert computing.wait(PATIENCE)
+    tracker = stage.spark.sparkContext.statusTracker()
+    began = time.monotonic()
+    assert stage.executor.cancel(launch.key, "cancelled by hand")
+    assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
+    assert time.monotonic() - began < 10
+    stage.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    assert not tracker.getActiveJobsIds()
+
+
+def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage: Stage) -> None:
+    begun, cancelled, refused = threading.Event(), threading.Event(), threading.Event()
+
+    def stubborn(ctx: Any) -> None:
+        begun.set()
+        assert cancelled.wait(PATIENCE)
+        try:
+            ctx.spark.range(10).count()
+        except Exception as error:
+            if "cancelled" in str(error):
+                refused.set()
+
+    launch = stage.start(a_launch(), stubborn)
+    assert begun.wait(PATIENCE)
+    stage.executor.cancel(launch.key, "cancelled by hand")
+    cancelled.set()
+    assert refused.wait(PATIENCE)
+    assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
+
+
+def test_a_try_that_takes_too_long_fails_and_frees_its_slot_though_its_thread_goes_on(stage: Stage, gate: Gate) -> None:
+    stage.executor.set_slots("narrow", 1)
+    late = gate.enter("late", timeout=0.1)
+    after = gate.enter("after")
+    assert stage.audience.outcome(late) == Failed("timed out after 0.1 s")
+    gate.let_all()
+    assert stage.audience.outcome(after) == Succeeded('"after"')
+    assert "it is left alone" in stage.said(late)
+
+
+def test_nothing_is_heard_of_a_try_after_its_end(stage: Stage) -> None:
+    go_on, over = threading.Event(), threading.Event()
+
+    def talkative(ctx: Any) -> None:
+        assert go_on.wait(PATIENCE)
+        ctx.log.info("too late")
+        over.set()
+
+    launch = a_launch(timeout=0.1)
+    stage.play(launch, talkative)
+    go_on.set()
+    assert over.wait(PATIENCE)
+    stage.play(a_launch(run_id="another"), lambda ctx: None)
+    assert "too late" not in stage.said(launch)
+    assert len([e for e in stage.audience.events if isinstance(e, TaskEnded) and e.key == launch.key]) == 1
+
+
+def test_an_unknown_pool_is_a_failure_that_names_the_pools(stage: Stage) -> None:
+    outcome = stage.play(a_launch(pool="backfil"), lambda ctx: None)
+    assert outcome == Failed("there is no pool 'backfil'; there are backfill, narrow, scheduled", retryable=False)
+
+
+def test_closing_waits_then_gives_up_what_still_runs(stage: Stage, gate: Gate) -> None:
+    stage.executor.set_slots("narrow", 1)
+    running, waiting = gate.enter("running"), gate.enter("waiting")
+    gate.wait_begun("running")
+    stage.executor.close(0.0)
+    assert stage.audience.end_of(waiting) == Lost("the manager stopped before it had begun")
+    assert stage.audience.end_of(running) == Lost("the manager stopped while it ran")
+    late = gate.enter("late")
+    assert stage.audience.end_of(late) == Lost("the manager is stopping")
+
+
+def test_closing_lets_a_running_task_finish_within_the_grace(stage: Stage, gate: Gate) -> None:
+    running = gate.enter("running")
+    gate.wait_begun("running")
+    closing = threading.Thread(target=stage.executor.close, args=(PATIENCE,))
+    closing.start()
+    gate.let("running")
+    closing.join(PATIENCE)
+    assert stage.audience.end_of(running) == Succeeded('"running"')
+
+
+# -- outcomes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_one_line_and_the_traceback_is_in_the_log(stage: Stage) -> None:
+    def fails(ctx: Any) -> None:
+        ctx.log.info("about to fail")
+        raise ValueError("no flights on this day\nat all")
+
+    launch = a_launch()
+    assert stage.play(launch, fails) == Failed("ValueError: no flights on this day")
+    said = stage.said(launch)
+    assert said.startswith("about to fail\nTraceback") and "in fails" in said and "performing.py" not in said
+
+
+def test_a_failing_spark_job_is_one_line_too(stage: Stage) -> None:
+    outcome = stage.play(a_launch(), lambda ctx: ctx.spark.table("there_is_no_such_table"))
+    assert isinstance(outcome, Failed) and "\n" not in outcome.error
+    assert outcome.error.startswith("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
+
+
+def test_skip_is_not_caught_by_a_tasks_own_except(stage: Stage) -> None:
+    def skips(ctx: Any) -> None:
+        try:
+            ctx.skip("a holiday")
+        except Exception:
+            raise AssertionError("skip is no error") from None
+
+    assert stage.play(a_launch(), skips) == Skipped("a holiday")
+
+
+def test_a_task_that_calls_sys_exit_ends_itself_only(stage: Stage) -> None:
+    assert stage.play(a_launch(), lambda ctx: sys.exit(3)) == Failed("SystemExit: 3")
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [({1, 2}, "returned a set that is no JSON value"), (float("nan"), "no JSON value"), ("x" * 1_000_001, "a result may have")],
+)
+def test_a_result_that_is_no_small_json_value_is_refused(stage: Stage, value: Any, complaint: str) -> None:
+    outcome = stage.play(a_launch(), lambda ctx: value)
+    assert isinstance(outcome, Failed) and not outcome.retryable and complaint in outcome.error
+
+
+def test_results_travel_to_the_tasks_downstream(stage: Stage) -> None:
+    from backfill_manager.dags.definition import TaskSpec
+
+    assert stage.play(a_launch("count"), lambda ctx: {"rows": 3}) == Succeeded('{"rows": 3}')
+    others = (TaskSpec("count"), TaskSpec("check", upstream=("count",)), TaskSpec("aside"))
+    reads = a_launch("report", upstream=("check",), others=others, results={"count": {"rows": 3}})
+    assert stage.play(reads, lambda ctx: [ctx.result("count")["rows"], ctx.result("check")]) == Succeeded("[3, null]")
+    outcome = stage.play(a_launch("report", run_id="x", upstream=("check",), others=others), lambda ctx: ctx.result("aside"))
+    assert isinstance(outcome, Failed) and "'aside', which does not come before it" in outcome.error
+
+
+def test_ctx_tells_what_the_run_is(stage: Stage) -> None:
+    def looks(ctx: Any) -> list[Any]:
+        start, end = ctx.interval
+        return [
+            ctx.dag_id, ctx.task_id, ctx.run_id, ctx.run_type, ctx.logical_date == start == day(1), end == ctx.interval.end,
+            ctx.partition_key, ctx.params["n"], ctx.try_number,
+        ]  # fmt: skip
+
+    launch = a_launch(run_id="r", params={"n": 5}, try_number=2)
+    assert stage.play(launch, looks) == Succeeded('["stage", "work", "r", "backfill", true, true, null, 5, 2]')
+
+
+def test_a_run_without_interval_says_so(stage: Stage) -> None:
+    outcome = stage.play(a_launch(interval=None, partition="north"), lambda ctx: ctx.in_interval("at"))
+    assert isinstance(outcome, Failed)
+    assert "has no interval; it is for partition 'north' (ctx.partition_key)" in outcome.error
+    assert issubclass(InvalidInput, Exception) and not outcome.retryable
+
+
+# -- the log ----------------------------------------------------------------------------------------------------------
+
+
+def test_lines_come_while_the_task_runs_and_the_rest_before_its_end(stage: Stage) -> None:
+    heard = threading.Event()
+
+    def talks(ctx: Any) -> None:
+        ctx.log.info("first of %d", 2)
+        assert heard.wait(PATIENCE)
+        ctx.log.getChild("part").warning("last")
+
+    launch = stage.start(a_launch(), talks)
+    stage.audience.wait_until(lambda: stage.audience.lines(launch) == ["first of 2"])
+    heard.set()
+    stage.audience.outcome(launch)
+    assert stage.audience.lines(launch) == ["first of 2", "last"]
+    assert isinstance(stage.audience.events[-1], TaskEnded)
+
+
+def test_the_logging_of_a_bundles_modules_lands_in_the_tasks_log(stage: Stage) -> None:
+    def talks(ctx: Any) -> None:
+        thread = threading.Thread(target=logging.getLogger("bundle.helpers").warning, args=("in a thread",))
+        thread.start()
+        thread.join()
+        logging.getLogger("bundle.helpers").warning("here")
+
+    launch = a_launch()
+    stage.play(launch, talks)
+    logging.getLogger("bundle.helpers").warning("nobody's")
+    assert stage.audience.lines(launch) == ["bundle.helpers: in a thread", "bundle.helpers: here"]
+
+
+def test_a_task_that_logs_without_end_is_cut_short(stage: Stage) -> None:
+    from backfill_manager.execution.task_log import MAX_LINES
+
+    def loops(ctx: Any) -> None:
+        for n in range(MAX_LINES + 50):
+            ctx.log.info("%d", n)
+
+    launch = a_launch()
+    stage.play(launch, loops)
+    lines = stage.audience.lines(launch)
+    assert len(lines) == MAX_LINES + 1 and "the rest is left out" in lines[-1]
+
+
+# -- Spark goes away --------------------------------------------------------------------------------------------------
+
+
+def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
+    story = """
+        import logging, sys
+        sys.path.insert(0, sys.argv[1])
+        from execution_stage import Audience, LoadedForTest, OneDag, a_launch
+        from backfill_manager.clock import SystemClock
+        from backfill_manager.execution.executor import Executor
+        from backfill_manager.execution.session import build_session
+        import threading
+
+        spark = build_session(master="local[1]", pools=[])
+        running, audience = threading.Event(), Audience()
+
+        def endless(ctx):
+            running.set()
+            ctx.spark.range(0, 10**13, 1, 1).selectExpr("max(id % 7)").collect()
+
+        launch = a_launch()
+        library = OneDag(LoadedForTest(launch.dag, {"work": endless}))
+        executor = Executor(spark, library=library, on_event=audience, clock=SystemClock(), term=1, leads=lambda: True,
+                            slots={"backfill": 1})
+        executor.launch(launch)
+        assert running.wait(60)
+        spark.sparkContext._gateway.proc.kill() if sys.argv[2] == "killed" else spark.stop()
+        print("OUTCOME", audience.outcome(launch))
+        executor.close(0)
+    """
+    from pathlib import Path
+
+    for how in ("stopped", "killed"):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parent), how],
+            capture_output=True, text=True, timeout=PATIENCE * 2, check=False,
+        )  # fmt: skip
+        assert "OUTCOME Lost(reason=" in done.stdout and "Spark went away while it ran" in done.stdout, (how, done.stdout, done.stderr[-3000:])

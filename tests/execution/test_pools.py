@@ -1,0 +1,163 @@
+"""Every Spark job of a task runs in its pool, under its tag, group and name, whichever thread starts it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from execution_stage import Stage, a_launch
+
+from backfill_manager.execution import inheritance
+from backfill_manager.execution.outcome import Launch, Succeeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+
+class Job(NamedTuple):
+    number: int
+    description: str | None
+    tags: set[str]
+    pools: set[str]
+
+
+def jobs_since(spark: SparkSession, number: int) -> list[Job]:
+    """What Spark's own status store has of each job after `number`; stages that were skipped ran nowhere."""
+    sc = spark.sparkContext._jsc.sc()
+    sc.listenerBus().waitUntilEmpty()
+    store, found = sc.statusStore(), []
+    jobs = store.jobsList(None)
+    for i in range(jobs.length()):
+        job = jobs.apply(i)
+        if job.jobId() <= number:
+            continue
+        stages = [store.lastStageAttempt(job.stageIds().apply(n)) for n in range(job.stageIds().length())]
+        found.append(
+            Job(
+                job.jobId(),
+                job.description().get() if job.description().isDefined() else None,
+                {str(tag) for tag in job.jobTags().mkString(",").split(",")},
+                {stage.schedulingPool() for stage in stages if stage.status().toString() != "SKIPPED"},
+            )
+        )
+    return found
+
+
+@pytest.fixture
+def last_job(spark: SparkSession) -> int:
+    spark.range(1).collect()
+    sc = spark.sparkContext._jsc.sc()
+    sc.listenerBus().waitUntilEmpty()
+    jobs = sc.statusStore().jobsList(None)
+    return max(jobs.apply(i).jobId() for i in range(jobs.length()))
+
+
+def sql_job(ctx: Any) -> int:
+    count: int = ctx.spark.range(7).repartition(2).count()  # two stages
+    return count
+
+
+def rdd_job(ctx: Any) -> int:
+    count: int = ctx.spark.sparkContext.parallelize(range(7), 2).count()
+    return count
+
+
+def in_a_plain_thread(job: Callable[[Any], int]) -> Callable[[Any], int]:
+    def task(ctx: Any) -> int:
+        found: list[int] = []
+        thread = threading.Thread(target=lambda: found.append(job(ctx)))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    return task
+
+
+def in_a_pool_of_threads(job: Callable[[Any], int]) -> Callable[[Any], int]:
+    def task(ctx: Any) -> int:
+        with ThreadPoolExecutor(2) as pool:
+            return max(pool.map(lambda _: job(ctx), range(3)))
+
+    return task
+
+
+def in_a_thread_of_a_thread(job: Callable[[Any], int]) -> Callable[[Any], int]:
+    return in_a_plain_thread(in_a_pool_of_threads(job))
+
+
+def as_it_is(job: Callable[[Any], int]) -> Callable[[Any], int]:
+    return job
+
+
+def to_df_of_an_rdd(ctx: Any) -> int:
+    ctx.spark.newSession().conf.set("spark.scheduler.pool", "scheduled")  # as any other task does, at any time
+    count: int = ctx.spark.sparkContext.parallelize([(n,) for n in range(7)], 2).toDF(["n"]).count()
+    return count
+
+
+@pytest.mark.parametrize("pool", ["backfill", "scheduled"])
+@pytest.mark.parametrize("job", [sql_job, rdd_job, to_df_of_an_rdd])
+@pytest.mark.parametrize("where", [as_it_is, in_a_plain_thread, in_a_pool_of_threads, in_a_thread_of_a_thread])
+def test_every_job_of_a_task_runs_in_its_pool(
+    stage: Stage, last_job: int, pool: str, job: Callable[[Any], int], where: Callable[..., Any]
+) -> None:
+    launch = a_launch(pool=pool)
+    assert stage.play(launch, where(job)) == Succeeded("7")
+    jobs = jobs_since(stage.spark, last_job)
+    assert jobs
+    for job_seen in jobs:
+        assert job_seen.pools == {pool}
+        assert tag_of(launch) in job_seen.tags
+        assert job_seen.description == f"stage.work {launch.ti.run_id} try 1"
+
+
+def tag_of(launch: Launch) -> str:
+    return f"bfm/stage/{launch.ti.run_id}/work/1"
+
+
+def test_a_pool_of_threads_that_outlives_a_task_serves_the_next_one_in_that_ones_pool(stage: Stage, last_job: int) -> None:
+    with ThreadPoolExecutor(1) as shared:
+
+        def task(ctx: Any) -> int:
+            return shared.submit(rdd_job, ctx).result()
+
+        assert stage.play(a_launch(run_id="one", pool="backfill"), task) == Succeeded("7")
+        assert stage.play(a_launch(run_id="two", pool="scheduled"), task) == Succeeded("7")
+        sc = stage.spark.sparkContext
+        shared.submit(lambda: sc.parallelize([1], 1).count()).result()  # nobody's
+    pools = [(job.pools, job.tags) for job in sorted(jobs_since(stage.spark, last_job))]
+    assert pools == [({"backfill"}, {"bfm/stage/one/work/1"}), ({"scheduled"}, {"bfm/stage/two/work/1"}), ({"default"}, {""})]
+
+
+def test_threads_of_nobody_are_left_alone_and_nothing_stays_behind(spark: SparkSession) -> None:
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+    inheritance.install()
+    inheritance.install()
+    assert threading.Thread.start is not start
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    assert "run" not in vars(thread)
+    inheritance.remove()
+    assert threading.Thread.start is not start
+    inheritance.remove()
+    assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
+
+
+def test_a_try_leaves_no_property_in_its_thread(stage: Stage) -> None:
+    def task(ctx: Any) -> None:
+        sc = ctx.spark.sparkContext
+        scope = inheritance.current_scope()
+        assert scope is not None and sc.getLocalProperty("spark.scheduler.pool") == "backfill"
+
+    assert stage.play(a_launch(), task) == Succeeded(None)
+    sc = stage.spark.sparkContext
+    scope = inheritance.JobScope(sc, "backfill", "bfm/x", "x", lambda level, message: None)
+    with scope.entered():
+        assert set(sc.getJobTags()) == {"bfm/x"}
+    left = [set(sc.getJobTags()), sc.getLocalProperty("spark.scheduler.pool"), sc.getLocalProperty("spark.jobGroup.id")]
+    assert left == [set(), None, None]

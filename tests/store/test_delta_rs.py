@@ -1,0 +1,218 @@
+"""What goes wrong with folders and files, told in one line; clients at once; and who else can read the tables."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+from state_stories import AT, changes, request, run, takes_over, task
+
+from backfill_manager.errors import StateError, StateNotInitialised
+from backfill_manager.model.records import DagRun, Pool, Request
+from backfill_manager.store import Store, open_store
+from backfill_manager.store.delta_rs import DeltaRsStore
+from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> DeltaRsStore:
+    store = DeltaRsStore(str(tmp_path / "state"))
+    store.init()
+    return store
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def refusal(store: Store) -> str:
+    """The one line with which reading `dag_run` is refused; the state is left as it was."""
+    before = snapshot(Path(store.root))
+    with pytest.raises(StateError) as told:
+        store.read(DagRun)
+    assert snapshot(Path(store.root)) == before
+    assert told.value.exit_code == 2
+    message = str(told.value)
+    assert "\n" not in message and "\x1b" not in message and len(message) < 500
+    return message
+
+
+def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "nothing"))
+    assert not store.exists()
+    for asked in (store.unanswered, store.lease, store.requests_version, lambda: store.ask(request())):
+        with pytest.raises(StateNotInitialised, match="state init"):
+            asked()
+    assert not (tmp_path / "nothing").exists()
+    assert [finding.ok for finding in store.check()] == [False] * 14
+
+
+def test_a_table_that_is_gone_is_told_by_name_and_place_and_can_be_made_anew(state: DeltaRsStore) -> None:
+    shutil.rmtree(state.tables.place("dag_run"))
+    message = refusal(open_store(state.root))
+    assert "dag_run" in message and state.tables.place("dag_run") in message and "state init" in message
+    assert [finding.table for finding in state.check() if not finding.ok] == ["dag_run"]
+    assert state.init() == ["dag_run"]
+    assert state.read(DagRun) == []
+
+
+def test_a_garbled_log_is_told_by_name_and_place(state: DeltaRsStore) -> None:
+    log = Path(state.tables.place("dag_run"), "_delta_log", "00000000000000000000.json")
+    log.write_text("{garbage\n")
+    store = open_store(state.root)
+    message = refusal(store)
+    assert "dag_run" in message and state.tables.place("dag_run") in message
+    assert [finding.table for finding in store.check() if not finding.ok] == ["dag_run"]
+    with pytest.raises(StateError, match="dag_run"):
+        store.init()
+
+
+@pytest.mark.parametrize("harm", ["garbled", "gone"])
+def test_a_harmed_file_is_told_by_name_and_place(state: DeltaRsStore, harm: str) -> None:
+    takes_over(state).commit(changes(run("d", 1)))
+    (file,) = Path(state.tables.place("dag_run")).glob("*.parquet")
+    file.write_bytes(b"garbage") if harm == "garbled" else file.unlink()
+    store = open_store(state.root)
+    message = refusal(store)
+    assert "dag_run" in message and state.tables.place("dag_run") in message
+    (found,) = (finding for finding in store.check() if not finding.ok)
+    assert found.table == "dag_run" and "\n" not in found.message
+
+
+def test_a_state_of_a_newer_version_is_left_alone(state: DeltaRsStore) -> None:
+    table = DeltaTable(state.tables.place("dag_run"))
+    table.alter.set_table_properties({VERSION_PROPERTY: "2"}, raise_if_not_exists=False)
+    store = open_store(state.root)
+    assert "version 2" in refusal(store) and "newer release" in refusal(store)
+    with pytest.raises(StateError, match="newer release"):
+        store.init()
+
+
+def test_a_state_of_the_other_engine_is_left_alone(state: DeltaRsStore) -> None:
+    table = DeltaTable(state.tables.place("dag_run"))
+    table.alter.set_table_properties({ENGINE_PROPERTY: "delta-spark"}, raise_if_not_exists=False)
+    assert "engine delta-spark" in refusal(open_store(state.root))
+
+
+def test_someone_elses_table_is_left_alone(tmp_path: Path) -> None:
+    DeltaTable.create(str(tmp_path / "dag_run"), schema=a_schema())
+    store = open_store(str(tmp_path))
+    assert "not made by backfill_manager" in refusal(store)
+    with pytest.raises(StateError, match="not made by"):
+        store.init()
+
+
+def a_schema() -> object:
+    import pyarrow as pa
+
+    return pa.schema([("x", pa.int64())])
+
+
+def test_a_table_with_other_columns_is_found_by_the_check(state: DeltaRsStore) -> None:
+    from deltalake import Field
+
+    DeltaTable(state.tables.place("pool")).alter.add_columns([Field("colour", "string")])
+    (found,) = (finding for finding in state.check() if not finding.ok)
+    assert found.table == "pool" and "colour" in found.message
+
+
+def test_a_place_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a_file").write_text("not a folder")
+    for root in (tmp_path / "a_file" / "state", Path("/proc/nothing/state")):
+        store = open_store(str(root))
+        with pytest.raises(StateError, match="can't be") as told:
+            store.init()
+        assert "\n" not in str(told.value) and str(root) in str(told.value)
+    assert (tmp_path / "a_file").read_text() == "not a folder"
+
+
+def test_a_path_that_the_engine_can_not_read_is_refused_before_it_is_tried(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="without"):
+        open_store(str(tmp_path / "a[b]"))
+
+
+def test_the_lock_that_is_none_any_more_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_S3_LOCKING_PROVIDER", "dynamodb")
+    with pytest.raises(StateError, match="AWS_S3_LOCKING_PROVIDER"):
+        open_store(str(tmp_path))
+
+
+def test_tables_carry_no_feature_and_both_retentions(state: DeltaRsStore) -> None:
+    for name in state.locations():
+        table = state.tables.open(name)
+        assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
+        assert table.metadata().configuration["delta.logRetentionDuration"] == "interval 10 minutes"
+        assert table.metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 10 minutes"
+        assert table.metadata().configuration["delta.checkpointInterval"] == "100"
+        assert table.version() == 0  # one commit made it, with all of this in it
+
+
+def test_a_reader_outlives_a_state_that_is_made_anew(state: DeltaRsStore) -> None:
+    takes_over(state).commit(changes(run("d", 1)))
+    assert state.count("dag_run", []) == {(): 1}
+    shutil.rmtree(state.root)
+    DeltaRsStore(state.root).init()
+    assert state.read(DagRun) == []
+
+
+def _ask_many(root: str, who: int, n: int) -> None:
+    store = open_store(root)
+    for k in range(n):
+        store.ask(request(f"{who}-{k}", requested_at=AT))
+
+
+def test_many_processes_may_ask_at_once_and_none_is_lost(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    lead.commit(changes(Pool("backfill", 1, 1, 0)))
+    context = multiprocessing.get_context("spawn")
+    clients = [context.Process(target=_ask_many, args=(state.root, who, 25)) for who in range(4)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join(120)
+    assert [client.exitcode for client in clients] == [0, 0, 0, 0]
+    expected = {f"{who}-{k}" for who in range(4) for k in range(25)}
+    assert {one.request_id for one in state.unanswered()} == expected
+    lead.commit(changes(Pool("backfill", 2, 1, 0)))  # and the leader was not disturbed
+    assert lead.housekeep()["request"] < 100
+    assert sorted(one.request_id for one in state.read(Request)) == sorted(expected)
+
+
+def test_reading_and_asking_load_nothing_heavy(state: DeltaRsStore) -> None:
+    takes_over(state).commit(changes(run("d", 1, logical_date=AT)))
+    script = f"""
+import sys
+from backfill_manager.store import Condition, open_store
+from backfill_manager.model.records import DagRun, Request
+from datetime import datetime, timezone
+store = open_store({state.root!r})
+assert store.read(DagRun, [Condition("state", "=", "running")])[0].logical_date.year == 2024
+store.ask(Request("q", "k", "{{}}", "me", datetime.now(timezone.utc)))
+assert len(store.unanswered()) == 1 and store.count("dag_run", ["state"]) and store.lease() and store.requests_version()
+assert store.query("SELECT count(*) FROM dag_run")[1] == [(1,)]
+heavy = {{"pyarrow", "pandas", "numpy", "pyspark", "py4j"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=Path.cwd())
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_spark_reads_what_delta_rs_wrote(state: DeltaRsStore, spark: SparkSession) -> None:
+    lead = takes_over(state)
+    lead.commit(changes(*(task("d", n, started_at=AT) for n in range(1, 31)), *(run("d", n) for n in range(1, 31))))
+    lead.commit(changes(*(task("d", n, state="success", started_at=AT) for n in range(1, 11))))
+    frame = spark.read.format("delta").load(state.locations()["task_instance"])
+    assert {row["state"]: row["count"] for row in frame.groupBy("state").count().collect()} == {
+        "success": 10,
+        "none": 20,
+    }
+    assert frame.selectExpr("unix_micros(min(started_at))").first()[0] == round(AT.timestamp() * 1_000_000)

@@ -1,0 +1,91 @@
+"""What only the Spark engine has: a metastore, sessions with settings, a history to look into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from state_stories import AT, manager, request, unique
+
+from backfill_manager.errors import LostLease, StateError, StateNotInitialised
+from backfill_manager.model.records import BundleRow, Request
+from backfill_manager.store import Condition, open_store
+from backfill_manager.store.delta_spark import DeltaSparkStore
+from backfill_manager.store.delta_spark_leading import Writer
+from backfill_manager.store.delta_spark_tables import own_session
+from backfill_manager.store.rows import to_arrow
+from backfill_manager.store.schema import ENGINE_PROPERTY, SCHEMA_VERSION, VERSION_PROPERTY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_schema_without_a_state_is_told_with_the_command_that_makes_it(spark: SparkSession) -> None:
+    store = open_store(f"spark_catalog.{unique('nothing')}", spark=spark)
+    assert isinstance(store, DeltaSparkStore) and not store.exists()
+    for asked in (store.unanswered, store.lease, store.requests_version, lambda: store.ask(request())):
+        with pytest.raises(StateNotInitialised, match="state init"):
+            asked()
+
+
+def test_a_catalog_that_does_not_exist_is_told_in_one_line(spark: SparkSession) -> None:
+    store = open_store("no_such_catalog.jobs", spark=spark)
+    for asked in (store.exists, store.init, store.lease):
+        with pytest.raises(StateError) as told:
+            asked()
+        assert "\n" not in str(told.value) and "no_such_catalog" in str(told.value)
+
+
+def test_tables_of_the_other_engine_or_a_newer_version_are_left_alone(spark: SparkSession) -> None:
+    schema = unique("other")
+    spark.sql(f"CREATE SCHEMA spark_catalog.{schema}")
+    for table, engine, version in (("pool", "delta-rs", SCHEMA_VERSION), ("bundle", "delta-spark", SCHEMA_VERSION + 1)):
+        spark.sql(
+            f"CREATE TABLE spark_catalog.{schema}.{table} (name STRING) USING delta "
+            f"TBLPROPERTIES ('{ENGINE_PROPERTY}' = '{engine}', '{VERSION_PROPERTY}' = '{version}')"
+        )
+    store = DeltaSparkStore(f"spark_catalog.{schema}", spark)
+    with pytest.raises(StateError, match="engine delta-rs"):
+        store.count("pool", [])
+    with pytest.raises(StateError, match="newer release"):
+        store.count("bundle", [])
+
+
+def test_the_stores_settings_are_not_those_of_tasks(spark: SparkSession, spark_state: DeltaSparkStore) -> None:
+    assert spark_state.tables.spark.conf.get("spark.scheduler.pool") == "control"
+    assert spark.conf.get("spark.scheduler.pool", "unset") == "unset"
+    assert spark.catalog.currentDatabase() == "default"
+
+
+def test_the_version_is_told_by_the_log_as_by_the_history(spark_state: DeltaSparkStore) -> None:
+    row = spark_state.tables.delta("pool").history(1).select("version").first()
+    assert row is not None and spark_state.tables.version("pool") == row[0]
+
+
+def test_a_table_is_tidied_by_the_engines_own_means(spark_state: DeltaSparkStore) -> None:
+    asked = [request(unique("tidy")) for _ in range(3)]
+    for one in asked:
+        spark_state.ask(one)
+    session = own_session(spark_state.tables.spark, spark_state.root)
+    assert Writer(spark_state.tables, session, manager(1), iter(())).tidy("request") == 1
+    mine = [Condition("request_id", "in", [one.request_id for one in asked])]
+    assert spark_state.read(Request, mine, order_by=["requested_at"]) == asked
+
+
+def test_spark_refuses_what_a_leader_of_an_older_term_writes(spark_state: DeltaSparkStore) -> None:
+    """The same that the contract's story tells, seen from beneath: an older number is skipped, and that is noticed."""
+    table, mine = "bundle", unique("bundle")
+    last = spark_state.lease()
+    term = last.term if last else 1
+    spark = spark_state.tables.spark
+    current = Writer(
+        spark_state.tables, own_session(spark, spark_state.root), manager(term), iter([term * 2**40 + 2**30])
+    )
+    current.fence(table)
+    older = Writer(spark_state.tables, own_session(spark, spark_state.root), manager(term), iter([term * 2**40, term]))
+    with pytest.raises(LostLease):
+        older.merge(BundleRow, [BundleRow(mine, "p", "standard", "x", AT)])
+    older.over = None
+    with pytest.raises(LostLease):
+        older.append(table, to_arrow(BundleRow, [BundleRow(mine, "p", "standard", "x", AT)]))
+    assert spark_state.count(table, [], [Condition("name", "=", mine)]) == {(): 0}
