@@ -1,12 +1,13 @@
 """A cron expression as five sets, and the walk over the wall-clock readings that match it.
 
-`croniter` reads the expression (once); everything after that is set membership and bisection, here and, from the same sets,
-in `planning/sql/cron_firings.sql`. No zone is known here: readings are local seconds since 1970-01-01.
+`croniter` reads the expression (once); everything after that is set membership and bisection, here and, from the same
+sets, in `planning/sql/cron_firings.sql`. No zone is known here: readings are local seconds since 1970-01-01.
 
 What is special about days is taken over from croniter, so that someone who comes from Airflow gets the same dates:
 - both day fields restricted: day-of-month OR day-of-week; a restricted field is one without `*` (so `1-31` restricts);
 - `MON#1`, `L5`: the n-th, the last such weekday of the month. Beside a restricted day-of-month they alone decide;
-- `15W`: the weekday nearest to the 15th within its month. Beside a restricted day-of-week it alone decides; with `#`, both must hold.
+- `15W`: the weekday nearest to the 15th within its month. Beside a restricted day-of-week it alone decides; with `#`,
+  both must hold.
 """
 
 from __future__ import annotations
@@ -155,8 +156,8 @@ _KINDS_OF_YEAR: Final = tuple(
 
 @lru_cache(maxsize=1024)
 def parse_cron(text: str) -> Cron:
-    """The sets of a five-field expression or a preset; `InvalidSchedule` names the field that is wrong, or says that the
-    expression never fires. The text is expected as `timetable.parse_schedule` leaves it."""
+    """The sets of a five-field expression or a preset; `InvalidSchedule` names the field that is wrong, or says that
+    the expression never fires. The text is expected as `timetable.parse_schedule` leaves it."""
     fields = PRESETS.get(text.lower(), text).split()
     shown = repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
     if len(text) > _LONGEST or not text.isascii():
@@ -164,13 +165,14 @@ def parse_cron(text: str) -> Cron:
     if len(fields) != 5:
         why = " (seconds and years are not supported)" if len(fields) in (6, 7) else ""
         raise InvalidSchedule(
-            f"the cron expression {shown} has {len(fields)} field{'' if len(fields) == 1 else 's'}, five are wanted{why}:"
-            " minute hour day month weekday"
+            f"the cron expression {shown} has {len(fields)} field{'' if len(fields) == 1 else 's'}, five are wanted"
+            f"{why}: minute hour day month weekday"
         )
     for name, value in zip(_FIELDS, fields, strict=True):
         if _RANDOM.search(value):
             raise InvalidSchedule(
-                f"the cron expression {shown} has {value!r} as its {name}: H and R stand for a random value; write the one you want"
+                f"the cron expression {shown} has {value!r} as its {name}: H and R stand for a random value;"
+                " write the one you want"
             )
     made = _read(fields)
     if isinstance(made, str):
@@ -197,8 +199,10 @@ def _what_is_wrong(fields: list[str], complaint: str) -> str:
         alone = ["*"] * 5
         alone[at] = value
         if isinstance(_read(alone), str):
-            if name == "weekday" and "," in value and not any(
-                isinstance(_read(["*", "*", "*", "*", part]), str) for part in value.split(",")
+            if (
+                name == "weekday"
+                and "," in value
+                and not any(isinstance(_read(["*", "*", "*", "*", part]), str) for part in value.split(","))
             ):
                 return f"the weekday {value!r} mixes plain weekdays with n-th ones; use one kind or the other"
             return f"the {name} {value!r} is not one; right would be {right}, or * , lists a,b, ranges a-b, steps */n"

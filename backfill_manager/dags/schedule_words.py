@@ -23,7 +23,11 @@ def in_words(schedule: str | dict[str, float] | None, cron: Cron | None, timezon
     days, times = _days(cron), _times(cron)
     if days is None or times is None:
         return f"cron {cron.text!r} ({timezone})"
-    return f"{times}{days} ({timezone})" if times.startswith("every") else f"{days.strip() or 'every day'} at {times} ({timezone})"
+    return (
+        f"{times}{days} ({timezone})"
+        if times.startswith("every")
+        else f"{days.strip() or 'every day'} at {times} ({timezone})"
+    )
 
 
 def _length(seconds: int) -> str:

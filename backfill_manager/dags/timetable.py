@@ -1,8 +1,9 @@
 """Schedules: how they are written, and when they fire. Pure; the scheduler's next run and the planner's SQL share it.
 
-A schedule divides time into half-open intervals between consecutive firings (SEMANTICS.md, "Interval, logical date, time
-zone"). A firing is found without stepping through the minutes: the zone's windows (`dags.zone`) cut time into stretches with
-one offset, and within a stretch the next matching reading is a bisection (`dags.cron`). It costs some microseconds.
+A schedule divides time into half-open intervals between consecutive firings (SEMANTICS.md, "Interval, logical date,
+time zone"). A firing is found without stepping through the minutes: the zone's windows (`dags.zone`) cut time into
+stretches with one offset, and within a stretch the next matching reading is a bisection (`dags.cron`). It costs some
+microseconds.
 
 Importing this is light; croniter is loaded when the first expression is read.
 """
@@ -49,8 +50,8 @@ _DATE: Final = re.compile(
 def parse_schedule(value: Any, *, where: str = "schedule") -> Schedule:
     """The schedule in its JSON form: a cron expression or preset as text, `{"seconds": n}` for a duration, or None.
 
-    Takes text, None, a `timedelta` (a pendulum duration is one) or the JSON form itself. `InvalidSchedule` in one line that
-    begins with `where`.
+    Takes text, None, a `timedelta` (a pendulum duration is one) or the JSON form itself. `InvalidSchedule` in one
+    line that begins with `where`.
     """
     try:
         if value is None:
@@ -86,7 +87,8 @@ def _parse_text(value: str) -> str:
 def _parse_duration(value: timedelta) -> dict[str, float]:
     if getattr(value, "years", 0) or getattr(value, "months", 0):
         raise InvalidSchedule(
-            f"{value!r} has months or years, which are not of one length; use '@monthly', '@yearly' or another cron expression"
+            f"{value!r} has months or years, which are not of one length; use '@monthly', '@yearly' or another"
+            " cron expression"
         )
     if value % timedelta(seconds=1):
         raise InvalidSchedule(f"the duration {value.total_seconds()} s is not a whole number of seconds")
@@ -111,8 +113,9 @@ def _step(seconds: int) -> dict[str, float]:
 def parse_date(value: str | date, timezone: str, *, name: str) -> datetime:
     """What people write for a date, as an instant in UTC: `2013-01-01`, `2013-01-01T05:00`, with `Z` or an offset.
 
-    Without an offset it is wall-clock time in `timezone`, the date alone midnight there; a reading that the clocks skip or
-    repeat is the instant at which a cron schedule with that time fires. `InvalidInput` names the option (`name`).
+    Without an offset it is wall-clock time in `timezone`, the date alone midnight there; a reading that the clocks
+    skip or repeat is the instant at which a cron schedule with that time fires. `InvalidInput` names the option
+    (`name`).
     """
     zone = check_timezone(timezone)
     if isinstance(value, datetime):
@@ -148,15 +151,16 @@ def _read_date(text: str, name: str) -> datetime:
 
 
 def timetable_of(dag: DagSpec, range_start: datetime | None = None) -> Timetable:
-    """The DAG's timetable. A duration counts from the DAG's `start_date`, or else from where the range asked for starts."""
+    """The DAG's timetable. A duration counts from the DAG's `start_date`, or else from where the range asked for
+    starts."""
     return Timetable(dag.schedule, dag.timezone, dag.start_date or range_start)
 
 
 class Timetable:
     """When a schedule fires. All instants are aware; what is given back is UTC.
 
-    `anchor` is where a duration's grid passes through (it goes on before it), and the one firing of `@once`. Without one, a
-    duration fires at whatever instant it is asked about, and `@once` never. `None` as schedule never fires.
+    `anchor` is where a duration's grid passes through (it goes on before it), and the one firing of `@once`. Without
+    one, a duration fires at whatever instant it is asked about, and `@once` never. `None` as schedule never fires.
     """
 
     def __init__(self, schedule: Schedule, timezone: str = "UTC", anchor: datetime | None = None) -> None:

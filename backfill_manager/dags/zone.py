@@ -1,14 +1,14 @@
 """Time zones as small tables: which wall-clock reading is which instant, by the clock-change rule of SEMANTICS.md.
 
-Offsets come from `zoneinfo` alone, never from the JVM, so that the planner's SQL and the scheduler read the same data. A
-zone becomes *windows*: stretches of local readings, each with one offset, so that within a window
-`instant = reading - offset` and nothing else has to be known. Two sets of windows make the two halves of the rule:
+Offsets come from `zoneinfo` alone, never from the JVM, so that the planner's SQL and the scheduler read the same
+data. A zone becomes *windows*: stretches of local readings, each with one offset, so that within a window `instant =
+reading - offset` and nothing else has to be known. Two sets of windows make the two halves of the rule:
 
 - every instant counts (hour field `*`): one window for each stretch of constant offset. In a repeated hour two windows
   overlap, so a reading there is two instants; in a skipped hour there is none.
-- every reading counts once: the windows cut the local axis into pieces without gap or overlap. A repeated reading belongs
-  to the later stretch alone; a skipped one has a window of its own with the offset of before the change, which moves it
-  forward by the size of the gap.
+- every reading counts once: the windows cut the local axis into pieces without gap or overlap. A repeated reading
+  belongs to the later stretch alone; a skipped one has a window of its own with the offset of before the change,
+  which moves it forward by the size of the gap.
 
 Instants and local readings are whole seconds since 1970-01-01, UTC and wall clock.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -143,12 +144,14 @@ def _stretches(zone_name: str, year: int) -> tuple[Window, ...]:
 def _last_occurrences(stretches: list[Window]) -> Iterable[Window]:
     """Each stretch without the readings that a later one has again."""
     for i, stretch in enumerate(stretches):
-        yield from _without(stretch, (later for later in stretches[i + 1 :] if later.utc_from < stretch.utc_until + _NEAR))
+        yield from _without(
+            stretch, (later for later in stretches[i + 1 :] if later.utc_from < stretch.utc_until + _NEAR)
+        )
 
 
 def _gaps(stretches: list[Window]) -> Iterable[Window]:
     """The skipped readings before each jump forward, with the offset of before it."""
-    for before, after in zip(stretches, stretches[1:], strict=False):
+    for before, after in pairwise(stretches):
         if after.offset > before.offset:
             yield from _without(Window(before.local_until, after.local_from, before.offset), stretches)
 

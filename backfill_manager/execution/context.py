@@ -105,7 +105,8 @@ class TaskContext:
         above = all_upstream(self._launch.dag, self.task_id)
         if task_id not in above:
             raise InvalidInput(
-                f"task {self.task_id!r} asks for the result of {task_id!r}, which does not come before it{nearest(task_id, above)}"
+                f"task {self.task_id!r} asks for the result of {task_id!r}, which does not come before it"
+                f"{nearest(task_id, above)}"
             )
         return self._launch.results.get(task_id)
 

@@ -1,14 +1,15 @@
 """Pools, slots, deadlines: which try runs when, each in a thread of its own, and what is told of it.
 
-A launch waits in its pool's queue (higher priority first, then older run first) until slots are free; a pool never runs more
-than its slots at once, and a slot that comes free takes the next one here and now, without asking the manager. One watching
-thread sleeps until the next deadline: a try's timeout, the end of its grace, the next flush of its log.
+A launch waits in its pool's queue (higher priority first, then older run first) until slots are free; a pool never
+runs more than its slots at once, and a slot that comes free takes the next one here and now, without asking the
+manager. One watching thread sleeps until the next deadline: a try's timeout, the end of its grace, the next flush of
+its log.
 
-A try that is timed out or cancelled is *abandoned*: its Spark jobs are cancelled, further ones and its writes are refused,
-and when its thread has come to its end, or after `grace_s`, its outcome is told and its slots are free. Python code can't be
-stopped from outside; a thread that goes on after that is nobody's any more: nothing it says is heard, and its Spark jobs
-are cancelled again and again as long as it lives (Spark refuses the later jobs of a cancelled group, but not the map stages
-of adaptive queries).
+A try that is timed out or cancelled is *abandoned*: its Spark jobs are cancelled, further ones and its writes are
+refused, and when its thread has come to its end, or after `grace_s`, its outcome is told and its slots are free.
+Python code can't be stopped from outside; a thread that goes on after that is nobody's any more: nothing it says is
+heard, and its Spark jobs are cancelled again and again as long as it lives (Spark refuses the later jobs of a
+cancelled group, but not the map stages of adaptive queries).
 
 Events of one try come in order: TaskStarted, TaskLogged..., TaskEnded, and none after that.
 """
@@ -150,8 +151,8 @@ class Executor:
             return self._slots.get(pool, 0) - self._used[pool] - waiting
 
     def close(self, grace_s: float) -> None:
-        """Start nothing more; wait up to `grace_s` seconds for what runs; the rest is Lost. Every try's end has been told
-        when this returns. Spark stays up: it isn't ours."""
+        """Start nothing more; wait up to `grace_s` seconds for what runs; the rest is Lost. Every try's end has been
+        told when this returns. Spark stays up: it isn't ours."""
         with self._changed:
             self._closing = True
             waiting = [it for it in self._tries.values() if not it.weight]
@@ -191,7 +192,7 @@ class Executor:
         return max(1, min(it.launch.task.weight, self._slots.get(it.launch.pool, 1)))
 
     def _admit(self, pool: str) -> list[_Try]:
-        """Give free slots to those first in the queue; with the lock held. The first is never overtaken by lighter ones."""
+        """Give free slots to those first in the queue (lock held). The first is never overtaken by lighter ones."""
         queue, ready = self._waiting[pool], list[_Try]()
         while queue:
             it = queue[0][-1]

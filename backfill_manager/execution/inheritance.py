@@ -1,10 +1,10 @@
 """Every Spark job of a task runs in its pool, under its tag and name, whichever of the task's threads starts it.
 
-Spark keeps pool, job group, tags and description as properties of a thread. SQL jobs find the pool in their session; RDD
-jobs, and tag and group for all, only in the thread that starts them, and a plain Python thread starts with none. So while
-an executor is open, a thread that a task's thread starts (and a work item that it gives to a `ThreadPoolExecutor`, whoever
-made that) takes the properties of the starter along, as threads in the JVM do. Threads that belong to no task are left
-as they are, and after the last executor has closed nothing of this is left.
+Spark keeps pool, job group, tags and description as properties of a thread. SQL jobs find the pool in their session;
+RDD jobs, and tag and group for all, only in the thread that starts them, and a plain Python thread starts with none.
+So while an executor is open, a thread that a task's thread starts (and a work item that it gives to a
+`ThreadPoolExecutor`, whoever made that) takes the properties of the starter along, as threads in the JVM do. Threads
+that belong to no task are left as they are, and after the last executor has closed nothing of this is left.
 """
 
 from __future__ import annotations

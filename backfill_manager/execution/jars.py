@@ -1,8 +1,8 @@
 """The two jars that Delta needs beside PySpark: fetched once, checked, then used from disk without any network.
 
 `spark.jars.packages` would resolve through Ivy at every start (seconds, hundreds of lines, a network). Here Ivy, which
-PySpark carries, runs once and quietly; afterwards Spark gets plain paths. Its default repositories are Ivy's own; behind a
-mirror, name a settings file of yours in `BFM_IVY_SETTINGS`.
+PySpark carries, runs once and quietly; afterwards Spark gets plain paths. Its default repositories are Ivy's own;
+behind a mirror, name a settings file of yours in `BFM_IVY_SETTINGS`.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def _fetch(folder: Path) -> None:
             fetched = Path(scratch) / f"{artifact}-{version}.jar"
             if done.returncode or not fetched.exists():
                 raise InvalidInput(
-                    f"Delta's jar {GROUP}:{artifact}:{version} could not be fetched. This first start needs the network (or "
-                    f"an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n"
+                    f"Delta's jar {GROUP}:{artifact}:{version} could not be fetched. This first start needs the network "
+                    f"(or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n"
                     + _last_words(done.stdout + done.stderr)
                 )
             if hashlib.sha256(fetched.read_bytes()).hexdigest() != digest:

@@ -1,6 +1,7 @@
 """What is sent to an executor beside the function of an `@task.executor`: its context, and the loop around it.
 
-Pickled by value, for executors have no backfill_manager: standard library only here, and nothing of ours but `interval`.
+Pickled by value, for executors have no backfill_manager: standard library only here, and nothing of ours but
+`interval`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _Gathered(logging.Handler):
 
 
 def run_here(function: Callable[[Any], Any], context: WorkerContext, max_chars: int) -> str:
-    """Run the function in this process; returns the JSON text of {outcome, value, lines}. Only this crosses the wire."""
+    """Run the function in this process; returns {outcome, value, lines} as JSON text: all that crosses the wire."""
     gathered = _Gathered()
     context.log = logging.Logger("task", logging.INFO)
     context.log.addHandler(gathered)

@@ -2,15 +2,15 @@
 
 How it holds:
 - Each write carries Delta's application transaction: id `bfm/<dag>/<task>/<run>/<n>` (n-th write of this task into this
-  table), version = the task instance's *generation*. Delta takes a version once. A try does not change the generation, so
-  the try after a crash between this commit and the state's finds its rows there and writes nothing: in append mode too.
-  Clearing raises the generation, so a cleared task writes again: `replace` replaces, `append` appends once more. A run that
-  re-does a date has a run id, and so transactions, of its own.
+  table), version = the task instance's *generation*. Delta takes a version once. A try does not change the
+  generation, so the try after a crash between this commit and the state's finds its rows there and writes nothing: in
+  append mode too. Clearing raises the generation, so a cleared task writes again: `replace` replaces, `append`
+  appends once more. A run that re-does a date has a run id, and so transactions, of its own.
 - The n-th write must be the same write in each try: a task that branches on `try_number` breaks its own promise.
 - An abandoned try (timed out, cancelled, or of a manager that no longer leads) is refused before it computes and again
   before it commits; its Spark jobs are cancelled, and if a newer generation has landed, Delta refuses the older one.
-- `replace` is Delta's replaceWhere with the run's interval (or its partition): exactly these rows go, and rows outside of
-  them in what is written are an error that changes nothing. A run with neither replaces the whole table.
+- `replace` is Delta's replaceWhere with the run's interval (or its partition): exactly these rows go, and rows
+  outside of them in what is written are an error that changes nothing. A run with neither replaces the whole table.
 - Writers of one table queue up inside this process. A writer that finds the queue taken computes and caches its rows
   while it waits, so that only the commits go one by one. Conflicts with writers outside are tried again.
 
@@ -111,16 +111,18 @@ class OutputWriter:
         run = self._launch.run
         if run.partition_key is not None and partition_column is None:
             raise InvalidInput(
-                f"{where} in a run for partition {run.partition_key!r} wants partition_column=..., the column that holds the key"
+                f"{where} in a run for partition {run.partition_key!r} wants partition_column=..., "
+                "the column that holds the key"
             )
         if run.partition_key is None and self._interval is not None and time_column is None:
             raise InvalidInput(
-                f"{where} wants time_column=..., the column that tells which rows belong to the run's interval (or mode='append')"
+                f"{where} wants time_column=..., the column that tells which rows belong to the run's interval "
+                "(or mode='append')"
             )
         if run.partition_key is None and self._interval is None and (time_column or partition_column):
             raise InvalidInput(
-                f"{where}: run {run.run_id} has neither interval nor partition, so there is nothing that "
-                f"{'time_column' if time_column else 'partition_column'} could be compared with; without it the whole table is replaced"
+                f"{where}: run {run.run_id} has neither interval nor partition, so there is nothing to compare "
+                f"{'time_column' if time_column else 'partition_column'} with; without it the whole table is replaced"
             )
 
     def _replaced(
@@ -151,7 +153,8 @@ class OutputWriter:
                 return identifier(field.name), field.dataType.simpleString()
         names = [field.name for field in schema.fields]
         raise InvalidInput(
-            f"ctx.write(..., {name!r}): the table has no column {wanted!r}{nearest(wanted, names) or '; it has ' + ', '.join(names)}"
+            f"ctx.write(..., {name!r}): the table has no column {wanted!r}"
+            f"{nearest(wanted, names) or '; it has ' + ', '.join(names)}"
         )
 
     # -- doing it -----------------------------------------------------------------------------------------------------
@@ -276,9 +279,7 @@ def _key_literal(key: str, kind: str, column: str) -> str:
         if kind == "date":
             return f"DATE '{date.fromisoformat(key).isoformat()}'"
     except ValueError:
-        raise InvalidInput(
-            f"partition key {key!r} does not fit partition_column {column!r}, which is {kind}"
-        ) from None
+        raise InvalidInput(f"partition key {key!r} does not fit partition_column {column!r}, which is {kind}") from None
     raise InvalidInput(f"partition_column {column!r} is {kind}; it must be STRING, DATE or a whole number")
 
 

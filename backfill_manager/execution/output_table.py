@@ -1,7 +1,8 @@
 """One Delta table that tasks write to: where it is, making it, what has been written to it, and its queue.
 
-Two writers that replace different intervals of one unpartitioned table conflict in Delta (12 to 14 of 16 fail, measured),
-so inside this process writers of a table go one after another. Whatever comes from outside meets Delta's own check.
+Two writers that replace different intervals of one unpartitioned table conflict in Delta (12 to 14 of 16 fail,
+measured), so inside this process writers of a table go one after another. Whatever comes from outside meets Delta's
+own check.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class OutputTable:
             parsed = self._spark._jsparkSession.sessionState().sqlParser().parseMultipartIdentifier(self.name)
         except ParseException:
             raise InvalidInput(
-                f"{self.name!r} is neither a table's name (table, schema.table, catalog.schema.table) nor a path (with a /)"
+                f"{self.name!r} is neither a table's name (table, schema.table, catalog.schema.table) "
+                "nor a path (with a /)"
             ) from None
         parts = [str(parsed.apply(i)) for i in range(parsed.length())]
         if len(parts) == 1:
@@ -125,7 +127,7 @@ class OutputTable:
 
 
 class TableState:
-    """A version of the table. Reads Delta's log in the driver: no Spark job but the one that Delta's own check makes."""
+    """A version of the table, from Delta's log in the driver: no Spark job but the one that Delta's own check makes."""
 
     def __init__(self, schema: StructType, log: Any, snapshot: Any) -> None:
         self.schema, self._log, self._snapshot = schema, log, snapshot

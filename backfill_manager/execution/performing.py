@@ -93,6 +93,7 @@ def _function(launch: Launch, library: CodeLibrary) -> Callable[..., Any]:
     functions = library.dag(launch.version).functions
     if launch.task.task_id not in functions:
         raise InvalidInput(
-            f"version {launch.version.version} of DAG {launch.dag.dag_id!r} has no function for task {launch.task.task_id!r}"
+            f"version {launch.version.version} of DAG {launch.dag.dag_id!r} has no function "
+            f"for task {launch.task.task_id!r}"
         )
     return functions[launch.task.task_id]

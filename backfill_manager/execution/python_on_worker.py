@@ -1,8 +1,9 @@
 """`@task.executor`: the whole function runs on an executor, as a Spark job of one partition in the task's pool.
 
-The function, the modules of its bundle that it uses and its context go there by value (cloudpickle), so neither the bundle
-nor backfill_manager needs to be installed on executors; other imports (`requests`, a database driver) do. One JSON text
-comes back. Spark may run the job again when it loses the executor under it: like any task, the function may run twice.
+The function, the modules of its bundle that it uses and its context go there by value (cloudpickle), so neither the
+bundle nor backfill_manager needs to be installed on executors; other imports (`requests`, a database driver) do. One
+JSON text comes back. Spark may run the job again when it loses the executor under it: like any task, the function may
+run twice.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ def to_result_json(task_id: str, value: Any) -> str | None:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            f"task {task_id!r} returned a {type(value).__name__} that is no JSON value ({error}). A result is small: text, "
-            "numbers, booleans, None, lists and dicts of them; data goes into a table (ctx.write)."
+            f"task {task_id!r} returned a {type(value).__name__} that is no JSON value ({error}). A result is small: "
+            "text, numbers, booleans, None, lists and dicts of them; data goes into a table (ctx.write)."
         ) from None
     if len(text) > MAX_RESULT_CHARS:
         raise InvalidInput(

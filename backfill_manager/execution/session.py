@@ -1,7 +1,7 @@
-"""The Spark session of the manager, of `dags test`, of a dry run without a manager, and of the tests: one builder for all.
+"""The Spark session of the manager, of `dags test`, of a dry run without a manager, of the tests: one builder for all.
 
-Under spark-submit the session exists already in all that must be given at submit time (jars, extensions, scheduler mode);
-`submit_conf` is what `spark-submit.sh` and this builder share. Session and process think in UTC.
+Under spark-submit the session exists already in all that must be given at submit time (jars, extensions, scheduler
+mode); `submit_conf` is what `spark-submit.sh` and this builder share. Session and process think in UTC.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def fair_scheduler_xml(pools: Iterable[Pool]) -> str:
         for p in pools
     ]
     rows.append(
-        f'  <pool name="{CONTROL_POOL}"><schedulingMode>FIFO</schedulingMode><weight>1000</weight><minShare>1</minShare></pool>'
+        f'  <pool name="{CONTROL_POOL}"><schedulingMode>FIFO</schedulingMode>'
+        "<weight>1000</weight><minShare>1</minShare></pool>"
     )
     return '<?xml version="1.0"?>\n<allocations>\n' + "\n".join(rows) + "\n</allocations>\n"
 
@@ -98,4 +99,13 @@ def build_session(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    _quieten()
     return spark
+
+
+def _quieten() -> None:
+    """PySpark prints a page of JSON for every failed query before it raises; whoever gets the exception tells it."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True

@@ -1,13 +1,15 @@
 """A `sql` task: Spark SQL statements with the run's values as named parameters.
 
-Parameters: `:interval_start`, `:interval_end`, `:logical_date` (TIMESTAMP), `:run_id`, `:partition_key`, and every entry of
-the run's params whose name is an identifier. A run without interval has no `:interval_start`; using it is an error.
+Parameters: `:interval_start`, `:interval_end`, `:logical_date` (TIMESTAMP), `:run_id`, `:partition_key`, and every
+entry of the run's params whose name is an identifier. A run without interval has no `:interval_start`; using it is an
+error.
 
 Two ways to write, both exactly once:
 - `into=` a table: the last statement is a query and its rows go through `ctx.write` (with `time_column` or
   `partition_column`); statements before it prepare.
-- without `into`: the statements write themselves. Each goes out with a Delta transaction of its own (`.../sql-<n>`, version
-  = generation), so an INSERT, MERGE, UPDATE or DELETE that had landed before a crash is left out by Delta the next time.
+- without `into`: the statements write themselves. Each goes out with a Delta transaction of its own (`.../sql-<n>`,
+  version = generation), so an INSERT, MERGE, UPDATE or DELETE that had landed before a crash is left out by Delta the
+  next time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The log of a try: what `ctx.log` and the task's own `logging` say, as rows of `task_log`.
 
-Lines are gathered and handed over in batches (the executor flushes about once a second, and before a try's end is told).
-`ctx.log` takes everything from INFO up. Beside it, whatever other loggers let through in one of the task's threads
-(a bundle's own modules, a library's warnings) lands in the same log while an executor is open.
+Lines are gathered and handed over in batches (the executor flushes about once a second, and before a try's end is
+told). `ctx.log` takes everything from INFO up. Beside it, whatever other loggers let through in one of the task's
+threads (a bundle's own modules, a library's warnings) lands in the same log while an executor is open.
 """
 
 from __future__ import annotations
@@ -41,20 +41,11 @@ class LogLines:
             if len(message) > MAX_CHARS:
                 message = f"{message[:MAX_CHARS]} ... ({len(message)} characters)"
             ti = self._ti
-            self._waiting.append(
-                TaskLog(
-                    dag_id=ti.dag_id,
-                    run_id=ti.run_id,
-                    task_id=ti.task_id,
-                    launch=ti.launch,
-                    try_number=ti.try_number,
-                    line=self._count,
-                    at=self._clock.now(),
-                    level=level,
-                    message=message,
-                    run_seq=ti.run_seq,
-                )  # fmt: skip
-            )
+            row = TaskLog(
+                dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=ti.launch, try_number=ti.try_number,
+                line=self._count, at=self._clock.now(), level=level, message=message, run_seq=ti.run_seq,
+            )  # fmt: skip
+            self._waiting.append(row)
             first = len(self._waiting) == 1
         if first:
             self._on_first()

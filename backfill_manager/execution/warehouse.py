@@ -1,8 +1,8 @@
 """Tables that outlive Spark's in-memory catalog.
 
-Without a metastore Spark forgets at each start which tables there are, though their folders lie in the warehouse. A Delta
-table's folder tells all that a catalog needs, so it is simply made known again. It then counts as an external table:
-`DROP TABLE` forgets it and leaves its files.
+Without a metastore Spark forgets at each start which tables there are, though their folders lie in the warehouse. A
+Delta table's folder tells all that a catalog needs, so it is simply made known again. It then counts as an external
+table: `DROP TABLE` forgets it and leaves its files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _VALID: Final = re.compile(r"[A-Za-z0-9_]+")  # what Spark accepts in a session 
 
 def adopt_tables(spark: SparkSession) -> list[str]:
     """Make known every Delta table in the folder of `spark.sql.warehouse.dir` that the catalog doesn't know (also those
-    in `<schema>.db` folders); returns their names. Does nothing where there is a metastore. Call it once at the start."""
+    in `<schema>.db` folders); returns their names. Does nothing where there is a metastore. Call it once at the
+    start."""
     if not _forgets(spark):
         return []
     adopted = []

@@ -1,9 +1,9 @@
 """A schedule over a range -> its intervals, expanded by Spark SQL (`sql/cron_firings.sql`, `sql/duration_firings.sql`).
 
-Python works out a handful of values: the sets of the cron expression, the windows of the time zone (`dags.zone`), and where the
-first firing after the range lies, which ends the last interval. There is no Python loop over intervals, and what comes out
-is a DataFrame of epoch micros (BIGINT), which no session time zone can touch: `place` (what the order of making goes by),
-`logical_date`, `interval_start`, `interval_end`, `partition_key` (null).
+Python works out a handful of values: the sets of the cron expression, the windows of the time zone (`dags.zone`), and
+where the first firing after the range lies, which ends the last interval. There is no Python loop over intervals, and
+what comes out is a DataFrame of epoch micros (BIGINT), which no session time zone can touch: `place` (what the order
+of making goes by), `logical_date`, `interval_start`, `interval_end`, `partition_key` (null).
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
 """Asking for a backfill: what can be said, and everything that can be refused before the manager hears of it.
 
-The payload of a `backfill.create` request is `BackfillAsk.to_payload()`. The backfill's id is chosen by whoever asks, so
-that the answer to "which backfill is mine?" needs no waiting, and the same request sent twice makes one backfill.
+`check` is pure and quick: the CLI and the API call it before they ask, the manager when it reads the request. Even an
+empty plan is found here, without Spark: the schedule's timetable knows the nearest starts.
+
+The payload of a `backfill.create` request is `BackfillAsk.to_payload()`. The backfill's id is chosen by whoever asks,
+so that the answer to "which backfill is mine?" needs no waiting, and the same request sent twice makes one backfill.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from dataclasses import dataclass, field
@@ -14,15 +18,19 @@ from typing import Any, Final, Literal
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.errors import InvalidInput
+from backfill_manager.dags.timetable import ONCE, Timetable, timetable_of
+from backfill_manager.errors import InvalidInput, nearest
 
 KINDS: Final = ("schedule", "single", "dates", "partitions")
 REPROCESS: Final = ("none", "failed", "completed")
+MOST_ITEMS: Final = 10_000_000  # of one backfill
+_LONGEST_KEY: Final = 1000  # characters of a partition key
 
 
 @dataclass(frozen=True)
 class BackfillAsk:
-    """One backfill as asked for. Instants are UTC. `config` in the state is the tagged union that `config_json` makes."""
+    """One backfill as asked for. Instants are UTC. `config` in the state is the tagged union that `config_json`
+    makes."""
 
     dag_id: str
     kind: Literal["schedule", "single", "dates", "partitions"] = "schedule"
@@ -41,6 +49,14 @@ class BackfillAsk:
     pool: str = "backfill"
     priority: int = 0
 
+    def with_defaults(self, dag: DagSpec) -> BackfillAsk:
+        """The range's ends that were left out, taken from the DAG's own `start_date` and `end_date`."""
+        if self.kind not in ("schedule", "single"):
+            return self
+        return dataclasses.replace(
+            self, start_date=self.start_date or dag.start_date, end_date=self.end_date or dag.end_date
+        )
+
     def config(self) -> dict[str, Any]:
         """The tagged union as it is kept and shown."""
         if self.kind == "dates":
@@ -52,7 +68,9 @@ class BackfillAsk:
         return {"type": self.kind, **body, "run_backwards": self.run_backwards}
 
     def to_payload(self) -> str:
-        plain = {name: value for name, value in self.__dict__.items() if name not in {"start_date", "end_date", "dates"}}
+        plain = {
+            name: value for name, value in self.__dict__.items() if name not in {"start_date", "end_date", "dates"}
+        }
         plain["partitions"] = list(self.partitions)
         plain["start_date"], plain["end_date"] = format_instant(self.start_date), format_instant(self.end_date)
         plain["dates"] = [format_instant(d) for d in self.dates]
@@ -66,3 +84,139 @@ class BackfillAsk:
         known["dates"] = tuple(parse_instant(d) for d in known.get("dates", ()))
         known["partitions"] = tuple(known.get("partitions", ()))
         return cls(**known)
+
+
+def selected_tasks(pattern: str | None, dag: DagSpec) -> tuple[str, ...]:
+    """The ids of the tasks that a backfill's `tasks` chooses: the expression is found somewhere in the id. None is
+    all."""
+    expression = re.compile(pattern or "")
+    return tuple(task.task_id for task in dag.tasks if expression.search(task.task_id))
+
+
+def check(ask: BackfillAsk, dag: DagSpec) -> None:
+    """`InvalidInput` in one line for everything that can't be carried out as asked.
+
+    A range's end that was left out is the DAG's `start_date` or `end_date`; if the DAG has none, it must be given
+    ("now" would make the same request mean something else each time). Whether the pool exists is for those who know
+    the pools.
+    """
+    _check_words(ask)
+    _check_numbers(ask)
+    _check_tasks(ask, dag)
+    if ask.kind == "dates":
+        _check_dates(ask)
+    elif ask.kind == "partitions":
+        _check_partitions(ask)
+    else:
+        _check_range(ask.with_defaults(dag), dag)
+
+
+def _check_words(ask: BackfillAsk) -> None:
+    for name, value, right in (("kind", ask.kind, KINDS), ("reprocess", ask.reprocess, REPROCESS)):
+        if value not in right:
+            raise InvalidInput(
+                f"--{name} {value!r} is not known{nearest(str(value), right) or '; one of ' + ', '.join(right)}"
+            )
+    if not isinstance(ask.conf, dict):
+        raise InvalidInput(
+            f'--conf must be a JSON object such as {{"full": true}}, not {json.dumps(ask.conf, default=str)[:60]}'
+        )
+
+
+def _check_numbers(ask: BackfillAsk) -> None:
+    for option, value in (("max-active-runs", ask.max_active_runs), ("stop-on-failure", ask.stop_on_failure)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise InvalidInput(f"--{option} must be a whole number from 1 up, not {value!r}")
+    if isinstance(ask.priority, bool) or not isinstance(ask.priority, int):
+        raise InvalidInput(f"--priority must be a whole number, not {ask.priority!r}")
+
+
+def _check_tasks(ask: BackfillAsk, dag: DagSpec) -> None:
+    ids = [task.task_id for task in dag.tasks]
+    if ask.tasks is not None:
+        try:
+            selected = selected_tasks(ask.tasks, dag)
+        except re.error as error:
+            at = "" if error.pos is None else f" at position {error.pos}"
+            raise InvalidInput(f"--tasks {ask.tasks!r} is not a regular expression: {error.msg}{at}") from None
+        if not selected:
+            raise InvalidInput(f"--tasks {ask.tasks!r} matches no task of DAG {dag.dag_id!r}; it has {_listed(ids)}")
+    waiting = [task.task_id for task in dag.tasks if task.depends_on_past]
+    if ask.run_backwards and waiting:
+        raise InvalidInput(
+            f"--run-backwards can't be used with DAG {dag.dag_id!r}: its task {waiting[0]!r} has depends_on_past, so"
+            " older dates must run first"
+        )
+
+
+def _check_dates(ask: BackfillAsk) -> None:
+    if not ask.dates:
+        raise InvalidInput("--kind dates needs at least one --date")
+    if ask.start_date or ask.end_date or ask.partitions:
+        raise InvalidInput("--kind dates takes --date only, neither --from and --to nor --partition")
+    if len(ask.dates) > MOST_ITEMS:
+        raise InvalidInput(
+            f"{len(ask.dates):,} dates are more than one backfill holds ({MOST_ITEMS:,}); ask for fewer at once"
+        )
+
+
+def _check_partitions(ask: BackfillAsk) -> None:
+    if not ask.partitions:
+        raise InvalidInput("--kind partitions needs at least one --partition")
+    if ask.start_date or ask.end_date or ask.dates:
+        raise InvalidInput("--kind partitions takes --partition only, neither --from and --to nor --date")
+    for key in ask.partitions:
+        if not isinstance(key, str) or not key.strip() or len(key) > _LONGEST_KEY or not key.isprintable():
+            raise InvalidInput(
+                f"--partition {str(key)[:60]!r} must be a text of 1 to {_LONGEST_KEY} printable characters"
+            )
+    if len(ask.partitions) > MOST_ITEMS:
+        raise InvalidInput(f"{len(ask.partitions):,} partitions are more than one backfill holds ({MOST_ITEMS:,})")
+
+
+def _check_range(ask: BackfillAsk, dag: DagSpec) -> None:
+    if ask.dates or ask.partitions:
+        raise InvalidInput(f"--kind {ask.kind} takes --from and --to, neither --date nor --partition")
+    if ask.kind == "schedule" and (dag.schedule is None or dag.schedule == ONCE):
+        has = "has no schedule" if dag.schedule is None else f"has the schedule {ONCE!r}"
+        raise InvalidInput(
+            f"DAG {dag.dag_id!r} {has}, so a range holds no intervals; use --kind single, --date or --partition"
+        )
+    missing = [
+        f"{option} (the DAG has no {of_dag} to take instead)"
+        for option, value, of_dag in (("--from", ask.start_date, "start_date"), ("--to", ask.end_date, "end_date"))
+        if value is None
+    ]
+    if ask.start_date is None or ask.end_date is None:
+        raise InvalidInput(f"--kind {ask.kind} needs {' and '.join(missing)}")
+    start, end = format_instant(ask.start_date), format_instant(ask.end_date)
+    if ask.start_date > ask.end_date:
+        raise InvalidInput(f"--from {start} is after --to {end}; the earlier of the two comes first")
+    if ask.kind == "schedule":
+        _check_plan(timetable_of(dag, ask.start_date), ask.start_date, ask.end_date)
+    elif ask.start_date == ask.end_date:
+        raise InvalidInput(
+            f"--kind single makes one run over the range from --from to --to, and this one is empty: {start}"
+        )
+
+
+def _check_plan(timetable: Timetable, start: datetime, end: datetime) -> None:
+    """That there is something to plan, and not more than can be kept."""
+    first = timetable.first_at_or_after(start)
+    if first is None or first > end:
+        schedule = timetable.schedule if isinstance(timetable.schedule, str) else timetable.describe()
+        raise InvalidInput(
+            f"no interval of {schedule!r} ({timetable.timezone}) starts between {format_instant(start)} and"
+            f" {format_instant(end)}; {timetable.nearest_starts(start, end)}"
+        )
+    items = timetable.about_how_many(start, end)
+    if items > MOST_ITEMS:
+        raise InvalidInput(
+            f"the range holds about {items:,} intervals, more than one backfill may ({MOST_ITEMS:,});"
+            " ask for a shorter one"
+        )
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:10])
+    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"

@@ -27,7 +27,7 @@ from backfill_manager.store.contract import Condition, Leader
 from backfill_manager.store.delta_rs_sql import arrow_table, literal, predicate, python_columns, run, select
 from backfill_manager.store.delta_rs_tables import Tables, told
 from backfill_manager.store.maintenance import Housekeeping, Room
-from backfill_manager.store.rows import span
+from backfill_manager.store.rows import run_seq_spans, within
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
 
 if TYPE_CHECKING:
@@ -142,9 +142,9 @@ class DeltaRsLeader(Leader):
     def _merge(self, handle: DeltaTable, record: type[Record], rows: Sequence[Record]) -> dict[str, Any]:
         same = [f"t.{name} = s.{name}" for name in record.KEY]
         if has_run_seq(record):
-            lowest, highest = span(rows)
-            same = [f"t.run_seq >= {lowest}", f"t.run_seq <= {highest}", "t.run_seq = s.run_seq", *same]
-            self._housekeeping.touched(record.TABLE, lowest)
+            spans = run_seq_spans(rows)
+            same = [within(spans), "t.run_seq = s.run_seq", *same]
+            self._housekeeping.touched(record.TABLE, spans[-1][0])
         merge = handle.merge(
             arrow_table(record, rows), " AND ".join(same), source_alias="s", target_alias="t",
             commit_properties=leaders_commit(self.term),

@@ -28,7 +28,7 @@ from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record
 from backfill_manager.store.contract import Condition, Leader
 from backfill_manager.store.delta_spark import DeltaSparkStore, column_of
 from backfill_manager.store.delta_spark_tables import Tables, own_session
-from backfill_manager.store.rows import span, to_arrow
+from backfill_manager.store.rows import run_seq_spans, to_arrow, within
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES
 
 if TYPE_CHECKING:
@@ -132,8 +132,7 @@ class Writer:
     def merge(self, record: type[Record], rows: Sequence[Record]) -> None:
         same = [f"t.{name} = s.{name}" for name in record.KEY]
         if has_run_seq(record):
-            lowest, highest = span(rows)
-            same = [f"t.run_seq >= {lowest}", f"t.run_seq <= {highest}", "t.run_seq = s.run_seq", *same]
+            same = [within(run_seq_spans(rows)), "t.run_seq = s.run_seq", *same]
         with self._changing(record.TABLE):
             source = self._tables.rows_frame(record, to_arrow(record, rows), self._session).alias("s")
             target = self._tables.delta(record.TABLE, self._session).alias("t")

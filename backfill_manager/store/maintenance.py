@@ -1,19 +1,23 @@
-"""Housekeeping of delta-rs tables, so that after a million commits the folders hold hundreds of files and not
-millions.
+"""Housekeeping of delta-rs tables, so that a tick costs the same after a million commits, and the folders hold hundreds
+of files and not millions.
 
-Compaction rewrites rows in order through the leader's own handle, as an overwrite: delta-rs' `optimize.compact` is
-not a compare-and-swap (from a stale handle it goes through, and the living leader's next commit fails for it), an
-overwrite is. What is rewritten is the *cool tail*: rows below the lowest `run_seq` that ticks still touch, above the
-last file that is big already. So the files that ticks rewrite stay small, big ones are left alone, each file covers a
-narrow span of `run_seq` and a MERGE that names the lowest it touches skips them all.
+A MERGE rewrites the files it finds its rows in, whole, and what it adds goes into the same new file. Left alone, the file
+with the living rows would swallow the finished ones and grow for ever, and ticks that only add would each leave a file.
+So every few commits the *cool* rows, those below the lowest `run_seq` that recent ticks work at, are rewritten in order:
+crumbs into slices, slices into big files, which then stay as they are. Each file covers a narrow span of `run_seq`, and a
+MERGE that names the spans it touches skips all the others.
 
-Then vacuum, checkpoint, log clean-up, in this order: a checkpoint forgets removed files that are past retention, so
-they are taken away before it.
+Compaction is an overwrite of a span of `run_seq` through the leader's own handle: delta-rs' `optimize.compact` is not a
+compare-and-swap (from a stale handle it goes through, and the living leader's next commit fails for it), an overwrite is.
+
+Less often follow vacuum, checkpoint and log clean-up, in this order: a checkpoint forgets removed files that are past
+retention, so they are taken away before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,12 +27,13 @@ from deltalake.exceptions import CommitFailedError
 from backfill_manager.model.records import TABLES, columns, has_run_seq
 from backfill_manager.store.delta_rs_sql import run, select
 
-COMMITS: Final = 100  # since the last time, before a table is looked at again
-FEW_FILES: Final = 8  # that many small files may lie about
+COMPACT_AFTER: Final = 25  # commits to a table, before its files are looked at
+CLEAN_AFTER: Final = 100  # commits, before vacuum, checkpoint and log clean-up
+RECENT: Final = 20  # ticks that tell at which run_seqs the work is
+FEW_FILES: Final = 8  # so many of a kind may lie about
+SLICE_ROWS: Final = 5_000
 BIG_ROWS: Final = 50_000  # a file of so many rows is left as it is
-MANY_STRAYS: Final = (
-    64  # small files among the big ones (runs long past, cleared and run again) before they are taken too
-)
+MOST_ROWS: Final = 200_000  # to rewrite at once
 FILE_BYTES: Final = 4_000_000
 
 
@@ -53,27 +58,28 @@ class Span:
 class Housekeeping:
     def __init__(self, handles: Mapping[str, DeltaTable]) -> None:
         self._handles = handles
-        self._tidied: dict[str, int] = {}  # table -> version after the last time
-        self._lowest: dict[str, int] = {}  # table -> lowest run_seq that a MERGE named since then
+        self._compacted: dict[str, int] = {}  # table -> version after the last time
+        self._cleaned: dict[str, int] = {}
+        self._worked_at: dict[str, deque[int]] = {}  # table -> lowest run_seq of each recent tick, stragglers aside
 
     def touched(self, table: str, lowest: int) -> None:
-        self._lowest[table] = min(lowest, self._lowest.get(table, lowest))
+        self._worked_at.setdefault(table, deque(maxlen=RECENT)).append(lowest)
 
     def due(self, table: str, handle: DeltaTable | None = None) -> bool:
-        version = (handle or self._handles[table]).version()
-        return bool(version - self._tidied.get(table, 0) >= COMMITS)
+        return bool((handle or self._handles[table]).version() - self._compacted.get(table, 0) >= COMPACT_AFTER)
 
     def tidy(self, room: Room) -> int:
-        """Compact, vacuum, checkpoint, clean the log; returns the number of files that are left in use."""
+        """Compact, and when it is time clean up behind; returns the number of files that are left in use."""
         handle, table = room.handle, room.table
         where = self._to_rewrite(room)
         if where is not None:
             _rewrite(room, where)
-        self._lowest.pop(table, None)
-        handle.vacuum(dry_run=False, full=True, commit_properties=room.commit)
-        handle.create_checkpoint()
-        handle.cleanup_metadata()
-        self._tidied[table] = handle.version()
+        if handle.version() - self._cleaned.get(table, 0) >= CLEAN_AFTER:
+            handle.vacuum(dry_run=False, full=True, commit_properties=room.commit)
+            handle.create_checkpoint()
+            handle.cleanup_metadata()
+            self._cleaned[table] = handle.version()
+        self._compacted[table] = handle.version()
         return len(handle.file_uris())
 
     def tidy_shared(self, table: str, handle: DeltaTable) -> int:
@@ -89,23 +95,35 @@ class Housekeeping:
         record = TABLES[room.table]
         if not has_run_seq(record):
             return "" if len(room.handle.file_uris()) > FEW_FILES else None
-        span = tail(_spans(room.handle), None if record.APPEND_ONLY else self._lowest.get(room.table))
+        recent = self._worked_at.get(room.table)
+        span = cool_span(_spans(room.handle), min(recent) if recent and not record.APPEND_ONLY else None)
         if span is None:
             return None
         return f"run_seq >= {span[0]}" + ("" if span[1] is None else f" AND run_seq < {span[1]}")
 
 
-def tail(files: list[Span], hot: int | None) -> tuple[int, int | None] | None:
-    """Which run_seqs, `[from, to)`, are worth rewriting; `hot` is the lowest that ticks still touch."""
+def cool_span(files: list[Span], hot: int | None) -> tuple[int, int | None] | None:
+    """Which run_seqs, `[from, to)`, are worth rewriting now; work goes on at `hot` and above (None: nowhere)."""
     cool = [file for file in files if hot is None or file.high < hot]
-    small = [file for file in cool if file.rows < BIG_ROWS]
-    behind_the_big = max((file.high for file in cool if file.rows >= BIG_ROWS), default=-1) + 1
-    fresh = [file for file in small if file.low >= behind_the_big]
-    if len(small) - len(fresh) > MANY_STRAYS:
-        return min(file.low for file in small), hot
-    if len(fresh) > FEW_FILES:
-        return behind_the_big, hot
-    return None
+    mixed = [file for file in files if hot is not None and file.low < hot <= file.high]
+    behind_big = _behind(file for file in cool if file.rows >= BIG_ROWS)
+    slices = [file for file in cool if SLICE_ROWS <= file.rows < BIG_ROWS and file.low >= behind_big]
+    behind_slices = max(behind_big, _behind(slices))
+    crumbs = [file for file in cool if file.rows < SLICE_ROWS and file.low >= behind_slices]
+    begin: int | None = None
+    if len(slices) > FEW_FILES:
+        begin = behind_big
+    elif len(crumbs) > FEW_FILES:
+        begin = behind_slices
+    if sum(file.rows for file in mixed) > SLICE_ROWS:  # finished rows that every tick would carry along
+        begin = min(file.low for file in mixed) if begin is None else min(begin, *(file.low for file in mixed))
+    if begin is None or sum(file.rows for file in files if file.high >= begin and file not in mixed) > MOST_ROWS:
+        return None
+    return begin, hot
+
+
+def _behind(files: Iterable[Span]) -> int:
+    return max((file.high for file in files), default=-1) + 1
 
 
 def _spans(handle: DeltaTable) -> list[Span]:

@@ -197,7 +197,9 @@ class MemoryLeader(Leader):
         mine = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", states.PENDING)]
         with self._store.lock:
             self._check()
-            self._store.write([item.evolve(state=state, reason=reason) for item in self._store.read(BackfillItem, mine)])
+            self._store.write(
+                [item.evolve(state=state, reason=reason) for item in self._store.read(BackfillItem, mine)]
+            )
 
     def heartbeat(self, at: datetime, *, application_id: str | None = None) -> None:
         self._put(self.row.evolve(heartbeat_at=at, application_id=application_id or self.row.application_id))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import from_micros, micros
 from backfill_manager.model.records import Record, columns
@@ -13,15 +15,30 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+MOST_SPANS: Final = 8
+WIDE_GAP: Final = 500
+
+
 def storable(text: str | None) -> str | None:
     """What is no text in UTF-8 (half a character in a file name or a program's output) must not break a whole tick."""
     return None if text is None else text.encode("utf-8", "replace").decode()
 
 
-def span(rows: Sequence[Record]) -> tuple[int, int]:
-    """Lowest and highest `run_seq`: what a MERGE names, so that files on either side of it are skipped."""
-    seqs: list[int] = [row.run_seq for row in rows]  # type: ignore[attr-defined]
-    return int(min(seqs)), int(max(seqs))
+def run_seq_spans(rows: Sequence[Record]) -> list[tuple[int, int]]:
+    """The `run_seq`s of some rows as a few spans, in order: what a MERGE names, so that all files outside are skipped.
+
+    More than one, because a tick may touch the newest runs and one straggler of long ago; the widest gaps divide them.
+    """
+    seqs = sorted({int(row.run_seq) for row in rows})  # type: ignore[attr-defined]
+    gaps = sorted(((high - low, low) for low, high in pairwise(seqs) if high - low > WIDE_GAP), reverse=True)
+    ends = sorted(low for _, low in gaps[: MOST_SPANS - 1])
+    begins = [seqs[0], *(seqs[bisect_right(seqs, low)] for low in ends)]
+    return list(zip(begins, [*ends, seqs[-1]], strict=True))
+
+
+def within(spans: Sequence[tuple[int, int]]) -> str:
+    """The same as SQL over the target `t` of a MERGE."""
+    return "(" + " OR ".join(f"(t.run_seq >= {low} AND t.run_seq <= {high})" for low, high in spans) + ")"
 
 
 def plain_values(rows: Sequence[Record], name: str, kind: type) -> list[Any]:

@@ -141,7 +141,7 @@ def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stag
         assert cancelled.wait(PATIENCE)
         try:
             ctx.spark.range(10).count()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the stubborn kind of task
             if "cancelled" in str(error):
                 refused.set()
 
@@ -230,7 +230,7 @@ def test_skip_is_not_caught_by_a_tasks_own_except(stage: Stage) -> None:
     def skips(ctx: Any) -> None:
         try:
             ctx.skip("a holiday")
-        except Exception:
+        except Exception:  # noqa: BLE001 - what users write
             raise AssertionError("skip is no error") from None
 
     assert stage.play(a_launch(), skips) == Skipped("a holiday")
@@ -242,7 +242,11 @@ def test_a_task_that_calls_sys_exit_ends_itself_only(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("value", "complaint"),
-    [({1, 2}, "returned a set that is no JSON value"), (float("nan"), "no JSON value"), ("x" * 1_000_001, "a result may have")],
+    [
+        ({1, 2}, "returned a set that is no JSON value"),
+        (float("nan"), "no JSON value"),
+        ("x" * 1_000_001, "a result may have"),
+    ],
 )
 def test_a_result_that_is_no_small_json_value_is_refused(stage: Stage, value: Any, complaint: str) -> None:
     outcome = stage.play(a_launch(), lambda ctx: value)
@@ -256,7 +260,8 @@ def test_results_travel_to_the_tasks_downstream(stage: Stage) -> None:
     others = (TaskSpec("count"), TaskSpec("check", upstream=("count",)), TaskSpec("aside"))
     reads = a_launch("report", upstream=("check",), others=others, results={"count": {"rows": 3}})
     assert stage.play(reads, lambda ctx: [ctx.result("count")["rows"], ctx.result("check")]) == Succeeded("[3, null]")
-    outcome = stage.play(a_launch("report", run_id="x", upstream=("check",), others=others), lambda ctx: ctx.result("aside"))
+    wrong = a_launch("report", run_id="x", upstream=("check",), others=others)
+    outcome = stage.play(wrong, lambda ctx: ctx.result("aside"))
     assert isinstance(outcome, Failed) and "'aside', which does not come before it" in outcome.error
 
 
@@ -264,8 +269,8 @@ def test_ctx_tells_what_the_run_is(stage: Stage) -> None:
     def looks(ctx: Any) -> list[Any]:
         start, end = ctx.interval
         return [
-            ctx.dag_id, ctx.task_id, ctx.run_id, ctx.run_type, ctx.logical_date == start == day(1), end == ctx.interval.end,
-            ctx.partition_key, ctx.params["n"], ctx.try_number,
+            ctx.dag_id, ctx.task_id, ctx.run_id, ctx.run_type, ctx.logical_date == start == day(1),
+            end == ctx.interval.end, ctx.partition_key, ctx.params["n"], ctx.try_number,
         ]  # fmt: skip
 
     launch = a_launch(run_id="r", params={"n": 5}, try_number=2)
@@ -361,4 +366,5 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
             [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parent), how],
             capture_output=True, text=True, timeout=PATIENCE * 2, check=False,
         )  # fmt: skip
-        assert "OUTCOME Lost(reason=" in done.stdout and "Spark went away while it ran" in done.stdout, (how, done.stdout, done.stderr[-3000:])
+        assert "OUTCOME Lost(reason=" in done.stdout, (how, done.stdout, done.stderr[-3000:])
+        assert "Spark went away while it ran" in done.stdout

@@ -273,7 +273,8 @@ def test_the_commit_says_who_wrote_it(stage: Stage, table: str) -> None:
     stage.play(launch, writes(table))
     told = stage.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]["userMetadata"]
     assert json.loads(told) == {
-        "dag": "stage", "run": "backfill__2013-01-01", "task": "work", "version": 1, "try": 1, "launch": 1, "generation": 0,
+        "dag": "stage", "run": "backfill__2013-01-01", "task": "work", "version": 1, "try": 1, "launch": 1,
+        "generation": 0,
         "interval": ["2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z"],
     }  # fmt: skip
     properties = {row["key"]: row["value"] for row in stage.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}

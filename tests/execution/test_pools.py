@@ -119,7 +119,7 @@ def tag_of(launch: Launch) -> str:
     return f"bfm/stage/{launch.ti.run_id}/work/1"
 
 
-def test_a_pool_of_threads_that_outlives_a_task_serves_the_next_one_in_that_ones_pool(stage: Stage, last_job: int) -> None:
+def test_threads_that_outlive_a_task_serve_the_next_one_in_that_ones_pool(stage: Stage, last_job: int) -> None:
     with ThreadPoolExecutor(1) as shared:
 
         def task(ctx: Any) -> int:
@@ -130,7 +130,11 @@ def test_a_pool_of_threads_that_outlives_a_task_serves_the_next_one_in_that_ones
         sc = stage.spark.sparkContext
         shared.submit(lambda: sc.parallelize([1], 1).count()).result()  # nobody's
     pools = [(job.pools, job.tags) for job in sorted(jobs_since(stage.spark, last_job))]
-    assert pools == [({"backfill"}, {"bfm/stage/one/work/1"}), ({"scheduled"}, {"bfm/stage/two/work/1"}), ({"default"}, {""})]
+    assert pools == [
+        ({"backfill"}, {"bfm/stage/one/work/1"}),
+        ({"scheduled"}, {"bfm/stage/two/work/1"}),
+        ({"default"}, {""}),
+    ]
 
 
 def test_threads_of_nobody_are_left_alone_and_nothing_stays_behind(spark: SparkSession) -> None:

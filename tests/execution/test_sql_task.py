@@ -29,7 +29,7 @@ def test_statements_are_parted_outside_of_quotes_and_comments(text: str, parts: 
 
 
 def test_names_and_texts_are_never_code(stage: Stage) -> None:
-    awkward = "a'b\\c\n`d` \"e\" 😀 -- ; \u2028"
+    awkward = 'a\'b\\c\n`d` "e" 😀 -- ; \u2028'
     row = stage.spark.sql(f"SELECT {string_literal(awkward)} AS {identifier('x`y; z')}").collect()[0]
     assert row.asDict() == {"x`y; z": awkward}
 

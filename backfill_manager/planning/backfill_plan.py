@@ -1,0 +1,218 @@
+"""A backfill as asked for -> the items it consists of: one value that the dry run prints and the manager performs.
+
+How each kind becomes items (SEMANTICS.md, "Backfill"):
+
+- `schedule`: every interval of the schedule that starts in `[start_date, end_date]`. The DAG's own start and end
+  dates don't restrict it: a backfill reaches dates before the DAG's first on purpose. Left out, they are the range.
+- `single`: one run over `[start_date, end_date)`, logical date = its start.
+- `dates`: each date starts an interval that ends at the schedule's next firing, on a firing or off it. A DAG without a
+  schedule (or `@once`) has nothing that would end it: there the interval is empty, start = end, as for a run by hand.
+- `partitions`: no interval and no logical date; the order is the one given.
+
+Dates and partitions named twice are one item. What exists already is still an item, `skipped` with its reason: `in
+flight` for a queued or running run whatever was asked, else `already exists` unless `reprocess` says otherwise (a
+cancelled run counts like a failed one).
+
+A plan is one Spark job of one task, without a shuffle; a million items stay columns all the way. The caller chooses the
+scheduler pool, and the session: time zones of session and process don't matter, all instants cross as epoch micros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from backfill_manager.clock import format_instant, micros
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.timetable import timetable_of
+from backfill_manager.errors import InvalidInput
+from backfill_manager.model import states
+from backfill_manager.model.records import BackfillItem
+from backfill_manager.planning.intervals import intervals, sql_text
+from backfill_manager.store.contract import Condition, Store
+from backfill_manager.store.schema import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_manager.requests.backfills import BackfillAsk
+
+_RUN_COLUMNS = ("run_id", "run_type", "state", "logical_date", "partition_key")
+_INSTANTS = ("logical_date", "interval_start", "interval_end")
+_MOST_NAMED = 1000  # partition keys in one condition; beyond, all partitioned runs of the DAG are read
+
+
+@dataclass(frozen=True)
+class BackfillPlan:
+    """`items` has the columns `ordinal logical_date interval_start interval_end partition_key state reason`, by
+    ordinal; instants are timestamp[us, UTC]. `ask` has the range's ends filled in."""
+
+    ask: BackfillAsk
+    dag: DagSpec
+    items: pa.Table
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Counts and ends of the plan, ready for JSON; `skipped` counts by reason, `first` and `last` are logical
+        dates."""
+        import pyarrow.compute as pc
+
+        reasons = {entry["values"]: entry["counts"] for entry in pc.value_counts(self.items["reason"]).to_pylist()}
+        reasons.pop(None, None)
+        ends = pc.min_max(self.items["logical_date"]).as_py()
+        return {
+            "dag_id": self.ask.dag_id,
+            "kind": self.ask.kind,
+            "items": self.items.num_rows,
+            "pending": self.items.num_rows - sum(reasons.values()),
+            "skipped": dict(sorted(reasons.items())),
+            "first": format_instant(ends["min"]),
+            "last": format_instant(ends["max"]),
+            "reprocess": self.ask.reprocess,
+            "max_active_runs": self.ask.max_active_runs or self.dag.max_active_runs,
+        }
+
+    def rows_for(self, backfill_id: str, first_seq: int) -> pa.Table:
+        """The items as rows of `backfill_item`; `run_seq` goes with the ordinal."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        n = self.items.num_rows
+        made = {
+            **{name: self.items[name] for name in self.items.column_names},
+            "backfill_id": pa.repeat(pa.scalar(backfill_id, pa.string()), n),
+            "run_seq": pc.add(self.items["ordinal"], pa.scalar(first_seq - 1, pa.int64())),
+            "run_id": pa.nulls(n, pa.string()),
+        }
+        schema = arrow_schema(BackfillItem)
+        return pa.table([made[field.name] for field in schema], schema=schema)
+
+    def to_json_document(self) -> dict[str, Any]:
+        """What a dry run prints: the items as they would be made, and the summary."""
+        columns = {name: self.items[name].to_pylist() for name in self.items.column_names}
+        for name in _INSTANTS:
+            columns[name] = [format_instant(at) for at in columns[name]]
+        columns["run_id"] = [None] * self.items.num_rows
+        names = ("ordinal", *_INSTANTS, "partition_key", "state", "reason", "run_id")
+        rows = zip(*(columns[name] for name in names), strict=True)
+        return {"items": [dict(zip(names, row, strict=True)) for row in rows], "summary": self.summary}
+
+
+def plan_backfill(spark: SparkSession, ask: BackfillAsk, dag: DagSpec, existing: pa.Table) -> BackfillPlan:
+    """The plan. `existing`: the runs that may meet it, as `existing_runs` reads them. An empty range gives an empty
+    plan; `requests.backfills.check` refuses it, and all else that makes no sense, before."""
+    ask = ask.with_defaults(dag)
+    planned = spark.sql(
+        sql_text("numbered_items"),
+        args={"reprocess": ask.reprocess, "run_backwards": str(ask.run_backwards).lower()},
+        wanted=_wanted(spark, ask, dag),
+        runs=_runs(spark, existing),
+    )
+    return BackfillPlan(ask, dag, _as_items(planned.toArrow()))
+
+
+def existing_runs(store: Store, ask: BackfillAsk, dag: DagSpec) -> pa.Table:
+    """The DAG's runs that an item of this backfill may meet: not overridden, not external, within the dates asked for.
+    Columns `run_id run_type state logical_date partition_key`."""
+    ask = ask.with_defaults(dag)
+    return store.read_arrow(
+        "dag_run",
+        _RUN_COLUMNS,
+        [
+            Condition("dag_id", "=", dag.dag_id),
+            Condition("state", "!=", states.OVERRIDDEN),
+            Condition("run_type", "!=", states.EXTERNAL_RUN),
+            *_where_they_may_meet(ask),
+        ],
+    )
+
+
+def _where_they_may_meet(ask: BackfillAsk) -> Sequence[Condition]:
+    if ask.kind == "partitions":
+        keys = tuple(dict.fromkeys(ask.partitions))
+        named = len(keys) <= _MOST_NAMED
+        return [Condition("partition_key", "in", keys) if named else Condition("partition_key", "not_null")]
+    if ask.kind == "dates":
+        first, last = min(ask.dates), max(ask.dates)
+    else:
+        first, last = _range(ask)
+    return [Condition("logical_date", ">=", first), Condition("logical_date", "<=", last)]
+
+
+def _range(ask: BackfillAsk) -> tuple[datetime, datetime]:
+    if ask.start_date is None or ask.end_date is None:
+        raise InvalidInput(f"--kind {ask.kind} needs --from and --to")
+    return ask.start_date, ask.end_date
+
+
+def _wanted(spark: SparkSession, ask: BackfillAsk, dag: DagSpec) -> DataFrame:
+    if ask.kind == "schedule":
+        start, end = _range(ask)
+        return intervals(spark, timetable_of(dag, start), start, end)
+    if ask.kind == "partitions":
+        return _as_frame(spark, partition_key=list(dict.fromkeys(ask.partitions)))
+    if ask.kind == "single":
+        start, end = _range(ask)
+        return _as_frame(spark, interval_start=[start], interval_end=[end])
+    timetable, dates = timetable_of(dag), sorted(set(ask.dates))
+    ends = [timetable.next_after(at) or at if timetable.repeats else at for at in dates]
+    return _as_frame(spark, interval_start=dates, interval_end=ends)
+
+
+def _as_frame(
+    spark: SparkSession,
+    *,
+    interval_start: Sequence[datetime] = (),
+    interval_end: Sequence[datetime] = (),
+    partition_key: Sequence[str] = (),
+) -> DataFrame:
+    """What a person named one by one, in the order of making, in the shape that `intervals` gives."""
+    import pyarrow as pa
+
+    n = len(interval_start) or len(partition_key)
+    nothing: list[None] = [None] * n
+    starts = pa.array([micros(at) for at in interval_start] or nothing, pa.int64())
+    ends = pa.array([micros(at) for at in interval_end] or nothing, pa.int64())
+    table = pa.table(
+        {
+            "place": pa.array(range(n), pa.int64()),
+            "logical_date": starts,
+            "interval_start": starts,
+            "interval_end": ends,
+            "partition_key": pa.array(partition_key or nothing, pa.string()),
+        }
+    )
+    return spark.createDataFrame(table).coalesce(1)
+
+
+def _runs(spark: SparkSession, existing: pa.Table) -> DataFrame:
+    import pyarrow as pa
+
+    if not existing.num_rows:
+        return spark.sql(sql_text("no_runs"))
+    table = pa.table(
+        {
+            "logical_date": existing["logical_date"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
+            "partition_key": existing["partition_key"].cast(pa.string()),
+            "state": existing["state"].cast(pa.string()),
+        }
+    )
+    return spark.createDataFrame(table).coalesce(1)
+
+
+def _as_items(planned: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    instant = pa.timestamp("us", tz="UTC")
+    fields = [
+        pa.field("ordinal", pa.int64(), nullable=False),
+        *(pa.field(name, instant) for name in _INSTANTS),
+        pa.field("partition_key", pa.string()),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("reason", pa.string()),
+    ]
+    return pa.table([planned[field.name].cast(field.type) for field in fields], schema=pa.schema(fields))

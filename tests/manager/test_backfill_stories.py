@@ -1,0 +1,285 @@
+"""Backfills as SEMANTICS.md tells them, decided without Spark, Delta or a JVM."""
+
+from __future__ import annotations
+
+import pytest
+
+from backfill_manager.execution.outcome import Failed, Launch, Lost, Outcome, Skipped, Succeeded
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Response, TaskTry
+from backfill_manager.testing import Playground, dag_spec, days
+
+JANUARY = days("2013-01-01", 5)
+PIPELINE = dag_spec("d", "a", "b", upstream={"b": ["a"]})
+
+
+def never(_: Launch) -> Outcome | None:
+    return None
+
+
+def test_a_backfill_runs_every_item_once_and_succeeds() -> None:
+    ground = Playground(PIPELINE)
+    backfill = ground.backfill("d", JANUARY)
+    ground.drain()
+    assert ground.row(backfill).state == s.SUCCESS
+    assert ground.states(backfill) == {s.SUCCESS: 5}
+    assert [run.run_id for run in ground.runs("d")][:2] == ["backfill__2013-01-01T00:00:00Z", "backfill__2013-01-02T00:00:00Z"]
+    assert [(ti.task_id, ti.state, ti.try_number) for ti in ground.tasks("d")] == [("a", "success", 1), ("b", "success", 1)] * 5
+    assert not ground.alive.runs and not ground.alive.backfills, "memory holds what is alive"
+
+
+def test_no_more_runs_are_alive_than_the_backfill_allows() -> None:
+    ground = Playground(PIPELINE, script=never)
+    backfill = ground.backfill("d", JANUARY, max_active_runs=2)
+    ground.drain()
+    assert ground.states(backfill) == {s.RUNNING: 2, s.PENDING: 3}
+
+
+def test_a_failed_run_does_not_stop_the_others() -> None:
+    ground = Playground(PIPELINE, script=lambda it: Failed("boom") if "01-02" in it.run.run_id else Succeeded())
+    backfill = ground.backfill("d", JANUARY)
+    ground.drain()
+    assert ground.row(backfill).state == s.FAILED
+    assert ground.states(backfill) == {s.SUCCESS: 4, s.FAILED: 1}
+    assert [ti.state for ti in ground.tasks("d", "b")] == ["success", "upstream_failed", "success", "success", "success"]
+    assert ground.items(backfill)[1].reason == "failed: a"
+
+
+def test_stop_on_failure_pauses_with_its_reason_and_a_person_resumes() -> None:
+    ground = Playground(PIPELINE, script=lambda _: Failed("boom"))
+    backfill = ground.backfill("d", JANUARY, max_active_runs=1, stop_on_failure=2)
+    ground.drain()
+    row = ground.row(backfill)
+    assert (row.state, row.is_paused) == (s.PAUSED, True)
+    assert "stop_on_failure=2" in (row.reason or "")
+    ground.script = lambda _: Succeeded()
+    ground.ask("backfill.unpause", backfill_id=backfill)
+    ground.drain()
+    assert ground.states(backfill) == {s.FAILED: 2, s.SUCCESS: 3}
+    assert ground.row(backfill).state == s.FAILED
+
+
+def test_retries_wait_longer_each_time_and_then_it_fails() -> None:
+    retrying = {"a": {"retries": 2, "retry_delay": 10.0, "retry_backoff": 3.0}}
+    ground = Playground(dag_spec("d", "a", each=retrying), script=lambda _: Failed("boom"))
+    began = ground.clock.now()
+    ground.backfill("d", JANUARY[:1])
+    ground.drain()
+    (ti,) = ground.tasks("d")
+    assert (ti.state, ti.try_number, ti.failures, ti.error) == (s.FAILED, 3, 3, "boom")
+    assert (ground.clock.now() - began).total_seconds() == 10 + 30
+    assert [t.state for t in ground.store.read(TaskTry)] == ["failed"] * 3
+
+
+def test_a_failure_that_can_not_be_mended_is_not_retried() -> None:
+    ground = Playground(
+        dag_spec("d", "a", each={"a": {"retries": 2}}), script=lambda _: Failed("no such pool", retryable=False)
+    )
+    ground.backfill("d", JANUARY[:1])
+    ground.drain()
+    assert (ground.tasks("d")[0].state, ground.tasks("d")[0].try_number) == (s.FAILED, 1)
+
+
+def test_depends_on_past_waits_for_the_same_task_in_the_run_before() -> None:
+    ground = Playground(dag_spec("d", "a", each={"a": {"depends_on_past": True}}), script=never)
+    ground.backfill("d", JANUARY)
+    order = []
+    for _ in JANUARY:
+        ground.drain()
+        (key,) = ground.running
+        order.append(key[1])
+        ground.finish(key, Succeeded())
+    assert order == sorted(order)
+    ground.drain()
+    runs = ground.runs("d")
+    assert [run.previous_run_id for run in runs] == [None, *(run.run_id for run in runs[:-1])]
+
+
+def test_depends_on_past_is_content_with_a_skipped_task() -> None:
+    ground = Playground(dag_spec("d", "a", each={"a": {"depends_on_past": True}}), script=lambda _: Skipped("no data"))
+    backfill = ground.backfill("d", JANUARY)
+    ground.drain()
+    assert ground.row(backfill).state == s.SUCCESS
+
+
+def test_what_depends_on_a_failed_past_is_a_deadlock_that_names_run_and_task() -> None:
+    fails = {"2013-01-02"}
+    spec = dag_spec("d", "a", each={"a": {"depends_on_past": True}})
+    ground = Playground(
+        spec, script=lambda it: Failed("boom") if it.run.run_id[10:20] in fails else Succeeded()
+    )
+    backfill = ground.backfill("d", JANUARY, max_active_runs=2)
+    ground.drain()
+    row = ground.row(backfill)
+    assert row.state == s.FAILED
+    assert row.reason is not None and "deadlock: task 'a'" in row.reason and "2013-01-02" in row.reason
+    assert ground.states(backfill) == {s.SUCCESS: 1, s.FAILED: 4}
+    assert len(ground.runs("d")) < 5, "runs that could do nothing are not even made"
+    assert not ground.running and not ground.alive.backfills
+
+
+def test_a_deadlock_lets_the_rest_of_the_run_do_its_work() -> None:
+    spec = dag_spec("d", "load", "roll", upstream={"roll": ["load"]}, each={"roll": {"depends_on_past": True}})
+    ground = Playground(
+        spec, script=lambda it: Failed("x") if it.task.task_id == "roll" and "01-01" in it.run.run_id else Succeeded()
+    )
+    backfill = ground.backfill("d", JANUARY)
+    ground.drain()
+    assert [ti.state for ti in ground.tasks("d", "load")] == [s.SUCCESS] * 5
+    assert ground.states(backfill) == {s.FAILED: 5}
+
+
+def test_pause_lets_what_runs_go_on_and_starts_no_new_run() -> None:
+    ground = Playground(PIPELINE, script=never)
+    backfill = ground.backfill("d", JANUARY, max_active_runs=1)
+    ground.drain()
+    ground.ask("backfill.pause", backfill_id=backfill)
+    ground.drain()
+    assert ground.row(backfill).state == s.PAUSED
+    ground.script = lambda _: Succeeded()
+    ground.finish(next(iter(ground.running)), Succeeded())
+    ground.drain()
+    assert ground.states(backfill) == {s.SUCCESS: 1, s.PENDING: 4}
+    ground.ask("backfill.unpause", backfill_id=backfill)
+    ground.drain()
+    assert ground.row(backfill).state == s.SUCCESS
+
+
+@pytest.mark.parametrize("finish", [False, True])
+def test_cancel_closes_what_is_pending_and_stops_or_lets_finish_what_runs(finish: bool) -> None:
+    ground = Playground(PIPELINE, script=never)
+    backfill = ground.backfill("d", JANUARY, max_active_runs=2)
+    ground.drain()
+    ground.ask("backfill.cancel", backfill_id=backfill, let_running_finish=finish)
+    ground.script = lambda _: Succeeded()
+    ground.drain()
+    if finish:
+        assert ground.states(backfill) == {s.RUNNING: 2, s.CANCELLED: 3}
+        for key in list(ground.running):
+            ground.finish(key, Succeeded())
+        ground.drain()
+    assert ground.row(backfill).state == s.CANCELLED
+    assert ground.states(backfill) == ({s.SUCCESS: 2, s.CANCELLED: 3} if finish else {s.CANCELLED: 5})
+    assert {ti.state for ti in ground.tasks("d")} == ({s.SUCCESS} if finish else {s.CANCELLED})
+    ground.ask("backfill.cancel", backfill_id=backfill, let_running_finish=False)
+    ground.drain()
+    said = ground.store.read(Response)[-1]
+    assert said.outcome == "refused" and "cancelled already" in said.message
+
+
+def test_a_second_backfill_leaves_out_dates_that_have_a_run() -> None:
+    ground = Playground(PIPELINE)
+    ground.backfill("d", JANUARY[:2])
+    ground.drain()
+    again = ground.backfill("d", JANUARY)
+    ground.drain()
+    assert ground.states(again) == {s.SKIPPED: 2, s.SUCCESS: 3}
+    assert [item.reason for item in ground.items(again)[:2]] == ["already exists"] * 2
+
+
+def test_two_backfills_over_the_same_dates_meet_and_one_gives_way() -> None:
+    ground = Playground(PIPELINE, script=never)
+    ground.backfill("d", JANUARY[:3])
+    other = ground.backfill("d", JANUARY[1:4], reprocess="completed")
+    ground.drain()
+    assert [(item.state, item.reason) for item in ground.items(other)] == [
+        (s.SKIPPED, "in flight"), (s.SKIPPED, "in flight"), (s.RUNNING, None),
+    ]  # fmt: skip
+
+
+def test_a_date_done_again_gets_a_new_run_and_the_old_one_is_kept() -> None:
+    ground = Playground(PIPELINE)
+    ground.backfill("d", JANUARY[:3])
+    ground.drain()
+    again = ground.backfill("d", JANUARY[1:2], reprocess="completed")
+    ground.drain()
+    first, old, new, last = ground.runs("d")
+    assert (old.state, old.overridden_by, new.run_id) == (s.OVERRIDDEN, new.run_id, f"{old.run_id}__2")
+    assert (new.previous_run_id, last.previous_run_id) == (first.run_id, new.run_id)
+    assert {ti.state for ti in ground.tasks("d") if ti.run_id == old.run_id} == {s.SUCCESS}, "its tasks stay readable"
+    assert ground.row(again).state == s.SUCCESS
+
+
+def test_a_run_inserted_between_others_takes_its_place_in_the_timeline() -> None:
+    ground = Playground(PIPELINE)
+    ground.backfill("d", [JANUARY[0], JANUARY[4]])
+    ground.drain()
+    ground.backfill("d", [JANUARY[2]])
+    ground.drain()
+    runs = ground.runs("d")
+    assert [run.previous_run_id for run in runs] == [None, runs[0].run_id, runs[1].run_id]
+
+
+def test_only_chosen_tasks_run_and_what_is_upstream_of_them_counts_as_done() -> None:
+    ground = Playground(PIPELINE)
+    backfill = ground.backfill("d", JANUARY[:2], tasks="^b$")
+    ground.drain()
+    assert ground.row(backfill).state == s.SUCCESS
+    assert {launch.task.task_id for launch in ground.launched} == {"b"}
+    assert {ti.state for ti in ground.tasks("d", "a")} == {s.SKIPPED}
+
+
+def test_mark_success_runs_nothing() -> None:
+    ground = Playground(PIPELINE)
+    backfill = ground.backfill("d", JANUARY, mark_success=True)
+    ground.drain()
+    assert ground.row(backfill).state == s.SUCCESS and not ground.launched
+    assert {run.state for run in ground.runs("d")} == {s.SUCCESS}
+
+
+def test_partitions_run_by_key_and_each_key_once() -> None:
+    ground = Playground(PIPELINE)
+    backfill = ground.backfill("d", keys=["eu", "us"])
+    ground.drain()
+    assert ground.states(backfill) == {s.SUCCESS: 2}
+    assert sorted(run.run_id for run in ground.runs("d")) == ["backfill__eu", "backfill__us"]
+    again = ground.backfill("d", keys=["us", "asia"])
+    ground.drain()
+    assert ground.states(again) == {s.SKIPPED: 1, s.SUCCESS: 1}
+
+
+def test_higher_priority_goes_first_then_older() -> None:
+    ground = Playground(dag_spec("low", "t"), dag_spec("high", "t"), script=never, slots=2)
+    ground.backfill("low", JANUARY[:2], priority=0)
+    ground.backfill("high", JANUARY[:2], priority=5)
+    ground.drain()
+    assert [launch.ti.dag_id for launch in ground.launched] == ["high", "high", "low"], "two slots and one task ahead"
+
+
+def test_limits_of_dag_and_task_hold() -> None:
+    ground = Playground(dag_spec("d", "t", max_active_tasks=3), dag_spec("e", "t", each={"t": {"max_active_tis": 1}}), script=never)
+    ground.backfill("d", JANUARY)
+    ground.backfill("e", JANUARY)
+    ground.drain()
+    assert sorted(launch.ti.dag_id for launch in ground.launched) == ["d", "d", "d", "e"]
+
+
+def test_a_backfill_never_takes_a_scheduled_runs_slots() -> None:
+    ground = Playground(dag_spec("d", "t", each={"t": {"pool": "scheduled"}}), script=never)
+    ground.backfill("d", JANUARY[:1])
+    ground.drain()
+    assert ground.launched[0].pool == "backfill"
+
+
+def test_a_crash_costs_no_try_and_what_had_finished_stays_finished() -> None:
+    ground = Playground(PIPELINE, script=lambda it: Succeeded() if it.task.task_id == "a" else None)
+    backfill = ground.backfill("d", JANUARY)
+    ground.drain()
+    assert {key[2] for key in ground.running} == {"b"}
+    ground.crash()
+    ground.script = lambda _: Succeeded()
+    ground.drain()
+    assert ground.row(backfill).state == s.SUCCESS
+    assert [(ti.try_number, ti.launch) for ti in ground.tasks("d", "b")] == [(1, 2)] * 5
+    assert [(ti.try_number, ti.launch) for ti in ground.tasks("d", "a")] == [(1, 1)] * 5
+    tries = [(t.task_id, t.launch, t.state) for t in ground.store.read(TaskTry) if "01-03" in t.run_id]
+    assert tries == [("a", 1, "success"), ("b", 1, "lost"), ("b", 2, "success")]
+
+
+def test_a_task_that_spark_lost_runs_again_without_costing_a_try() -> None:
+    lost = iter([Lost("Spark went away"), Succeeded()])
+    ground = Playground(dag_spec("d", "t"), script=lambda _: next(lost))
+    ground.backfill("d", JANUARY[:1])
+    ground.drain()
+    (ti,) = ground.tasks("d")
+    assert (ti.state, ti.try_number, ti.failures, ti.launch) == (s.SUCCESS, 1, 0, 2)
