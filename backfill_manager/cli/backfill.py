@@ -24,10 +24,22 @@ def create(
     call: Call,
     dag: Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, see `bfm dags list`.")],
     from_: Annotated[
-        str | None, typer.Option("--from", "-s", metavar="T", help="The first interval starts here or after.")
+        str | None,
+        typer.Option(
+            "--from",
+            "-s",
+            metavar="T",
+            help="The first interval starts here or after. \\[default: the DAG's start_date]",
+        ),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", "-e", metavar="T", help="The last interval starts here or before (inclusive).")
+        str | None,
+        typer.Option(
+            "--to",
+            "-e",
+            metavar="T",
+            help="The last interval starts here or before (inclusive). \\[default: the DAG's end_date]",
+        ),
     ] = None,
     kind: Annotated[
         Literal["schedule", "single", "dates", "partitions"] | None,

@@ -63,6 +63,7 @@ def create_backfill(call: Call, wish: Wish, *, dry_run: bool, wait: bool, reques
     _, dag = current_dag(call.store, wish.dag_id)
     ask = ask_for(wish, dag)
     check(ask, dag)
+    ask = ask.with_defaults(dag)
     _check_pool(call, ask.pool)
     if dry_run:
         print_plan(call, _plan(call, ask, dag))
@@ -230,5 +231,10 @@ def print_plan(call: Call, plan: dict[str, Any]) -> None:
         if items[0].get("logical_date") is None:
             left_out["partition_key"] = left_out.pop("logical_date")
         call.out.rows([*items[:SHOWN_FIRST], left_out, *items[-SHOWN_LAST:]], columns)
+    summary = plan["summary"]
+    skipped = [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
     call.out.line("")
-    call.out.thing(plan["summary"])
+    parts = [f"{summary['pending']} would run", *skipped]
+    call.out.line(f"{summary['items']} items: {', '.join(parts)}.")
+    if skipped and not summary["pending"]:
+        call.out.remark("Nothing would run. --reprocess failed or --reprocess completed re-does dates that have a run.")

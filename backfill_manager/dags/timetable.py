@@ -90,9 +90,10 @@ def _parse_duration(value: timedelta) -> dict[str, float]:
             f"{value!r} has months or years, which are not of one length; use '@monthly', '@yearly' or another"
             " cron expression"
         )
-    if value % timedelta(seconds=1):
+    plain = timedelta(seconds=value.total_seconds())  # pendulum's own can't be divided
+    if plain.microseconds:
         raise InvalidSchedule(f"the duration {value.total_seconds()} s is not a whole number of seconds")
-    return _step(value // timedelta(seconds=1))
+    return _step(plain // timedelta(seconds=1))
 
 
 def _parse_seconds(value: Mapping[Any, Any]) -> dict[str, float]:
@@ -118,16 +119,16 @@ def parse_date(value: str | date, timezone: str, *, name: str) -> datetime:
     (`name`).
     """
     zone = check_timezone(timezone)
-    if isinstance(value, datetime):
-        read, said = value, value.isoformat()
+    if isinstance(value, datetime):  # made plain, whatever class it came as
+        said = value.isoformat()
+        read = datetime.combine(value.date(), value.time(), value.tzinfo)
     elif isinstance(value, date):
         read, said = datetime.combine(value, wall_time()), value.isoformat()
     else:
         read, said = _read_date(value, name), value
     if not FIRST_YEAR <= read.year < LAST_YEAR:
         raise InvalidInput(f"{name}: {said!r} is out of range; a year from {FIRST_YEAR} to {LAST_YEAR - 1} is wanted")
-    at = instant_of_reading(read, zone) if read.tzinfo is None else read.astimezone(UTC)
-    return from_micros(micros(at))  # a plain datetime, whatever class it came as
+    return instant_of_reading(read, zone) if read.tzinfo is None else read.astimezone(UTC)
 
 
 def _read_date(text: str, name: str) -> datetime:

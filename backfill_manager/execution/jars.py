@@ -83,8 +83,8 @@ def _fetch(folder: Path) -> None:
             fetched = Path(scratch) / f"{artifact}-{version}.jar"
             if done.returncode or not fetched.exists():
                 raise InvalidInput(
-                    f"Delta's jar {GROUP}:{artifact}:{version} could not be fetched. This first start needs the network "
-                    f"(or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n"
+                    f"Delta's jar {GROUP}:{artifact}:{version} could not be fetched. This first start needs the "
+                    f"network (or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n"
                     + _last_words(done.stdout + done.stderr)
                 )
             if hashlib.sha256(fetched.read_bytes()).hexdigest() != digest:

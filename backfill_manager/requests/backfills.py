@@ -136,9 +136,8 @@ def _check_tasks(ask: BackfillAsk, dag: DagSpec) -> None:
     if ask.tasks is not None:
         try:
             selected = selected_tasks(ask.tasks, dag)
-        except re.error as error:
-            at = "" if error.pos is None else f" at position {error.pos}"
-            raise InvalidInput(f"--tasks {ask.tasks!r} is not a regular expression: {error.msg}{at}") from None
+        except (re.error, OverflowError, RecursionError) as error:  # the latter two: a{99999999999}, ((((((...
+            raise InvalidInput(f"--tasks {ask.tasks[:60]!r} is not a regular expression: {error}") from None
         if not selected:
             raise InvalidInput(f"--tasks {ask.tasks!r} matches no task of DAG {dag.dag_id!r}; it has {_listed(ids)}")
     waiting = [task.task_id for task in dag.tasks if task.depends_on_past]

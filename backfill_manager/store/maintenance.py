@@ -1,14 +1,15 @@
-"""Housekeeping of delta-rs tables, so that a tick costs the same after a million commits, and the folders hold hundreds
-of files and not millions.
+"""Housekeeping of delta-rs tables, so that a tick costs the same after a million commits, and the folders hold
+hundreds of files and not millions.
 
-A MERGE rewrites the files it finds its rows in, whole, and what it adds goes into the same new file. Left alone, the file
-with the living rows would swallow the finished ones and grow for ever, and ticks that only add would each leave a file.
-So every few commits the *cool* rows, those below the lowest `run_seq` that recent ticks work at, are rewritten in order:
-crumbs into slices, slices into big files, which then stay as they are. Each file covers a narrow span of `run_seq`, and a
+A MERGE rewrites the files it finds its rows in, whole, and what it adds goes into the same new file. Left alone, the
+file with the living rows would carry the finished ones along and grow for ever, and ticks that only add would each
+leave a file. So every few commits the newest stretch is rewritten in the order of `run_seq`, cut into slices; slices
+become big files when there are many, and those stay as they are. Each file covers a narrow span of `run_seq`, and a
 MERGE that names the spans it touches skips all the others.
 
-Compaction is an overwrite of a span of `run_seq` through the leader's own handle: delta-rs' `optimize.compact` is not a
-compare-and-swap (from a stale handle it goes through, and the living leader's next commit fails for it), an overwrite is.
+A rewrite is an overwrite of a span of `run_seq` through the leader's own handle: delta-rs' `optimize.compact` is not
+a compare-and-swap (from a stale handle it goes through, and the living leader's next commit fails for it), an
+overwrite is.
 
 Less often follow vacuum, checkpoint and log clean-up, in this order: a checkpoint forgets removed files that are past
 retention, so they are taken away before it.
@@ -27,14 +28,15 @@ from deltalake.exceptions import CommitFailedError
 from backfill_manager.model.records import TABLES, columns, has_run_seq
 from backfill_manager.store.delta_rs_sql import run, select
 
-COMPACT_AFTER: Final = 25  # commits to a table, before its files are looked at
+COMPACT_AFTER: Final = 40  # commits to a table, before its files are looked at
 CLEAN_AFTER: Final = 100  # commits, before vacuum, checkpoint and log clean-up
 RECENT: Final = 20  # ticks that tell at which run_seqs the work is
 FEW_FILES: Final = 8  # so many of a kind may lie about
 SLICE_ROWS: Final = 5_000
 BIG_ROWS: Final = 50_000  # a file of so many rows is left as it is
 MOST_ROWS: Final = 200_000  # to rewrite at once
-FILE_BYTES: Final = 4_000_000
+TYPICAL_ROW_BYTES: Final = 60  # in a file, until files of some size tell better
+HEADROOM: Final = 1.4  # the writer's own estimate of a file's size runs ahead of what it comes to
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,24 @@ class Room:
 
 @dataclass(frozen=True)
 class Span:
-    """One file: the run_seqs it covers, and its rows."""
+    """One file: the run_seqs it covers, its rows and bytes."""
 
     low: int
     high: int
     rows: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Rewrite the run_seqs `[begin, end)`, to the end of the table when None, into files of about so many rows."""
+
+    begin: int
+    end: int | None
+    rows_per_file: int
+
+    def predicate(self) -> str:
+        return f"run_seq >= {self.begin}" + ("" if self.end is None else f" AND run_seq < {self.end}")
 
 
 class Housekeeping:
@@ -71,9 +86,10 @@ class Housekeeping:
     def tidy(self, room: Room) -> int:
         """Compact, and when it is time clean up behind; returns the number of files that are left in use."""
         handle, table = room.handle, room.table
-        where = self._to_rewrite(room)
-        if where is not None:
-            _rewrite(room, where)
+        if has_run_seq(TABLES[table]):
+            self._rewrite_spans(room)
+        elif len(handle.file_uris()) > FEW_FILES:
+            _rewrite(room, "", file_bytes=BIG_ROWS * TYPICAL_ROW_BYTES)
         if handle.version() - self._cleaned.get(table, 0) >= CLEAN_AFTER:
             handle.vacuum(dry_run=False, full=True, commit_properties=room.commit)
             handle.create_checkpoint()
@@ -90,51 +106,45 @@ class Housekeeping:
         except CommitFailedError:
             return len(handle.file_uris())
 
-    def _to_rewrite(self, room: Room) -> str | None:
-        """The predicate of the rows to rewrite: None for nothing, `""` for all."""
-        record = TABLES[room.table]
-        if not has_run_seq(record):
-            return "" if len(room.handle.file_uris()) > FEW_FILES else None
+    def _rewrite_spans(self, room: Room) -> None:
+        added = room.handle.get_add_actions(flatten=True)
+        told = {name: added[name].to_pylist() for name in ("min.run_seq", "max.run_seq", "num_records", "size_bytes")}
+        files = [Span(*known) for known in zip(*told.values(), strict=True) if known[0] is not None]
         recent = self._worked_at.get(room.table)
-        span = cool_span(_spans(room.handle), min(recent) if recent and not record.APPEND_ONLY else None)
-        if span is None:
-            return None
-        return f"run_seq >= {span[0]}" + ("" if span[1] is None else f" AND run_seq < {span[1]}")
+        work = what_to_rewrite(files, min(recent) if recent and not TABLES[room.table].APPEND_ONLY else None)
+        if work is not None:
+            telling = [file for file in files if file.rows >= SLICE_ROWS // 5]
+            row_bytes = sum(f.bytes for f in telling) / sum(f.rows for f in telling) if telling else TYPICAL_ROW_BYTES
+            _rewrite(room, work.predicate(), file_bytes=int(work.rows_per_file * row_bytes * HEADROOM))
 
 
-def cool_span(files: list[Span], hot: int | None) -> tuple[int, int | None] | None:
-    """Which run_seqs, `[from, to)`, are worth rewriting now; work goes on at `hot` and above (None: nowhere)."""
+def what_to_rewrite(files: list[Span], hot: int | None) -> Rewrite | None:
+    """What is worth rewriting now, when work goes on at the run_seqs `hot` and above (None: nowhere)."""
     cool = [file for file in files if hot is None or file.high < hot]
     mixed = [file for file in files if hot is not None and file.low < hot <= file.high]
     behind_big = _behind(file for file in cool if file.rows >= BIG_ROWS)
-    slices = [file for file in cool if SLICE_ROWS <= file.rows < BIG_ROWS and file.low >= behind_big]
+    slices = [file for file in cool if SLICE_ROWS // 2 <= file.rows < BIG_ROWS and file.low >= behind_big]
     behind_slices = max(behind_big, _behind(slices))
-    crumbs = [file for file in cool if file.rows < SLICE_ROWS and file.low >= behind_slices]
-    begin: int | None = None
-    if len(slices) > FEW_FILES:
-        begin = behind_big
-    elif len(crumbs) > FEW_FILES:
-        begin = behind_slices
-    if sum(file.rows for file in mixed) > SLICE_ROWS:  # finished rows that every tick would carry along
-        begin = min(file.low for file in mixed) if begin is None else min(begin, *(file.low for file in mixed))
-    if begin is None or sum(file.rows for file in files if file.high >= begin and file not in mixed) > MOST_ROWS:
-        return None
-    return begin, hot
+    if len(slices) > FEW_FILES and not any(file.low < behind_slices for file in mixed):
+        return _affordable(files, Rewrite(behind_big, behind_slices, BIG_ROWS))
+    crumbs = [file for file in files if file.rows < SLICE_ROWS // 2 and file.low >= behind_slices]
+    carried = sum(file.rows for file in mixed)  # mostly finished rows, which every tick copies
+    if len(crumbs) > FEW_FILES or carried > 2 * SLICE_ROWS:
+        begin = min([behind_slices, *(file.low for file in mixed if carried > 2 * SLICE_ROWS)])
+        return _affordable(files, Rewrite(begin, None, SLICE_ROWS))
+    return None
+
+
+def _affordable(files: list[Span], work: Rewrite) -> Rewrite | None:
+    touched = (f for f in files if f.high >= work.begin and (work.end is None or f.low < work.end))
+    return work if sum(file.rows for file in touched) <= MOST_ROWS else None
 
 
 def _behind(files: Iterable[Span]) -> int:
     return max((file.high for file in files), default=-1) + 1
 
 
-def _spans(handle: DeltaTable) -> list[Span]:
-    told = handle.get_add_actions(flatten=True)
-    if told.num_rows == 0:
-        return []
-    lows, highs, rows = (told[name].to_pylist() for name in ("min.run_seq", "max.run_seq", "num_records"))
-    return [Span(low, high, n) for low, high, n in zip(lows, highs, rows, strict=True) if low is not None]
-
-
-def _rewrite(room: Room, where: str) -> None:
+def _rewrite(room: Room, where: str, *, file_bytes: int) -> None:
     record = TABLES[room.table]
     order = [("run_seq", False)] if has_run_seq(record) else []
     order += [(name, False) for name in record.KEY]
@@ -142,5 +152,5 @@ def _rewrite(room: Room, where: str) -> None:
     rows: Any = run({room.table: room.handle}, select(room.table, what, where or "TRUE", order_by=order))
     how: dict[str, Any] = {"predicate": where} if where else {}
     write_deltalake(
-        room.handle, rows, mode="overwrite", commit_properties=room.commit, target_file_size=FILE_BYTES, **how
+        room.handle, rows, mode="overwrite", commit_properties=room.commit, target_file_size=file_bytes, **how
     )  # fmt: skip

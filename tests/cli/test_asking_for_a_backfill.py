@@ -67,6 +67,17 @@ def test_the_kind_follows_from_dates_or_partitions(bfm: Bfm, filled: FilledState
     assert said.document["config"] == {"type": "partitions", "partitions": ["emea", "apac"], "run_backwards": False}
 
 
+def test_an_end_that_was_left_out_is_the_one_of_the_dag(bfm: Bfm, filled: FilledState) -> None:
+    filled.dag("ended", end_date=NEW_YEAR + 9 * DAY)
+
+    told = bfm("backfill", "create", "ended", "--output", "json").document
+
+    assert (told["config"]["start_date"], told["config"]["end_date"]) == (
+        "2013-01-01T05:00:00Z",
+        "2013-01-10T05:00:00Z",
+    )
+
+
 def test_old_spellings_are_understood_and_say_what_they_became(bfm: Bfm, filled: FilledState) -> None:
     said = bfm("backfill", "create", "flights", "--start-date", "2013-01-01", "--end-date", "2013-01-31")
 
@@ -101,6 +112,7 @@ def test_the_same_request_id_sent_twice_makes_one_backfill(bfm: Bfm, filled: Fil
     assert len(filled.store.read(Request)) == 1
     assert other.code == 2
     assert "was used for another request" in other.error
+    assert "'a b/c'" in bfm("backfill", "create", *JANUARY, "--request-id", "a b/c").error
 
 
 WRONG = {
@@ -118,7 +130,7 @@ WRONG = {
     "a broken regular expression": ((*JANUARY, "-t", "cle(an"), 2, "cle(an"),
     "a regular expression that fits no task": ((*JANUARY, "-t", "^nothing$"), 2, "nothing"),
     "backwards over depends_on_past": (("rolling", *JANUARY[1:], "-B"), 2, "'sum'"),
-    "no range": (("flights",), 2, "--from"),
+    "no end, here or in the DAG": (("flights",), 2, "--to (the DAG has no end_date to take instead)"),
     "dates and partitions": (("flights", "--date", "2013-01-01", "--partition", "x"), 2, "don't go together"),
     "dates and a range": ((*JANUARY, "--date", "2013-01-01"), 2, "don't go with --date"),
     "dates of another kind": (("flights", "--date", "2013-01-01", "--kind", "single"), 2, "--kind dates"),
@@ -130,7 +142,6 @@ WRONG = {
     "a range without an interval": (("flights", "-s", "2013-01-01T06:00", "-e", "2013-01-01T07:00"), 2, "2013-01-02"),
     "a schedule that is none": (("by_hand", "-s", "2013-01-01", "-e", "2013-01-02"), 2, "schedule"),
     "an unknown option": ((*JANUARY, "--bacth", "2"), 2, "--bacth"),
-    "an id that can't be one": ((*JANUARY, "--request-id", "a b/c"), 2, "'a b/c'"),
 }  # fmt: skip
 
 
@@ -139,8 +150,6 @@ WRONG = {
 def test_what_is_wrong_is_told_in_one_line_and_nothing_is_asked(
     bfm: Bfm, filled: FilledState, what: str, dry_run: tuple[str, ...]
 ) -> None:
-    if dry_run and what == "an id that can't be one":
-        pytest.skip("a dry run sends no request of the caller's")
     filled.dag("rolling", tasks=[TaskSpec("sum", depends_on_past=True)])
     filled.dag("gone", is_active=False)
     filled.dag("by_hand", schedule=None)
@@ -173,7 +182,7 @@ def test_without_a_state_it_says_how_to_make_one_and_makes_none(bfm: Bfm, tmp_pa
 # -- dry run over a living manager -------------------------------------------------------------------------------------
 
 
-def plan(number: int) -> dict[str, object]:
+def plan(number: int, skipped: int = 0) -> dict[str, object]:
     items = [
         {
             "ordinal": n,
@@ -181,12 +190,13 @@ def plan(number: int) -> dict[str, object]:
             "interval_start": f"2013-01-01T00:{n:02d}:00Z",
             "interval_end": f"2013-01-01T00:{n + 1:02d}:00Z",
             "partition_key": None,
-            "state": "pending",
-            "reason": None,
+            "state": "skipped" if n <= skipped else "pending",
+            "reason": "already exists" if n <= skipped else None,
         }
         for n in range(1, number + 1)
     ]
-    return {"items": items, "summary": {"planned": number, "pending": number}}
+    reasons = {"already exists": skipped} if skipped else {}
+    return {"items": items, "summary": {"items": number, "pending": number - skipped, "skipped": reasons}}
 
 
 def test_a_dry_run_asks_a_living_manager_and_prints_its_plan(bfm: Bfm, filled: FilledState) -> None:
@@ -210,7 +220,17 @@ def test_a_long_plan_is_shown_by_its_beginning_and_its_end(bfm: Bfm, filled: Fil
     assert "… 25 more" in said.out
     ordinals = [line.split()[0] for line in said.out.splitlines()[2:] if line.strip() and line.split()[0].isdigit()]
     assert ordinals == [str(n) for n in [*range(1, 21), *range(46, 51)]]
-    assert "planned" in said.out
+    assert "50 items: 50 would run." in said.out
+
+
+def test_a_plan_in_which_nothing_would_run_says_why(bfm: Bfm, filled: FilledState) -> None:
+    filled.leads()
+    filled.clock.meanwhile = [lambda: filled.answers_next(payload=plan(3, skipped=3))]
+
+    said = bfm("backfill", "create", *JANUARY, "-n")
+
+    assert "3 items: 0 would run, 3 skipped (already exists)." in said.out
+    assert "--reprocess completed" in said.err
 
 
 def test_a_plan_that_the_manager_refuses_is_exit_code_4(bfm: Bfm, filled: FilledState) -> None:

@@ -13,7 +13,16 @@ from state_stories import AT, changes, request, run, takes_over, task
 
 from backfill_manager.model.records import TaskInstance, TaskTry
 from backfill_manager.store.delta_rs import DeltaRsStore
-from backfill_manager.store.maintenance import BIG_ROWS, COMMITS, FEW_FILES, Span, tail
+from backfill_manager.store.maintenance import (
+    BIG_ROWS,
+    CLEAN_AFTER,
+    COMPACT_AFTER,
+    FEW_FILES,
+    MOST_ROWS,
+    SLICE_ROWS,
+    Span,
+    what_to_rewrite,
+)
 from backfill_manager.store.schema import LED_TABLES
 
 
@@ -36,39 +45,60 @@ def files(store: DeltaRsStore, table: str) -> tuple[int, int]:
 
 def test_hundreds_of_ticks_leave_a_handful_of_files(state: DeltaRsStore) -> None:
     lead = takes_over(state)
-    ticks = 5 * COMMITS // 2
+    ticks = 2 * CLEAN_AFTER
     for seq in range(1, ticks + 1):
         ended = task("d", seq - 1, state="success", ended_at=AT + timedelta(seconds=seq)) if seq > 1 else task("d", 1)
         tried = TaskTry("d", f"run{seq}", "t", 1, 1, "success", seq, lead.term)
         lead.commit(changes(ended, task("d", seq), tried))
-        if seq in (COMMITS // 2, 3 * COMMITS // 2):  # not due yet, and due
-            lead.housekeep()
-    before = state.read(TaskInstance, order_by=["run_seq"])
-    left = lead.housekeep()
-    assert set(left) == {"task_instance", "task_try"}  # the others had nothing to tidy
-    for table, n in left.items():
+        lead.housekeep()
+    for table in ("task_instance", "task_try"):
         on_disk, log = files(state, table)
-        assert n <= FEW_FILES + 3 and on_disk <= n + 1 and log <= 3, (table, n, on_disk, log)
-    assert state.read(TaskInstance, order_by=["run_seq"]) == before
+        assert on_disk <= 2 * COMPACT_AFTER and log <= CLEAN_AFTER + 3, (table, on_disk, log)
+        assert len(state.tables.open(table).file_uris()) <= FEW_FILES + COMPACT_AFTER
+    assert state.count("task_instance", ["state"]) == {("success",): ticks - 1, ("none",): 1}
     assert state.count("task_try", []) == {(): ticks}
-    assert lead.housekeep() == {}
     lead.commit(changes(task("d", ticks + 1)))
     successor = takes_over(DeltaRsStore(state.root))
     assert successor.next_seq() == ticks + 2
 
 
+def test_a_tick_copies_as_little_after_a_long_time_as_at_the_beginning(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    per_tick, copied = 400, []
+    for tick in range(100):
+        first = 1 + tick * per_tick
+        new = [task("d", seq) for seq in range(first, first + per_tick)]
+        ended = [task("d", seq, state="success") for seq in range(max(1, first - per_tick), first)]
+        straggler = [task("d", 7, state="running" if tick % 2 else "none")] if tick > 2 else []
+        rows = [*new, *ended, *straggler]
+        copied.append(lead._merge(lead._handles["task_instance"], TaskInstance, rows)["num_target_rows_copied"])  # type: ignore[attr-defined]
+        lead.housekeep()
+    assert state.count("task_instance", []) == {(): 100 * per_tick}
+    assert max(copied) <= 2 * SLICE_ROWS + COMPACT_AFTER * per_tick + BIG_ROWS / 2, copied
+    spans = sorted(
+        zip(
+            *(
+                lead._handles["task_instance"].get_add_actions(flatten=True)[c].to_pylist()
+                for c in ("min.run_seq", "max.run_seq")
+            ),
+            strict=True,
+        )  # type: ignore[attr-defined]
+    )
+    assert len(spans) >= 3 and sum(high - low < 2 * SLICE_ROWS for low, high in spans) >= len(spans) - 1, spans
+
+
 def test_requests_are_tidied_while_clients_may_ask(state: DeltaRsStore) -> None:
     lead = takes_over(state)
-    for n in range(COMMITS + 1):
+    for n in range(COMPACT_AFTER + 1):
         state.ask(request(f"q{n}"))
     assert lead.housekeep()["request"] == 1
     state.ask(request("one more"))
-    assert len(state.unanswered()) == COMMITS + 2
+    assert len(state.unanswered()) == COMPACT_AFTER + 2
 
 
 def test_the_lease_is_tidied_too(state: DeltaRsStore) -> None:
     lead = takes_over(state)
-    for n in range(COMMITS + 1):
+    for n in range(COMPACT_AFTER + 1):
         lead.heartbeat(AT + timedelta(seconds=n))
     assert lead.housekeep() == {"manager": 1}
     lead.heartbeat(AT + timedelta(hours=1))
@@ -79,25 +109,27 @@ def test_every_table_that_is_led_can_be_tidied(state: DeltaRsStore) -> None:
     lead = takes_over(state)
     lead.commit(changes(run("d", 1), task("d", 1)))
     for table in LED_TABLES:
-        lead._housekeeping._tidied[table] = -COMMITS  # type: ignore[attr-defined]
+        lead._housekeeping._compacted[table] = lead._housekeeping._cleaned[table] = -CLEAN_AFTER  # type: ignore[attr-defined]
     assert set(lead.housekeep()) >= set(LED_TABLES)
     assert [finding.message for finding in state.check() if not finding.ok] == []
 
 
 @given(
-    sizes=st.lists(st.sampled_from([1, 100, BIG_ROWS, 3 * BIG_ROWS]), max_size=40),
-    hot=st.one_of(st.none(), st.integers(0, 2_000_000)),
+    sizes=st.lists(st.sampled_from([1, 100, SLICE_ROWS, 2 * SLICE_ROWS, BIG_ROWS, 3 * BIG_ROWS]), max_size=60),
+    hot=st.one_of(st.none(), st.integers(0, 1_000_000)),
 )
-def test_what_is_rewritten_is_cool_and_behind_the_big_files(sizes: list[int], hot: int | None) -> None:
+def test_what_is_rewritten_is_affordable_and_leaves_the_big_files_alone(sizes: list[int], hot: int | None) -> None:
     low, spans = 1, []
     for size in sizes:
         spans.append(Span(low, low + size - 1, size))
         low += size
-    chosen = tail(spans, hot)
-    if chosen is None:
+    work = what_to_rewrite(spans, hot)
+    if work is None:
         return
-    begin, end = chosen
-    assert end == hot
-    touched = [span for span in spans if span.high >= begin and (end is None or span.low < end)]
-    cool = [span for span in touched if end is None or span.high < end]
-    assert len(cool) > FEW_FILES and all(span.rows < BIG_ROWS for span in cool)
+    touched = [span for span in spans if span.high >= work.begin and (work.end is None or span.low < work.end)]
+    assert sum(span.rows for span in touched) <= MOST_ROWS
+    assert len(touched) > FEW_FILES or any(hot is not None and span.low < hot <= span.high for span in touched)
+    cool = [span for span in touched if hot is None or span.high < hot]
+    assert all(span.rows < BIG_ROWS for span in cool)
+    if work.end is not None:
+        assert touched == cool  # slices become big files only where no tick works
