@@ -29,30 +29,35 @@ def list_(call: Call) -> None:
 @command(app, "set")
 def set_(
     call: Call,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The pool; a new name makes a new one.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The pool, see `bfm pools list`.")],
     slots: Annotated[int, typer.Option("--slots", min=1, metavar="N", help="Tasks at once.")],
     weight: Annotated[
         int | None,
-        typer.Option("--weight", min=1, metavar="N", help="Its share of the cores. \\[default: as it is, or 1]"),
+        typer.Option("--weight", min=1, metavar="N", help="Its share of the cores. \\[default: as it is]"),
     ] = None,
     min_share: Annotated[
         int | None,
-        typer.Option("--min-share", min=0, metavar="N", help="Cores it comes first for. \\[default: as it is, or 0]"),
+        typer.Option("--min-share", min=0, metavar="N", help="Cores it comes first for. \\[default: as it is]"),
     ] = None,
 ) -> None:
-    """Make a pool, or change one. Slots change at once; Spark takes a new weight when the manager starts again.
+    """Change a pool. Slots change at once; Spark takes a new weight or share when the manager starts again. A new pool
+    is made in conf/manager.yaml.
 
     Example: [cyan]bfm pools set backfill --slots 32[/]
     """
+    from backfill_manager.errors import NotFound
     from backfill_manager.model.records import Pool
     from backfill_manager.requests import asking
-    from backfill_manager.store.contract import Condition
 
-    known = call.store.read(Pool, [Condition("name", "=", name)], limit=1)
+    known = {row.name: row for row in call.store.read(Pool)}
+    if name not in known:
+        raise NotFound(
+            "pool", name, known, hint="; a new one is made in conf/manager.yaml, for the manager's next start."
+        )
     payload = {
         "name": name,
         "slots": slots,
-        "weight": weight if weight is not None else known[0].weight if known else 1,
-        "min_share": min_share if min_share is not None else known[0].min_share if known else 0,
+        "weight": known[name].weight if weight is None else weight,
+        "min_share": known[name].min_share if min_share is None else min_share,
     }
     tell_answer(call, asking.ask(call.store, call.clock, asking.kinds.POOL_SET, payload), f"Set pool {name}")

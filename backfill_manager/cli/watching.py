@@ -45,6 +45,8 @@ def watch(call: Call, backfill_id: str, *, end_when_stuck: bool) -> int:
         )
         return INTERRUPTED
     call.out.told(backfill, summary_line(backfill, _took_s(backfill)))
+    if backfill["planned"] and backfill["skipped"] == backfill["planned"]:
+        call.out.remark(f"Nothing had to run: `bfm backfill items {backfill_id}` tells why.")
     if backfill["state"] == states.PAUSED:
         call.out.remark(f"It waits for you: mend what failed, then `bfm backfill unpause {backfill_id}`.")
     return 0 if backfill["state"] == states.SUCCESS else 1

@@ -1,4 +1,4 @@
-"""Pools, slots, deadlines: which try runs when, each in a thread of its own, and what is told of it.
+"""Pools, slots, deadlines: which try runs when, each in a thread to itself, and what is told of it.
 
 A launch waits in its pool's queue (higher priority first, then older run first) until slots are free; a pool never
 runs more than its slots at once, and a slot that comes free takes the next one here and now, without asking the
@@ -11,13 +11,18 @@ Python code can't be stopped from outside; a thread that goes on after that is n
 heard, and its Spark jobs are cancelled again and again as long as it lives (Spark refuses the later jobs of a
 cancelled group, but not the map stages of adaptive queries).
 
+A thread that is done waits a while for the next try (a new one costs a connection to the JVM, several milliseconds); it
+is handed over clean: without Spark properties, in a context of its own.
+
 Events of one try come in order: TaskStarted, TaskLogged..., TaskEnded, and none after that.
 """
 
 from __future__ import annotations
 
+import contextvars
 import heapq
 import itertools
+import queue
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FLUSH_S: Final = 1.0
+IDLE_S: Final = 10.0
 CANCEL_AGAIN_S: Final = (0.25, 5.0)  # the first time, and the longest; it doubles between
 GRACE_S: Final = 5.0
 
@@ -63,7 +69,8 @@ class _Try:
     give_up_at: float | None = None  # the end of an abandoned one's grace
     flush_at: float | None = None
     cancel_at: float | None = None  # its Spark jobs, once more
-    cancel_in: float = CANCEL_AGAIN_S[0]
+    cancel_in: float = IDLE_S: Final = 10.0
+CANCEL_AGAIN_S[0]
     telling: threading.RLock = field(default_factory=threading.RLock)  # its events, one after another
 
     @property
@@ -99,6 +106,8 @@ class Executor:
         self._order = itertools.count()
         self._tries: dict[LaunchKey, _Try] = {}  # those that have not ended
         self._ghosts: set[_Try] = set()  # abandoned, and their threads still live
+        self._idle = 0  # threads that wait and have not been promised a try
+        self._handover: queue.SimpleQueue[_Try | None] = queue.SimpleQueue()
         self._closing = self._closed = False
         inheritance.install()
         self._listener = task_log.listen()
@@ -166,7 +175,10 @@ class Executor:
         with self._changed:
             self._changed.wait_for(lambda: not self._tries)  # the watcher ends each after its grace
             already, self._closed = self._closed, True
+            idle, self._idle = self._idle, 0
             self._changed.notify_all()
+        for _ in range(idle):
+            self._handover.put(None)
         if not already:
             self._watcher.join()
             task_log.stop_listening(self._listener)
@@ -208,10 +220,37 @@ class Executor:
 
     def _begin(self, ready: list[_Try]) -> None:
         for it in ready:
+            with self._changed:
+                waits = self._idle > 0
+                self._idle -= waits
+            if waits:
+                self._handover.put(it)
+                continue
             try:
-                threading.Thread(target=self._run, args=(it,), name=it.scope.tag, daemon=True).start()
+                threading.Thread(target=self._serve, args=(it,), daemon=True).start()
             except RuntimeError as error:  # the process has no thread left to give
                 self._end(it, Lost(str(error)))
+
+    def _serve(self, it: _Try | None) -> None:
+        """The life of a thread: a try, and those that come within `IDLE_S` of the one before."""
+        while it is not None:
+            threading.current_thread().name = it.scope.tag
+            contextvars.Context().run(self._run, it)
+            it = self._next()
+
+    def _next(self) -> _Try | None:
+        with self._changed:
+            if self._closed:
+                return None
+            self._idle += 1
+        try:
+            return self._handover.get(timeout=IDLE_S)
+        except queue.Empty:
+            with self._changed:
+                if self._idle > 0:
+                    self._idle -= 1
+                    return None
+            return self._handover.get()  # promised to this one a moment ago
 
     # -- one try ------------------------------------------------------------------------------------------------------
     def _run(self, it: _Try) -> None:
@@ -317,7 +356,8 @@ class Executor:
                 for it in talkative:
                     it.flush_at = None
                 for it in stubborn:
-                    it.cancel_in = min(it.cancel_in * 2, CANCEL_AGAIN_S[1])
+                    it.cancel_in = min(it.cancel_in * 2, IDLE_S: Final = 10.0
+CANCEL_AGAIN_S[1])
                     it.cancel_at = now + it.cancel_in
             for it in late:
                 self._abandon(it, Failed(f"timed out after {it.launch.timeout_s:g} s"))

@@ -52,9 +52,7 @@ class JobScope:
         finally:
             _thread.scope = None
             with spark_may_be_gone():
-                self.sc._jsc.clearJobGroup()
-                self.sc._jsc.removeJobTag(self.tag)
-                self.sc._jsc.setLocalProperty("spark.scheduler.pool", None)
+                _set_properties(self.sc, None)
 
     def cancel_jobs(self) -> None:
         """Stop its running jobs, and refuse those that its threads may still try to start."""
@@ -81,6 +79,19 @@ def spark_may_be_gone() -> Iterator[None]:
         return
 
 
+def _properties(sc: SparkContext) -> Any:
+    """A copy of what the current thread has set, the task's own settings among it."""
+    return sc._jsc.sc().getLocalProperties().clone()
+
+
+def _set_properties(sc: SparkContext, properties: Any) -> None:
+    """All of them at once; None for none."""
+    if properties is None:
+        sc._jsc.sc().getLocalProperties().clear()
+    else:
+        sc._jsc.sc().setLocalProperties(properties)
+
+
 # -- taking it along --------------------------------------------------------------------------------------------------
 
 
@@ -92,7 +103,7 @@ class _Carried:
         self._properties: Any = None
         if scope is not None:
             with spark_may_be_gone():
-                self._properties = scope.sc._jsc.sc().getLocalProperties().clone()
+                self._properties = _properties(scope.sc)
 
     def run(self, work: Callable[[], Any]) -> Any:
         before = current_scope()
@@ -101,8 +112,8 @@ class _Carried:
         sc = (self.scope or before).sc  # type: ignore[union-attr]  # one of the two is a scope: they differ
         kept: Any = None
         with spark_may_be_gone():
-            kept = sc._jsc.sc().getLocalProperties().clone()
-            sc._jsc.sc().setLocalProperties(self._properties or sc._jvm.java.util.Properties())
+            kept = _properties(sc)
+            _set_properties(sc, self._properties)
         _thread.scope = self.scope
         try:
             return work()
@@ -110,7 +121,7 @@ class _Carried:
             _thread.scope = before
             if kept is not None:
                 with spark_may_be_gone():
-                    sc._jsc.sc().setLocalProperties(kept)
+                    _set_properties(sc, kept)
 
 
 _lock = threading.Lock()

@@ -29,11 +29,12 @@ class Inbox:
     def __init__(self, alive: Alive, *, term: int, backfill_state: Callable[[str], str | None]) -> None:
         self._alive, self._term = alive, term
         self._backfill_state = backfill_state  # of one that is not alive: from the table; None if there is none
-        self._planning: set[str] = set()
+        self._planning: dict[str, str] = {}  # request id -> backfill id
 
     def take_in(self, requests: Iterable[Request], now: datetime, todo: Instructions) -> None:
+        answered = {row.key for row in self._alive.changes.rows(Response.TABLE)}  # but not committed yet
         for request in requests:
-            if request.request_id in self._planning:
+            if request.request_id in self._planning or request.key in answered:
                 continue
             try:
                 payload = kinds.parse_payload(request.kind, request.payload_json)
@@ -49,11 +50,11 @@ class Inbox:
         self, wanted: PlanWanted, object_id: str | None, message: str, payload_json: str | None, now: datetime
     ) -> None:
         """The plan is there, and committed with this answer."""
-        self._planning.discard(wanted.request_id)
+        self._planning.pop(wanted.request_id, None)
         self._answer(wanted.request_id, wanted.kind, kinds.ACCEPTED, object_id, message, payload_json, now)
 
     def refuse(self, request_id: str, kind: str, reason: str, now: datetime) -> None:
-        self._planning.discard(request_id)
+        self._planning.pop(request_id, None)
         self._answer(request_id, kind, kinds.REFUSED, None, reason, None, now)
 
     @property
@@ -109,6 +110,8 @@ class Inbox:
         ask = BackfillAsk.from_payload(payload["ask"])  # type: ignore[arg-type]
         if request.kind == kinds.BACKFILL_CREATE and self._state_of(backfill_id) is not None:
             return backfill_id, f"backfill {backfill_id} has been made already"
+        if backfill_id in self._planning.values():
+            return None  # the same one, sent twice: answered when the first has been
         dag = self._alive.dags.get(ask.dag_id)
         if dag is None or not dag.is_active:
             raise NotFound("DAG", ask.dag_id, [row.dag_id for row in self._alive.dags.values() if row.is_active])
@@ -117,7 +120,7 @@ class Inbox:
         if ask.pool == s.SCHEDULED_RUN:
             raise Refused("The pool 'scheduled' is for scheduled runs; a backfill takes 'backfill' or one of your own.")
         backfills.check(ask, self._alive.current_spec(ask.dag_id))
-        self._planning.add(request.request_id)
+        self._planning[request.request_id] = backfill_id
         todo.plans.append(PlanWanted(request.request_id, request.kind, backfill_id, ask, request.requested_by))
         return None
 

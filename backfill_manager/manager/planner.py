@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 log = get_logger("planner")
 
+TAG = "bfm/planning"
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -43,7 +45,7 @@ class Planner:
         self._spark, self._store, self._on_planned = spark, store, on_planned
         self._asked: queue.SimpleQueue[tuple[PlanWanted, DagSpec, int] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name="planner", daemon=True)
-        self.warm = threading.Event()
+        self._stopping = False
 
     def start(self) -> None:
         self._thread.start()
@@ -53,28 +55,41 @@ class Planner:
         self._asked.put((wanted, spec, dag_version))
 
     def stop(self) -> None:
-        """Not waited for: a plan that nobody takes in changes nothing."""
+        """A plan that is being made is given up: nobody would take it in."""
+        self._stopping = True
         self._asked.put(None)
+        self._spark.sparkContext.cancelJobsWithTag(TAG)
+        self._thread.join()
 
     def _loop(self) -> None:
         session = self._spark.newSession()
+        self._spark.sparkContext.addJobTag(TAG)
         session.conf.set("spark.scheduler.pool", CONTROL_POOL)
         session.conf.set("spark.sql.shuffle.partitions", "1")
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", CONTROL_POOL)
         self._spark.sparkContext.setJobDescription("planning")
-        self._warm_up(session)
+        self._answer(session, None)
         while (asked := self._asked.get()) is not None:
+            self._answer(session, asked)
+
+    def _answer(self, session: SparkSession, asked: tuple[PlanWanted, DagSpec, int] | None) -> None:
+        try:
+            if asked is None:
+                self._warm_up(session)
+                return
             wanted, spec, dag_version = asked
-            try:
-                plan = plan_backfill(session, wanted.ask, spec, existing_runs(self._store, wanted.ask, spec))
-            except BackfillManagerError as error:
-                self._on_planned(Planned(wanted, dag_version, spec, None, str(error)))
-            except Exception as error:  # noqa: BLE001 - a plan that breaks is answered and logged; the manager goes on
-                log.exception("planning failed", backfill=wanted.backfill_id)
-                first = str(error).strip().partition("\n")[0]
-                self._on_planned(Planned(wanted, dag_version, spec, None, f"Planning failed: {type(error).__name__}: {first}"))
-            else:
-                self._on_planned(Planned(wanted, dag_version, spec, plan))
+            plan = plan_backfill(session, wanted.ask, spec, existing_runs(self._store, wanted.ask, spec))
+        except Exception as error:  # noqa: BLE001 - a plan that breaks is answered and logged; the manager goes on
+            if self._stopping:
+                return
+            said = str(error)
+            if not isinstance(error, BackfillManagerError):
+                log.exception("planning failed", backfill=asked[0].backfill_id if asked else "warm-up")
+                said = f"Planning failed: {type(error).__name__}: {said.strip().partition(chr(10))[0]}"
+            if asked is not None:
+                self._on_planned(Planned(asked[0], asked[2], asked[1], None, said))
+        else:
+            self._on_planned(Planned(wanted, dag_version, spec, plan))
 
     def _warm_up(self, session: SparkSession) -> None:
         spec = DagSpec(dag_id="warm-up", tasks=(TaskSpec("none"),), schedule="0 0 * * *", timezone="Europe/Amsterdam")
@@ -82,5 +97,5 @@ class Planner:
             dag_id=spec.dag_id, start_date=datetime(2024, 3, 1, tzinfo=UTC), end_date=datetime(2024, 4, 1, tzinfo=UTC)
         )  # fmt: skip
         for _ in range(2):  # the second time meets compiled code
-            plan_backfill(session, ask, spec, existing_runs(self._store, ask, spec))
-        self.warm.set()
+            if not self._stopping:
+                plan_backfill(session, ask, spec, existing_runs(self._store, ask, spec))

@@ -149,6 +149,7 @@ class Ticker:
 
     def _take_plans(self, plans: list[Planned], now: datetime) -> None:
         for planned in plans:
+            self._rung = True  # a request for the same backfill may have waited for this one
             wanted = planned.wanted
             if planned.plan is None:
                 self._inbox.refuse(wanted.request_id, wanted.kind, planned.refusal, now)

@@ -141,8 +141,8 @@ class Leader(ABC):
 
     @abstractmethod
     def close_pending(self, backfill_id: str, state: str, reason: str) -> None:
-        """Every item of this backfill that is `pending` takes this state, with the reason, in one statement: there may be
-        a million of them. `LostLease` as in `commit`."""
+        """Every item of this backfill that is `pending` takes this state, with the reason, in one statement: there may
+        be a million of them. `LostLease` as in `commit`."""
 
     @abstractmethod
     def heartbeat(self, at: datetime, *, application_id: str | None = None) -> None:

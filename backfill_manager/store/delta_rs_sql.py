@@ -42,7 +42,7 @@ def literal(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    return f"CAST(X'{value.encode().hex()}' AS VARCHAR)"
+    return f"CAST(X'{value.encode('utf-8', 'replace').hex()}' AS VARCHAR)"
 
 
 def predicate(conditions: Sequence[Condition] | None) -> str:

@@ -214,15 +214,17 @@ def test_a_pool_is_asked_for_with_what_was_left_unsaid(bfm: Bfm, state: FilledSt
     state.pools()
 
     assert bfm("pools", "set", "scheduled", "--slots", "8").code == 0
-    assert bfm("pools", "set", "fresh", "--slots", "2", "--weight", "3").code == 0
+    assert bfm("pools", "set", "backfill", "--slots", "2", "--weight", "3").code == 0
 
     payloads = [request.payload_json for request in state.store.read(Request, order_by=["requested_at", "request_id"])]
     assert payloads == [
         '{"min_share": 2, "name": "scheduled", "slots": 8, "weight": 4}',
-        '{"min_share": 0, "name": "fresh", "slots": 2, "weight": 3}',
+        '{"min_share": 0, "name": "backfill", "slots": 2, "weight": 3}',
     ]
-    assert bfm("pools", "set", "control", "--slots", "8").code == 2
-    assert bfm("pools", "set", "fresh", "--slots", "0").code == 2
+    assert "did you mean 'backfill'" in bfm("pools", "set", "backfil", "--slots", "8").error
+    assert "conf/manager.yaml" in bfm("pools", "set", "quite_new", "--slots", "8").error
+    assert bfm("pools", "set", "backfill", "--slots", "0").code == 2
+    assert len(state.store.read(Request)) == 2
 
 
 def test_stopping_waits_until_the_manager_is_gone(bfm: Bfm, state: FilledState) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -131,3 +132,31 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
     assert result["fetched"] == 5 and result["day"] == "2013-01-01T00:00:00+00:00"
     assert result["ours"] == [] and result["path"] == []
     assert "LINES ['there']" in done.stdout and f"PID {result['pid']}" not in done.stdout
+
+
+def test_a_task_of_a_loaded_bundle_takes_its_modules_along(stage: Stage, tmp_path: Path) -> None:
+    from backfill_manager.dags.library import Library
+
+    (tmp_path / "clients").mkdir()
+    (tmp_path / "clients" / "__init__.py").write_text("from .api import fetch\n")
+    (tmp_path / "clients" / "api.py").write_text("BASE = 40\n\ndef fetch(n):\n    return BASE + n\n")
+    (tmp_path / "numbers_of.py").write_text("import clients\n\nclass Numbers:\n    two = clients.fetch(2)\n")
+    (tmp_path / "pipeline.py").write_text(
+        textwrap.dedent("""
+        import clients
+        from numbers_of import Numbers
+        from backfill_manager import dag, task
+
+        @dag(schedule=None)
+        def stage():
+            @task.executor
+            def work(ctx):
+                return [clients.fetch(1), Numbers.two, Numbers().__class__.__name__]
+            work()
+        """)
+    )
+    launch = a_launch(kind="executor", snapshot=str(tmp_path))
+    version = dataclasses.replace(launch.version, file="pipeline.py", definition_json=launch.dag.to_json())
+    functions = Library().dag(version).functions
+    outcome = stage.play(dataclasses.replace(launch, version=version), functions["work"])
+    assert outcome == Succeeded('[41, 42, "Numbers"]')

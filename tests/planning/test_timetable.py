@@ -173,9 +173,11 @@ def test_a_schedule_is_kept_in_its_json_form(written: Any, kept: Any) -> None:
         ("0 0 * * MON#1,TUE", "mixes plain weekdays with n-th ones"), ("0 0 * *", "has 4 fields, five are wanted"),
         ("0 0 * * * *", "seconds and years are not supported"), ("H 0 * * *", "random"), ("", "empty"),
         ("@dayly", "did you mean '@daily'"), ("@continuous", "one of @hourly"), ("0\u00a00 * * *", "plain ASCII"),
-        ("1," * 600 + "1 * * * *", "at most 1000"), (timedelta(0), "from one second"), (timedelta(-1), "from one second"),
+        ("1," * 600 + "1 * * * *", "at most 1000"), (timedelta(0), "from one second"),
+        (timedelta(-1), "from one second"),
         (timedelta(seconds=1.5), "whole number of seconds"), (pendulum.duration(months=1), "@monthly"),
-        ({"seconds": True}, "is not a duration"), ({"minutes": 5}, "is not a duration"), ({"seconds": 0.5}, "whole number"),
+        ({"seconds": True}, "is not a duration"), ({"minutes": 5}, "is not a duration"),
+        ({"seconds": 0.5}, "whole number"),
         ({"seconds": float("nan")}, "whole number"), (5, "is not a schedule"),
     ],
 )  # fmt: skip
@@ -200,9 +202,11 @@ def test_whatever_is_written_is_a_schedule_or_a_refusal(text: str) -> None:
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
-        ("@daily", "every day at 00:00 (UTC)"), ("*/15 * * * *", "every 15 minutes (UTC)"), ("@hourly", "every hour (UTC)"),
+        ("@daily", "every day at 00:00 (UTC)"), ("*/15 * * * *", "every 15 minutes (UTC)"),
+        ("@hourly", "every hour (UTC)"),
         ("30 2,14 * * 1-5", "on weekdays at 02:30 and 14:30 (UTC)"), ("5 4 * * SUN", "every Sunday at 04:05 (UTC)"),
-        ("@monthly", "on day 1 of each month at 00:00 (UTC)"), ("0 6 L * *", "on the last day of each month at 06:00 (UTC)"),
+        ("@monthly", "on day 1 of each month at 00:00 (UTC)"),
+        ("0 6 L * *", "on the last day of each month at 06:00 (UTC)"),
         ("0 0 * * MON#1", "cron '0 0 * * MON#1' (UTC)"), ({"seconds": 5400}, "every 1 hour 30 minutes"),
         ({"seconds": 86_400}, "every day"), (None, "only when asked"), ("@once", "once"),
     ],
@@ -219,7 +223,8 @@ def test_a_schedule_is_told_in_words(schedule: Any, words: str) -> None:
     [
         ("2013-01-01", "2013-01-01T05:00:00Z"), ("2013-07-01T05:00", "2013-07-01T09:00:00Z"),
         ("2013-07-01 05:00:30", "2013-07-01T09:00:30Z"), ("2022-09-01T00:10:00+09:00", "2022-08-31T15:10:00Z"),
-        ("2022-09-01T00:10:00Z", "2022-09-01T00:10:00Z"), ("2022-09-01T00:10:00.25+0530", "2022-08-31T18:40:00.250000Z"),
+        ("2022-09-01T00:10:00Z", "2022-09-01T00:10:00Z"),
+        ("2022-09-01T00:10:00.25+0530", "2022-08-31T18:40:00.250000Z"),
         ("2024-03-10T02:30", "2024-03-10T07:30:00Z"), ("2024-11-03T01:30", "2024-11-03T06:30:00Z"),
         (date(2013, 1, 1), "2013-01-01T05:00:00Z"), (datetime(2013, 1, 1, 5), "2013-01-01T10:00:00Z"),
         (datetime(2013, 1, 1, 5, tzinfo=timezone.utc), "2013-01-01T05:00:00Z"),

@@ -1,0 +1,72 @@
+"""Before there is a session: Java, jars from disk, the pools' file."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from backfill_manager.errors import InvalidInput, WrongJava
+from backfill_manager.execution import jars
+from backfill_manager.execution.session import fair_scheduler_xml
+from backfill_manager.model.records import Pool
+
+
+def a_java(folder: Path, says: str, code: int = 0) -> Path:
+    home = folder / "java home"
+    (home / "bin").mkdir(parents=True)
+    java = home / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {code}\n")
+    java.chmod(0o755)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("says", "version"), [('java version "1.8.0_402"', "8"), ('openjdk version "11.0.2" 2019-01-15', "11")]
+)
+def test_an_old_java_is_named_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, version: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path, says)))
+    with pytest.raises(WrongJava, match=f"is Java {version}. Spark needs Java 17 or newer. Install it: `apt install"):
+        jars.java()
+
+
+def test_a_missing_java_is_told_with_the_place_that_was_looked_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(WrongJava, match=f"Java was not found in JAVA_HOME={tmp_path}"):
+        jars.java()
+
+
+def test_jars_in_the_cache_are_taken_without_java_or_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BFM_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))  # so that fetching could not even begin
+    (tmp_path / "jars").mkdir()
+    there = [tmp_path / "jars" / f"{artifact}-{version}.jar" for artifact, version, _ in jars.JARS]
+    for jar in there:
+        jar.touch()
+    assert jars.delta_jars() == [str(jar) for jar in there]
+
+
+def test_a_fetch_that_fails_says_where_a_jar_can_be_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BFM_CACHE", str(tmp_path))
+    # a Java that is new enough and fetches nothing: no network
+    monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path, 'openjdk version "17.0.1" Server access error: refused')))
+    with pytest.raises(
+        InvalidInput, match=r"could not be fetched(.|\n)*put the jar into .*jars yourself(.|\n)*refused"
+    ):
+        jars.delta_jars()
+    assert not list((tmp_path / "jars").iterdir())
+
+
+def test_the_pools_file_names_every_pool_fair_inside_and_control_first_of_all() -> None:
+    text = fair_scheduler_xml([Pool("scheduled", 16, 4, 2), Pool('odd <"pool">', 1, 1, 0)])
+    pools = {pool.get("name"): [child.text for child in pool] for pool in ElementTree.fromstring(text)}
+    assert pools == {
+        "scheduled": ["FAIR", "4", "2"],
+        'odd <"pool">': ["FAIR", "1", "0"],
+        "control": ["FIFO", "1000", "1"],
+    }

@@ -1,0 +1,259 @@
+"""From a backfill as asked for to its items: kinds, order, what is left out and why, and the forms a plan takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from backfill_manager.clock import format_instant, parse_instant
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.model.changes import Changes
+from backfill_manager.model.records import BackfillItem, DagRun, Manager
+from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.store.memory import MemoryStore
+from backfill_manager.store.schema import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAILY = DagSpec("flights", (TaskSpec("clean"),), schedule="@daily", timezone="America/New_York", max_active_runs=8)
+UNSCHEDULED = DagSpec("regions", (TaskSpec("clean"),))
+INSTANT = pa.timestamp("us", tz="UTC")
+
+
+def day(number: int) -> datetime:
+    return parse_instant(f"2013-01-{number:02}T05:00:00Z")
+
+
+def runs(*rows: tuple[str, datetime | None, str | None]) -> pa.Table:
+    """Runs that exist: state, logical date, partition key."""
+    return pa.table(
+        {
+            "run_id": pa.array([f"run-{n}" for n in range(len(rows))], pa.string()),
+            "run_type": pa.array(["scheduled"] * len(rows), pa.string()),
+            "state": pa.array([row[0] for row in rows], pa.string()),
+            "logical_date": pa.array([row[1] for row in rows], INSTANT),
+            "partition_key": pa.array([row[2] for row in rows], pa.string()),
+        }
+    )
+
+
+def plan(spark: SparkSession, dag: DagSpec, existing: pa.Table | None = None, **said: Any) -> BackfillPlan:
+    return plan_backfill(spark, BackfillAsk(dag.dag_id, **said), dag, runs() if existing is None else existing)
+
+
+def column(made: BackfillPlan, name: str) -> list[Any]:
+    values: list[Any] = made.items[name].to_pylist()
+    return values
+
+
+def reasons(made: BackfillPlan) -> dict[int, tuple[str, str | None]]:
+    rows = zip(column(made, "logical_date"), column(made, "state"), column(made, "reason"), strict=True)
+    return {at.day: (state, reason) for at, state, reason in rows}
+
+
+def test_a_schedule_becomes_items_numbered_from_the_oldest(spark: SparkSession) -> None:
+    made = plan(spark, DAILY, start_date=day(1), end_date=day(31))
+    assert column(made, "ordinal") == list(range(1, 32))
+    assert column(made, "logical_date") == column(made, "interval_start") == [day(n) for n in range(1, 32)]
+    assert column(made, "interval_end")[:30] == [day(n) for n in range(2, 32)]
+    assert set(column(made, "state")) == {"pending"} and set(column(made, "reason")) == {None}
+
+
+def test_backwards_the_newest_comes_first(spark: SparkSession) -> None:
+    made = plan(spark, DAILY, start_date=day(1), end_date=day(3), run_backwards=True)
+    assert column(made, "ordinal") == [1, 2, 3]
+    assert column(made, "logical_date") == [day(3), day(2), day(1)]
+
+
+def test_a_range_off_the_grid_begins_at_the_first_interval_that_starts_in_it(spark: SparkSession) -> None:
+    made = plan(spark, DAILY, start_date=day(1) + timedelta(seconds=1), end_date=day(3) + timedelta(hours=7))
+    assert column(made, "logical_date") == [day(2), day(3)]
+
+
+def test_a_backfill_reaches_before_the_dags_start_date(spark: SparkSession) -> None:
+    dag = DagSpec("d", DAILY.tasks, schedule="@daily", timezone=DAILY.timezone, start_date=day(10), end_date=day(12))
+    assert column(plan(spark, dag, start_date=day(8), end_date=day(20)), "logical_date")[0] == day(8)
+    left_out = plan(spark, dag)
+    assert column(left_out, "logical_date") == [day(10), day(11), day(12)]
+    assert (left_out.ask.start_date, left_out.ask.end_date) == (day(10), day(12))
+
+
+def test_single_is_one_run_over_the_whole_range(spark: SparkSession) -> None:
+    made = plan(spark, UNSCHEDULED, kind="single", start_date=day(1), end_date=day(31))
+    assert made.items.num_rows == 1
+    assert column(made, "logical_date") == column(made, "interval_start") == [day(1)]
+    assert column(made, "interval_end") == [day(31)]
+
+
+def test_dates_are_sorted_and_folded_and_end_at_the_next_firing(spark: SparkSession) -> None:
+    off_the_grid = day(3) + timedelta(hours=6)
+    made = plan(spark, DAILY, kind="dates", dates=(day(5), off_the_grid, day(1), day(5)))
+    assert column(made, "logical_date") == [day(1), off_the_grid, day(5)]
+    assert column(made, "interval_end") == [day(2), day(4), day(6)]
+    assert column(plan(spark, DAILY, kind="dates", dates=(day(1), day(5)), run_backwards=True), "logical_date") == [
+        day(5),
+        day(1),
+    ]
+
+
+def test_dates_of_a_dag_without_a_schedule_have_an_empty_interval(spark: SparkSession) -> None:
+    made = plan(spark, UNSCHEDULED, kind="dates", dates=(day(1), day(5)))
+    assert column(made, "interval_start") == column(made, "interval_end") == [day(1), day(5)]
+
+
+def test_partitions_keep_their_order_and_have_no_interval(spark: SparkSession) -> None:
+    odd = 'it\'s "x"; DROP TABLE {runs} :reprocess --'
+    made = plan(spark, UNSCHEDULED, kind="partitions", partitions=("south", "north", "south", odd))
+    assert column(made, "partition_key") == ["south", "north", odd]
+    assert column(made, "ordinal") == [1, 2, 3]
+    for name in ("logical_date", "interval_start", "interval_end"):
+        assert column(made, name) == [None, None, None]
+    assert made.summary["first"] is None
+
+
+EXISTING: tuple[tuple[str, datetime | None, str | None], ...] = (
+    ("success", day(1), None),
+    ("failed", day(2), None),
+    ("running", day(3), None),
+    ("queued", day(4), None),
+    ("cancelled", day(5), None),
+    ("success", day(6), "another-partition"),
+    ("success", None, None),
+    ("failed", day(7), None),
+    ("success", day(7), None),
+    ("success", day(8), None),
+    ("running", day(8), None),
+)
+SKIP, GO, LIVE = ("skipped", "already exists"), ("pending", None), ("skipped", "in flight")
+
+
+@pytest.mark.parametrize(
+    ("reprocess", "judged"),
+    [
+        ("none", (SKIP, SKIP, LIVE, LIVE, SKIP, GO, SKIP, LIVE, GO)),
+        ("failed", (SKIP, GO, LIVE, LIVE, GO, GO, SKIP, LIVE, GO)),
+        ("completed", (GO, GO, LIVE, LIVE, GO, GO, GO, LIVE, GO)),
+    ],
+)
+def test_what_exists_is_left_out_unless_reprocess_says_otherwise(
+    spark: SparkSession, reprocess: str, judged: Sequence[tuple[str, str | None]]
+) -> None:
+    made = plan(spark, DAILY, runs(*EXISTING), start_date=day(1), end_date=day(9), reprocess=reprocess)
+    assert reasons(made) == dict(enumerate(judged, 1))
+    assert column(made, "ordinal") == list(range(1, 10))
+    assert made.summary["pending"] == sum(state == "pending" for state, _ in judged)
+    assert made.summary["skipped"] == {
+        reason: n for reason in ("already exists", "in flight") if (n := sum(r == reason for _, r in judged))
+    }
+
+
+def test_partitions_meet_runs_of_their_own_key_only(spark: SparkSession) -> None:
+    existing = runs(("success", None, "south"), ("running", None, "east"), ("success", day(1), "north"))
+    made = plan(spark, UNSCHEDULED, existing, kind="partitions", partitions=("north", "south", "east"))
+    assert column(made, "reason") == [None, "already exists", "in flight"]
+
+
+def test_the_summary_says_what_the_plan_holds(spark: SparkSession) -> None:
+    made = plan(spark, DAILY, runs(*EXISTING), start_date=day(1), end_date=day(9))
+    assert made.summary == {
+        "dag_id": "flights", "kind": "schedule", "items": 9, "pending": 2,
+        "skipped": {"already exists": 4, "in flight": 3}, "first": "2013-01-01T05:00:00Z",
+        "last": "2013-01-09T05:00:00Z", "reprocess": "none", "max_active_runs": 8,
+    }  # fmt: skip
+    assert plan(spark, DAILY, start_date=day(1), end_date=day(1), max_active_runs=2).summary["max_active_runs"] == 2
+
+
+def test_the_rows_of_a_plan_have_the_tables_columns_and_run_seq_goes_with_the_ordinal(spark: SparkSession) -> None:
+    made = plan(spark, DAILY, runs(("success", day(2), None)), start_date=day(1), end_date=day(3))
+    rows = made.rows_for("abc123", 100)
+    assert rows.schema == arrow_schema(BackfillItem)
+    items = [BackfillItem(**row) for row in rows.to_pylist()]
+    assert [(item.backfill_id, item.ordinal, item.run_seq) for item in items] == [
+        ("abc123", 1, 100),
+        ("abc123", 2, 101),
+        ("abc123", 3, 102),
+    ]
+    assert [(item.state, item.reason, item.run_id) for item in items] == [(*GO, None), (*SKIP, None), (*GO, None)]
+    assert [item.logical_date for item in items] == [day(1), day(2), day(3)]
+
+
+def test_a_dry_run_prints_the_items_that_the_real_one_makes(spark: SparkSession) -> None:
+    made = plan(spark, DAILY, runs(("failed", day(1), None)), start_date=day(1), end_date=day(2))
+    document = json.loads(json.dumps(made.to_json_document()))
+    assert document["items"] == [
+        {
+            "ordinal": 1, "logical_date": "2013-01-01T05:00:00Z", "interval_start": "2013-01-01T05:00:00Z",
+            "interval_end": "2013-01-02T05:00:00Z", "partition_key": None, "state": "skipped",
+            "reason": "already exists", "run_id": None,
+        },
+        {
+            "ordinal": 2, "logical_date": "2013-01-02T05:00:00Z", "interval_start": "2013-01-02T05:00:00Z",
+            "interval_end": "2013-01-03T05:00:00Z", "partition_key": None, "state": "pending", "reason": None,
+            "run_id": None,
+        },
+    ]  # fmt: skip
+    assert document["summary"] == made.summary
+    assert [format_instant(row["logical_date"]) for row in made.rows_for("b", 1).to_pylist()] == [
+        item["logical_date"] for item in document["items"]
+    ]
+
+
+def test_an_empty_range_gives_an_empty_plan(spark: SparkSession) -> None:
+    made = plan(spark, DAILY, start_date=day(1) + timedelta(hours=1), end_date=day(1) + timedelta(hours=2))
+    assert made.items.num_rows == 0 and made.rows_for("b", 1).num_rows == 0
+    assert made.to_json_document() == {"items": [], "summary": made.summary}
+    assert made.summary["pending"] == 0 and made.summary["first"] is None
+
+
+# -- reading the runs that exist --------------------------------------------------------------------------------------
+
+
+def state_with_runs(*rows: tuple[str, str, str, datetime | None, str | None]) -> MemoryStore:
+    """dag_id, run_type, state, logical_date, partition_key."""
+    store = MemoryStore()
+    store.init()
+    at = day(1)
+    leader = store.lead(Manager(1, "m", "host", 1, "leading", at, at, 15, "0"))
+    changes = Changes()
+    for n, (dag_id, run_type, state, logical_date, key) in enumerate(rows):
+        run = DagRun(dag_id, f"r{n}", run_type, state, 1, leader.next_seq(), at)
+        changes.put(run.evolve(logical_date=logical_date, partition_key=key))
+    leader.commit(changes)
+    return store
+
+
+def found(store: MemoryStore, dag: DagSpec, **said: Any) -> list[str]:
+    names: list[str] = existing_runs(store, BackfillAsk(dag.dag_id, **said), dag)["run_id"].to_pylist()
+    return sorted(names)
+
+
+def test_only_runs_that_may_be_met_are_read() -> None:
+    store = state_with_runs(
+        ("flights", "scheduled", "success", day(1), None),
+        ("flights", "manual", "failed", day(2), None),
+        ("flights", "backfill", "overridden", day(2), None),
+        ("flights", "external", "success", day(2), None),
+        ("flights", "scheduled", "success", day(9), None),
+        ("other", "scheduled", "success", day(1), None),
+        ("flights", "backfill", "running", None, "south"),
+        ("flights", "backfill", "success", None, "north"),
+    )
+    assert found(store, DAILY, start_date=day(1), end_date=day(3)) == ["r0", "r1"]
+    assert found(store, DAILY, kind="single", start_date=day(2), end_date=day(20)) == ["r1", "r4"]
+    assert found(store, DAILY, kind="dates", dates=(day(9), day(2))) == ["r1", "r4"]
+    assert found(store, DAILY, kind="partitions", partitions=("south", "east")) == ["r6"]
+    assert found(store, DAILY, kind="partitions", partitions=tuple(f"p{n}" for n in range(2000))) == ["r6", "r7"]
+
+
+def test_runs_as_the_store_reads_them_are_met(spark: SparkSession) -> None:
+    store = state_with_runs(("flights", "scheduled", "failed", day(2), None))
+    ask = BackfillAsk("flights", start_date=day(1), end_date=day(3))
+    made = plan_backfill(spark, ask, DAILY, existing_runs(store, ask, DAILY))
+    assert column(made, "state") == ["pending", "skipped", "pending"]

@@ -1,0 +1,173 @@
+"""A real `kill -9` of a real manager, in the middle of a real backfill, more than once; and a standby that takes over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Backfill, DagRun, Manager, TaskInstance, TaskTry
+from backfill_manager.requests import asking, kinds
+from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.store import open_store
+from backfill_manager.store.contract import Condition, Store
+
+DAYS = 12
+DAG_FILE = '''
+from backfill_manager import dag, task
+
+
+@dag(schedule="@daily", start_date="2024-01-01", max_active_runs=4)
+def steady():
+    @task
+    def replace(ctx):
+        from pyspark.sql import functions as f
+        one = ctx.spark.range(1).select(f.lit(ctx.interval.start).alias("at"), f.lit(ctx.run_id).alias("run"))
+        ctx.write(one, "ROOT/replaced", time_column="at")
+
+    @task
+    def append(ctx):
+        from pyspark.sql import functions as f
+        one = ctx.spark.range(1).select(f.lit(ctx.interval.start).alias("at"), f.lit(ctx.run_id).alias("run"))
+        ctx.write(one, "ROOT/appended", mode="append")
+
+    replace() >> append()
+'''
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "steady.py").write_text(DAG_FILE.replace("ROOT", str(tmp_path)))
+    conf = {
+        "state": str(tmp_path / "state"),
+        "warehouse": str(tmp_path / "warehouse"),
+        "bundles": [{"name": "tests", "path": str(tmp_path / "bundle")}],
+        "lease": {"seconds": 6},
+        "spark": {"master": "local[2]", "conf": {"spark.sql.shuffle.partitions": "1"}},
+    }
+    (tmp_path / "manager.yaml").write_text(json.dumps(conf))
+    return tmp_path
+
+
+@pytest.fixture
+def managers(root: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*options: str) -> subprocess.Popen[bytes]:
+        log = (root / f"manager{len(started)}.log").open("wb")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml"), "manager", "start", *options],
+            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """-9, to the driver and its JVM alike: nothing of it may finish what it was doing."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
+
+
+def wait_for(look: Callable[[], Any], seconds: float = 120.0) -> Any:
+    clock, never = SystemClock(), threading.Event()
+    end = clock.monotonic() + seconds
+    while not (found := look()):
+        assert clock.monotonic() < end, "it did not come about"
+        never.wait(0.05)
+    return found
+
+
+def asked_for(root: Path) -> Store:
+    store = open_store(str(root / "state"))
+    wait_for(store.exists)
+    first = datetime(2024, 1, 1, tzinfo=UTC)
+    ask = BackfillAsk(dag_id="steady", start_date=first, end_date=first + timedelta(days=DAYS - 1))
+    wait_for(lambda: store.count("dag", [])[()])
+    payload = {"backfill_id": "b1", "ask": json.loads(ask.to_payload())}
+    asking.ask(store, SystemClock(), kinds.BACKFILL_CREATE, payload)
+    return store
+
+
+def done(store: Store) -> int:
+    return store.count("dag_run", [], [Condition("state", "=", s.SUCCESS)])[()]
+
+
+def test_killed_in_the_middle_and_started_again_each_interval_is_written_once(
+    root: Path, managers: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    first = managers()
+    store = asked_for(root)
+    wait_for(lambda: done(store) >= 2)
+    kill(first)
+    assert done(store) < DAYS, "it was killed in the middle"
+    second = managers()
+    wait_for(lambda: done(store) >= 5)
+    kill(second)
+    last = managers("--until-idle")
+    assert last.wait(180) == 0, (root / "manager2.log").read_text()
+
+    assert store.read(Backfill)[0].state == s.SUCCESS
+    assert store.count("backfill_item", ["state"]) == {(s.SUCCESS,): DAYS}
+    assert {ti.state for ti in store.read(TaskInstance)} == {s.SUCCESS}
+    assert {ti.try_number for ti in store.read(TaskInstance)} == {1}, "a crash costs no try"
+    assert "lost" in {t.state for t in store.read(TaskTry)}, "something was running when it was killed"
+    runs = {run.run_id: run.interval_start for run in store.read(DagRun)}
+    for table in ("replaced", "appended"):
+        written = rows_of(root / table)
+        assert Counter(at for at, _ in written) == Counter(runs.values()), table
+        assert dict((run, at) for at, run in written) == runs
+
+
+def rows_of(path: Path) -> list[tuple[datetime, str]]:
+    from deltalake import DeltaTable, QueryBuilder
+
+    found = QueryBuilder().register("t", DeltaTable(str(path))).execute("SELECT at, run FROM t").read_all()
+    return list(zip(found["at"].to_pylist(), found["run"].to_pylist(), strict=True))
+
+
+def test_a_standby_says_so_and_takes_over_from_a_killed_leader(
+    root: Path, managers: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    leader = managers()
+    store = asked_for(root)
+    wait_for(lambda: done(store) >= 1)
+    standby = managers("--until-idle")
+    wait_for(lambda: b"standing by" in (root / "manager1.log").read_bytes())
+    assert [row.pid for row in store.read(Manager)] == [leader.pid]
+    kill(leader)
+    assert standby.wait(180) == 0, (root / "manager1.log").read_text()
+    assert [(row.term, row.pid) for row in store.read(Manager, order_by=["term"])] == [(1, leader.pid), (2, standby.pid)]
+    assert done(store) == DAYS
+
+
+def test_sigterm_drains_and_puts_nothing_half_done(
+    root: Path, managers: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    manager = managers()
+    store = asked_for(root)
+    wait_for(lambda: done(store) >= 1)
+    manager.send_signal(signal.SIGTERM)
+    assert manager.wait(90) == 0, (root / "manager0.log").read_text()
+    assert store.lease().state == s.STOPPED  # type: ignore[union-attr]
+    assert {ti.state for ti in store.read(TaskInstance)} <= {s.SUCCESS, s.NONE, s.SCHEDULED, s.UP_FOR_RETRY}
+    assert done(store) < DAYS
