@@ -69,8 +69,7 @@ class _Try:
     give_up_at: float | None = None  # the end of an abandoned one's grace
     flush_at: float | None = None
     cancel_at: float | None = None  # its Spark jobs, once more
-    cancel_in: float = IDLE_S: Final = 10.0
-CANCEL_AGAIN_S[0]
+    cancel_in: float = CANCEL_AGAIN_S[0]
     telling: threading.RLock = field(default_factory=threading.RLock)  # its events, one after another
 
     @property
@@ -356,8 +355,7 @@ class Executor:
                 for it in talkative:
                     it.flush_at = None
                 for it in stubborn:
-                    it.cancel_in = min(it.cancel_in * 2, IDLE_S: Final = 10.0
-CANCEL_AGAIN_S[1])
+                    it.cancel_in = min(it.cancel_in * 2, CANCEL_AGAIN_S[1])
                     it.cancel_at = now + it.cancel_in
             for it in late:
                 self._abandon(it, Failed(f"timed out after {it.launch.timeout_s:g} s"))

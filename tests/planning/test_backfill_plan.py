@@ -205,6 +205,12 @@ def test_a_dry_run_prints_the_items_that_the_real_one_makes(spark: SparkSession)
     ]
 
 
+def test_parts_of_a_second_are_printed_where_there_are_any(spark: SparkSession) -> None:
+    made = plan(spark, UNSCHEDULED, kind="dates", dates=(day(1), day(2) + timedelta(microseconds=5)))
+    dates = [item["logical_date"] for item in made.to_json_document()["items"]]
+    assert dates == ["2013-01-01T05:00:00Z", "2013-01-02T05:00:00.000005Z"]
+
+
 def test_an_empty_range_gives_an_empty_plan(spark: SparkSession) -> None:
     made = plan(spark, DAILY, start_date=day(1) + timedelta(hours=1), end_date=day(1) + timedelta(hours=2))
     assert made.items.num_rows == 0 and made.rows_for("b", 1).num_rows == 0

@@ -68,11 +68,11 @@ def managers(root: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*options: str) -> subprocess.Popen[bytes]:
-        log = (root / f"manager{len(started)}.log").open("wb")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml"), "manager", "start", *options],
-            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml")]
+        with (root / f"manager{len(started)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*command, "manager", "start", *options], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
         started.append(process)
         return process
 
