@@ -21,8 +21,8 @@ from typing import Any
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.execution.outcome import Launch, LaunchKey, Outcome, Succeeded, TaskEnded, TaskStarted
 from backfill_manager.execution.outcome import Cancelled as CancelledOutcome
+from backfill_manager.execution.outcome import Launch, LaunchKey, Outcome, Succeeded, TaskEnded, TaskStarted
 from backfill_manager.manager import dispatcher, outcomes, run_keeper
 from backfill_manager.manager.inbox import Inbox, backfill_row
 from backfill_manager.manager.instructions import Instructions
@@ -139,7 +139,12 @@ class Playground:
         self.alive.put(DagRow(spec.dag_id, "tests", "dag.py", number, False, True, None, spec.timezone, at))
 
     def backfill(
-        self, dag_id: str, intervals: Iterable[tuple[datetime, datetime]] = (), *, keys: Iterable[str] = (), **fields: Any
+        self,
+        dag_id: str,
+        intervals: Iterable[tuple[datetime, datetime]] = (),
+        *,
+        keys: Iterable[str] = (),
+        **fields: Any,
     ) -> str:
         """A backfill over these intervals (or partition keys), planned as given; returns its id."""
         backfill_id, now = self.clock.new_id(), self.clock.now()

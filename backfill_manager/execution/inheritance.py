@@ -43,6 +43,7 @@ class JobScope:
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """The current thread works for this try."""
+        before = _properties(self.sc)
         self.sc.setJobGroup(self.group, self.description)
         self.sc.addJobTag(self.tag)
         self.sc.setLocalProperty("spark.scheduler.pool", self.pool)
@@ -52,7 +53,7 @@ class JobScope:
         finally:
             _thread.scope = None
             with spark_may_be_gone():
-                _set_properties(self.sc, None)
+                _set_properties(self.sc, before)
 
     def cancel_jobs(self) -> None:
         """Stop its running jobs, and refuse those that its threads may still try to start."""
@@ -86,10 +87,7 @@ def _properties(sc: SparkContext) -> Any:
 
 def _set_properties(sc: SparkContext, properties: Any) -> None:
     """All of them at once; None for none."""
-    if properties is None:
-        sc._jsc.sc().getLocalProperties().clear()
-    else:
-        sc._jsc.sc().setLocalProperties(properties)
+    sc._jsc.sc().setLocalProperties(properties if properties is not None else sc._jvm.java.util.Properties())
 
 
 # -- taking it along --------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from backfill_manager.store.contract import Condition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DAG_FILE = '''
+DAG_FILE = """
 from backfill_manager import dag, task
 
 @dag(schedule=None, max_active_runs={runs}, max_active_tasks={runs})
@@ -39,7 +39,7 @@ def tiny():
     def job(ctx):
         ctx.spark.range(1000).selectExpr("sum(id)").collect()
     job()
-'''
+"""
 
 
 def overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSession | None = None) -> dict[str, Any]:

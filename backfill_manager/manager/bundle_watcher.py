@@ -69,7 +69,9 @@ class BundleWatcher:
                 continue
             self._seen[bundle.name] = looked
             for failure in scan.failed:
-                log.warning("import error", bundle=bundle.name, file=failure.file, line=failure.line, message=failure.message)
+                log.warning(
+                    "import error", bundle=bundle.name, file=failure.file, line=failure.line, message=failure.message
+                )
             self._on_event(Scanned(scan))
         return max(0.0, min(self._due.values(), default=now + 60.0) - now)
 

@@ -73,9 +73,15 @@ class Inbox:
     ) -> None:
         self._alive.changes.put(
             Response(
-                request_id=request_id, kind=kind, outcome=outcome, object_id=object_id, message=message,
-                payload_json=payload, answered_at=at, term=self._term,
-            )  # fmt: skip
+                request_id=request_id,
+                kind=kind,
+                outcome=outcome,
+                object_id=object_id,
+                message=message,
+                payload_json=payload,
+                answered_at=at,
+                term=self._term,
+            )
         )
 
     # -- one kind each: the touched thing's id and what to say, or None when the answer comes later ---------------------
@@ -103,9 +109,7 @@ class Inbox:
             case other:
                 raise Refused(f"this manager does not know requests of the kind {other!r}")
 
-    def _plan(
-        self, request: Request, payload: dict[str, object], todo: Instructions
-    ) -> tuple[str | None, str] | None:
+    def _plan(self, request: Request, payload: dict[str, object], todo: Instructions) -> tuple[str | None, str] | None:
         backfill_id = str(payload["backfill_id"])
         ask = BackfillAsk.from_payload(payload["ask"])  # type: ignore[arg-type]
         if request.kind == kinds.BACKFILL_CREATE and self._state_of(backfill_id) is not None:
@@ -149,9 +153,7 @@ class Inbox:
             self._alive.put(c.backfill_resumed(live.row, now, live.counts[s.FAILED]))
         return backfill_id, f"backfill {backfill_id} goes on"
 
-    def _cancel(
-        self, backfill_id: str, let_running_finish: bool, who: str, todo: Instructions
-    ) -> tuple[str, str]:
+    def _cancel(self, backfill_id: str, let_running_finish: bool, who: str, todo: Instructions) -> tuple[str, str]:
         live = self._live(backfill_id, "cancelled")
         reason = f"cancelled by {who}"
         close_pending(live, s.CANCELLED, reason, todo)
@@ -196,4 +198,3 @@ def backfill_row(
         conf_json=json.dumps(ask.conf), tasks=ask.tasks, mark_success=ask.mark_success,
         stop_on_failure=ask.stop_on_failure, created_by=wanted.asked_by, request_id=wanted.request_id,
     )  # fmt: skip
-

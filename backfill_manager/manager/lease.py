@@ -91,7 +91,9 @@ class Candidate:
                 return leader
             if not told and (row := self.leader):
                 told = True
-                log.info("standing by", leader=row.manager_id, host=row.host, pid=row.pid, term=row.term, lease_s=row.lease_s)
+                log.info(
+                    "standing by", leader=row.manager_id, host=row.host, pid=row.pid, term=row.term, lease_s=row.lease_s
+                )
             stop.wait(min(1.0, self._lease_s / 5))
         return None
 

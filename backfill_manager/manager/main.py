@@ -130,10 +130,19 @@ def _lead(
             ticker.happened(event)
 
         watcher = BundleWatcher(
-            settings.bundles, snapshots=snapshots_folder(store.root), limits=settings.limits, clock=clock, on_event=heard
+            settings.bundles,
+            snapshots=snapshots_folder(store.root),
+            limits=settings.limits,
+            clock=clock,
+            on_event=heard,
         )
         doorbell = Doorbell(store, ticker.ring)
-        stopping = threading.Thread(target=lambda: (stop.wait(), ticker.wake()), name="stop", daemon=True)
+
+        def wake_to_stop() -> None:
+            stop.wait()
+            ticker.wake()
+
+        stopping = threading.Thread(target=wake_to_stop, name="stop", daemon=True)
         for part in (planner, watcher, doorbell):
             part.start()
             parts.append(part)
@@ -172,7 +181,12 @@ def _drain(ticker: Ticker, executor: Executor, lost: threading.Event, seconds: f
     if not running or lost.is_set():
         return
     log.info("draining", tasks=len(running), seconds=seconds)
-    closing = threading.Thread(target=lambda: (executor.close(seconds), ticker.wake()), name="drain")
+
+    def close() -> None:
+        executor.close(seconds)
+        ticker.wake()
+
+    closing = threading.Thread(target=close, name="drain")
     closing.start()
     ticker.run_until(lambda: not closing.is_alive() or lost.is_set())
     closing.join()
@@ -193,7 +207,8 @@ def snapshots_folder(root: str) -> Path:
 def _session(settings: Settings, alive: Alive | None = None) -> SparkSession:
     pools = list(alive.pools.values()) if alive else []
     return build_session(
-        pools=pools or [Pool(name=p.name, slots=p.slots, weight=p.weight, min_share=p.min_share) for p in settings.pools],
+        pools=pools
+        or [Pool(name=p.name, slots=p.slots, weight=p.weight, min_share=p.min_share) for p in settings.pools],
         master=settings.spark.master,
         warehouse=str(Path(settings.warehouse).absolute()) if is_local(settings.warehouse) else settings.warehouse,
         conf=settings.spark.conf,
@@ -233,5 +248,3 @@ def _stopping_on_signals(stop: threading.Event) -> Iterator[None]:
     finally:
         for number in wanted:
             signal.signal(number, before[number])
-
-

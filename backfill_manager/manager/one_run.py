@@ -44,11 +44,15 @@ def test_dag(settings: Settings, dag_id: str, logical_date: datetime | None) -> 
     with tempfile.TemporaryDirectory(prefix="bfm-test-") as scratch:
         for bundle in settings.bundles:
             scan = scan_bundle(bundle, snapshots=Path(scratch), limits=settings.limits)
-            for row in changes_for(scan, alive.dags.values(), alive.versions.values(), alive.problems.values(), clock.now()):
+            for row in changes_for(
+                scan, alive.dags.values(), alive.versions.values(), alive.problems.values(), clock.now()
+            ):
                 alive.put(row)
         if dag_id not in alive.dags:
             broken = [f"{p.file}:{p.line or 1}: {p.message}" for p in alive.problems.values()]
-            raise NotFound("DAG", dag_id, alive.dags, f". Files that could not be loaded: {'; '.join(broken)}" if broken else "")
+            raise NotFound(
+                "DAG", dag_id, alive.dags, f". Files that could not be loaded: {'; '.join(broken)}" if broken else ""
+            )
         key = make_manual_run(alive, dag_id, logical_date, clock.now(), leader.next_seq(1))
         spark = build_session(
             pools=list(alive.pools.values()),
@@ -103,7 +107,12 @@ def make_manual_run(alive: Alive, dag_id: str, logical_date: datetime | None, no
     for task in spec.tasks:
         alive.put(
             TaskInstance(
-                dag_id=dag_id, run_id=row.run_id, task_id=task.task_id, state=s.NONE, run_seq=run_seq, priority=task.priority
-            )  # fmt: skip
+                dag_id=dag_id,
+                run_id=row.run_id,
+                task_id=task.task_id,
+                state=s.NONE,
+                run_seq=run_seq,
+                priority=task.priority,
+            )
         )
     return run.key

@@ -64,5 +64,7 @@ def _ended(ti: TaskInstance, event: TaskEnded, task: TaskSpec) -> TaskInstance:
             return c.lost(ti, event.at)
         case Failed(error, retryable):
             if retryable and ti.failures < task.retries:
-                return c.up_for_retry(ti, event.at, error, event.at + timedelta(seconds=task.delay_before(ti.failures + 1)))
+                return c.up_for_retry(
+                    ti, event.at, error, event.at + timedelta(seconds=task.delay_before(ti.failures + 1))
+                )
             return c.failed(ti, event.at, error)

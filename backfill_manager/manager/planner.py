@@ -79,7 +79,7 @@ class Planner:
                 return
             wanted, spec, dag_version = asked
             plan = plan_backfill(session, wanted.ask, spec, existing_runs(self._store, wanted.ask, spec))
-        except Exception as error:  # noqa: BLE001 - a plan that breaks is answered and logged; the manager goes on
+        except Exception as error:  # a plan that breaks is answered and logged; the manager goes on
             if self._stopping:
                 return
             said = str(error)

@@ -40,7 +40,8 @@ def wake(store: Store, *, term: int, now: datetime) -> Alive:
     alive = Alive()
     alive.dags = {row.dag_id: row for row in store.read(DagRow)}
     alive.pools = {row.name: row for row in store.read(Pool)}
-    alive.problems = {row.key: row for row in store.read(ImportProblem, [Condition("is_current", "=", True)])}  # type: ignore[misc]
+    standing = store.read(ImportProblem, [Condition("is_current", "=", True)])
+    alive.problems = {(row.bundle, row.file): row for row in standing}
     runs = store.read(DagRun, [Condition("state", "in", sorted(s.RUN_LIVE))])
     backfills = store.read(Backfill, [Condition("state", "in", (s.QUEUED, s.RUNNING, s.PAUSED))])
     _bring_versions(alive, store, runs, backfills)

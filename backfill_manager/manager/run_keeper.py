@@ -228,10 +228,7 @@ def close_pending(live: LiveBackfill, state: str, reason: str, todo: Instruction
 
 
 def _end_backfill(alive: Alive, live: LiveBackfill, now: datetime) -> None:
-    if live.counts[s.CANCELLED]:
-        state = s.CANCELLED
-    else:
-        state = s.FAILED if live.counts[s.FAILED] else s.SUCCESS
+    state = s.CANCELLED if live.counts[s.CANCELLED] else s.FAILED if live.counts[s.FAILED] else s.SUCCESS
     reason = live.row.reason
     if state == s.FAILED and reason is None:
         reason = f"{live.counts[s.FAILED]} of {live.row.planned} items failed"

@@ -38,7 +38,9 @@ class LiveRun:
     spec: DagSpec
     tasks: dict[str, TaskInstance]
     selected: frozenset[str]  # task ids that this run is to run; the others are taken as done
-    past: dict[str, str] | None = None  # task states of the previous run once it is finished; None: not known here (yet)
+    past: dict[str, str] | None = (
+        None  # task states of the previous run once it is finished; None: not known here (yet)
+    )
 
     @property
     def key(self) -> RunKey:

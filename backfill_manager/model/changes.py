@@ -25,7 +25,10 @@ def _move(row: R, to: str, **fields: Any) -> R:
 
 
 def _ended(ti: TaskInstance, at: datetime) -> dict[str, Any]:
-    return {"ended_at": at, "duration_s": None if ti.started_at is None else (at - ti.started_at) / timedelta(seconds=1)}
+    return {
+        "ended_at": at,
+        "duration_s": None if ti.started_at is None else (at - ti.started_at) / timedelta(seconds=1),
+    }
 
 
 # -- task instances ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import dataclasses
 import typing
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from typing import Any, ClassVar
 
 
@@ -299,18 +298,20 @@ COMMIT_ORDER: tuple[str, ...] = (
 )  # fmt: skip
 
 
-@cache
+_COLUMNS: dict[type[Record], dict[str, tuple[type, bool]]] = {}
+
+
 def columns(record: type[Record]) -> dict[str, tuple[type, bool]]:
     """Column name -> (Python type, nullable), in order."""
-    hints = typing.get_type_hints(record)
-    found: dict[str, tuple[type, bool]] = {}
-    for field in dataclasses.fields(record):
-        args = typing.get_args(hints[field.name])
-        if args:
-            found[field.name] = (next(a for a in args if a is not type(None)), True)
-        else:
-            found[field.name] = (hints[field.name], False)
-    return found
+    if record not in _COLUMNS:
+        hints = typing.get_type_hints(record)
+        found: dict[str, tuple[type, bool]] = {}
+        for field in dataclasses.fields(record):
+            args = typing.get_args(hints[field.name])
+            kind = next((a for a in args if a is not type(None)), hints[field.name])
+            found[field.name] = (kind, bool(args))
+        _COLUMNS[record] = found
+    return _COLUMNS[record]
 
 
 def has_run_seq(record: type[Record]) -> bool:

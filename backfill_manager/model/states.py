@@ -1,11 +1,11 @@
 """States and legal transitions, as data. Whatever is not listed here is a bug that raises (`model.changes`).
 
-    task:      none ─► scheduled ─► queued ─► running ─► success | failed | skipped | cancelled
-                 ▲          ▲                    └─► up_for_retry ─► scheduled
-                 └── clear ── any finished       none ─► upstream_failed | skipped | removed
-    run:       queued ─► running ─► success | failed | cancelled          finished ─► queued (clear) | overridden
-    backfill:  queued ─► running ◄─► paused ─► success | failed | cancelled       failed ─► running (retry)
-    item:      pending ─► running ─► success | failed | cancelled         pending ─► skipped | cancelled
+task:      none ─► scheduled ─► queued ─► running ─► success | failed | skipped | cancelled
+             ▲          ▲                    └─► up_for_retry ─► scheduled
+             └── clear ── any finished       none ─► upstream_failed | skipped | removed
+run:       queued ─► running ─► success | failed | cancelled          finished ─► queued (clear) | overridden
+backfill:  queued ─► running ◄─► paused ─► success | failed | cancelled       failed ─► running (retry)
+item:      pending ─► running ─► success | failed | cancelled         pending ─► skipped | cancelled
 """
 
 from __future__ import annotations

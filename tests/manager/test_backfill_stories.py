@@ -23,8 +23,14 @@ def test_a_backfill_runs_every_item_once_and_succeeds() -> None:
     ground.drain()
     assert ground.row(backfill).state == s.SUCCESS
     assert ground.states(backfill) == {s.SUCCESS: 5}
-    assert [run.run_id for run in ground.runs("d")][:2] == ["backfill__2013-01-01T00:00:00Z", "backfill__2013-01-02T00:00:00Z"]
-    assert [(ti.task_id, ti.state, ti.try_number) for ti in ground.tasks("d")] == [("a", "success", 1), ("b", "success", 1)] * 5
+    assert [run.run_id for run in ground.runs("d")][:2] == [
+        "backfill__2013-01-01T00:00:00Z",
+        "backfill__2013-01-02T00:00:00Z",
+    ]
+    assert [(ti.task_id, ti.state, ti.try_number) for ti in ground.tasks("d")] == [
+        ("a", "success", 1),
+        ("b", "success", 1),
+    ] * 5
     assert not ground.alive.runs and not ground.alive.backfills, "memory holds what is alive"
 
 
@@ -41,7 +47,13 @@ def test_a_failed_run_does_not_stop_the_others() -> None:
     ground.drain()
     assert ground.row(backfill).state == s.FAILED
     assert ground.states(backfill) == {s.SUCCESS: 4, s.FAILED: 1}
-    assert [ti.state for ti in ground.tasks("d", "b")] == ["success", "upstream_failed", "success", "success", "success"]
+    assert [ti.state for ti in ground.tasks("d", "b")] == [
+        "success",
+        "upstream_failed",
+        "success",
+        "success",
+        "success",
+    ]
     assert ground.items(backfill)[1].reason == "failed: a"
 
 
@@ -105,9 +117,7 @@ def test_depends_on_past_is_content_with_a_skipped_task() -> None:
 def test_what_depends_on_a_failed_past_is_a_deadlock_that_names_run_and_task() -> None:
     fails = {"2013-01-02"}
     spec = dag_spec("d", "a", each={"a": {"depends_on_past": True}})
-    ground = Playground(
-        spec, script=lambda it: Failed("boom") if it.run.run_id[10:20] in fails else Succeeded()
-    )
+    ground = Playground(spec, script=lambda it: Failed("boom") if it.run.run_id[10:20] in fails else Succeeded())
     backfill = ground.backfill("d", JANUARY, max_active_runs=2)
     ground.drain()
     row = ground.row(backfill)
@@ -247,7 +257,9 @@ def test_higher_priority_goes_first_then_older() -> None:
 
 
 def test_limits_of_dag_and_task_hold() -> None:
-    ground = Playground(dag_spec("d", "t", max_active_tasks=3), dag_spec("e", "t", each={"t": {"max_active_tis": 1}}), script=never)
+    ground = Playground(
+        dag_spec("d", "t", max_active_tasks=3), dag_spec("e", "t", each={"t": {"max_active_tis": 1}}), script=never
+    )
     ground.backfill("d", JANUARY)
     ground.backfill("e", JANUARY)
     ground.drain()

@@ -7,6 +7,7 @@ a crash never ran again.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 
@@ -77,10 +78,8 @@ def test_every_item_ends_as_it_would_have_and_nothing_finished_runs_again(seed: 
     second = ground.backfill("d", days("2024-01-03", 5), reprocess="failed", max_active_runs=chance.randint(1, 4))
     for _ in range(chance.randint(1, 6)):
         ground.leader = Mortal(ground.leader, chance.randint(0, 25))  # type: ignore[assignment]
-        try:
+        with contextlib.suppress(Killed):
             ground.drain()
-        except Killed:
-            pass
         finished |= {(ti.run_id, ti.task_id) for ti in ground.tasks("d") if ti.state in s.TASK_FINISHED}
         ground.crash()
     ground.drain()

@@ -76,13 +76,10 @@ def test_spark_refuses_what_a_leader_of_an_older_term_writes(spark_state: DeltaS
     """The same that the contract's story tells, seen from beneath: an older number is skipped, and that is noticed."""
     table, mine = "bundle", unique("bundle")
     last = spark_state.lease()
-    term = last.term if last else 1
-    spark = spark_state.tables.spark
-    current = Writer(
-        spark_state.tables, own_session(spark, spark_state.root), manager(term), iter([term * 2**40 + 2**30])
-    )
-    current.fence(table)
-    older = Writer(spark_state.tables, own_session(spark, spark_state.root), manager(term), iter([term * 2**40, term]))
+    term = last.term if last else 0  # whoever leads next still has higher numbers
+    session = own_session(spark_state.tables.spark, spark_state.root)
+    Writer(spark_state.tables, session, manager(term), iter([term * 2**40 + 2**30])).fence(table)
+    older = Writer(spark_state.tables, session, manager(term), iter([term * 2**40 + 1, term * 2**40 + 2]))
     with pytest.raises(LostLease):
         older.merge(BundleRow, [BundleRow(mine, "p", "standard", "x", AT)])
     older.over = None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DAY = timedelta(days=1)
 FIRST = datetime(2024, 3, 29, tzinfo=UTC)
 
-DAG_FILE = '''
+DAG_FILE = """
 import helper
 from backfill_manager import dag, sql, task
 
@@ -64,7 +64,7 @@ def readings():
         return n
 
     [load(), where()] >> check()
-'''
+"""
 
 
 @pytest.fixture
@@ -153,7 +153,9 @@ def test_a_backfill_goes_through_every_room_and_each_interval_is_written_once(
         "14 AS value"
     )
     assert_df_equality(written, wanted, ignore_row_order=True, ignore_nullable=True)
-    marks = [json.loads(row[0]) for row in _history(spark, tmp_path / "readings").select("userMetadata").collect() if row[0]]
+    marks = [
+        json.loads(row[0]) for row in _history(spark, tmp_path / "readings").select("userMetadata").collect() if row[0]
+    ]
     assert sorted(mark["run"] for mark in marks) == sorted(run.run_id for run in runs)
 
     # others read the state as it stands
@@ -225,8 +227,10 @@ def test_a_second_manager_stands_by_and_takes_over_when_the_first_resigns(
     readies = [threading.Event(), threading.Event()]
     threads = [
         threading.Thread(
-            target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
-        )  # fmt: skip
+            target=run_manager,
+            args=(settings,),
+            kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark},
+        )
         for stop, ready in zip(stops, readies, strict=True)
     ]
     try:
@@ -240,7 +244,10 @@ def test_a_second_manager_stands_by_and_takes_over_when_the_first_resigns(
         assert store.lease().state == s.STOPPED  # type: ignore[union-attr]
         threads[1].start()
         assert readies[1].wait(60)
-        assert [(row.term, row.state) for row in store.read(Manager, order_by=["term"])] == [(1, s.STOPPED), (2, s.LEADING)]
+        assert [(row.term, row.state) for row in store.read(Manager, order_by=["term"])] == [
+            (1, s.STOPPED),
+            (2, s.LEADING),
+        ]
     finally:
         for stop in stops:
             stop.set()

@@ -26,7 +26,7 @@ from backfill_manager.store import open_store
 from backfill_manager.store.contract import Condition, Store
 
 DAYS = 12
-DAG_FILE = '''
+DAG_FILE = """
 from backfill_manager import dag, task
 
 
@@ -45,7 +45,7 @@ def steady():
         ctx.write(one, "ROOT/appended", mode="append")
 
     replace() >> append()
-'''
+"""
 
 
 @pytest.fixture
@@ -156,7 +156,10 @@ def test_a_standby_says_so_and_takes_over_from_a_killed_leader(
     assert [row.pid for row in store.read(Manager)] == [leader.pid]
     kill(leader)
     assert standby.wait(180) == 0, (root / "manager1.log").read_text()
-    assert [(row.term, row.pid) for row in store.read(Manager, order_by=["term"])] == [(1, leader.pid), (2, standby.pid)]
+    assert [(row.term, row.pid) for row in store.read(Manager, order_by=["term"])] == [
+        (1, leader.pid),
+        (2, standby.pid),
+    ]
     assert done(store) == DAYS
 
 
