@@ -23,7 +23,7 @@ from backfill_manager.execution.warehouse import adopt_tables
 from backfill_manager.manager.lease import Candidate
 from backfill_manager.manager.main import put_pools
 from backfill_manager.manager.tick import Ticker
-from backfill_manager.manager.working_set import Alive, LiveRun, RunKey, selected_tasks
+from backfill_manager.manager.working_set import Alive, LiveRun, RunKey
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, TaskInstance, TaskLog
 from backfill_manager.planning.timeline import place_of, run_id_for
@@ -101,7 +101,7 @@ def make_manual_run(alive: Alive, dag_id: str, logical_date: datetime | None, no
         state=s.QUEUED, dag_version=alive.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
         logical_date=first, interval_start=first, interval_end=end or first,
     )  # fmt: skip
-    run = LiveRun(row=row, spec=spec, tasks={}, selected=selected_tasks(spec, None))
+    run = LiveRun(row=row, spec=spec, tasks={}, selected=frozenset(spec.by_id))
     alive.runs[run.key] = run
     alive.put(row)
     for task in spec.tasks:

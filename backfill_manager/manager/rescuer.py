@@ -18,7 +18,7 @@ from datetime import datetime
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.manager.reading_ahead import refill
-from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun, selected_tasks
+from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (
@@ -32,6 +32,7 @@ from backfill_manager.model.records import (
     TaskInstance,
     TaskTry,
 )
+from backfill_manager.requests.backfills import selected_tasks
 from backfill_manager.store.contract import Condition, Store
 
 
@@ -82,7 +83,7 @@ def _bring_runs(alive: Alive, store: Store, runs: list[DagRun]) -> None:
         spec: DagSpec = alive.spec(run.dag_id, run.dag_version)
         owner = alive.backfills.get(run.backfill_id or "")
         pattern = owner.row.tasks if owner else None
-        live = LiveRun(row=run, spec=spec, tasks={}, selected=selected_tasks(spec, pattern))
+        live = LiveRun(row=run, spec=spec, tasks={}, selected=frozenset(selected_tasks(pattern, spec)))
         alive.runs[live.key] = live
     where = [
         Condition("run_seq", ">=", min(run.run_seq for run in runs)),

@@ -14,6 +14,7 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from backfill_manager.clock import Clock
@@ -164,9 +165,8 @@ class Ticker:
         wanted, items = planned.wanted, planned.plan.items
         first = self._leader.next_seq(items.num_rows + 1)
         self._leader.append_items(planned.plan.rows_for(wanted.backfill_id, first))
-        row = backfill_row(
-            wanted, planned.spec, planned.dag_version, items.num_rows, first + items.num_rows, now
-        )  # fmt: skip
+        full = replace(wanted, ask=planned.plan.ask)  # with the ends of its range filled in
+        row = backfill_row(full, planned.spec, planned.dag_version, items.num_rows, first + items.num_rows, now)
         counted = items.column("state").value_counts().to_pylist()
         live = LiveBackfill(row=row, spec=planned.spec, counts=Counter({c["values"]: c["counts"] for c in counted}))
         made = Changes()  # of its own, ahead of the tick's: no run may be there before its backfill

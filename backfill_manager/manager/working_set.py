@@ -6,7 +6,6 @@ is remembered and what is committed are the same list.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from backfill_manager.model.records import (
     TaskInstance,
 )
 from backfill_manager.planning.timeline import Stretch
+from backfill_manager.requests.backfills import selected_tasks
 
 RunKey = tuple[str, str]  # dag_id, run_id
 
@@ -66,16 +66,11 @@ class LiveBackfill:
 
     @property
     def selected(self) -> frozenset[str]:
-        return selected_tasks(self.spec, self.row.tasks)
+        return frozenset(selected_tasks(self.row.tasks, self.spec))
 
     @property
     def window_is_short(self) -> bool:
         return len(self.pending) < self.counts[s.PENDING]
-
-
-def selected_tasks(spec: DagSpec, pattern: str | None) -> frozenset[str]:
-    """Task ids that a regular expression chooses (found anywhere in the id); all of them without one."""
-    return frozenset(t.task_id for t in spec.tasks if pattern is None or re.search(pattern, t.task_id))
 
 
 class Alive:
