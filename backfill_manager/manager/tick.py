@@ -39,7 +39,6 @@ log = get_logger("tick")
 
 COMMIT_SHARE = 4.0  # under load a commit is followed by at least this many times its own duration
 LONGEST_GAP_S = 0.5
-HOUSEKEEPING_S = 30.0
 
 Happening = Event | Planned | Scanned | ScannedAll
 
@@ -64,8 +63,6 @@ class Ticker:
         self._rung = True  # requests may be waiting
         self._inbox = Inbox(alive, term=leader.term, backfill_state=self._state_in_table)
         self._bundles = {row.name: row for row in store.read(BundleRow)}
-        self._next_housekeeping = clock.monotonic() + HOUSEKEEPING_S
-        self._dirty = False
         self.scanned = threading.Event()  # every bundle has been scanned and committed once
         self.asked_to_stop: Instructions | None = None
         self.draining = False
@@ -122,8 +119,8 @@ class Ticker:
         self._do(todo)
         if any(isinstance(event, ScannedAll) for event in happened):
             self.scanned.set()
-        self._housekeep()
         if changed:
+            self._leader.housekeep()  # looks first whether anything is due; then a few hundred milliseconds
             self._pause(min(spent * COMMIT_SHARE, LONGEST_GAP_S))
             return 0.0  # what was committed may have opened the way for more
         return self._until_next_retry(now)
@@ -210,7 +207,6 @@ class Ticker:
             self._leader.close_pending(closing.backfill_id, closing.state, closing.reason)
         if len(changes):
             self._leader.commit(changes)
-            self._dirty = True
         return bool(len(changes) or todo.closings)
 
     def _do(self, todo: Instructions) -> None:
@@ -227,20 +223,10 @@ class Ticker:
         if todo.stop:
             self.asked_to_stop = todo
 
-    def _housekeep(self) -> None:
-        now = self._clock.monotonic()
-        if self._dirty and now >= self._next_housekeeping:
-            self._dirty = False
-            self._next_housekeeping = now + HOUSEKEEPING_S
-            self._leader.housekeep()
-
     # -- waiting ------------------------------------------------------------------------------------------------------
     def _until_next_retry(self, now: datetime) -> float | None:
         due = [ti.retry_at for _, ti in self.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None]
-        waits = [max(0.0, (min(due) - now).total_seconds())] if due else []
-        if self._dirty:
-            waits.append(max(0.0, self._next_housekeeping - self._clock.monotonic()))
-        return min(waits, default=None)
+        return max(0.0, (min(due) - now).total_seconds()) if due else None
 
     def _pause(self, seconds: float) -> None:
         """Let events gather: not even they end this wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -152,16 +153,31 @@ def test_threads_of_nobody_are_left_alone_and_nothing_stays_behind(spark: SparkS
     assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
 
 
-def test_a_try_leaves_no_property_in_its_thread(stage: Stage) -> None:
-    def task(ctx: Any) -> None:
-        sc = ctx.spark.sparkContext
-        scope = inheritance.current_scope()
-        assert scope is not None and sc.getLocalProperty("spark.scheduler.pool") == "backfill"
+def test_a_thread_is_handed_to_the_next_try_clean(stage: Stage) -> None:
+    mine: contextvars.ContextVar[int] = contextvars.ContextVar("mine", default=0)
+    threads: list[threading.Thread] = []
 
-    assert stage.play(a_launch(), task) == Succeeded(None)
-    sc = stage.spark.sparkContext
-    scope = inheritance.JobScope(sc, "backfill", "bfm/x", "x", lambda level, message: None)
-    with scope.entered():
+    def task(ctx: Any) -> list[Any]:
+        sc = ctx.spark.sparkContext
+        found = [mine.get(), sc.getLocalProperty("mine"), sorted(sc.getJobTags()), ctx.spark.conf.get("spark.mine", "")]
+        mine.set(1)
+        sc.setLocalProperty("mine", "1")
+        sc.addJobTag("mine")
+        ctx.spark.conf.set("spark.mine", "1")
+        threads.append(threading.current_thread())
+        return found
+
+    one, two = a_launch(run_id="one"), a_launch(run_id="two")
+    assert stage.play(one, task) == Succeeded('[0, null, ["bfm/stage/one/work/1"], ""]')
+    stage.executor.launch(two)
+    assert stage.audience.outcome(two) == Succeeded('[0, null, ["bfm/stage/two/work/1"], ""]')
+    assert len(threads) == 2
+
+
+def test_a_scope_leaves_its_thread_as_it_was(spark: SparkSession) -> None:
+    sc = spark.sparkContext
+    with inheritance.JobScope(sc, "backfill", "bfm/x", "x", lambda level, message: None).entered():
         assert set(sc.getJobTags()) == {"bfm/x"}
-    left = [set(sc.getJobTags()), sc.getLocalProperty("spark.scheduler.pool"), sc.getLocalProperty("spark.jobGroup.id")]
-    assert left == [set(), None, None]
+        assert sc.getLocalProperty("spark.scheduler.pool") == "backfill"
+    assert set(sc.getJobTags()) == set()
+    assert sc.getLocalProperty("spark.scheduler.pool") is None and sc.getLocalProperty("spark.jobGroup.id") is None
