@@ -1,0 +1,238 @@
+"""The two commands on machines that lack something, and what they hand to Spark. No test here installs or starts Spark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from backfill_manager.settings import Settings
+
+REPOSITORY = Path(__file__).parents[1]
+SUBMIT, RUN_TESTS = REPOSITORY / "spark-submit.sh", REPOSITORY / "tests" / "run"
+
+
+def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "PYTHON"}}
+    return subprocess.run(
+        [str(word) for word in command], env={**clean, **environ}, capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+
+
+def program(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(exist_ok=True, parents=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+# -- the machine ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("script", [SUBMIT, RUN_TESTS])
+@pytest.mark.parametrize(
+    ("says", "found"), [('openjdk version "11.0.2"', "Java 11"), ('java version "1.8.0_392"', "Java 8")]
+)
+def test_an_old_java_is_refused_with_what_to_install(script: Path, says: str, found: str, tmp_path: Path) -> None:
+    program(tmp_path, "java", f"echo '{says} 2019-01-15' >&2")
+    done = run(script, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 2
+    assert f"Java 17 or newer is needed; found: {found}." in done.stderr
+    for system in ("Debian", "Fedora", "macOS"):
+        assert system in done.stderr
+
+
+def test_no_java_at_all_is_told_as_such(tmp_path: Path) -> None:
+    done = run(SUBMIT, "demo", JAVA_HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert f"found: none (JAVA_HOME={tmp_path})" in done.stderr
+
+
+def in_a_copy(tmp_path: Path, command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash that has sourced conf/bootstrap.sh, in a folder that holds the pins and nothing else."""
+    folder = tmp_path / "a copy"
+    if not folder.exists():
+        (folder / "conf").mkdir(parents=True)
+        for name in ("setup.cfg", "pyproject.toml", "conf/constraints.txt", "conf/bootstrap.sh"):
+            shutil.copy(REPOSITORY / name, folder / name)
+    line = f'set -euo pipefail; cd "{folder}"; . conf/bootstrap.sh; {command}'
+    return run("bash", "-c", line, **environ)
+
+
+def test_an_old_python_is_refused_with_what_to_install(tmp_path: Path) -> None:
+    old = program(tmp_path, "python3.6", '[ "$1" = --version ] || exit 1; echo Python 3.6.15')
+    done = in_a_copy(tmp_path, "install_extra demo", PYTHON=str(old))
+    assert done.returncode == 2
+    assert f"Python 3.10 or newer is needed; found: Python 3.6.15 (PYTHON={old})." in done.stderr
+    for system in ("Debian", "Fedora", "macOS"):
+        assert system in done.stderr
+
+
+PIP = """
+case "$*" in
+    *--version*) exit 0 ;;
+    *install*) echo "$@" >>"$(dirname "$0")/pip-calls"; [ ! -e "$(dirname "$0")/no-network" ] ;;
+esac
+"""
+
+
+def calls_of_pip(tmp_path: Path) -> list[str]:
+    calls = tmp_path / "a copy" / ".venv" / "bin" / "pip-calls"
+    return calls.read_text().splitlines() if calls.exists() else []
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """A `.venv` whose Python notes what pip is asked for, and installs nothing."""
+    in_a_copy(tmp_path, "true")
+    return program(tmp_path / "a copy" / ".venv" / "bin", "python", PIP).parent
+
+
+def test_a_second_start_runs_no_pip(tmp_path: Path, venv: Path) -> None:
+    first, second = (in_a_copy(tmp_path, "install_extra demo") for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert "Installing" in first.stderr and second.stderr == ""
+    assert len(calls_of_pip(tmp_path)) == 1
+    assert "-c conf/constraints.txt -e .[demo]" in calls_of_pip(tmp_path)[0]
+
+
+def test_who_has_the_test_extra_has_the_demo_extra_too_but_not_the_reverse(tmp_path: Path, venv: Path) -> None:
+    for extra in ("demo", "test", "demo", "test"):
+        assert in_a_copy(tmp_path, f"install_extra {extra}").returncode == 0
+    assert [call.split()[-1] for call in calls_of_pip(tmp_path)] == [".[demo]", ".[test]"]
+
+
+def test_a_changed_pin_installs_again(tmp_path: Path, venv: Path) -> None:
+    in_a_copy(tmp_path, "install_extra demo")
+    with (tmp_path / "a copy" / "setup.cfg").open("a") as pins:
+        pins.write("\n# another pin\n")
+    in_a_copy(tmp_path, "install_extra demo")
+    assert len(calls_of_pip(tmp_path)) == 2
+
+
+def test_an_install_that_failed_is_told_and_tried_again(tmp_path: Path, venv: Path) -> None:
+    (venv / "no-network").touch()
+    failed = in_a_copy(tmp_path, "install_extra demo")
+    assert failed.returncode == 2
+    assert "pip could not install" in failed.stderr
+    (venv / "no-network").unlink()
+    assert in_a_copy(tmp_path, "install_extra demo").returncode == 0
+    assert len(calls_of_pip(tmp_path)) == 2
+
+
+# -- the words --------------------------------------------------------------------------------------------------------
+def test_help_needs_nothing_and_names_both_ways() -> None:
+    done = run(SUBMIT, "--help", JAVA_HOME="/nonexistent")
+    assert done.returncode == 0
+    assert "demo [--year]" in done.stdout and "-- OPTIONS" in done.stdout
+
+
+def test_an_unknown_word_is_refused_before_anything_is_installed() -> None:
+    done = run(SUBMIT, "dmeo", JAVA_HOME="/nonexistent")
+    assert done.returncode == 2
+    assert done.stderr.startswith("spark-submit.sh does not know dmeo.")
+
+
+def test_scripts_can_be_started_as_they_are() -> None:
+    for script in (SUBMIT, RUN_TESTS, REPOSITORY / ".ci" / "run"):
+        assert os.access(script, os.X_OK), script
+
+
+def submit(*words: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """jobs/submit.py as spark-submit.sh starts it, from another folder."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("BFM_")}
+    return subprocess.run(
+        [sys.executable, str(REPOSITORY / "jobs" / "submit.py"), *words],
+        cwd=cwd, env={**clean, **environ}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_wrong_setting_is_one_line_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("lease: {seconds: soon}\n")
+    done = submit("demo", cwd=tmp_path, BFM_CONF="mine.yaml")  # as seen from where the person is
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert f"{tmp_path}/mine.yaml, line 1: lease.seconds" in done.stderr
+
+
+def test_a_word_that_the_demo_does_not_know_is_refused(tmp_path: Path) -> None:
+    done = submit("demo", "--decade", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "demo does not know --decade" in done.stderr
+
+
+def test_the_demo_does_not_put_its_state_into_a_catalog(tmp_path: Path) -> None:
+    done = submit("demo", cwd=tmp_path, BFM_STATE="main.jobs", BFM_WAREHOUSE=str(tmp_path))
+    assert done.returncode == 2
+    assert "unset BFM_STATE" in done.stderr
+
+
+# -- what Spark is given ----------------------------------------------------------------------------------------------
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(REPOSITORY / "jobs")
+
+
+def values(arguments: list[str], name: str) -> list[str]:
+    return [value for option, value in pairwise(arguments) if option == name]
+
+
+@pytest.mark.usefixtures("jobs")
+def test_delta_the_fair_scheduler_and_loopback_are_given_at_submit_time() -> None:
+    from spark_driver import spark_arguments
+
+    arguments = spark_arguments(Settings(), [])
+    assert values(arguments, "--master") == ["local[*]"]
+    assert [Path(jar).name[:11] for jar in values(arguments, "--jars")[0].split(",")] == ["delta-spark", "delta-stora"]
+    assert {
+        "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.scheduler.mode=FAIR",
+        "spark.driver.host=127.0.0.1",
+    } <= set(values(arguments, "--conf"))
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize("options", [["--master", "spark://there:7077"], ["--master=spark://there:7077"]])
+def test_a_cluster_is_not_given_the_loopback_address(options: list[str]) -> None:
+    from spark_driver import spark_arguments
+
+    arguments = spark_arguments(Settings(), options)
+    assert arguments[-len(options) :] == options  # last, so that it wins
+    assert "spark.driver.host=127.0.0.1" not in values(arguments, "--conf")
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize("options", [["--jars", "a.jar,b.jar"], ["--jars=a.jar", "--jars", "b.jar"]])
+def test_jars_of_the_persons_own_come_beside_deltas(options: list[str]) -> None:
+    from spark_driver import spark_arguments
+
+    arguments = spark_arguments(Settings(), [*options, "--verbose"])
+    (jars,) = values(arguments, "--jars")
+    assert jars.split(",")[2:] == ["a.jar", "b.jar"]
+    assert arguments[-1] == "--verbose" and "--jars=a.jar" not in arguments
+
+
+@pytest.mark.usefixtures("jobs")
+def test_what_manager_yaml_says_of_spark_comes_after_ours() -> None:
+    from spark_driver import spark_arguments
+
+    from backfill_manager.settings import SparkSettings
+
+    settings = Settings(spark=SparkSettings(master="local[3]", conf={"spark.driver.memory": "5g"}))
+    arguments = spark_arguments(settings, [])
+    assert values(arguments, "--master") == ["local[3]"]
+    assert [one for one in values(arguments, "--conf") if "driver.memory" in one] == ["spark.driver.memory=5g"]
+
+
+@pytest.mark.usefixtures("jobs")
+def test_relative_paths_begin_where_the_person_is_and_uris_and_catalogs_stay() -> None:
+    from submit import absolute_paths
+
+    environ = {"BFM_STATE": "s3://bucket/state", "BFM_WAREHOUSE": "../wh", "BFM_CONF": "/etc/manager.yaml", "HOME": "x"}
+    assert absolute_paths(environ, "/home/me") == {"BFM_WAREHOUSE": "/home/wh", "BFM_CONF": "/etc/manager.yaml"}
+    assert absolute_paths({"BFM_STATE": "main.jobs"}, "/home/me") == {}
