@@ -83,7 +83,12 @@ class Call:
     def any_store(self) -> Store:
         """The store, made or not yet."""
         from backfill_manager.store import open_store
+        from backfill_manager.store.roots import is_catalog_schema
 
+        if is_catalog_schema(self.settings.state):
+            from backfill_manager.cli.local_spark import start_spark
+
+            return open_store(self.settings.state, spark=start_spark(self))
         return open_store(self.settings.state)
 
     @cached_property

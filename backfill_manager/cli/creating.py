@@ -7,12 +7,7 @@ print the same plan, as both call the same planner.
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -182,40 +177,13 @@ def _plan(call: Call, ask: BackfillAsk, dag: DagSpec) -> dict[str, Any]:
 
 
 def _plan_here(call: Call, ask: BackfillAsk, dag: DagSpec) -> dict[str, Any]:
-    from backfill_manager.execution.session import build_session
+    from backfill_manager.cli.local_spark import local_spark
     from backfill_manager.planning.backfill_plan import existing_runs, plan_backfill
 
-    settings = call.settings
     if call.out.is_table:
         call.out.remark("No manager is leading: planning here, which starts Spark and takes some seconds.")
-    pools = [Pool(name=p.name, slots=p.slots, weight=p.weight, min_share=p.min_share) for p in settings.pools]
-    with _quiet_stderr(unless=call.debug):
-        spark = build_session(
-            pools=pools, app_name="bfm dry run", master=settings.spark.master, warehouse=settings.warehouse,
-            conf=settings.spark.conf,
-        )  # fmt: skip
-        try:
-            return plan_backfill(spark, ask, dag, existing_runs(call.store, ask, dag)).to_json_document()
-        finally:
-            spark.stop()
-
-
-@contextmanager
-def _quiet_stderr(*, unless: bool) -> Iterator[None]:
-    """Spark's JVM greets people on standard error; nobody who asked for a plan wants to read that."""
-    if unless:
-        yield
-        return
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as away:
-        os.dup2(away.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
+    with local_spark(call) as spark:
+        return plan_backfill(spark, ask, dag, existing_runs(call.store, ask, dag)).to_json_document()
 
 
 def print_plan(call: Call, plan: dict[str, Any]) -> None:

@@ -1,0 +1,62 @@
+"""A Spark session for the few commands that can't do without one: a dry run when no manager leads, and any look at a state
+in `catalog.schema`, which only Spark can open."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from backfill_manager.model.records import Pool
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_manager.cli.call import Call
+
+
+@contextmanager
+def local_spark(call: Call) -> Iterator[SparkSession]:
+    with _quiet_stderr(unless=call.debug):
+        spark = start_spark(call)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def start_spark(call: Call) -> SparkSession:
+    """As the settings say. It is stopped with the process if nobody stops it before."""
+    from backfill_manager.execution.session import build_session
+
+    settings = call.settings
+    pools = [Pool(name=p.name, slots=p.slots, weight=p.weight, min_share=p.min_share) for p in settings.pools]
+    with _quiet_stderr(unless=call.debug):
+        return build_session(
+            pools=pools,
+            app_name="bfm",
+            master=settings.spark.master,
+            warehouse=settings.warehouse,
+            conf=settings.spark.conf,
+        )
+
+
+@contextmanager
+def _quiet_stderr(*, unless: bool) -> Iterator[None]:
+    """Spark's JVM greets people on standard error; nobody who asked for a plan wants to read that."""
+    if unless:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as away:
+        os.dup2(away.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
