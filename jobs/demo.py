@@ -40,6 +40,14 @@ DAG: Final = "flights"
 ZONE: Final = ZoneInfo("America/New_York")
 LOG: Final = Path("manager.log")
 START_WITHIN_S: Final = 180.0
+# A day is 900 flights: compiling queries, and compiling Java well, would cost more than it saves (65 s of CPU for a
+# dozen days instead of 105). Real work on real data keeps Spark's own settings.
+FOR_SMALL_DATA: Final = (
+    "--driver-java-options=-XX:TieredStopAtLevel=1",
+    "--conf=spark.sql.codegen.wholeStage=false",
+    "--conf=spark.sql.codegen.factoryMode=NO_CODEGEN",
+    "--conf=spark.sql.adaptive.enabled=false",
+)
 UNFINISHED: Final = (states.QUEUED, states.RUNNING, states.PAUSED)
 
 
@@ -53,7 +61,8 @@ def run(settings: Settings, options: list[str], *, year: bool) -> int:
     store = open_store(settings.state)
     if raw_flights.prepare(settings.warehouse, console.print):
         _refuse_older_manager(store)
-    with LOG.open("wb") as log, Driver(spark_arguments(settings, options), [], log, interrupts=True) as driver:
+    spark = spark_arguments(settings, [*FOR_SMALL_DATA, *options])
+    with LOG.open("wb") as log, Driver(spark, [], log, interrupts=True) as driver:
         watch = _Watch(driver)
         try:
             with console.status("Starting the manager on a Spark of its own ..."):

@@ -14,10 +14,10 @@ CARRIERS: Final = """
            100.0 * sum(late) / sum(departed) AS late_percent, 1.0 * sum(delay_minutes) / sum(departed) AS mean_delay,
            max(worst_delay) AS worst_delay
     FROM daily_delays WHERE day BETWEEN DATE '{first}' AND DATE '{last}'
-    GROUP BY carrier HAVING sum(departed) > 0 ORDER BY mean_delay DESC"""
+    GROUP BY carrier HAVING sum(departed) >= 30 ORDER BY mean_delay DESC"""
 WEATHER: Final = """
-    SELECT CASE WHEN visib < 3 THEN 'fog, snow: sight below 3 miles' WHEN precip > 0 THEN 'rain or snow'
-                WHEN wind_speed >= 20 THEN 'dry, wind of 20 mph or more' WHEN visib IS NULL THEN 'not known'
+    SELECT CASE WHEN visib < 3 THEN 'fog or snow, sight < 3 miles' WHEN precip > 0 THEN 'rain or snow'
+                WHEN wind_speed >= 20 THEN 'dry, wind of 20 mph and up' WHEN visib IS NULL THEN 'not known'
                 ELSE 'dry and calm' END AS weather,
            count(*) AS flights, 100.0 * sum(CASE WHEN cancelled THEN 1 ELSE 0 END) / count(*) AS cancelled_percent,
            100.0 * sum(CASE WHEN dep_delay > 15 THEN 1 ELSE 0 END) / count(dep_delay) AS late_percent,
@@ -29,8 +29,8 @@ DAYS: Final = """
     FROM rolling_delays WHERE day BETWEEN DATE '{first}' AND DATE '{last}' AND mean_delay IS NOT NULL
     ORDER BY mean_delay DESC LIMIT 8"""
 HEADINGS: Final = {
-    "carrier": "airline", "origin": "airport", "cancelled_percent": "cancelled %", "late_percent": "over 15 min late %",
-    "mean_delay": "mean delay, min", "worst_delay": "worst, min", "mean_delay_7d": "7-day mean, min",
+    "carrier": "airline", "origin": "airport", "cancelled_percent": "% cancelled", "late_percent": "% late",
+    "mean_delay": "mean min", "worst_delay": "worst min", "mean_delay_7d": "7-day mean min",
 }  # fmt: skip
 
 
@@ -39,9 +39,9 @@ def show(warehouse: str, console: Console, first: date, last: date) -> None:
     names = raw_flights.airline_names()
     carriers = query(warehouse, CARRIERS, first, last)
     for row in carriers:
-        row["carrier"] = names.get(row["carrier"], row["carrier"])
+        row["carrier"] = names.get(row["carrier"], row["carrier"]).partition(" Airlines")[0].removesuffix(" Inc.")
     console.print()
-    console.print(_drawn("Departure delays by airline (daily_delays)", carriers))
+    console.print(_drawn("Departure delays by airline; late is over 15 minutes (daily_delays)", carriers))
     console.print(_drawn("... by the weather of the hour (clean_flights)", query(warehouse, WEATHER, first, last)))
     console.print(
         _drawn("The worst days, and the week up to each (rolling_delays)", query(warehouse, DAYS, first, last))

@@ -1,4 +1,4 @@
-"""Wakes the manager when someone has asked for something: a look at the request table's version, five times a second.
+"""Wakes the manager when someone has asked for something: a look at the request table's version, ten times a second.
 
 Clients are other processes, perhaps on other machines; the table is all that they share with the manager.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from backfill_manager.store.contract import Store
 
-LOOK_EVERY_S = 0.2
+LOOK_EVERY_S = 0.1
 
 
 class Doorbell:
