@@ -54,7 +54,9 @@ class StateError(InvalidInput):
 
 class StateNotInitialised(StateError):
     def __init__(self, root: str) -> None:
-        super().__init__(f"There is no state at {root}. Make it with `bfm --state {root} state init`, or start a manager there.")
+        super().__init__(
+            f"There is no state at {root}. Make it with `bfm --state {root} state init`, or start a manager there."
+        )
         self.root = root
 
 
