@@ -39,7 +39,12 @@ def show(warehouse: str, console: Console, first: date, last: date) -> None:
     names = raw_flights.airline_names()
     carriers = query(warehouse, CARRIERS, first, last)
     for row in carriers:
-        row["carrier"] = names.get(row["carrier"], row["carrier"]).partition(" Airlines")[0].removesuffix(" Inc.")
+        row["carrier"] = (
+            names.get(row["carrier"], row["carrier"])
+            .partition(" Airlines")[0]
+            .removesuffix(" Inc.")
+            .removesuffix(" Corporation")
+        )
     console.print()
     console.print(_drawn("Departure delays by airline; late is over 15 minutes (daily_delays)", carriers))
     console.print(_drawn("... by the weather of the hour (clean_flights)", query(warehouse, WEATHER, first, last)))

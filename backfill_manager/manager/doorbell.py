@@ -8,9 +8,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from backfill_manager.errors import StateError
 from backfill_manager.store.contract import Store
+from backfill_manager.telemetry import get_logger
 
 LOOK_EVERY_S = 0.1
+PATIENCE_S = 5.0
+
+log = get_logger("doorbell")
 
 
 class Doorbell:
@@ -27,7 +32,12 @@ class Doorbell:
         self._stop.set()
 
     def run_once(self) -> None:
-        version = self._store.requests_version()
+        try:
+            version = self._store.requests_version()
+        except (OSError, StateError) as error:  # storage is away for a moment: the next look may find it again
+            log.warning("requests can't be looked at", reason=str(error))
+            self._stop.wait(PATIENCE_S)
+            return
         if version != self._seen:
             self._seen = version
             self._ring()

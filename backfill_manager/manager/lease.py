@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backfill_manager.clock import Clock
-from backfill_manager.errors import LostLease
+from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
 from backfill_manager.store.contract import Leader, Store
@@ -123,7 +123,7 @@ class Heart:
         except LostLease as error:
             log.error("lease lost", reason=str(error))
             self._give_up()
-        except OSError as error:  # storage is away for a moment; the lease decides how long that may last
+        except (OSError, StateError) as error:  # storage is away for a moment; the lease decides how long that may last
             log.warning("heartbeat failed", reason=str(error))
             if not self.leads():
                 self._give_up()

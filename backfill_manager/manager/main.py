@@ -163,6 +163,7 @@ def _lead(
         if lost.is_set():
             raise LostLease("Another manager has taken the lease; this one has stopped and changes nothing any more.")
         ticker.run_once()  # the last outcomes
+        heart.stop()
         leader.resign(clock.now())
         log.info("stopped", term=leader.term)
         return 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from backfill_manager.errors import LostLease
+from backfill_manager.errors import LostLease, StateError
 from backfill_manager.manager import lease
 from backfill_manager.manager.lease import Candidate, Heart
 from backfill_manager.model import states as s
-from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import Manager
 from backfill_manager.store.contract import Leader
 from backfill_manager.testing import FakeClock, MemoryStore
@@ -52,7 +51,7 @@ def test_a_standby_waits_until_the_row_stood_still_for_the_whole_lease(store: Me
     new = standby.run_once()
     assert new is not None and new.term == 2
     with pytest.raises(LostLease):
-        old.commit(Changes()) if len(Changes()) else old.heartbeat(clock.now())
+        old.heartbeat(clock.now())
 
 
 def test_a_wall_clock_that_is_wrong_takes_no_lease_away(store: MemoryStore) -> None:
@@ -104,3 +103,21 @@ def test_a_leader_whose_heart_stood_still_does_not_lead_any_more(store: MemorySt
     heart = Heart(led_elsewhere(store, clock), clock, lease_s=15, on_lost=lambda: None)
     clock.advance(seconds=16)  # the machine slept
     assert not heart.leads(), "its tasks' writes are refused before anyone has told it"
+
+
+def test_storage_that_is_away_for_a_moment_costs_no_lease_but_for_long_it_does(store: MemoryStore) -> None:
+    clock, told = FakeClock(), list[bool]()
+    leader = led_elsewhere(store, clock)
+    heart = Heart(leader, clock, lease_s=15, on_lost=lambda: told.append(True))
+
+    class Away:
+        def heartbeat(self, *_: object, **__: object) -> None:
+            raise StateError("Table manager can't be written: connection refused")
+
+    heart._leader = Away()  # type: ignore[assignment]
+    clock.advance(seconds=5)
+    heart.run_once()
+    assert heart.leads() and not told
+    clock.advance(seconds=11)
+    heart.run_once()
+    assert not heart.leads() and told == [True]
