@@ -43,7 +43,7 @@ START_WITHIN_S: Final = 180.0
 # A day is 900 flights: compiling queries, and compiling Java well, would cost more than it saves (65 s of CPU for a
 # dozen days instead of 105). Real work on real data keeps Spark's own settings.
 FOR_SMALL_DATA: Final = (
-    "--driver-java-options=-XX:TieredStopAtLevel=1",
+    "--driver-java-options=-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",  # with 48m, the default then, it fills
     "--conf=spark.sql.codegen.wholeStage=false",
     "--conf=spark.sql.codegen.factoryMode=NO_CODEGEN",
     "--conf=spark.sql.adaptive.enabled=false",

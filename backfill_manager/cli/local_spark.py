@@ -8,18 +8,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backfill_manager.model.records import Pool
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from backfill_manager.cli.call import Call
 
 
 @contextmanager
-def local_spark(call: Call) -> Iterator[SparkSession]:
+def local_spark(call: Call) -> Iterator[Any]:
     with _quiet_stderr(unless=call.debug):
         spark = start_spark(call)
         try:
@@ -28,8 +26,8 @@ def local_spark(call: Call) -> Iterator[SparkSession]:
             spark.stop()
 
 
-def start_spark(call: Call) -> SparkSession:
-    """As the settings say. It is stopped with the process if nobody stops it before."""
+def start_spark(call: Call) -> Any:
+    """A SparkSession as the settings say. It is stopped with the process if nobody stops it before."""
     from backfill_manager.execution.session import build_session
 
     settings = call.settings
