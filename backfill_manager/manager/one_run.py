@@ -9,7 +9,7 @@ import tempfile
 import threading
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.library import Library
@@ -32,10 +32,16 @@ from backfill_manager.store.memory import MemoryStore
 from backfill_manager.views.runs import run_view
 from backfill_manager.views.tasks import task_view
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-def test_dag(settings: Settings, dag_id: str, logical_date: datetime | None) -> dict[str, Any]:
+
+def test_dag(
+    settings: Settings, dag_id: str, logical_date: datetime | None, *, spark: SparkSession | None = None
+) -> dict[str, Any]:
     """Run `dag_id` once for the interval that starts at `logical_date` (default: the DAG's first interval). Returns
-    `{"run": ..., "tasks": [...], "logs": [...]}`; the run's state tells how it went."""
+    `{"run": ..., "tasks": [...], "logs": [...]}`; the run's state tells how it went. `spark` is left running; without
+    one, a session is built and stopped again."""
     clock, store, alive = SystemClock(), MemoryStore(), Alive()
     store.init()
     leader = Candidate(store, clock, lease_s=3600, version="test").run_once()
@@ -54,7 +60,8 @@ def test_dag(settings: Settings, dag_id: str, logical_date: datetime | None) -> 
                 "DAG", dag_id, alive.dags, f". Files that could not be loaded: {'; '.join(broken)}" if broken else ""
             )
         key = make_manual_run(alive, dag_id, logical_date, clock.now(), leader.next_seq(1))
-        spark = build_session(
+        own = spark is None
+        spark = spark or build_session(
             pools=list(alive.pools.values()),
             master=settings.spark.master,
             warehouse=str(Path(settings.warehouse).absolute()),
@@ -77,7 +84,8 @@ def test_dag(settings: Settings, dag_id: str, logical_date: datetime | None) -> 
         finally:
             executor.close(5.0)
             ended.set()
-            spark.stop()
+            if own:
+                spark.stop()
     run = next(row for row in store.read(DagRun) if (row.dag_id, row.run_id) == key)
     lines = sorted(store.read(TaskLog), key=lambda line: (line.at, line.line))
     return {
