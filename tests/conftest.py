@@ -46,6 +46,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         ],
         conf={
             "spark.sql.shuffle.partitions": "1",
+            "spark.ui.retainedJobs": "100000",  # tests look jobs up in the status store
+            "spark.ui.retainedStages": "100000",
             "spark.default.parallelism": "2",
             "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={root}",
         },

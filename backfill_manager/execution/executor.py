@@ -108,7 +108,7 @@ class Executor:
         self._idle = 0  # threads that wait and have not been promised a try
         self._handover: queue.SimpleQueue[_Try | None] = queue.SimpleQueue()
         self._closing = self._closed = False
-        inheritance.install()
+        inheritance.install(spark)
         self._listener = task_log.listen()
         self._watcher = threading.Thread(target=self._watch, name=f"executor of term {term}", daemon=True)
         self._watcher.start()

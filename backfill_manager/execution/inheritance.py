@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 _thread = threading.local()
 _numbers = itertools.count(1)
@@ -150,8 +151,9 @@ def _leave_rdds_alone(session: Any) -> None:
     """PySpark binds `RDD.toDF` of all RDDs to whichever session was made last: another task's, in another pool."""
 
 
-def install() -> None:
-    """Let threads inherit, until `remove` has been called as often."""
+def install(spark: SparkSession) -> None:
+    """Let threads inherit, until `remove` has been called as often. `RDD.toDF` is bound to `spark`, which names no pool:
+    its jobs go to the pool of the thread."""
     global _open
     from pyspark.sql import session
 
@@ -164,6 +166,7 @@ def install() -> None:
         )
         threading.Thread.start = _start  # type: ignore[method-assign,assignment]
         ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign,assignment]
+        session._monkey_patch_RDD(spark)
         session._monkey_patch_RDD = _leave_rdds_alone
 
 

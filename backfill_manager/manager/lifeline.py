@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
@@ -54,11 +55,12 @@ def _watch(parent: int, told_by_kernel: bool, also_with: int | None, time_to_end
 
 
 def lives(pid: int) -> bool:
-    """True while there is such a process (a zombie that nobody has fetched counts)."""
+    """True while there is such a process. One that has ended and was not fetched by its parent yet does not count; where
+    there is no /proc to tell, it does."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (ProcessLookupError, PermissionError) as error:
+        return isinstance(error, PermissionError)
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()

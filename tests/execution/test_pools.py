@@ -140,8 +140,8 @@ def test_threads_that_outlive_a_task_serve_the_next_one_in_that_ones_pool(stage:
 
 def test_threads_of_nobody_are_left_alone_and_nothing_stays_behind(spark: SparkSession) -> None:
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
-    inheritance.install()
-    inheritance.install()
+    inheritance.install(spark)
+    inheritance.install(spark)
     assert threading.Thread.start is not start
     thread = threading.Thread(target=lambda: None)
     thread.start()
@@ -181,3 +181,18 @@ def test_a_scope_leaves_its_thread_as_it_was(spark: SparkSession) -> None:
         assert sc.getLocalProperty("spark.scheduler.pool") == "backfill"
     assert set(sc.getJobTags()) == set()
     assert sc.getLocalProperty("spark.scheduler.pool") is None and sc.getLocalProperty("spark.jobGroup.id") is None
+
+
+def test_a_session_made_before_the_executor_does_not_draw_rdds_into_its_pool(
+    spark: SparkSession, last_job: int
+) -> None:
+    spark.newSession().conf.set("spark.scheduler.pool", "control")  # as the store's own, or the planner's
+    inheritance.install(spark)
+    try:
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "backfill")
+        rows = spark.sparkContext.parallelize([(n,) for n in range(7)], 2).toDF(["n"])  # type: ignore[attr-defined]
+        assert rows.count() == 7
+    finally:
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+        inheritance.remove()
+    assert {pool for job in jobs_since(spark, last_job) for pool in job.pools} == {"backfill"}
