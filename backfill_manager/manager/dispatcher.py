@@ -1,6 +1,6 @@
 """Ready tasks go to the executor: by priority, within the limits of pool, DAG and task. Pure.
 
-Order: higher priority first, then scheduled before backfill, then older first. A pool is given a few tasks more than it has
+Order: higher priority first, then scheduled before backfill, then older first. A pool is given more tasks than it has
 slots (`AHEAD`), so that a slot that comes free has its next task at hand and need not wait for a tick; they are `queued`
 until a slot takes them. A backfill can never take a scheduled run's slots: the `scheduled` pool is closed to its tasks.
 """
@@ -20,7 +20,7 @@ from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
 
-AHEAD = 0.5  # of a pool's slots
+AHEAD = 1.0  # of a pool's slots
 
 
 def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instructions) -> None:

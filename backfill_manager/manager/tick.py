@@ -37,8 +37,8 @@ from backfill_manager.telemetry import get_logger
 
 log = get_logger("tick")
 
-COMMIT_SHARE = 4.0  # under load a commit is followed by at least this many times its own duration
-LONGEST_GAP_S = 0.5
+COMMIT_SHARE = 8.0  # under load a commit is followed by at least this many times its own duration
+LONGEST_GAP_S = 0.6
 
 Happening = Event | Planned | Scanned | ScannedAll
 

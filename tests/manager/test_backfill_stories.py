@@ -253,7 +253,7 @@ def test_higher_priority_goes_first_then_older() -> None:
     ground.backfill("low", JANUARY[:2], priority=0)
     ground.backfill("high", JANUARY[:2], priority=5)
     ground.drain()
-    assert [launch.ti.dag_id for launch in ground.launched] == ["high", "high", "low"], "two slots and one task ahead"
+    assert [launch.ti.dag_id for launch in ground.launched] == ["high", "high", "low", "low"], "two slots, two ahead"
 
 
 def test_limits_of_dag_and_task_hold() -> None:
