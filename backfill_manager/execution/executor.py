@@ -24,7 +24,7 @@ import heapq
 import itertools
 import queue
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -104,6 +104,7 @@ class Executor:
         self._waiting: dict[str, list[tuple[int, int, int, _Try]]] = defaultdict(list)
         self._order = itertools.count()
         self._tries: dict[LaunchKey, _Try] = {}  # those that have not ended
+        self._load: Counter[str] = Counter()  # of them, by pool; without zeros
         self._ghosts: set[_Try] = set()  # abandoned, and their threads still live
         self._idle = 0  # threads that wait and have not been promised a try
         self._handover: queue.SimpleQueue[_Try | None] = queue.SimpleQueue()
@@ -119,6 +120,7 @@ class Executor:
         it = self._new_try(launch)
         with self._changed:
             self._tries[launch.key] = it
+            self._load[launch.pool] += 1
             refusal: Outcome | None = None
             if self._closing:
                 refusal = Lost("the manager is stopping")
@@ -151,6 +153,11 @@ class Executor:
         """Launched and not ended: running, or waiting here for a slot."""
         with self._changed:
             return set(self._tries)
+
+    def load(self) -> Counter[str]:
+        """By pool: how many are running or wait for a slot."""
+        with self._changed:
+            return Counter(self._load)
 
     def free(self, pool: str) -> int:
         """Slots of the pool that are neither taken nor spoken for by what waits here; below 0 when more waits."""
@@ -312,6 +319,7 @@ class Executor:
                 with self._changed:
                     it.timeout_at = it.give_up_at = it.flush_at = None
                     self._tries.pop(it.launch.key, None)
+                    self._load -= Counter([it.launch.pool])
                     self._used[it.launch.pool] -= it.weight
                     ready = [] if self._closing else self._admit(it.launch.pool)
                     self._changed.notify_all()

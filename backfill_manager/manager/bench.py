@@ -52,7 +52,7 @@ def overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSession | N
         with tempfile.TemporaryDirectory(prefix="bfm-bench-") as scratch:
             root = Path(scratch)
             (root / "bundle").mkdir()
-            (root / "bundle" / "tiny.py").write_text(DAG_FILE.format(runs=width * 2))
+            (root / "bundle" / "tiny.py").write_text(DAG_FILE.format(runs=width * 4))
             settings = Settings(
                 state=str(root / "state"),
                 bundles=[BundleSettings(name="bench", path=str(root / "bundle"))],
@@ -109,7 +109,7 @@ def _managed(state: str, tasks: int, width: int, clock: SystemClock) -> tuple[fl
     backfill_id = clock.new_id()
     wanted = BackfillAsk(
         dag_id="tiny", kind="partitions", partitions=tuple(f"{backfill_id}-{n}" for n in range(tasks)),
-        max_active_runs=width * 2,
+        max_active_runs=width * 4,
     )  # fmt: skip
     asked_at = clock.now()
     ask(store, clock, kinds.BACKFILL_CREATE, {"backfill_id": backfill_id, "ask": json.loads(wanted.to_payload())})

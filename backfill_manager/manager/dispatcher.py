@@ -20,7 +20,7 @@ from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
 
-AHEAD = 1.0  # of a pool's slots
+AHEAD = 2.0  # of a pool's slots
 
 
 def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instructions) -> None:

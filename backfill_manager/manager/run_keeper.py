@@ -25,11 +25,14 @@ NOT_SELECTED = "left out by the backfill's tasks"
 
 
 def keep(alive: Alive, now: datetime, next_seq: Callable[[int], int], todo: Instructions) -> None:
-    """Everything that follows from the working set as it is: until nothing follows any more."""
-    for run in list(alive.runs.values()):
+    """What follows from the working set as it is. Runs that are made here may start in this same tick."""
+    known = dict(alive.runs)
+    for run in known.values():
         _keep_run(alive, run, now, todo)
     for backfill in list(alive.backfills.values()):
         _keep_backfill(alive, backfill, now, next_seq, todo)
+    for run in [made for key, made in alive.runs.items() if key not in known]:
+        _keep_run(alive, run, now, todo)
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------

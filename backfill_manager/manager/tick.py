@@ -4,7 +4,8 @@
 
 Ticks are woken by events, never by the clock alone. Coming from idleness a tick runs at once; under load they keep a
 distance of a few times the last commit's own cost, so that bookkeeping takes a small share of the machine and events are
-folded. A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only).
+folded. The distance is cut short when somebody asks for something, and when a pool has worked off half of what it was
+given: no slot waits for a tick. A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only).
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from backfill_manager.telemetry import get_logger
 
 log = get_logger("tick")
 
-COMMIT_SHARE = 8.0  # under load a commit is followed by at least this many times its own duration
-LONGEST_GAP_S = 0.6
+COMMIT_SHARE = 8.0  # under load a commit is followed by this many times its own duration, or once if a pool needs work
+LONGEST_GAP_S = 1.0
 
 Happening = Event | Planned | Scanned | ScannedAll
 
@@ -61,6 +62,7 @@ class Ticker:
         self._wake = threading.Condition()
         self._woken = True
         self._rung = True  # requests may be waiting
+        self._urgent = False  # someone waits for an answer: no pause
         self._inbox = Inbox(alive, term=leader.term, backfill_state=self._state_in_table)
         self._bundles = {row.name: row for row in store.read(BundleRow)}
         self.scanned = threading.Event()  # every bundle has been scanned and committed once
@@ -70,11 +72,12 @@ class Ticker:
     # -- from other threads -------------------------------------------------------------------------------------------
     def happened(self, what: Happening) -> None:
         self._happened.put(what)
+        self._urgent |= isinstance(what, Planned)
         self.wake()
 
     def ring(self) -> None:
         """Someone has asked for something."""
-        self._rung = True
+        self._rung = self._urgent = True
         self.wake()
 
     def wake(self) -> None:
@@ -121,7 +124,7 @@ class Ticker:
             self.scanned.set()
         if changed:
             self._leader.housekeep()  # looks first whether anything is due; then a few hundred milliseconds
-            self._pause(min(spent * COMMIT_SHARE, LONGEST_GAP_S))
+            self._pause(spent)
             return 0.0  # what was committed may have opened the way for more
         return self._until_next_retry(now)
 
@@ -140,6 +143,7 @@ class Ticker:
     def _gather(self) -> list[Happening]:
         with self._wake:
             self._woken = False
+        self._urgent = False
         happened: list[Happening] = []
         while not self._happened.empty():
             happened.append(self._happened.get_nowait())
@@ -228,11 +232,17 @@ class Ticker:
         due = [ti.retry_at for _, ti in self.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None]
         return max(0.0, (min(due) - now).total_seconds()) if due else None
 
-    def _pause(self, seconds: float) -> None:
-        """Let events gather: not even they end this wait."""
-        if seconds > 0:
-            with self._wake:
-                self._wake.wait_for(lambda: self.asked_to_stop is not None, timeout=seconds)
+    def _pause(self, spent: float) -> None:
+        """Let events gather after a commit that took `spent` seconds."""
+        given = self._executor.load()
+
+        def needs_work() -> bool:
+            left = self._executor.load()
+            return not left or any(left[pool] <= tasks // 2 for pool, tasks in given.items())
+
+        with self._wake:
+            self._wake.wait_for(lambda: self._urgent, timeout=min(spent, LONGEST_GAP_S))
+            self._wake.wait_for(lambda: self._urgent or needs_work(), timeout=min(spent * COMMIT_SHARE, LONGEST_GAP_S))
 
     def _sleep(self, seconds: float | None) -> None:
         with self._wake:
