@@ -5,7 +5,9 @@
 Ticks are woken by events, never by the clock alone. Coming from idleness a tick runs at once; under load they keep a
 distance of a few times the last commit's own cost, so that bookkeeping takes a small share of the machine and events are
 folded. The distance is cut short when somebody asks for something, and when a pool has worked off half of what it was
-given: no slot waits for a tick. A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only).
+given: no slot waits for a tick.
+
+A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only).
 """
 
 from __future__ import annotations
