@@ -54,6 +54,14 @@ class TaskSpec:
 
 
 @dataclass(frozen=True)
+class TableRead:
+    """A table that a DAG reads. `time_column` tells which of its rows belong to an interval; None: it is read whole."""
+
+    table: str
+    time_column: str | None = None
+
+
+@dataclass(frozen=True)
 class DagSpec:
     """One DAG. `schedule` is its JSON form: a cron expression or preset, `{"seconds": n}` for a duration, or None."""
 
@@ -66,7 +74,10 @@ class DagSpec:
     catchup: bool = False
     max_active_runs: int = 16
     max_active_tasks: int = 16
-    batchable: bool = False
+    batchable: bool = False  # its tasks work on an interval of any length
+    lookback: int = 0  # intervals before that each scheduled run re-does, for late data
+    reads: tuple[TableRead, ...] = ()
+    writes: tuple[str, ...] = ()
     params: dict[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     description: str = ""
@@ -130,6 +141,8 @@ class DagSpec:
         plain = json.loads(text)
         plain["tasks"] = tuple(TaskSpec(**{**task, "upstream": tuple(task["upstream"])}) for task in plain["tasks"])
         plain["tags"] = tuple(plain["tags"])
+        plain["reads"] = tuple(TableRead(**read) for read in plain.get("reads", ()))
+        plain["writes"] = tuple(plain.get("writes", ()))
         for name in ("start_date", "end_date"):
             plain[name] = parse_instant(plain[name]) if plain[name] else None
         return cls(**plain)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any, Final, TypedDict
 
-from backfill_manager.dags.definition import TRIGGER_RULES
+from backfill_manager.dags.definition import TRIGGER_RULES, TableRead
 from backfill_manager.errors import InvalidDag, nearest
 
 Check = Callable[[Any], Any]
@@ -51,6 +51,9 @@ class DagSettings(TypedDict, total=False):
     max_active_runs: int
     max_active_tasks: int
     batchable: bool
+    lookback: int
+    reads: Mapping[str, str | None] | list[str] | tuple[str, ...]
+    writes: list[str] | tuple[str, ...]
     params: dict[str, Any]
     tags: list[str] | tuple[str, ...]
     description: str
@@ -151,6 +154,22 @@ def _tags(value: Any) -> tuple[str, ...]:
     return tuple(sorted(value) if isinstance(value, set) else value)
 
 
+def _tables(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) and name.strip() for name in value):
+        raise ValueError(f"must be a list of table names, not {value!r}")
+    return tuple(dict.fromkeys(value))
+
+
+def _reads(value: Any) -> tuple[TableRead, ...]:
+    """Names, or a dict of name -> time column."""
+    if not isinstance(value, Mapping):
+        return tuple(TableRead(name) for name in _tables(value))
+    for column in value.values():
+        if column is not None and (not isinstance(column, str) or not column.strip()):
+            raise ValueError(f"must name each table's time column (or None), as in {{'raw': 'at'}}, not {column!r}")
+    return tuple(TableRead(name, value[name]) for name in _tables(list(value)))
+
+
 def _params(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"must be a dict with texts as keys, not {value!r}")
@@ -209,6 +228,9 @@ DAG: Final[Mapping[str, Check]] = {
     "max_active_runs": _whole(1),
     "max_active_tasks": _whole(1),
     "batchable": _yes_or_no,
+    "lookback": _whole(0),
+    "reads": _reads,
+    "writes": _tables,
     "params": _params,
     "tags": _tags,
     "description": _text,

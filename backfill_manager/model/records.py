@@ -78,12 +78,15 @@ class Backfill(Record):
     planned: int = 0  # items, of any state
     is_cancelling: bool = False  # asked to cancel with what runs; survives a crash in the middle of it
     dag_version: int = 0
-    batch: int = 1
+    batch: int = 1  # items that one run may take together
     conf_json: str = "{}"
-    overrides_json: str = "{}"
+    overrides_json: str = "{}"  # {"retries": 3, "clean.timeout": 60}: settings of the DAG, of every task, of one task
     tasks: str | None = None  # regular expression
     mark_success: bool = False
     stop_on_failure: int | None = None
+    window: str | None = None  # "20:00-06:00" in the DAG's zone: the hours in which it starts work
+    is_polite: bool = False  # starts nothing while a scheduled task waits for a slot
+    parents_json: str = "[]"  # of a cascade: ids of the backfills that write what this one reads
     failed_when_resumed: int = 0  # failed items that a person has seen: `stop_on_failure` counts from there
     created_by: str = ""
     request_id: str = ""
@@ -105,7 +108,8 @@ class BackfillItem(Record):
     interval_end: datetime | None = None
     partition_key: str | None = None
     reason: str | None = None
-    run_id: str | None = None
+    run_id: str | None = None  # the run that last took it
+    batch: int | None = None  # pending items with the same number make one run; it is the first one's ordinal
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,8 @@ class DagRun(Record):
     previous_run_id: str | None = None
     overridden_by: str | None = None
     backfill_id: str | None = None
-    ordinal: int | None = None  # of the backfill item
+    ordinal: int | None = None  # of the backfill item, of its first one in a batch
+    items: int = 1  # intervals that it takes together; more than 1: it stands for every date in its interval
     conf_json: str = "{}"
     started_at: datetime | None = None
     ended_at: datetime | None = None

@@ -4,8 +4,9 @@ task:      none ─► scheduled ─► queued ─► running ─► success | f
              ▲          ▲                    └─► up_for_retry ─► scheduled
              └── clear ── any finished       none ─► upstream_failed | skipped | removed
 run:       queued ─► running ─► success | failed | cancelled          finished ─► queued (clear) | overridden
-backfill:  queued ─► running ◄─► paused ─► success | failed | cancelled       failed ─► running (retry)
-item:      pending ─► running ─► success | failed | cancelled         pending ─► skipped | cancelled
+backfill:  queued ─► running ◄─► paused ─► success | failed | cancelled       finished ─► running (retry, clear)
+item:      pending ─► running ─► success | failed | cancelled         pending ─► skipped | cancelled | failed
+               ▲──────── halves of a batch, retry of what failed      finished ─► running (its run was cleared)
 """
 
 from __future__ import annotations
@@ -84,14 +85,18 @@ LEGAL: Final[dict[str, frozenset[tuple[str, str]]]] = {
             QUEUED: "running paused success failed cancelled",
             RUNNING: "paused success failed cancelled",
             PAUSED: "running success failed cancelled",
+            SUCCESS: "running",
             FAILED: "running",
+            CANCELLED: "running",
         }
     ),
     "backfill_item": _pairs(
         {
             PENDING: "running skipped cancelled success failed",
             RUNNING: "success failed cancelled pending",
-            FAILED: "pending",
+            SUCCESS: "running",
+            FAILED: "pending running",
+            CANCELLED: "running",
         }
     ),
 }

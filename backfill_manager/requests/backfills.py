@@ -18,12 +18,20 @@ from typing import Any, Final, Literal
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.dags.timetable import ONCE, Timetable, timetable_of
 from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.requests.working_hours import WorkingHours
 
-KINDS: Final = ("schedule", "single", "dates", "partitions")
+KINDS: Final = ("schedule", "single", "dates", "partitions", "missing", "stale")
+ON_SCHEDULE: Final = frozenset({"schedule", "missing", "stale"})  # their items are intervals of the schedule
+RANGED: Final = ON_SCHEDULE | {"single"}  # they take --from and --to
 REPROCESS: Final = ("none", "failed", "completed")
 MOST_ITEMS: Final = 10_000_000  # of one backfill
+CHANGEABLE: Final = (
+    "max_active_runs", "priority", "pool", "batch", "stop_on_failure", "window", "is_polite", "tasks", "mark_success",
+    "overrides", "conf",
+)  # fmt: skip  # of a backfill that is under way
 _LONGEST_KEY: Final = 1000  # characters of a partition key
 
 
@@ -33,9 +41,9 @@ class BackfillAsk:
     makes."""
 
     dag_id: str
-    kind: Literal["schedule", "single", "dates", "partitions"] = "schedule"
-    start_date: datetime | None = None  # schedule, single
-    end_date: datetime | None = None  # schedule: the last interval starts at or before it; single: the range's end
+    kind: Literal["schedule", "single", "dates", "partitions", "missing", "stale"] = "schedule"
+    start_date: datetime | None = None  # all but dates and partitions
+    end_date: datetime | None = None  # on schedule: the last interval starts at or before it; single: the range's end
     dates: tuple[datetime, ...] = ()
     partitions: tuple[str, ...] = ()
     run_backwards: bool = False
@@ -48,10 +56,19 @@ class BackfillAsk:
     stop_on_failure: int | None = None
     pool: str = "backfill"
     priority: int = 0
+    overrides: dict[str, Any] = field(default_factory=dict)  # settings of the DAG and its tasks, see planning.overrides
+    window: str | None = None  # "20:00-06:00" in the DAG's zone: the hours in which it starts work
+    is_polite: bool = False  # starts nothing while a scheduled task waits for a slot
+    downstream: bool = False  # and a backfill of every DAG that reads what this one writes, and so on
+
+    @property
+    def redoes(self) -> str:
+        """What is done again (`none`, `failed`, `completed`), whether said (`reprocess`) or meant by the kind."""
+        return {"missing": "failed", "stale": "completed"}.get(self.kind, self.reprocess)
 
     def with_defaults(self, dag: DagSpec) -> BackfillAsk:
         """The range's ends that were left out, taken from the DAG's own `start_date` and `end_date`."""
-        if self.kind not in ("schedule", "single"):
+        if self.kind not in RANGED:
             return self
         return dataclasses.replace(
             self, start_date=self.start_date or dag.start_date, end_date=self.end_date or dag.end_date
@@ -102,6 +119,10 @@ def check(ask: BackfillAsk, dag: DagSpec) -> None:
     """
     _check_words(ask)
     _check_numbers(ask)
+    dag = with_overrides(dag, ask.overrides)
+    _check_batch(ask, dag)
+    if ask.window is not None:
+        WorkingHours.parse(ask.window)
     _check_tasks(ask, dag)
     if ask.kind == "dates":
         _check_dates(ask)
@@ -111,12 +132,41 @@ def check(ask: BackfillAsk, dag: DagSpec) -> None:
         _check_range(ask.with_defaults(dag), dag)
 
 
+def check_changes(changes: dict[str, Any]) -> None:
+    """`InvalidInput` for changes of a backfill's settings that can't be made whichever backfill it is."""
+    if not changes:
+        raise InvalidInput(f"Nothing to set; what can be changed is {', '.join(CHANGEABLE)}.")
+    for name in changes:
+        if name not in CHANGEABLE:
+            told = nearest(name, CHANGEABLE) or "."
+            raise InvalidInput(f"{name!r} can't be changed{told} There are {', '.join(CHANGEABLE)}.")
+    if changes.get("max_active_runs", 1) is None:
+        raise InvalidInput("--max-active-runs must be a whole number from 1 up, not None")
+    try:
+        ask = BackfillAsk(dag_id="", **changes)
+    except TypeError as error:
+        raise InvalidInput(str(error)) from None
+    _check_words(ask)
+    _check_numbers(ask)
+    if ask.window is not None:
+        WorkingHours.parse(ask.window)
+
+
 def _check_words(ask: BackfillAsk) -> None:
     for name, value, right in (("kind", ask.kind, KINDS), ("reprocess", ask.reprocess, REPROCESS)):
         if value not in right:
             raise InvalidInput(
                 f"--{name} {value!r} is not known{nearest(str(value), right) or '; one of ' + ', '.join(right)}"
             )
+    if ask.kind in ("missing", "stale") and ask.reprocess not in ("none", ask.redoes):
+        raise InvalidInput(
+            f"--kind {ask.kind} says by itself what is done again; leave --reprocess {ask.reprocess} out"
+        )
+    for option, flag in (("mark-success", ask.mark_success), ("polite", ask.is_polite), ("downstream", ask.downstream)):
+        if not isinstance(flag, bool):
+            raise InvalidInput(f"--{option} must be true or false, not {flag!r}")
+    if not isinstance(ask.overrides, dict):
+        raise InvalidInput(f"--set takes NAME=VALUE, not {str(ask.overrides)[:60]!r}")
     if not isinstance(ask.conf, dict):
         raise InvalidInput(
             f'--conf must be a JSON object such as {{"full": true}}, not {json.dumps(ask.conf, default=str)[:60]}'
@@ -124,11 +174,24 @@ def _check_words(ask: BackfillAsk) -> None:
 
 
 def _check_numbers(ask: BackfillAsk) -> None:
-    for option, value in (("max-active-runs", ask.max_active_runs), ("stop-on-failure", ask.stop_on_failure)):
+    numbers = (("max-active-runs", ask.max_active_runs), ("stop-on-failure", ask.stop_on_failure), ("batch", ask.batch))
+    for option, value in numbers:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InvalidInput(f"--{option} must be a whole number from 1 up, not {value!r}")
     if isinstance(ask.priority, bool) or not isinstance(ask.priority, int):
         raise InvalidInput(f"--priority must be a whole number, not {ask.priority!r}")
+
+
+def _check_batch(ask: BackfillAsk, dag: DagSpec) -> None:
+    if ask.batch == 1:
+        return
+    if not dag.batchable:
+        raise InvalidInput(
+            f"--batch needs a DAG whose tasks work on an interval of any length: DAG {dag.dag_id!r} does not say "
+            "batchable=True"
+        )
+    if ask.kind in ("single", "partitions"):
+        raise InvalidInput(f"--batch joins intervals, and --kind {ask.kind} has none to join")
 
 
 def _check_tasks(ask: BackfillAsk, dag: DagSpec) -> None:
@@ -176,7 +239,7 @@ def _check_partitions(ask: BackfillAsk) -> None:
 def _check_range(ask: BackfillAsk, dag: DagSpec) -> None:
     if ask.dates or ask.partitions:
         raise InvalidInput(f"--kind {ask.kind} takes --from and --to, neither --date nor --partition")
-    if ask.kind == "schedule" and (dag.schedule is None or dag.schedule == ONCE):
+    if ask.kind in ON_SCHEDULE and (dag.schedule is None or dag.schedule == ONCE):
         has = "has no schedule" if dag.schedule is None else f"has the schedule {ONCE!r}"
         raise InvalidInput(
             f"DAG {dag.dag_id!r} {has}, so a range holds no intervals; use --kind single, --date or --partition"
@@ -191,7 +254,7 @@ def _check_range(ask: BackfillAsk, dag: DagSpec) -> None:
     start, end = format_instant(ask.start_date), format_instant(ask.end_date)
     if ask.start_date > ask.end_date:
         raise InvalidInput(f"--from {start} is after --to {end}; the earlier of the two comes first")
-    if ask.kind == "schedule":
+    if ask.kind in ON_SCHEDULE:
         _check_plan(timetable_of(dag, ask.start_date), ask.start_date, ask.end_date)
     elif ask.start_date == ask.end_date:
         raise InvalidInput(

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, nearest
 
 BACKFILL_CREATE: Final = "backfill.create"  # {"backfill_id", "ask": BackfillAsk}
@@ -21,10 +22,18 @@ BACKFILL_DRY_RUN: Final = (
 BACKFILL_PAUSE: Final = "backfill.pause"  # {"backfill_id"}
 BACKFILL_UNPAUSE: Final = "backfill.unpause"  # {"backfill_id"}
 BACKFILL_CANCEL: Final = "backfill.cancel"  # {"backfill_id", "let_running_finish"}
+BACKFILL_SET: Final = "backfill.set"  # {"backfill_id", "changes": {setting: value}}, see backfills.CHANGEABLE
+BACKFILL_RETRY: Final = "backfill.retry"  # {"backfill_id"}: its failed items, once more
 POOL_SET: Final = "pool.set"  # {"name", "slots", "weight", "min_share"}
 MANAGER_STOP: Final = "manager.stop"  # {"drain"}
 DAG_PAUSE: Final = "dag.pause"  # {"dag_id"}
 DAG_UNPAUSE: Final = "dag.unpause"  # {"dag_id"}
+DAG_TRIGGER: Final = "dag.trigger"  # {"dag_id", "logical_date": instant or null, "conf": {}}; object_id: the run's id
+RUN_CANCEL: Final = "run.cancel"  # {"dag_id", "run_id"}
+RUN_MARK: Final = "run.mark"  # {"dag_id", "run_id", "state": success | failed}
+TASK_RUN: Final = "task.run"  # {"dag_id", "task_id", "logical_date": instant}; object_id: the external run's id
+TASK_MARK: Final = "task.mark"  # {"dag_id", "run_id", "task_id", "state": success | failed | skipped}
+TASKS_CLEAR: Final = "tasks.clear"  # {"ask": ClearAsk}
 
 ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"
@@ -79,8 +88,56 @@ def _ask(value: Any) -> str | None:
     return None
 
 
+def _instant(value: Any) -> str | None:
+    wrong = "must be an instant such as 2013-01-31T05:00:00Z"
+    if not isinstance(value, str):
+        return wrong
+    try:
+        parse_instant(value)
+    except (ValueError, InvalidInput):
+        return wrong
+    return None
+
+
+def _or_null(test: Test) -> Test:
+    return lambda value: None if value is None else test(value)
+
+
+def _one_of(*words: str) -> Test:
+    return lambda value: None if value in words else f"must be {', '.join(words[:-1])} or {words[-1]}"
+
+
+def _object(value: Any) -> str | None:
+    return None if isinstance(value, dict) else "must be a JSON object"
+
+
+def _changes(value: Any) -> str | None:
+    from backfill_manager.requests.backfills import check_changes
+
+    if not isinstance(value, dict):
+        return "must be an object of settings and their new values"
+    try:
+        check_changes(value)
+    except InvalidInput as error:
+        return f"can't be made: {error}"
+    return None
+
+
+def _clear(value: Any) -> str | None:
+    from backfill_manager.requests.clearing import ClearAsk
+
+    if not isinstance(value, dict):
+        return "must be an object, what is to be cleared"
+    try:
+        ClearAsk.from_payload(value)
+    except (TypeError, InvalidInput) as error:
+        return f"can't be read: {error}"
+    return None
+
+
 _BACKFILL = {"backfill_id": _id}
 _DAG = {"dag_id": _text}
+_RUN = {"dag_id": _text, "run_id": _text}
 
 PAYLOADS: Final[Mapping[str, Mapping[str, Test]]] = {
     BACKFILL_CREATE: {**_BACKFILL, "ask": _ask},
@@ -92,6 +149,14 @@ PAYLOADS: Final[Mapping[str, Mapping[str, Test]]] = {
     MANAGER_STOP: {"drain": _flag},
     DAG_PAUSE: _DAG,
     DAG_UNPAUSE: _DAG,
+    BACKFILL_SET: {**_BACKFILL, "changes": _changes},
+    BACKFILL_RETRY: _BACKFILL,
+    DAG_TRIGGER: {**_DAG, "logical_date": _or_null(_instant), "conf": _object},
+    RUN_CANCEL: _RUN,
+    RUN_MARK: {**_RUN, "state": _one_of("success", "failed")},
+    TASK_RUN: {**_DAG, "task_id": _text, "logical_date": _instant},
+    TASK_MARK: {**_RUN, "task_id": _text, "state": _one_of("success", "failed", "skipped")},
+    TASKS_CLEAR: {"ask": _clear},
 }
 
 

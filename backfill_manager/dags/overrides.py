@@ -1,0 +1,65 @@
+"""Settings of a DAG and its tasks that one backfill sets for itself: `retries=3`, `clean.timeout=600`.
+
+A name alone is a setting of the DAG, or of every one of its tasks; `task.setting` is that task's. Values are what
+`@dag` and `@task` would take, as JSON. The definition that comes out is used for this backfill's runs and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from backfill_manager.dags import keywords
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import InvalidInput, nearest
+
+OF_DAG: Final = ("max_active_tasks",)
+OF_TASK: Final = (
+    "retries", "retry_delay", "retry_backoff", "max_retry_delay", "timeout", "depends_on_past", "trigger_rule", "pool",
+    "priority", "weight", "max_active_tis",
+)  # fmt: skip
+_INSTEAD: Final = {
+    "max_active_runs": "a backfill has its own --max-active-runs",
+    "params": "run parameters are given with --conf",
+    "schedule": "which intervals are run is said by --kind, --from and --to",
+}
+
+
+def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
+    """The definition with these settings; `InvalidInput` in one line for one that is unknown or wrong."""
+    if not overrides:
+        return spec
+    of_dag: dict[str, Any] = {}
+    of_tasks: dict[str, dict[str, Any]] = {task.task_id: {} for task in spec.tasks}
+    for name in sorted(overrides, key=lambda name: "." in name):  # one task's own come after every task's
+        value = overrides[name]
+        if name in OF_DAG:
+            of_dag[name] = _checked(name, name, value, keywords.DAG)
+            continue
+        task_id, _, setting = name.rpartition(".")
+        if setting not in OF_TASK:
+            raise InvalidInput(_unknown(name, setting))
+        if task_id and task_id not in of_tasks:
+            raise InvalidInput(
+                f"--set {name}: DAG {spec.dag_id!r} has no task {task_id!r}{nearest(task_id, of_tasks) or '.'}"
+            )
+        checked = _checked(name, setting, value, keywords.TASK)
+        for chosen in [task_id] if task_id else of_tasks:
+            of_tasks[chosen][setting] = checked
+    tasks = tuple(dataclasses.replace(task, **of_tasks[task.task_id]) for task in spec.tasks)
+    return dataclasses.replace(spec, tasks=tasks, **of_dag)
+
+
+def _checked(name: str, setting: str, value: Any, checks: Mapping[str, keywords.Check]) -> Any:
+    try:
+        return checks[setting](value)
+    except ValueError as error:
+        raise InvalidInput(f"--set {name}: {setting} {error}") from None
+
+
+def _unknown(name: str, setting: str) -> str:
+    known = (*OF_DAG, *OF_TASK)
+    why = _INSTEAD.get(setting)
+    told = f"; {why}" if why else nearest(setting, known) or "."
+    return f"--set {name}: {setting!r} is not a setting that a backfill can set{told} There are {', '.join(known)}."
