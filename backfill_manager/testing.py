@@ -23,11 +23,11 @@ from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.outcome import Cancelled as CancelledOutcome
 from backfill_manager.execution.outcome import Launch, LaunchKey, Outcome, Succeeded, TaskEnded, TaskStarted
-from backfill_manager.manager import dispatcher, outcomes, run_keeper
-from backfill_manager.manager.inbox import Inbox, backfill_row
+from backfill_manager.manager.deciding import Decisions
+from backfill_manager.manager.inbox import backfill_row
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.lease import Candidate
-from backfill_manager.manager.reading_ahead import read_ahead, refill
+from backfill_manager.manager.reading_ahead import refill
 from backfill_manager.manager.rescuer import wake
 from backfill_manager.manager.working_set import Alive, LiveBackfill
 from backfill_manager.model import states as s
@@ -122,11 +122,7 @@ class Playground:
         assert leader is not None, "the lease of this process's own former manager is taken at once"
         self.leader: Leader = leader
         self.alive: Alive = wake(self.store, term=leader.term, now=self.clock.now())
-        self._inbox = Inbox(self.alive, term=leader.term, backfill_state=self._state_in_table)
-
-    def _state_in_table(self, backfill_id: str) -> str | None:
-        rows = self.store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
-        return rows[0].state if rows else None
+        self._decisions = Decisions(self.alive, self.store, leader)
 
     # -- what is asked ------------------------------------------------------------------------------------------------
     def add_dag(self, spec: DagSpec) -> None:
@@ -177,16 +173,11 @@ class Playground:
         """One turn, as `manager.tick` takes it; True if anything changed."""
         now, todo = self.clock.now(), Instructions()
         happened, self._happened = self._happened, []
-        read_ahead(self.alive, self.store)
-        outcomes.take_in(self.alive, happened, self.leader.term)
-        self._inbox.take_in(self.store.unanswered(), now, todo)
-        run_keeper.keep(self.alive, now, self.leader.next_seq, todo)
         used = Counter(launch.pool for launch in self.running.values())
         free = {name: self._slots - used[name] for name in self.alive.pools}
-        dispatcher.dispatch(self.alive, free, now, todo)
-        for closing in todo.closings:
-            self.leader.close_pending(closing.backfill_id, closing.state, closing.reason)
-        changed = self.commit()
+        self._decisions.look_ahead()
+        self._decisions.decide(happened, self.store.unanswered(), free, now, todo)
+        changed = self._decisions.commit(todo)
         for launch in todo.launches:
             self.launched.append(launch)
             self.running[launch.key] = launch

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from backfill_manager.cli.call import Call, Calls, ConfOption, DebugOption, OutputOption, StateOption
+from backfill_manager.cli.old_spellings import command_here
 from backfill_manager.errors import BackfillManagerError, nearest
 
 # name, module, what it is for; in the order in which a newcomer needs them
@@ -61,7 +62,7 @@ def run(argv: Sequence[str] | None = None, call: Call | None = None) -> int:
     except BackfillManagerError as error:
         return _tell(error, str(error) or type(error).__name__, error.exit_code, calls)
     except _USAGE_ERROR as error:
-        return _tell_usage(error, calls)
+        return _tell_usage(error, calls, args)
     except BrokenPipeError:
         # Whoever read us has seen enough; Python must not complain when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -80,7 +81,7 @@ def run(argv: Sequence[str] | None = None, call: Call | None = None) -> int:
 def _app(args: Sequence[str]) -> typer.Typer:
     app = typer.Typer(
         name="bfm", help=INTRODUCTION, no_args_is_help=True, rich_markup_mode="rich", add_completion=False,
-        pretty_exceptions_enable=False,
+        pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
     )  # fmt: skip
     app.callback()(_globals)
     called = [name for name, _ in GROUPS if name in args]
@@ -130,17 +131,20 @@ def _tell(error: Exception, message: str, code: int, calls: Calls) -> int:
     return code
 
 
-def _tell_usage(error: Any, calls: Calls) -> int:
+def _tell_usage(error: Any, calls: Calls, args: Sequence[str]) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":  # the help, which is what was wanted
         sys.stdout.write(message + "\n" if message else "")
         return 2
     path = context.command_path if context else "bfm"
-    if message.startswith("No such command") and context is not None and "did you mean" not in message.lower():
+    if message.startswith("No such command") and context is not None:
         wrong = message.split("'")[1] if "'" in message else ""
-        known = [name for name, _ in GROUPS] if path == "bfm" else list(getattr(context.command, "commands", ()))
-        message = message.rstrip(".") + (nearest(wrong, known) or f"; one of {', '.join(known)}.")
+        if here := command_here(path.removeprefix("bfm").strip(), wrong, args):
+            return _tell(error, f"`{path} {wrong}` is no command here; what you want is `{here}`.", 2, calls)
+        if "did you mean" not in message.lower():
+            known = [name for name, _ in GROUPS] if path == "bfm" else list(getattr(context.command, "commands", ()))
+            message = message.rstrip(".") + (nearest(wrong, known) or f"; one of {', '.join(known)}.")
     message = message.strip().replace("Value error, ", "")
     stop = "" if message.endswith((".", "?")) else "."
     return _tell(error, f"{message}{stop} See `{path} --help`.", 2, calls)

@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from backfill_manager.cli import backfill_options as options
 from backfill_manager.cli.call import Call, command, group
-from backfill_manager.cli.output import Column, first_line
+from backfill_manager.cli.old_spellings import OF_BACKFILL_CREATE
+from backfill_manager.cli.output import Column, first_line, seconds
 from backfill_manager.errors import Refused
 from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
 
@@ -19,7 +21,7 @@ IdArgument = Annotated[
 DEFAULT_PAGE = 50
 
 
-@command(app, "create")
+@command(app, "create", old=OF_BACKFILL_CREATE)
 def create(
     call: Call,
     dag: Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, see `bfm dags list`.")],
@@ -42,11 +44,12 @@ def create(
         ),
     ] = None,
     kind: Annotated[
-        Literal["schedule", "single", "dates", "partitions"] | None,
+        Literal["schedule", "single", "dates", "partitions", "missing", "stale"] | None,
         typer.Option(
             "--kind",
             help="schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: "
-            "as listed. \\[default: schedule, or what --date or --partition says]",
+            "as listed; missing: intervals without a successful run; stale: those whose success is of an older version "
+            "of the DAG. \\[default: schedule, or what --date or --partition says]",
         ),
     ] = None,
     date: Annotated[
@@ -65,25 +68,24 @@ def create(
         ),
     ] = "none",
     run_backwards: Annotated[bool, typer.Option("--run-backwards", "-B", help="Newest first.")] = False,
-    max_active_runs: Annotated[
-        int | None,
-        typer.Option("--max-active-runs", min=1, metavar="N", help="Runs at once. \\[default: the DAG's own]"),
-    ] = None,
-    conf: Annotated[
-        str | None, typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the runs, as a JSON object.")
-    ] = None,
-    tasks: Annotated[
-        str | None,
-        typer.Option("--tasks", "-t", metavar="REGEX", help="Run only tasks whose id matches; the others are skipped."),
-    ] = None,
+    max_active_runs: options.MaxActiveRuns = None,
+    batch: options.Batch = None,
+    conf: options.Conf = None,
+    set_: options.Set = None,
+    tasks: options.Tasks = None,
     mark_success: Annotated[
         bool, typer.Option("--mark-success", "-m", help="Run no task: the runs are set to success.")
     ] = False,
-    stop_on_failure: Annotated[
-        int | None, typer.Option("--stop-on-failure", min=1, metavar="N", help="Pause after N failed items.")
-    ] = None,
+    stop_on_failure: options.StopOnFailure = None,
     pool: Annotated[str, typer.Option("--pool", metavar="P", help="The pool whose slots it uses.")] = "backfill",
     priority: Annotated[int, typer.Option("--priority", metavar="N", help="Higher goes first.")] = 0,
+    window: options.Window = None,
+    polite: Annotated[
+        bool, typer.Option("--polite", help="Start nothing while a scheduled task waits for a slot.")
+    ] = False,
+    downstream: Annotated[
+        bool, typer.Option("--downstream", help="And backfill every DAG that reads what this one writes, and so on.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Stay and watch; exit code 1 when it fails.")] = False,
     request_id: Annotated[
         str | None,
@@ -91,8 +93,6 @@ def create(
             "--request-id", metavar="ID", help="An id of your own: sent twice, it makes one backfill all the same."
         ),
     ] = None,
-    start_date: Annotated[str | None, typer.Option("--start-date", hidden=True)] = None,
-    end_date: Annotated[str | None, typer.Option("--end-date", hidden=True)] = None,
 ) -> int:
     """Ask for a backfill. The manager plans and runs it; it goes on when you close the laptop.
 
@@ -106,18 +106,17 @@ def create(
 
     [cyan]bfm backfill create flights --date 2013-01-05 --date 2013-02-07 --reprocess completed[/]
 
+    [cyan]bfm backfill create flights -s 2013-01-01 -e 2013-12-31 --kind stale --batch 30 --downstream[/]
+
     [cyan]bfm backfill create billing --partition emea --partition apac --conf '{"full": true}'[/]
     """
     from backfill_manager.cli.creating import Wish, create_backfill
 
-    for old, new, value in (("--start-date", "--from", start_date), ("--end-date", "--to", end_date)):
-        if value is not None:
-            call.out.remark(f"{old} is {new} here.")
     wish = Wish(
-        dag_id=dag, from_=from_ or start_date, to=to or end_date, kind=kind, dates=tuple(date or ()),
-        partitions=tuple(partition or ()), reprocess=reprocess, run_backwards=run_backwards,
-        max_active_runs=max_active_runs, conf=conf, tasks=tasks, mark_success=mark_success,
-        stop_on_failure=stop_on_failure, pool=pool, priority=priority,
+        dag_id=dag, from_=from_, to=to, kind=kind, dates=tuple(date or ()), partitions=tuple(partition or ()),
+        reprocess=reprocess, run_backwards=run_backwards, max_active_runs=max_active_runs, batch=batch, conf=conf,
+        settings=tuple(set_ or ()), tasks=tasks, mark_success=mark_success, stop_on_failure=stop_on_failure, pool=pool,
+        priority=priority, window=window, is_polite=polite, downstream=downstream,
     )  # fmt: skip
     return create_backfill(call, wish, dry_run=dry_run, wait=wait, request_id=request_id)
 
@@ -167,13 +166,16 @@ def show(call: Call, id: IdArgument) -> None:
     Example: [cyan]bfm backfill show latest[/]
     """
     from backfill_manager.views import backfills
+    from backfill_manager.views.time_left import with_time_left
 
-    found = backfills.find_backfill(call.store, id)
+    found = with_time_left(call.store, backfills.find_backfill(call.store, id), call.clock.now())
     if not call.out.is_table:
         call.out.document(found)
         return
-    fields = [(name, value) for name, value in found.items() if name != "config"]
+    left = found["time_left_s"]
+    fields = [(name, value) for name, value in found.items() if name not in {"config", "time_left_s"}]
     fields.insert(2, ("what", config_in_words(found["config"])))
+    fields.append(("time left", None if left is None else seconds(left)))
     call.out.thing(found, [(name, value) for name, value in fields if value is not False])
 
 
@@ -256,6 +258,56 @@ def cancel(
     _steer(call, id, "backfill.cancel", "cancel", {"let_running_finish": let_running_finish})
 
 
+@command(app, "retry")
+def retry(call: Call, id: IdArgument) -> None:
+    """Run the failed items of a backfill that has ended once more, as part of the same backfill.
+
+    Example: [cyan]bfm backfill retry latest[/]
+    """
+    from backfill_manager.cli.changing import retry_backfill
+
+    retry_backfill(call, id)
+
+
+@command(app, "set")
+def set_(
+    call: Call,
+    id: IdArgument,
+    max_active_runs: options.MaxActiveRuns = None,
+    priority: Annotated[int | None, typer.Option("--priority", metavar="N", help="Higher goes first.")] = None,
+    pool: Annotated[str | None, typer.Option("--pool", metavar="P", help="The pool whose slots it uses.")] = None,
+    batch: options.Batch = None,
+    stop_on_failure: options.StopOnFailure = None,
+    window: options.Window = None,
+    polite: Annotated[
+        bool | None, typer.Option("--polite/--no-polite", help="Start nothing while a scheduled task waits for a slot.")
+    ] = None,
+    tasks: options.Tasks = None,
+    mark_success: Annotated[
+        bool | None, typer.Option("--mark-success/--no-mark-success", help="Run no task: the runs are set to success.")
+    ] = None,
+    set_: options.Set = None,
+    conf: options.Conf = None,
+) -> None:
+    """Change a backfill while it goes on; what is not named stays. Runs that have begun keep what they began with.
+
+    Examples:
+
+    [cyan]bfm backfill set latest --max-active-runs 4 --window 20:00-06:00[/]
+
+    [cyan]bfm backfill set latest --set retries=3 --set clean.timeout=600[/]
+    """
+    from backfill_manager.cli.changing import change_backfill
+
+    said = {
+        "max_active_runs": max_active_runs, "priority": priority, "pool": pool, "batch": batch,
+        "stop_on_failure": stop_on_failure, "window": window, "is_polite": polite, "tasks": tasks,
+        "mark_success": mark_success,
+    }  # fmt: skip
+    changes = {name: value for name, value in said.items() if value is not None}
+    change_backfill(call, id, changes, settings=tuple(set_ or ()), conf=conf)
+
+
 def _steer(call: Call, id: str, kind: str, verb: str, payload: dict[str, Any]) -> None:
     from backfill_manager.cli.answers import tell_answer
     from backfill_manager.requests import asking
@@ -287,7 +339,7 @@ def items_in_words(backfill: dict[str, Any]) -> str:
 
 def item_columns(items: Sequence[dict[str, Any]], *more: str) -> list[Column | str]:
     """Dates or partitions: only the columns that say something."""
-    wanted = ["logical_date", "interval_start", "interval_end", "partition_key", "state", "reason", *more]
+    wanted = ["logical_date", "interval_start", "interval_end", "partition_key", "batch", "state", "reason", *more]
     if all(item.get("interval_start") == item.get("logical_date") for item in items):
         wanted.remove("interval_start")
     return [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from backfill_manager.cli.old_spellings import OldSpelling
 from backfill_manager.cli.output import Format, Output
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.errors import StateNotInitialised
@@ -125,8 +126,11 @@ class Calls:
         self.call = call
 
 
-def command(app: typer.Typer, name: str) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
-    """Register `function(call, ...)`; what it returns is the exit code (None is 0)."""
+def command(
+    app: typer.Typer, name: str, *, old: Sequence[OldSpelling] = ()
+) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
+    """Register `function(call, ...)`; what it returns is the exit code (None is 0). `old` spellings of its options are
+    understood, and not told in its help."""
 
     def register(function: Callable[..., int | None]) -> Callable[..., int | None]:
         signature = inspect.signature(function, eval_str=True)
@@ -144,11 +148,18 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., int | None]]
             )
             for spelling, annotation in added.items()
         ]
+        parameters += [_hidden(each, _old_name(number)) for number, each in enumerate(old)]
+        defaults = {parameter.name: parameter.default for parameter in own}
 
         def run(**given: Any) -> int | None:
             calls: Calls = given.pop("ctx").obj
             said = {spelling: given.pop(_global_name(spelling), None) for spelling in GLOBALS}
             calls.call = calls.call.said(said["--state"], said["--conf"], said["--output"], bool(said["--debug"]))
+            for number, each in enumerate(old):
+                if value := given.pop(_old_name(number)):
+                    calls.call.out.remark(each.says)
+                    if each.parameter and given[each.parameter] == defaults[each.parameter]:
+                        given[each.parameter] = value if each.means is None else each.means
             return function(calls.call, **given)
 
         run.__doc__ = function.__doc__
@@ -164,6 +175,20 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., int | None]]
 def group(name: str, help: str) -> typer.Typer:
     """A noun."""
     return typer.Typer(name=name, help=help, no_args_is_help=True, rich_markup_mode="rich", add_completion=False)
+
+
+def _hidden(old: OldSpelling, name: str) -> inspect.Parameter:
+    annotation: Any = str | None if old.takes_value else bool
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[annotation, typer.Option(*old.spellings, hidden=True)],
+        default=None if old.takes_value else False,
+    )
+
+
+def _old_name(number: int) -> str:
+    return f"old_spelling_{number}"
 
 
 def _global_name(spelling: str) -> str:

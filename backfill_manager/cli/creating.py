@@ -7,13 +7,14 @@ print the same plan, as both call the same planner.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from backfill_manager.cli.answers import NOBODY_LEADS
-from backfill_manager.cli.backfill import config_in_words, item_columns
+from backfill_manager.cli.backfill import config_in_words
 from backfill_manager.cli.call import Call
+from backfill_manager.cli.json_values import conf_of, settings_of
+from backfill_manager.cli.plan_picture import print_plan
 from backfill_manager.dags.timetable import parse_date
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound, Refused
 from backfill_manager.model.records import Pool
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from backfill_manager.dags.definition import DagSpec
 
 DRY_RUN_PATIENCE_S: Final = 60.0
-SHOWN_FIRST, SHOWN_LAST = 20, 5
-_LOOKS_LIKE_A_FILE = re.compile(r"[^{}\[\]\"]+\.ya?ml")
+Kind = Literal["schedule", "single", "dates", "partitions", "missing", "stale"]
 
 
 @dataclass(frozen=True)
@@ -40,28 +40,33 @@ class Wish:
     dag_id: str
     from_: str | None
     to: str | None
-    kind: Literal["schedule", "single", "dates", "partitions"] | None
+    kind: Kind | None
     dates: tuple[str, ...]
     partitions: tuple[str, ...]
     reprocess: str
     run_backwards: bool
     max_active_runs: int | None
+    batch: int | None
     conf: str | None
+    settings: tuple[str, ...]
     tasks: str | None
     mark_success: bool
     stop_on_failure: int | None
     pool: str
     priority: int
+    window: str | None
+    is_polite: bool
+    downstream: bool
 
 
 def create_backfill(call: Call, wish: Wish, *, dry_run: bool, wait: bool, request_id: str | None) -> int:
-    _, dag = current_dag(call.store, wish.dag_id)
+    row, dag = current_dag(call.store, wish.dag_id)
     ask = ask_for(wish, dag)
     check(ask, dag)
     ask = ask.with_defaults(dag)
-    _check_pool(call, ask.pool)
+    check_pool(call, ask.pool)
     if dry_run:
-        print_plan(call, _plan(call, ask, dag))
+        print_plan(call, _plan(call, ask, dag, row.current_version))
         return 0
     request_id = request_id or call.clock.new_id()
     payload = {"backfill_id": asking.id_from(request_id), "ask": json.loads(ask.to_payload())}
@@ -100,16 +105,21 @@ def ask_for(wish: Wish, dag: DagSpec) -> BackfillAsk:
         run_backwards=wish.run_backwards,
         reprocess=wish.reprocess,
         max_active_runs=wish.max_active_runs,
-        conf=_conf(wish.conf),
+        batch=wish.batch or 1,
+        conf=conf_of(wish.conf),
         tasks=wish.tasks,
         mark_success=wish.mark_success,
         stop_on_failure=wish.stop_on_failure,
         pool=wish.pool,
         priority=wish.priority,
+        overrides=settings_of(wish.settings),
+        window=wish.window,
+        is_polite=wish.is_polite,
+        downstream=wish.downstream,
     )
 
 
-def _kind(wish: Wish) -> Literal["schedule", "single", "dates", "partitions"]:
+def _kind(wish: Wish) -> Kind:
     if wish.dates and wish.partitions:
         raise InvalidInput("--date and --partition don't go together: a backfill is over dates or over partitions.")
     listed: Literal["dates", "partitions"] | None = "dates" if wish.dates else "partitions" if wish.partitions else None
@@ -123,33 +133,7 @@ def _kind(wish: Wish) -> Literal["schedule", "single", "dates", "partitions"]:
     return listed or wish.kind or "schedule"
 
 
-def _conf(text: str | None) -> dict[str, Any]:
-    if text is None:
-        return {}
-
-    def refuse(constant: str) -> Any:
-        raise InvalidInput(f"--conf: {constant} is not JSON; use a number, or null.")
-
-    try:
-        value = json.loads(text, parse_constant=refuse)
-    except json.JSONDecodeError as error:
-        hint = ""
-        if _LOOKS_LIKE_A_FILE.fullmatch(text):
-            hint = f". (The configuration file is named before the command: `bfm --conf {text} backfill create …`)"
-        place = f"line {error.lineno}, column {error.colno}: {_around(text, error.pos)}"
-        raise InvalidInput(f"--conf is not JSON: {error.msg} at {place}{hint}") from None
-    except RecursionError:
-        raise InvalidInput("--conf is nested too deeply to be read.") from None
-    if not isinstance(value, dict):
-        raise InvalidInput(f"--conf must be a JSON object such as '{{\"full\": true}}', not {json.dumps(value)[:60]}.")
-    return value
-
-
-def _around(text: str, position: int) -> str:
-    return repr(text[max(0, position - 15) : position + 15])
-
-
-def _check_pool(call: Call, name: str) -> None:
+def check_pool(call: Call, name: str) -> None:
     if name == SCHEDULED_RUN:
         raise InvalidInput("--pool scheduled is for scheduled runs; a backfill takes 'backfill', or one of your own.")
     known = [row.name for row in call.store.read(Pool)] or [pool.name for pool in call.settings.pools]
@@ -160,9 +144,9 @@ def _check_pool(call: Call, name: str) -> None:
 # -- the dry run ------------------------------------------------------------------------------------------------------
 
 
-def _plan(call: Call, ask: BackfillAsk, dag: DagSpec) -> dict[str, Any]:
+def _plan(call: Call, ask: BackfillAsk, dag: DagSpec, dag_version: int) -> dict[str, Any]:
     if not somebody_leads(call.store, call.clock.now()):
-        return _plan_here(call, ask, dag)
+        return _plan_here(call, ask, dag, dag_version)
     payload = {"backfill_id": call.clock.new_id(), "ask": json.loads(ask.to_payload())}
     request = asking.ask(call.store, call.clock, BACKFILL_DRY_RUN, payload)
     answer = asking.wait_for_answer(call.store, call.clock, request.request_id, DRY_RUN_PATIENCE_S, pause=call.pause)
@@ -176,33 +160,12 @@ def _plan(call: Call, ask: BackfillAsk, dag: DagSpec) -> dict[str, Any]:
     return found
 
 
-def _plan_here(call: Call, ask: BackfillAsk, dag: DagSpec) -> dict[str, Any]:
+def _plan_here(call: Call, ask: BackfillAsk, dag: DagSpec, dag_version: int) -> dict[str, Any]:
     from backfill_manager.cli.local_spark import local_spark
     from backfill_manager.planning.backfill_plan import existing_runs, plan_backfill
 
     if call.out.is_table:
         call.out.remark("No manager is leading: planning here, which starts Spark and takes some seconds.")
     with local_spark(call) as spark:
-        return plan_backfill(spark, ask, dag, existing_runs(call.store, ask, dag)).to_json_document()
-
-
-def print_plan(call: Call, plan: dict[str, Any]) -> None:
-    if not call.out.is_table:
-        call.out.document(plan)
-        return
-    items = plan["items"]
-    columns = item_columns(items)
-    if len(items) <= SHOWN_FIRST + SHOWN_LAST + 1:
-        call.out.rows(items, columns, empty="Nothing would run.")
-    else:
-        left_out = {"ordinal": "…", "logical_date": f"… {len(items) - SHOWN_FIRST - SHOWN_LAST} more"}
-        if items[0].get("logical_date") is None:
-            left_out["partition_key"] = left_out.pop("logical_date")
-        call.out.rows([*items[:SHOWN_FIRST], left_out, *items[-SHOWN_LAST:]], columns)
-    summary = plan["summary"]
-    skipped = [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
-    call.out.line("")
-    parts = [f"{summary['pending']} would run", *skipped]
-    call.out.line(f"{summary['items']} items: {', '.join(parts)}.")
-    if skipped and not summary["pending"]:
-        call.out.remark("Nothing would run. --reprocess failed or --reprocess completed re-does dates that have a run.")
+        existing = existing_runs(call.store, ask, dag)
+        return plan_backfill(spark, ask, dag, dag_version, existing).to_json_document()

@@ -186,6 +186,15 @@ def seconds(value: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
 
 
+def size(n: float) -> str:
+    """`512 B`, `1.5 kB`, `8.2 MB`: decimal units."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if n < 1000 or unit == "TB":
+            break
+        n /= 1000
+    return f"{n:.0f} {unit}" if unit == "B" or n >= 100 else f"{n:.1f} {unit}"
+
+
 def as_plain(value: Any) -> Any:
     """What JSON and YAML can hold: instants as ISO-8601 with `Z`, anything unknown as its text."""
     if isinstance(value, Mapping):

@@ -3,6 +3,7 @@
 Order: higher priority first, then scheduled before backfill, then older first. A pool is given more tasks than it has
 slots (`AHEAD`), so that a slot that comes free has its next task at hand and need not wait for a tick; they are `queued`
 until a slot takes them. A backfill can never take a scheduled run's slots: the `scheduled` pool is closed to its tasks.
+A polite backfill starts nothing while a task of a scheduled run waits for a slot.
 """
 
 from __future__ import annotations
@@ -29,13 +30,19 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
     of_dag: Counter[str] = Counter()
     of_task: Counter[tuple[str, str]] = Counter()
     ready: list[tuple[tuple[int, int, int], LiveRun, TaskInstance]] = []
+    scheduled_waits = False
     for run, ti in alive.tasks():
+        if ti.state in (s.SCHEDULED, s.QUEUED) and run.row.run_type == s.SCHEDULED_RUN:
+            scheduled_waits = True
         if ti.state in s.TASK_STARTED:
             of_dag[ti.dag_id] += 1
             of_task[ti.dag_id, ti.task_id] += 1
         elif ti.state == s.SCHEDULED:
             ready.append(((-ti.priority, int(run.row.run_type != s.SCHEDULED_RUN), ti.run_seq), run, ti))
     for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
+        owner = alive.backfills.get(run.row.backfill_id or "")
+        if scheduled_waits and owner is not None and owner.row.is_polite:
+            continue
         task = run.spec.task(ti.task_id)
         pool = pool_of(alive, run, task)
         if room.get(pool, 0) < task.weight and pool in alive.pools:

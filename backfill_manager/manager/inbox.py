@@ -8,33 +8,43 @@ backfill that is in order becomes a `PlanWanted`; its answer comes with the plan
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest
 from backfill_manager.manager.instructions import Instructions, PlanWanted
-from backfill_manager.manager.run_keeper import close_pending
+from backfill_manager.manager.item_keeper import close_pending
+from backfill_manager.manager.repairs import Repairs
 from backfill_manager.manager.working_set import Alive, LiveBackfill
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, Request, Response
 from backfill_manager.requests import backfills, kinds
 from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.store.contract import Condition, Leader, Store
+
+REPAIRS = Repairs.KINDS
+_COLUMN_OF = {"conf": "conf_json", "overrides": "overrides_json"}
 
 
 class Inbox:
     """Holds which requests are being planned, so that one is not planned twice while it waits for its answer."""
 
-    def __init__(self, alive: Alive, *, term: int, backfill_state: Callable[[str], str | None]) -> None:
-        self._alive, self._term = alive, term
-        self._backfill_state = backfill_state  # of one that is not alive: from the table; None if there is none
+    def __init__(self, alive: Alive, store: Store, leader: Leader) -> None:
+        self._alive, self._store, self._term = alive, store, leader.term
+        self._repairs = Repairs(alive, store, leader)
         self._planning: dict[str, str] = {}  # request id -> backfill id
+        self.is_waiting = False  # a request could not be answered yet, and is looked at again in the next tick
 
     def take_in(self, requests: Iterable[Request], now: datetime, todo: Instructions) -> None:
         answered = {row.key for row in self._alive.changes.rows(Response.TABLE)}  # but not committed yet
+        self.is_waiting = False
         for request in requests:
             if request.request_id in self._planning or request.key in answered:
+                continue
+            if request.kind in REPAIRS and not self._repairs.may_read():
+                self.is_waiting = True  # it reads the tables, which must say what memory says
                 continue
             try:
                 payload = kinds.parse_payload(request.kind, request.payload_json)
@@ -92,6 +102,8 @@ class Inbox:
         match request.kind:
             case kinds.BACKFILL_CREATE | kinds.BACKFILL_DRY_RUN:
                 return self._plan(request, payload, todo)
+            case kinds.BACKFILL_SET:
+                return self._set_backfill(request, payload)
             case kinds.BACKFILL_PAUSE:
                 return self._pause(str(payload["backfill_id"]), request.requested_by)
             case kinds.BACKFILL_UNPAUSE:
@@ -106,6 +118,10 @@ class Inbox:
             case kinds.MANAGER_STOP:
                 todo.stop, todo.drain = True, bool(payload["drain"])
                 return None, "stopping" + (" when what runs has finished" if todo.drain else "")
+            case repair if repair in REPAIRS:
+                said = self._repairs.carry_out(request, payload, now, todo)
+                self.is_waiting |= said is None
+                return said
             case other:
                 raise Refused(f"this manager does not know requests of the kind {other!r}")
 
@@ -119,10 +135,7 @@ class Inbox:
         dag = self._alive.dags.get(ask.dag_id)
         if dag is None or not dag.is_active:
             raise NotFound("DAG", ask.dag_id, [row.dag_id for row in self._alive.dags.values() if row.is_active])
-        if ask.pool not in self._alive.pools:
-            raise NotFound("pool", ask.pool, self._alive.pools)
-        if ask.pool == s.SCHEDULED_RUN:
-            raise Refused("The pool 'scheduled' is for scheduled runs; a backfill takes 'backfill' or one of your own.")
+        self._check_pool(ask.pool)
         backfills.check(ask, self._alive.current_spec(ask.dag_id))
         self._planning[request.request_id] = backfill_id
         todo.plans.append(PlanWanted(request.request_id, request.kind, backfill_id, ask, request.requested_by))
@@ -130,13 +143,16 @@ class Inbox:
 
     def _state_of(self, backfill_id: str) -> str | None:
         live = self._alive.backfills.get(backfill_id)
-        return live.row.state if live else self._backfill_state(backfill_id)
+        if live is not None:
+            return live.row.state
+        rows = self._store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
+        return rows[0].state if rows else None
 
     def _live(self, backfill_id: str, what: str) -> LiveBackfill:
         live = self._alive.backfills.get(backfill_id)
         if live is not None:
             return live
-        state = self._backfill_state(backfill_id)
+        state = self._state_of(backfill_id)
         if state is None:
             raise NotFound("backfill", backfill_id, self._alive.backfills)
         raise Refused(f"Backfill {backfill_id} is {state} already; only one that is going on can be {what}.")
@@ -156,12 +172,41 @@ class Inbox:
     def _cancel(self, backfill_id: str, let_running_finish: bool, who: str, todo: Instructions) -> tuple[str, str]:
         live = self._live(backfill_id, "cancelled")
         reason = f"cancelled by {who}"
-        close_pending(live, s.CANCELLED, reason, todo)
+        close_pending(self._alive, live, s.CANCELLED, reason, todo)
         if let_running_finish:
             self._alive.put(live.row.evolve(reason=reason))
             return backfill_id, f"backfill {backfill_id} is cancelled; {len(live.running)} runs that go on may finish"
         self._alive.put(c.backfill_cancelling(live.row, reason))
         return backfill_id, f"backfill {backfill_id} is cancelled; {len(live.running)} runs are being stopped"
+
+    def _set_backfill(self, request: Request, payload: dict[str, object]) -> tuple[str, str]:
+        changes: dict[str, object] = dict(payload["changes"])  # type: ignore[call-overload]
+        live = self._live(str(payload["backfill_id"]), "changed")
+        if "pool" in changes:
+            self._check_pool(str(changes["pool"]))
+        pinned = self._alive.spec(live.row.dag_id, live.row.dag_version)
+        backfills.check_for_dag(changes, pinned, runs_backwards=bool(live.config.get("run_backwards")))
+        columns = {
+            _COLUMN_OF.get(name, name): json.dumps(value) if name in _COLUMN_OF else value
+            for name, value in changes.items()
+        }
+        before = live.row
+        self._alive.put(before.evolve(**columns, changed_by=request.request_id))
+        live.spec = self._alive.spec_of_backfill(live.row)
+        for key in live.running:
+            run = self._alive.runs[key]
+            run.spec = self._alive.spec_of_run(run.row, live.row)
+            for ti in list(run.tasks.values()):
+                if live.row.priority != before.priority and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
+                    self._alive.put(ti.evolve(priority=ti.priority + live.row.priority - before.priority))
+        told = ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(changes.items()))
+        return live.row.backfill_id, f"backfill {live.row.backfill_id} goes on with {told}"
+
+    def _check_pool(self, name: str) -> None:
+        if name not in self._alive.pools:
+            raise NotFound("pool", name, self._alive.pools)
+        if name == s.SCHEDULED_RUN:
+            raise Refused("The pool 'scheduled' is for scheduled runs; a backfill takes 'backfill' or one of your own.")
 
     def _set_pool(self, payload: dict[str, object], todo: Instructions) -> tuple[str, str]:
         name = str(payload["name"])
@@ -187,14 +232,22 @@ class Inbox:
 
 
 def backfill_row(
-    wanted: PlanWanted, dag: DagSpec, dag_version: int, planned: int, run_seq: int, now: datetime
+    wanted: PlanWanted,
+    dag: DagSpec,
+    dag_version: int,
+    planned: int,
+    run_seq: int,
+    now: datetime,
+    parents: Sequence[str] = (),
 ) -> Backfill:
     """The backfill as it begins its life."""
     ask = wanted.ask
     return Backfill(
         backfill_id=wanted.backfill_id, dag_id=ask.dag_id, state=s.QUEUED, config_json=json.dumps(ask.config()),
-        reprocess=ask.reprocess, max_active_runs=ask.max_active_runs or dag.max_active_runs, priority=ask.priority,
+        reprocess=ask.redoes, max_active_runs=ask.max_active_runs or dag.max_active_runs, priority=ask.priority,
         pool=ask.pool, is_paused=False, created_at=now, run_seq=run_seq, planned=planned, dag_version=dag_version,
-        conf_json=json.dumps(ask.conf), tasks=ask.tasks, mark_success=ask.mark_success,
-        stop_on_failure=ask.stop_on_failure, created_by=wanted.asked_by, request_id=wanted.request_id,
+        conf_json=json.dumps(ask.conf), tasks=ask.tasks, mark_success=ask.mark_success, batch=ask.batch,
+        overrides_json=json.dumps(ask.overrides), window=ask.window, is_polite=ask.is_polite,
+        parents_json=json.dumps(list(parents)), stop_on_failure=ask.stop_on_failure, created_by=wanted.asked_by,
+        request_id=wanted.request_id,
     )  # fmt: skip

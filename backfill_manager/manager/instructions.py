@@ -15,11 +15,12 @@ class CancelTry:
 
 
 @dataclass(frozen=True)
-class ClosePending:
-    """All items of a backfill that are still pending take this state: one statement, however many they are. Done as part
-    of the commit, before the rows of the tick."""
+class MoveItems:
+    """All items of a backfill whose state `was` take this state: one statement, however many they are. Done as part of
+    the commit, before the rows of the tick."""
 
     backfill_id: str
+    was: str
     state: str
     reason: str
 
@@ -37,7 +38,7 @@ class PlanWanted:
 class Instructions:
     launches: list[Launch] = field(default_factory=list)
     cancels: list[CancelTry] = field(default_factory=list)
-    closings: list[ClosePending] = field(default_factory=list)
+    moves: list[MoveItems] = field(default_factory=list)
     plans: list[PlanWanted] = field(default_factory=list)
     slots: dict[str, int] = field(default_factory=dict)  # pools whose slots have changed
     stop: bool = False

@@ -22,11 +22,12 @@ from backfill_manager.execution.session import build_session
 from backfill_manager.execution.warehouse import adopt_tables
 from backfill_manager.manager.lease import Candidate
 from backfill_manager.manager.main import put_pools
+from backfill_manager.manager.run_maker import make_run
 from backfill_manager.manager.tick import Ticker
-from backfill_manager.manager.working_set import Alive, LiveRun, RunKey
+from backfill_manager.manager.working_set import Alive, RunKey
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRun, TaskInstance, TaskLog
-from backfill_manager.planning.timeline import place_of, run_id_for
+from backfill_manager.model.records import DagRow, DagRun, TaskInstance, TaskLog
+from backfill_manager.planning.timeline import Stretch, place_of, run_id_for
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.views.runs import run_view
@@ -53,7 +54,7 @@ def test_dag(
             for row in changes_for(
                 scan, alive.dags.values(), alive.versions.values(), alive.problems.values(), clock.now()
             ):
-                alive.put(row)
+                alive.put(row.evolve(is_paused=True) if isinstance(row, DagRow) else row)  # nothing else is to run
         if dag_id not in alive.dags:
             broken = [f"{p.file}:{p.line or 1}: {p.message}" for p in alive.problems.values()]
             raise NotFound(
@@ -105,22 +106,8 @@ def make_manual_run(alive: Alive, dag_id: str, logical_date: datetime | None, no
     first = start if spec.schedule is None else timetable.first_at_or_after(start)
     end = None if first is None or spec.schedule is None else timetable.next_after(first)
     row = DagRun(
-        dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, place_of(first, None), None), run_type=s.MANUAL_RUN,
+        dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, place_of(first, None)), run_type=s.MANUAL_RUN,
         state=s.QUEUED, dag_version=alive.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
         logical_date=first, interval_start=first, interval_end=end or first,
     )  # fmt: skip
-    run = LiveRun(row=row, spec=spec, tasks={}, selected=frozenset(spec.by_id))
-    alive.runs[run.key] = run
-    alive.put(row)
-    for task in spec.tasks:
-        alive.put(
-            TaskInstance(
-                dag_id=dag_id,
-                run_id=row.run_id,
-                task_id=task.task_id,
-                state=s.NONE,
-                run_seq=run_seq,
-                priority=task.priority,
-            )
-        )
-    return run.key
+    return make_run(alive, row, spec, stretch=Stretch(), now=now).key

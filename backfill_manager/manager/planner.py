@@ -82,7 +82,7 @@ class Planner:
                 self._warm_up(session)
                 return
             wanted, spec, dag_version = asked
-            plan = plan_backfill(session, wanted.ask, spec, existing_runs(self._store, wanted.ask, spec))
+            plan = plan_backfill(session, wanted.ask, spec, dag_version, existing_runs(self._store, wanted.ask, spec))
         except Exception as error:  # a plan that breaks is answered and logged; the manager goes on
             if self._stopping:
                 return
@@ -108,4 +108,4 @@ class Planner:
         something = pa.table({name: [getattr(one, name)] for name in nothing.column_names}, schema=nothing.schema)
         for runs in (nothing, something, nothing):  # the second time of each meets compiled code
             if not self._stopping:
-                plan_backfill(session, ask, spec, runs)
+                plan_backfill(session, ask, spec, 1, runs)

@@ -8,22 +8,33 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from datetime import datetime
 
+from backfill_manager.manager.timekeeper import keeps
 from backfill_manager.manager.working_set import Alive, LiveBackfill
 from backfill_manager.model import states as s
-from backfill_manager.model.records import BackfillItem, DagRun, TaskInstance
+from backfill_manager.model.records import BackfillItem, DagRow, DagRun, TaskInstance
+from backfill_manager.planning.cascade_waits import FAILED, Waits
 from backfill_manager.planning.timeline import Stretch
 from backfill_manager.store.contract import Condition, Store
 
-WINDOW = 500  # pending items held for one backfill
+WINDOW = 500  # pending items held for one backfill; more where batches are large
 
 
 def read_ahead(alive: Alive, store: Store) -> bool:
     """Bring in what is missing; True if anything was (then there may be something new to decide)."""
     found = False
+    for dag in alive.dags.values():
+        if _lacks_recent(alive, dag):
+            spec = alive.current_spec(dag.dag_id)
+            alive.recent[dag.dag_id] = recent_timeline(dag.dag_id, keeps(spec), store)
+            found = True
     for live in alive.backfills.values():
-        if live.window_is_short and len(live.pending) < min(live.row.max_active_runs, WINDOW // 2):
+        if live.window_is_short and len(live.pending) < _low_water(live):
             refill(live, store)
+            found = True
+        elif live.parents and live.waits is None:
+            live.waits = _waits(live, store)
             found = True
     for run in alive.runs.values():
         previous = (run.row.dag_id, run.row.previous_run_id or "")
@@ -38,23 +49,30 @@ def read_ahead(alive: Alive, store: Store) -> bool:
     return found
 
 
+def _low_water(live: LiveBackfill) -> int:
+    """With fewer pending items at hand than this, more are read."""
+    batch = live.row.batch
+    return max(batch + 1, min(live.row.max_active_runs * batch, WINDOW // 2))
+
+
 def refill(live: LiveBackfill, store: Store) -> None:
-    """The next pending items, and the timeline that they will stand in."""
+    """The next pending items, the timeline that they will stand in, and what they wait for."""
     where = [Condition("backfill_id", "=", live.row.backfill_id), Condition("state", "=", s.PENDING)]
-    live.pending = deque(store.read(BackfillItem, where, order_by=["ordinal"], limit=WINDOW))
+    window = max(WINDOW, 4 * live.row.batch)
+    live.pending = deque(store.read(BackfillItem, where, order_by=["ordinal"], limit=window))
     if live.pending:
-        live.stretch = Stretch.of(timeline_around(live.row.dag_id, live.pending, store))
+        keys = [item.partition_key for item in live.pending if item.partition_key is not None]
+        dates = [item.logical_date for item in live.pending if item.logical_date is not None]
+        live.stretch = Stretch.of(timeline_around(live.row.dag_id, dates, keys, store))
+    if live.parents:
+        live.waits = _waits(live, store)
 
 
-def timeline_around(dag_id: str, items: Sequence[BackfillItem], store: Store) -> list[DagRun]:
-    """Runs of the timeline on the items' dates or keys, between them, and the nearest one on either side."""
-    base = [
-        Condition("dag_id", "=", dag_id),
-        Condition("state", "!=", s.OVERRIDDEN),
-        Condition("run_type", "!=", s.EXTERNAL_RUN),
-    ]
-    keys = [item.partition_key for item in items if item.partition_key is not None]
-    dates = [item.logical_date for item in items if item.logical_date is not None]
+def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str], store: Store) -> list[DagRun]:
+    """Runs of the timeline on these dates or keys, between them, and the nearest one on either side; and those that
+    were overridden there, for their numbers."""
+    base = [Condition("dag_id", "=", dag_id), Condition("run_type", "!=", s.EXTERNAL_RUN)]
+    standing = [*base, Condition("state", "!=", s.OVERRIDDEN)]
     found: list[DagRun] = []
     if keys:
         found += store.read(DagRun, [*base, Condition("partition_key", "in", keys)])
@@ -64,5 +82,38 @@ def timeline_around(dag_id: str, items: Sequence[BackfillItem], store: Store) ->
         found += store.read(DagRun, [*base, *between])
         for operator, edge, order in (("<", first, "-logical_date"), (">", last, "logical_date")):
             beyond = Condition("logical_date", operator, edge)  # type: ignore[arg-type]
-            found += store.read(DagRun, [*base, beyond], order_by=[order], limit=1)
+            found += store.read(DagRun, [*standing, beyond], order_by=[order], limit=1)
     return found
+
+
+def recent_timeline(dag_id: str, most: int, store: Store) -> Stretch:
+    """The newest `most` runs of the timeline."""
+    where = [
+        Condition("dag_id", "=", dag_id), Condition("run_type", "!=", s.EXTERNAL_RUN),
+        Condition("state", "!=", s.OVERRIDDEN), Condition("logical_date", "not_null"),
+    ]  # fmt: skip
+    runs = store.read(DagRun, where, order_by=["-logical_date"], limit=most)
+    stretch = Stretch.of(runs)
+    if len(runs) == most:
+        stretch.floor = runs[-1].logical_date
+    return stretch
+
+
+def _lacks_recent(alive: Alive, dag: DagRow) -> bool:
+    if not dag.is_active or dag.is_paused or dag.schedule is None:
+        return False
+    recent = alive.recent.get(dag.dag_id)
+    return recent is None or (recent.floor is not None and len(recent) < keeps(alive.current_spec(dag.dag_id)))
+
+
+def _waits(live: LiveBackfill, store: Store) -> Waits:
+    """Items of the parents that are not done and overlap the window."""
+    starts = [item.interval_start for item in live.pending if item.interval_start is not None]
+    ends = [item.interval_end for item in live.pending if item.interval_end is not None]
+    if not starts or not ends:
+        return Waits([])
+    where = [
+        Condition("backfill_id", "in", live.parents), Condition("state", "in", (*s.ITEM_UNFINISHED, *sorted(FAILED))),
+        Condition("interval_end", ">", min(starts)), Condition("interval_start", "<", max(ends)),
+    ]  # fmt: skip
+    return Waits(store.read(BackfillItem, where))

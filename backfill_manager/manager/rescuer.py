@@ -4,7 +4,8 @@
     task instances and their tries                        deriving the missing tries from the task instances
     task instances and their run                          the run keeper, which derives a run from its tasks
     a new run and its item                                adopting the run (run_keeper, `_adopt`)
-    a finished run and its item                           ending the item as the run ended
+    a finished run and its items                          ending the items as the run ended
+    a cleared task or run and what it belongs to          bringing run, item and backfill back (`_bring_back`)
     items and their backfill                              the run keeper
     anything and its response                             the inbox, which answers again
 
@@ -16,9 +17,11 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
-from backfill_manager.dags.definition import DagSpec
+from backfill_manager.manager.bringing_back import reopen_backfill_of, reopen_run
+from backfill_manager.manager.item_keeper import end_items
 from backfill_manager.manager.reading_ahead import refill
-from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun
+from backfill_manager.manager.run_maker import selected_of
+from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun, RunKey
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (
@@ -32,7 +35,6 @@ from backfill_manager.model.records import (
     TaskInstance,
     TaskTry,
 )
-from backfill_manager.requests.backfills import selected_tasks
 from backfill_manager.store.contract import Condition, Store
 
 
@@ -51,6 +53,7 @@ def wake(store: Store, *, term: int, now: datetime) -> Alive:
     _bring_runs(alive, store, runs)
     for live in alive.backfills.values():
         _match_items(alive, store, live)
+    _bring_back(alive, store)
     _mend_tries(alive, store, term)
     for _, ti in list(alive.tasks()):
         if ti.state in s.TASK_STARTED:
@@ -69,7 +72,7 @@ def _bring_versions(alive: Alive, store: Store, runs: list[DagRun], backfills: l
 
 
 def _backfill(alive: Alive, store: Store, row: Backfill) -> LiveBackfill:
-    live = LiveBackfill(row=row, spec=alive.spec(row.dag_id, row.dag_version))
+    live = LiveBackfill(row=row, spec=alive.spec_of_backfill(row))
     by_state = store.count("backfill_item", ["state"], [Condition("backfill_id", "=", row.backfill_id)])
     live.counts = Counter({str(state): n for (state,), n in by_state.items()})
     refill(live, store)
@@ -80,10 +83,9 @@ def _bring_runs(alive: Alive, store: Store, runs: list[DagRun]) -> None:
     if not runs:
         return
     for run in runs:
-        spec: DagSpec = alive.spec(run.dag_id, run.dag_version)
         owner = alive.backfills.get(run.backfill_id or "")
-        pattern = owner.row.tasks if owner else None
-        live = LiveRun(row=run, spec=spec, tasks={}, selected=frozenset(selected_tasks(pattern, spec)))
+        spec = alive.spec_of_run(run, owner.row if owner else None)
+        live = LiveRun(row=run, spec=spec, tasks={}, selected=frozenset())
         alive.runs[live.key] = live
     where = [
         Condition("run_seq", ">=", min(run.run_seq for run in runs)),
@@ -92,19 +94,36 @@ def _bring_runs(alive: Alive, store: Store, runs: list[DagRun]) -> None:
     for ti in store.read(TaskInstance, where):
         if live_run := alive.runs.get((ti.dag_id, ti.run_id)):
             live_run.tasks[ti.task_id] = ti
+    for live in alive.runs.values():
+        live.selected = selected_of(live.row, live.spec, live.tasks.values())
 
 
 def _match_items(alive: Alive, store: Store, live: LiveBackfill) -> None:
     """Running items find their runs; one whose run has finished ends as the run did."""
     where = [Condition("backfill_id", "=", live.row.backfill_id), Condition("state", "=", s.RUNNING)]
-    for item in store.read(BackfillItem, where):
-        key = (live.row.dag_id, item.run_id or "")
+    taken: dict[RunKey, list[BackfillItem]] = {}
+    for item in store.read(BackfillItem, where, order_by=["ordinal"]):
+        taken.setdefault((live.row.dag_id, item.run_id or ""), []).append(item)
+    for key, items in taken.items():
         if key in alive.runs:
-            live.running[key] = item
+            live.running[key] = items
             continue
         finished = store.read(DagRun, [Condition("dag_id", "=", key[0]), Condition("run_id", "=", key[1])])
         if finished and finished[0].state in (s.SUCCESS, s.FAILED, s.CANCELLED):
-            alive.put_item(live, item, c.item_ended(item, finished[0].state, finished[0].reason))
+            end_items(alive, live, items, finished[0])
+
+
+def _bring_back(alive: Alive, store: Store) -> None:
+    """A finished run with tasks that are to run, and a live run whose items or backfill had ended: they were cleared."""
+    for run in list(alive.runs.values()):
+        reopen_backfill_of(alive, store, run.row)
+    unfinished = sorted(set(s.TASK_STATES) - s.TASK_FINISHED)
+    cleared = store.read(TaskInstance, [Condition("cleared_by", "not_null"), Condition("state", "in", unfinished)])
+    for dag_id, run_id in sorted({(ti.dag_id, ti.run_id) for ti in cleared}):
+        if (dag_id, run_id) not in alive.runs:
+            found = store.read(DagRun, [Condition("dag_id", "=", dag_id), Condition("run_id", "=", run_id)])
+            if found and found[0].state in s.RUN_FINISHED - {s.OVERRIDDEN}:
+                reopen_run(alive, store, found[0])
 
 
 def _mend_tries(alive: Alive, store: Store, term: int) -> None:

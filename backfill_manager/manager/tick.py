@@ -24,24 +24,25 @@ from backfill_manager.clock import Clock
 from backfill_manager.dags import versions
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.outcome import Event
-from backfill_manager.manager import dispatcher, outcomes, run_keeper
 from backfill_manager.manager.bundle_watcher import Scanned, ScannedAll
-from backfill_manager.manager.inbox import Inbox, backfill_row
+from backfill_manager.manager.deciding import Decisions
+from backfill_manager.manager.inbox import backfill_row
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.planner import Planned, Planner
-from backfill_manager.manager.reading_ahead import read_ahead, refill
+from backfill_manager.manager.reading_ahead import refill
 from backfill_manager.manager.working_set import Alive, LiveBackfill
 from backfill_manager.model import states as s
 from backfill_manager.model.changes import Changes
-from backfill_manager.model.records import Backfill, BundleRow
+from backfill_manager.model.records import BundleRow, Request
 from backfill_manager.requests import kinds
-from backfill_manager.store.contract import Condition, Leader, Store
+from backfill_manager.store.contract import Leader, Store
 from backfill_manager.telemetry import get_logger
 
 log = get_logger("tick")
 
 COMMIT_SHARE = 8.0  # under load a commit is followed by this many times its own duration, or once if a pool needs work
 LONGEST_GAP_S = 1.0
+LONGEST_SLEEP_S = 3600.0  # the clock of the machine may be set meanwhile
 
 Happening = Event | Planned | Scanned | ScannedAll
 
@@ -64,8 +65,10 @@ class Ticker:
         self._wake = threading.Condition()
         self._woken = True
         self._rung = True  # requests may be waiting
+        self._settled = False  # the last tick changed nothing
         self._urgent = False  # someone waits for an answer: no pause
-        self._inbox = Inbox(alive, term=leader.term, backfill_state=self._state_in_table)
+        self._decisions = Decisions(alive, store, leader)
+        self._inbox = self._decisions.inbox
         self._bundles = {row.name: row for row in store.read(BundleRow)}
         self.scanned = threading.Event()  # every bundle has been scanned and committed once
         self.asked_to_stop: Instructions | None = None
@@ -102,41 +105,40 @@ class Ticker:
         now = self._clock.now()
         todo = Instructions()
         self._take_plans([h for h in happened if isinstance(h, Planned)], now)
-        read_ahead(self.alive, self._store)
-        outcomes.take_in(
-            self.alive,
-            [h for h in happened if not isinstance(h, Planned | Scanned | ScannedAll)],
-            self._leader.term,
-        )
+        self._decisions.look_ahead()
         for event in happened:
             if isinstance(event, Scanned):
                 self._take_scan(event, now)
-        if self._rung:
-            self._rung = False
-            self._inbox.take_in(self._store.unanswered(), now, todo)
-        run_keeper.keep(self.alive, now, self._leader.next_seq, todo)
-        if not self.draining:
-            free = {name: self._executor.free(name) for name in self.alive.pools}
-            dispatcher.dispatch(self.alive, free, now, todo)
+        self._decisions.decide(
+            [h for h in happened if not isinstance(h, Planned | Scanned | ScannedAll)],
+            self._requests(),
+            {name: self._executor.free(name) for name in self.alive.pools},
+            now,
+            todo,
+            draining=self.draining,
+        )
         began = self._clock.monotonic()
-        changed = self._commit(todo)
+        changed = self._decisions.commit(todo)
         spent = self._clock.monotonic() - began
         self._do(todo)
+        self._settled = not changed
         if any(isinstance(event, ScannedAll) for event in happened):
             self.scanned.set()
         if changed:
             self._leader.housekeep()  # looks first whether anything is due; then a few hundred milliseconds
-            self._pause(spent)
+            self._pause(spent, now)
             return 0.0  # what was committed may have opened the way for more
-        return self._until_next_retry(now)
+        return self._until_due(now)
 
     @property
     def is_idle(self) -> bool:
         """Nothing runs, nothing is to be run, nothing waits to be looked at."""
         return (
             self.alive.is_idle
+            and self._settled
             and self.scanned.is_set()
             and not self._inbox.is_planning
+            and not self._inbox.is_waiting
             and self._happened.empty()
             and not self._rung
         )
@@ -150,6 +152,13 @@ class Ticker:
         while not self._happened.empty():
             happened.append(self._happened.get_nowait())
         return happened
+
+    def _requests(self) -> list[Request]:
+        """What has been asked for and not answered; those that wait for something are looked at in every tick."""
+        if not self._rung and not self._inbox.is_waiting:
+            return []
+        self._rung = False
+        return self._store.unanswered()
 
     def _take_plans(self, plans: list[Planned], now: datetime) -> None:
         for planned in plans:
@@ -202,19 +211,7 @@ class Ticker:
             errors=len(event.scan.failed),
         )
 
-    def _state_in_table(self, backfill_id: str) -> str | None:
-        rows = self._store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
-        return rows[0].state if rows else None
-
-    # -- committing and doing -----------------------------------------------------------------------------------------
-    def _commit(self, todo: Instructions) -> bool:
-        changes = self.alive.take_changes()
-        for closing in todo.closings:
-            self._leader.close_pending(closing.backfill_id, closing.state, closing.reason)
-        if len(changes):
-            self._leader.commit(changes)
-        return bool(len(changes) or todo.closings)
-
+    # -- doing --------------------------------------------------------------------------------------------------------
     def _do(self, todo: Instructions) -> None:
         for pool, slots in todo.slots.items():
             self._executor.set_slots(pool, slots)
@@ -230,12 +227,14 @@ class Ticker:
             self.asked_to_stop = todo
 
     # -- waiting ------------------------------------------------------------------------------------------------------
-    def _until_next_retry(self, now: datetime) -> float | None:
-        due = [ti.retry_at for _, ti in self.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None]
-        return max(0.0, (min(due) - now).total_seconds()) if due else None
+    def _until_due(self, now: datetime) -> float | None:
+        due = self._decisions.next_due(now)
+        return None if due is None else min(max(0.0, (due - now).total_seconds()), LONGEST_SLEEP_S)
 
-    def _pause(self, spent: float) -> None:
+    def _pause(self, spent: float, now: datetime) -> None:
         """Let events gather after a commit that took `spent` seconds."""
+        due = self._until_due(now)
+        longest = LONGEST_GAP_S if due is None else min(due, LONGEST_GAP_S)
         given = self._executor.load()
 
         def needs_work() -> bool:
@@ -243,8 +242,8 @@ class Ticker:
             return not left or any(left[pool] <= tasks // 2 for pool, tasks in given.items())
 
         with self._wake:
-            self._wake.wait_for(lambda: self._urgent, timeout=min(spent, LONGEST_GAP_S))
-            self._wake.wait_for(lambda: self._urgent or needs_work(), timeout=min(spent * COMMIT_SHARE, LONGEST_GAP_S))
+            self._wake.wait_for(lambda: self._urgent, timeout=min(spent, longest))
+            self._wake.wait_for(lambda: self._urgent or needs_work(), timeout=min(spent * COMMIT_SHARE, longest))
 
     def _sleep(self, seconds: float | None) -> None:
         with self._wake:

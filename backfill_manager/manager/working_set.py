@@ -6,11 +6,14 @@ is remembered and what is committed are the same list.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.model import states as s
 from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import (
@@ -24,6 +27,8 @@ from backfill_manager.model.records import (
     Record,
     TaskInstance,
 )
+from backfill_manager.planning.cascade_waits import Waits
+from backfill_manager.planning.next_run import Upcoming
 from backfill_manager.planning.timeline import Stretch
 from backfill_manager.requests.backfills import selected_tasks
 
@@ -61,12 +66,24 @@ class LiveBackfill:
     spec: DagSpec
     pending: deque[BackfillItem] = field(default_factory=deque)
     counts: Counter[str] = field(default_factory=Counter)  # items by state, all of them
-    running: dict[RunKey, BackfillItem] = field(default_factory=dict)
+    running: dict[RunKey, list[BackfillItem]] = field(default_factory=dict)  # the items that each live run has taken
     stretch: Stretch = field(default_factory=Stretch)  # the timeline around the window
+    waits: Waits | None = None  # of a cascade: what the window's items wait for; None: not known (any more)
 
     @property
     def selected(self) -> frozenset[str]:
         return frozenset(selected_tasks(self.row.tasks, self.spec))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What was asked for: the tagged union."""
+        config: dict[str, Any] = json.loads(self.row.config_json)
+        return config
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """Backfills that write what this one reads."""
+        return tuple(json.loads(self.row.parents_json))
 
     @property
     def window_is_short(self) -> bool:
@@ -83,7 +100,9 @@ class Alive:
         self.pools: dict[str, Pool] = {}
         self.backfills: dict[str, LiveBackfill] = {}
         self.runs: dict[RunKey, LiveRun] = {}
+        self.recent: dict[str, Stretch] = {}  # of DAGs with a schedule: the newest end of the timeline
         self.changes = Changes()  # since the last commit
+        self.due: dict[str, tuple[object, Upcoming | None]] = {}  # the timekeeper's: what comes next, and its ground
         self._specs: dict[tuple[str, int], DagSpec] = {}
 
     def put(self, row: Record) -> None:
@@ -92,10 +111,11 @@ class Alive:
             self.runs[row.dag_id, row.run_id].tasks[row.task_id] = row
         elif isinstance(row, DagRun):
             if live := self.runs.get((row.dag_id, row.run_id)):
+                if live.row.previous_run_id != row.previous_run_id:
+                    live.past = None  # another run comes before it now
                 live.row = row
-            for backfill in self.backfills.values():
-                if backfill.row.dag_id == row.dag_id:
-                    backfill.stretch.know(row)
+            for stretch in self.stretches(row.dag_id):
+                stretch.know(row)
         elif isinstance(row, Backfill):
             if owner := self.backfills.get(row.backfill_id):
                 owner.row = row
@@ -114,6 +134,17 @@ class Alive:
         backfill.counts[was.state] -= 1
         backfill.counts[now.state] += 1
         self.changes.put(now)
+        for other in self.backfills.values():
+            if other.waits is not None:
+                other.waits.know(now)
+
+    def stretches(self, dag_id: str) -> Iterator[Stretch]:
+        """Every part of the DAG's timeline that is held here."""
+        if dag_id in self.recent:
+            yield self.recent[dag_id]
+        for backfill in self.backfills.values():
+            if backfill.row.dag_id == dag_id:
+                yield backfill.stretch
 
     def take_changes(self) -> Changes:
         taken, self.changes = self.changes, Changes()
@@ -125,6 +156,19 @@ class Alive:
         if key not in self._specs:
             self._specs[key] = DagSpec.from_json(self.versions[key].definition_json)
         return self._specs[key]
+
+    def spec_of_backfill(self, row: Backfill) -> DagSpec:
+        """The version it was asked with, and its own settings on top."""
+        return with_overrides(self.spec(row.dag_id, row.dag_version), json.loads(row.overrides_json))
+
+    def spec_of_run(self, row: DagRun, owner: Backfill | None) -> DagSpec:
+        spec = self.spec(row.dag_id, row.dag_version)
+        return spec if owner is None else with_overrides(spec, json.loads(owner.overrides_json))
+
+    def learn(self, versions: Iterable[DagVersion]) -> None:
+        """Versions that the tables hold already."""
+        for version in versions:
+            self.versions[version.dag_id, version.version] = version
 
     def current_spec(self, dag_id: str) -> DagSpec:
         return self.spec(dag_id, self.dags[dag_id].current_version)

@@ -73,6 +73,26 @@ def lost(ti: TaskInstance, at: datetime) -> TaskInstance:
     )  # fmt: skip
 
 
+def cleared(ti: TaskInstance, by: str | None) -> TaskInstance:
+    """To be run again: its tries go on counting, its output is of a new generation. `by` is the request."""
+    return _move(
+        ti, s.NONE, generation=ti.generation + 1, failures=0, cleared_by=by, queued_at=None, started_at=None,
+        ended_at=None, duration_s=None, retry_at=None, error=None, result_json=None,
+    )  # fmt: skip
+
+
+def marked(ti: TaskInstance, state: str, at: datetime, reason: str) -> TaskInstance:
+    """A person says how it ended. It must not be running."""
+    if ti.state in s.TASK_FINISHED:
+        ti = cleared(ti, ti.cleared_by)
+    return _move(ti, state, error=None if state == s.SUCCESS else reason, retry_at=None, **_ended(ti, at))
+
+
+def removed(ti: TaskInstance, at: datetime) -> TaskInstance:
+    """Its run moves to a version of the DAG that has no such task."""
+    return _move(ti, s.REMOVED, **_ended(ti, at))
+
+
 def marked_success(ti: TaskInstance, at: datetime) -> TaskInstance:
     """Taken as done without running (`mark_success`)."""
     return _move(ti, s.SUCCESS, **_ended(ti, at))
@@ -110,6 +130,11 @@ def run_ended(run: DagRun, state: str, at: datetime, reason: str | None = None) 
     return _move(run, state, ended_at=at, reason=reason)
 
 
+def run_reopened(run: DagRun) -> DagRun:
+    """Some of its tasks are to run again, or were marked: it goes on from `queued`."""
+    return _move(run, s.QUEUED, started_at=None, ended_at=None, reason=None)
+
+
 def run_overridden(run: DagRun, by_run_id: str) -> DagRun:
     """A newer run re-does its date; its task instances stay as they were."""
     return _move(run, s.OVERRIDDEN, overridden_by=by_run_id)
@@ -126,6 +151,16 @@ def run_follows(run: DagRun, previous_run_id: str | None) -> DagRun:
 
 def item_started(item: BackfillItem, run_id: str) -> BackfillItem:
     return _move(item, s.RUNNING, run_id=run_id)
+
+
+def item_again(item: BackfillItem, batch: int | None, reason: str | None) -> BackfillItem:
+    """To be run once more: in half of its batch, or retried."""
+    return _move(item, s.PENDING, batch=batch, reason=reason)
+
+
+def item_reopened(item: BackfillItem) -> BackfillItem:
+    """Its run goes on."""
+    return _move(item, s.RUNNING, reason=None)
 
 
 def item_ended(item: BackfillItem, state: str, reason: str | None = None) -> BackfillItem:
@@ -155,6 +190,11 @@ def backfill_cancelling(backfill: Backfill, reason: str) -> Backfill:
     """Asked to cancel with what runs: it ends when the last of its tasks has stopped."""
     marked: Backfill = backfill.evolve(is_cancelling=True, reason=reason)
     return marked
+
+
+def backfill_reopened(backfill: Backfill) -> Backfill:
+    """It had ended; failed items or cleared runs of it run again."""
+    return _move(backfill, s.RUNNING, completed_at=None, reason=None, is_cancelling=False, failed_when_resumed=0)
 
 
 def backfill_ended(backfill: Backfill, state: str, at: datetime, reason: str | None = None) -> Backfill:

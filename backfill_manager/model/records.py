@@ -90,6 +90,7 @@ class Backfill(Record):
     failed_when_resumed: int = 0  # failed items that a person has seen: `stop_on_failure` counts from there
     created_by: str = ""
     request_id: str = ""
+    changed_by: str = ""  # the request that last changed it
     started_at: datetime | None = None
     completed_at: datetime | None = None
     reason: str | None = None
@@ -133,6 +134,7 @@ class DagRun(Record):
     ordinal: int | None = None  # of the backfill item, of its first one in a batch
     items: int = 1  # intervals that it takes together; more than 1: it stands for every date in its interval
     conf_json: str = "{}"
+    request_id: str | None = None  # that a manual or external run was asked for with
     started_at: datetime | None = None
     ended_at: datetime | None = None
     reason: str | None = None
@@ -150,6 +152,7 @@ class TaskInstance(Record):
     try_number: int = 0  # 1 from the first start; a crash of the manager does not raise it
     launch: int = 0  # raised by every start, crash or not; tells a late try from the living one
     generation: int = 0  # raised by clear: output of an older generation is replaced
+    cleared_by: str | None = None  # the request that cleared it last
     failures: int = 0  # tries that failed since the last clear; compared with `retries`
     pool: str | None = None
     priority: int = 0

@@ -45,6 +45,7 @@ TASK_STARTED: Final = frozenset({QUEUED, RUNNING})
 RUN_FINISHED: Final = frozenset({SUCCESS, FAILED, CANCELLED, OVERRIDDEN})
 RUN_LIVE: Final = frozenset({QUEUED, RUNNING})
 BACKFILL_FINISHED: Final = frozenset({SUCCESS, FAILED, CANCELLED})
+ITEM_UNFINISHED: Final = (PENDING, RUNNING)
 ITEM_FINISHED: Final = frozenset({SUCCESS, FAILED, CANCELLED, SKIPPED})
 
 SCHEDULED_RUN: Final = "scheduled"
@@ -64,11 +65,11 @@ LEGAL: Final[dict[str, frozenset[tuple[str, str]]]] = {
     "task_instance": _pairs(
         {
             **_CLEARED,
-            NONE: "scheduled success skipped upstream_failed cancelled removed",
-            SCHEDULED: "queued skipped upstream_failed cancelled removed none",
+            NONE: "scheduled success failed skipped upstream_failed cancelled removed",
+            SCHEDULED: "queued success failed skipped upstream_failed cancelled removed none",
             QUEUED: "running up_for_retry cancelled failed",
             RUNNING: "success failed up_for_retry skipped cancelled",
-            UP_FOR_RETRY: "scheduled failed cancelled removed none",
+            UP_FOR_RETRY: "scheduled success failed skipped cancelled removed none",
         }
     ),
     "dag_run": _pairs(

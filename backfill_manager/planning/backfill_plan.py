@@ -8,10 +8,16 @@ How each kind becomes items (SEMANTICS.md, "Backfill"):
 - `dates`: each date starts an interval that ends at the schedule's next firing, on a firing or off it. A DAG without a
   schedule (or `@once`) has nothing that would end it: there the interval is empty, start = end, as for a run by hand.
 - `partitions`: no interval and no logical date; the order is the one given.
+- `missing`: of the intervals that `schedule` gives, those without a successful run (never run, failed, cancelled).
+- `stale`: of the intervals that `schedule` gives, those whose run is a success of an older version than the current one.
 
 Dates and partitions named twice are one item. What exists already is still an item, `skipped` with its reason: `in
 flight` for a queued or running run whatever was asked, else `already exists` unless `reprocess` says otherwise (a
-cancelled run counts like a failed one).
+cancelled run counts like a failed one). `missing` and `stale` have no item at all for what they don't mean; a live run
+is an item of theirs, `in flight`, as nobody knows yet how it ends.
+
+A run of several items (a batch) stands for every date in its interval: an item without a run on its own date is judged
+by the batch that covers it (`coverage`).
 
 A plan is one Spark job of one task, without a shuffle; a million items stay columns all the way. The caller chooses the
 scheduler pool, and the session: time zones of session and process don't matter, all instants cross as epoch micros.
@@ -31,7 +37,10 @@ from backfill_manager.dags.timetable import timetable_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model import states
 from backfill_manager.model.records import BackfillItem
+from backfill_manager.planning.batches import batches
+from backfill_manager.planning.coverage import stretches
 from backfill_manager.planning.intervals import intervals, sql_text
+from backfill_manager.requests.backfills import ON_SCHEDULE
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.store.schema import arrow_schema
 
@@ -41,7 +50,10 @@ if TYPE_CHECKING:
 
     from backfill_manager.requests.backfills import BackfillAsk
 
-_RUN_COLUMNS = ("run_id", "run_type", "state", "logical_date", "partition_key")
+_RUN_COLUMNS = (
+    "run_id", "run_type", "state", "logical_date", "partition_key", "dag_version", "interval_start", "interval_end",
+    "items",
+)  # fmt: skip
 _INSTANTS = ("logical_date", "interval_start", "interval_end")
 _MOST_NAMED = 1000  # partition keys in one condition; beyond, all partitioned runs of the DAG are read
 
@@ -53,12 +65,19 @@ class BackfillPlan:
 
     ask: BackfillAsk
     dag: DagSpec
+    dag_version: int
     items: pa.Table
 
     @cached_property
+    def batches(self) -> pa.ChunkedArray:
+        """For each item the ordinal of the first item of its run, null for the skipped: as it would be if all runs were
+        made now."""
+        return batches(self.items, self.ask.batch, run_backwards=self.ask.run_backwards)
+
+    @cached_property
     def summary(self) -> dict[str, Any]:
-        """Counts and ends of the plan, ready for JSON; `skipped` counts by reason, `first` and `last` are logical
-        dates."""
+        """Counts and ends of the plan, ready for JSON; `runs` is what the pending items make, `skipped` counts by
+        reason, `first` and `last` are logical dates."""
         import pyarrow.compute as pc
 
         reasons = {entry["values"]: entry["counts"] for entry in pc.value_counts(self.items["reason"]).to_pylist()}
@@ -69,6 +88,7 @@ class BackfillPlan:
             "kind": self.ask.kind,
             "items": self.items.num_rows,
             "pending": self.items.num_rows - sum(reasons.values()),
+            "runs": pc.sum(pc.equal(self.batches, self.items["ordinal"]), min_count=0).as_py(),
             "skipped": dict(sorted(reasons.items())),
             "first": format_instant(ends["min"]),
             "last": format_instant(ends["max"]),
@@ -87,6 +107,7 @@ class BackfillPlan:
             "backfill_id": pa.repeat(pa.scalar(backfill_id, pa.string()), n),
             "run_seq": pc.add(self.items["ordinal"], pa.scalar(first_seq - 1, pa.int64())),
             "run_id": pa.nulls(n, pa.string()),
+            "batch": pa.nulls(n, pa.int64()),  # decided when runs are made, as the setting may change till then
         }
         schema = arrow_schema(BackfillItem)
         return pa.table([made[field.name] for field in schema], schema=schema)
@@ -95,27 +116,32 @@ class BackfillPlan:
         """What a dry run prints: the items as they would be made, and the summary."""
         columns = {name: _for_json(self.items[name]) for name in self.items.column_names}
         columns["run_id"] = [None] * self.items.num_rows
-        names = ("ordinal", *_INSTANTS, "partition_key", "state", "reason", "run_id")
+        columns["batch"] = columns["run_id"] if self.ask.batch == 1 else self.batches.to_pylist()
+        names = ("ordinal", *_INSTANTS, "partition_key", "state", "reason", "run_id", "batch")
         rows = zip(*(columns[name] for name in names), strict=True)
         return {"items": [dict(zip(names, row, strict=True)) for row in rows], "summary": self.summary}
 
 
-def plan_backfill(spark: SparkSession, ask: BackfillAsk, dag: DagSpec, existing: pa.Table) -> BackfillPlan:
-    """The plan. `existing`: the runs that may meet it, as `existing_runs` reads them. An empty range gives an empty
-    plan; `requests.backfills.check` refuses it, and all else that makes no sense, before."""
+def plan_backfill(
+    spark: SparkSession, ask: BackfillAsk, dag: DagSpec, dag_version: int, existing: pa.Table
+) -> BackfillPlan:
+    """The plan. `dag` and `dag_version` are the current ones; `existing`: the runs that may meet it, as `existing_runs`
+    reads them. An empty range gives an empty plan; `requests.backfills.check` refuses it, and all else that makes no
+    sense, before."""
     ask = ask.with_defaults(dag)
     planned = spark.sql(
         sql_text("numbered_items"),
-        args={"reprocess": ask.reprocess, "run_backwards": str(ask.run_backwards).lower()},
-        wanted=_wanted(spark, ask, dag),
-        runs=_runs(spark, existing),
+        args={"kind": ask.kind, "redoes": ask.redoes, "run_backwards": str(ask.run_backwards).lower()},
+        wanted=_covered(spark, _wanted(spark, ask, dag), stretches(existing, dag_version)),
+        runs=_runs(spark, existing, dag_version),
     )
-    return BackfillPlan(ask, dag, _as_items(planned.toArrow()))
+    return BackfillPlan(ask, dag, dag_version, _as_items(planned.toArrow()))
 
 
 def existing_runs(store: Store, ask: BackfillAsk, dag: DagSpec) -> pa.Table:
-    """The DAG's runs that an item of this backfill may meet: not overridden, not external, within the dates asked for.
-    Columns `run_id run_type state logical_date partition_key`."""
+    """The DAG's runs that an item of this backfill may meet: not overridden, not external, on a date asked for or with
+    an interval that reaches into the range. Columns `run_id run_type state logical_date partition_key dag_version
+    interval_start interval_end items`."""
     ask = ask.with_defaults(dag)
     return store.read_arrow(
         "dag_run",
@@ -138,7 +164,8 @@ def _where_they_may_meet(ask: BackfillAsk) -> Sequence[Condition]:
         first, last = min(ask.dates), max(ask.dates)
     else:
         first, last = _range(ask)
-    return [Condition("logical_date", ">=", first), Condition("logical_date", "<=", last)]
+    # A run with a date has an interval; one that begins before the range may reach into it.
+    return [Condition("interval_end", ">=", first), Condition("logical_date", "<=", last)]
 
 
 def _range(ask: BackfillAsk) -> tuple[datetime, datetime]:
@@ -148,7 +175,7 @@ def _range(ask: BackfillAsk) -> tuple[datetime, datetime]:
 
 
 def _wanted(spark: SparkSession, ask: BackfillAsk, dag: DagSpec) -> DataFrame:
-    if ask.kind == "schedule":
+    if ask.kind in ON_SCHEDULE:
         start, end = _range(ask)
         return intervals(spark, timetable_of(dag, start), start, end)
     if ask.kind == "partitions":
@@ -187,8 +214,15 @@ def _as_frame(
     return spark.createDataFrame(table).coalesce(1)
 
 
-def _runs(spark: SparkSession, existing: pa.Table) -> DataFrame:
+def _covered(spark: SparkSession, wanted: DataFrame, covers: pa.Table) -> DataFrame:
+    if not covers.num_rows:
+        return spark.sql(sql_text("not_covered"), wanted=wanted)
+    return spark.sql(sql_text("covered"), wanted=wanted, covers=spark.createDataFrame(covers).coalesce(1))
+
+
+def _runs(spark: SparkSession, existing: pa.Table, dag_version: int) -> DataFrame:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if not existing.num_rows:
         return spark.sql(sql_text("no_runs"))
@@ -197,6 +231,7 @@ def _runs(spark: SparkSession, existing: pa.Table) -> DataFrame:
             "logical_date": existing["logical_date"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
             "partition_key": existing["partition_key"].cast(pa.string()),
             "state": existing["state"].cast(pa.string()),
+            "is_older": pc.less(existing["dag_version"], dag_version),
         }
     )
     return spark.createDataFrame(table).coalesce(1)

@@ -7,7 +7,6 @@ timeline"). Whoever makes runs holds the stretch they will stand in (read once f
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,29 +18,36 @@ from backfill_manager.model.records import DagRun
 
 Place = tuple[datetime | None, str | None]  # logical date, partition key
 
-_AGAIN = re.compile(r"__(\d+)$")
-
 
 def place_of(logical_date: datetime | None, partition_key: str | None) -> Place:
     return (logical_date, partition_key)
 
 
-def run_id_for(run_type: str, place: Place, standing: DagRun | None) -> str:
-    """`backfill__2013-01-01T05:00:00Z`; a run that re-does a place appends `__2`, `__3`, ..."""
+def run_id_for(run_type: str, place: Place, before: int = 0) -> str:
+    """`backfill__2013-01-01T05:00:00Z`; the second run of a place appends `__2`, and so on: `before` is the highest
+    number that a run of the place, of any type, has had (`number_of`)."""
     date, key = place
+    if key is not None:  # its own underscores must not be taken for our separator
+        key = key.replace("%", "%25").replace("__", "%5F%5F")
     base = "__".join(part for part in (run_type, format_instant(date), key) if part)
-    if standing is None:
-        return base
-    again = _AGAIN.search(standing.run_id)
-    return f"{base}__{int(again[1]) + 1 if again else 2}"
+    return f"{base}__{before + 1}" if before else base
+
+
+def number_of(run: DagRun) -> int:
+    """1 for the first run of its place, 2 for the one that re-did it, ..."""
+    again = run.run_id.removeprefix(run_id_for(run.run_type, place_of(run.logical_date, run.partition_key)))
+    return int(again[2:]) if again[2:].isdecimal() else 1
 
 
 @dataclass
 class Stretch:
-    """Complete between the first and last of the dates it was read for, with one neighbour beyond either end."""
+    """Complete between the first and last of the dates it was read for, with one neighbour beyond either end. With a
+    `floor`, nothing earlier is taken in: what lies there is not known."""
 
+    floor: datetime | None = None
     _dates: list[datetime] = field(default_factory=list)
     _runs: dict[Place, DagRun] = field(default_factory=dict)
+    _numbers: dict[Place, int] = field(default_factory=dict)  # of the last run that each place has had
 
     @classmethod
     def of(cls, runs: Iterable[DagRun]) -> Stretch:
@@ -50,25 +56,63 @@ class Stretch:
             stretch.put(run)
         return stretch
 
+    @property
+    def newest(self) -> DagRun | None:
+        return self._runs[(self._dates[-1], None)] if self._dates else None
+
+    def trim(self, most: int) -> None:
+        """Keep the newest `most` runs, and know that older ones are not known."""
+        for date in self._dates[:-most]:
+            del self._runs[(date, None)]
+        if len(self._dates) > most:
+            del self._dates[:-most]
+            self.floor = self._dates[0]
+
+    def __len__(self) -> int:
+        return len(self._dates)
+
+    def covering(self, date: datetime | None) -> DagRun | None:
+        """The run before this date, if it is a batch that stands for this date too."""
+        run = self.previous(date)
+        covers = run is not None and run.items > 1 and run.interval_end is not None and date is not None
+        return run if covers and run.interval_end > date else None  # type: ignore[union-attr,operator]
+
+    def next_run_id(self, run_type: str, place: Place) -> str:
+        """The id of the run that is to take this place."""
+        return run_id_for(run_type, place, self._numbers.get(place, 0))
+
     def standing(self, place: Place) -> DagRun | None:
         """The run that holds this place now."""
         return self._runs.get(place)
 
     def put(self, run: DagRun) -> None:
-        """A run takes its place (one that stood there was overridden), or its row has changed."""
-        if run.run_type == s.EXTERNAL_RUN or run.state == s.OVERRIDDEN:
+        """A run takes its place (one that stood there was overridden), or its row has changed. Of an overridden one
+        only the number is kept."""
+        if run.run_type == s.EXTERNAL_RUN:
+            return
+        if self.floor is not None and (run.logical_date is None or run.logical_date < self.floor):
             return
         place = place_of(run.logical_date, run.partition_key)
+        self._numbers[place] = max(number_of(run), self._numbers.get(place, 0))
+        if run.state == s.OVERRIDDEN:
+            return
         if run.logical_date is not None and place not in self._runs:
             insort(self._dates, run.logical_date)
         self._runs[place] = run
 
     def know(self, run: DagRun) -> None:
-        """Bring a run that stands here up to date; one that stands elsewhere is none of this stretch's business."""
+        """Bring a run that stands here up to date, or take it out when it has been overridden; one that stands
+        elsewhere is none of this stretch's business."""
         place = place_of(run.logical_date, run.partition_key)
         standing = self._runs.get(place)
-        if standing is not None and standing.run_id == run.run_id:
+        if standing is None or standing.run_id != run.run_id:
+            return
+        if run.state != s.OVERRIDDEN:
             self._runs[place] = run
+            return
+        del self._runs[place]
+        if run.logical_date is not None:
+            del self._dates[bisect_left(self._dates, run.logical_date)]
 
     def previous(self, date: datetime | None) -> DagRun | None:
         if date is None:

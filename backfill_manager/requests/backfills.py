@@ -152,6 +152,15 @@ def check_changes(changes: dict[str, Any]) -> None:
         WorkingHours.parse(ask.window)
 
 
+def check_for_dag(changes: dict[str, Any], dag: DagSpec, *, runs_backwards: bool) -> None:
+    """The same for what depends on the DAG (`dag`: the version that the backfill runs)."""
+    check_changes(changes)
+    ask = BackfillAsk(dag_id=dag.dag_id, run_backwards=runs_backwards, **changes)
+    dag = with_overrides(dag, ask.overrides)
+    _check_batch(ask, dag)
+    _check_tasks(ask, dag)
+
+
 def _check_words(ask: BackfillAsk) -> None:
     for name, value, right in (("kind", ask.kind, KINDS), ("reprocess", ask.reprocess, REPROCESS)):
         if value not in right:

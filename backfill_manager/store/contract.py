@@ -140,8 +140,8 @@ class Leader(ABC):
         attempt left under the same backfill id are replaced."""
 
     @abstractmethod
-    def close_pending(self, backfill_id: str, state: str, reason: str) -> None:
-        """Every item of this backfill that is `pending` takes this state, with the reason, in one statement: there may
+    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
+        """Every item of this backfill whose state `was` takes this state, with the reason, in one statement: there may
         be a million of them. `LostLease` as in `commit`."""
 
     @abstractmethod

@@ -161,8 +161,8 @@ class DeltaRsLeader(Leader):
                 handle.delete(mine, commit_properties=leaders_commit(self.term))
             _append(handle, rows, self.term, target_file_size=ITEM_FILE_BYTES)
 
-    def close_pending(self, backfill_id: str, state: str, reason: str) -> None:
-        mine = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", states.PENDING)]
+    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
+        mine = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", was)]
         with self._committing(BackfillItem.TABLE) as handle:
             handle.update(  # as expressions: `new_values` of deltalake 1.6 cuts a text at its first quote
                 {"state": literal(state), "reason": literal(reason)},

@@ -221,9 +221,9 @@ class DeltaSparkLeader(Leader):
             self._writer.delete(BackfillItem.TABLE, mine)
         self._writer.append(BackfillItem.TABLE, rows)
 
-    def close_pending(self, backfill_id: str, state: str, reason: str) -> None:
+    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
         self._check()
-        mine = (Condition("backfill_id", "=", backfill_id), Condition("state", "=", states.PENDING))
+        mine = (Condition("backfill_id", "=", backfill_id), Condition("state", "=", was))
         if self._writer.has_any(BackfillItem.TABLE, *mine):
             self._writer.update(BackfillItem.TABLE, mine, {"state": state, "reason": reason})
 

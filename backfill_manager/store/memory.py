@@ -193,8 +193,8 @@ class MemoryLeader(Leader):
             kept = [row for row in self._store.rows("backfill_item") if row.backfill_id not in ids]  # type: ignore[attr-defined]
             self._store.replace("backfill_item", kept + rows)
 
-    def close_pending(self, backfill_id: str, state: str, reason: str) -> None:
-        mine = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", states.PENDING)]
+    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
+        mine = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", was)]
         with self._store.lock:
             self._check()
             self._store.write(

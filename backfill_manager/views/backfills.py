@@ -98,6 +98,7 @@ def item_view(row: BackfillItem) -> dict[str, Any]:
         "state": row.state,
         "reason": row.reason,
         "run_id": row.run_id,
+        "batch": row.batch,
     }
 
 
@@ -147,6 +148,11 @@ def _view(row: Backfill, counts: dict[str, int]) -> dict[str, Any]:
         "tasks": row.tasks,
         "mark_success": row.mark_success,
         "stop_on_failure": row.stop_on_failure,
+        "window": row.window,
+        "is_polite": row.is_polite,
+        "parents": json.loads(row.parents_json),
+        "time_left_s": None,  # see views.time_left
+        "finishes_at": None,
         "created_by": row.created_by,
         "request_id": row.request_id,
     }
@@ -176,10 +182,15 @@ def requested_view(request: Request) -> dict[str, Any]:
         "dag_version": None,
         "batch": ask.batch,
         "conf": ask.conf,
-        "overrides": {},
+        "overrides": ask.overrides,
         "tasks": ask.tasks,
         "mark_success": ask.mark_success,
         "stop_on_failure": ask.stop_on_failure,
+        "window": ask.window,
+        "is_polite": ask.is_polite,
+        "parents": [],
+        "time_left_s": None,
+        "finishes_at": None,
         "created_by": request.requested_by,
         "request_id": request.request_id,
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,6 +95,24 @@ def list_import_errors(store: Store) -> list[dict[str, Any]]:
 
 def count_import_errors(store: Store) -> int:
     return store.count("import_error", (), [Condition("is_current", "=", True)]).get((), 0)
+
+
+def all_dags(store: Store) -> dict[str, DagRow]:
+    """Every DAG that is or ever was there, by id."""
+    return {row.dag_id: row for row in store.read(DagRow, order_by=("dag_id",))}
+
+
+def spec_reader(store: Store) -> Callable[[str, int], DagSpec]:
+    """Gives the definition of a DAG's version; each is read once. `NotFound` for a version that is not there."""
+
+    @cache
+    def spec_of(dag_id: str, version: int) -> DagSpec:
+        rows = store.read(DagVersion, [Condition("dag_id", "=", dag_id), Condition("version", "=", version)], limit=1)
+        if not rows:
+            raise NotFound("DAG version", f"{dag_id} v{version}", hint="; `bfm state check` tells more.")
+        return DagSpec.from_json(rows[0].definition_json)
+
+    return spec_of
 
 
 def _current_specs(store: Store, rows: list[DagRow]) -> dict[str, DagSpec]:

@@ -90,6 +90,7 @@ def run_view(row: DagRun) -> dict[str, Any]:
         else round((row.ended_at - row.started_at).total_seconds(), 3),
         "reason": row.reason,
         "ordinal": row.ordinal,
+        "items": row.items,
         "conf": json.loads(row.conf_json),
         "created_at": format_instant(row.created_at),
     }

@@ -54,9 +54,9 @@ class Mortal:
                 part.put(row)
             self._leader.commit(part)
 
-    def close_pending(self, backfill_id: str, state: str, reason: str) -> None:
+    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
         self._one_more()
-        self._leader.close_pending(backfill_id, state, reason)
+        self._leader.move_items(backfill_id, was, state, reason)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -15,6 +15,7 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import BackfillItem, DagRun, Manager
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.planning.coverage import stretches
 from backfill_manager.requests.backfills import BackfillAsk
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.store.schema import arrow_schema
@@ -31,21 +32,39 @@ def day(number: int) -> datetime:
     return parse_instant(f"2013-01-{number:02}T05:00:00Z")
 
 
-def runs(*rows: tuple[str, datetime | None, str | None]) -> pa.Table:
+def runs(*rows: tuple[str, datetime | None, str | None], version: int = 1) -> pa.Table:
     """Runs that exist: state, logical date, partition key."""
+    dates = [row[1] for row in rows]
     return pa.table(
         {
             "run_id": pa.array([f"run-{n}" for n in range(len(rows))], pa.string()),
             "run_type": pa.array(["scheduled"] * len(rows), pa.string()),
             "state": pa.array([row[0] for row in rows], pa.string()),
-            "logical_date": pa.array([row[1] for row in rows], INSTANT),
+            "logical_date": pa.array(dates, INSTANT),
             "partition_key": pa.array([row[2] for row in rows], pa.string()),
+            "dag_version": pa.array([version] * len(rows), pa.int64()),
+            "interval_start": pa.array(dates, INSTANT),
+            "interval_end": pa.array([None if at is None else at + timedelta(days=1) for at in dates], INSTANT),
+            "items": pa.array([1] * len(rows), pa.int64()),
         }
     )
 
 
-def plan(spark: SparkSession, dag: DagSpec, existing: pa.Table | None = None, **said: Any) -> BackfillPlan:
-    return plan_backfill(spark, BackfillAsk(dag.dag_id, **said), dag, runs() if existing is None else existing)
+def batch_run(state: str, start: datetime, end: datetime, items: int, version: int = 1) -> pa.Table:
+    """One run that took several items."""
+    one = runs((state, start, None), version=version).to_pylist()[0]
+    return pa.Table.from_pylist([{**one, "interval_end": end, "items": items}], schema=runs().schema)
+
+
+def together(*tables: pa.Table) -> pa.Table:
+    return pa.concat_tables(tables)
+
+
+def plan(
+    spark: SparkSession, dag: DagSpec, existing: pa.Table | None = None, version: int = 1, **said: Any
+) -> BackfillPlan:
+    ask = BackfillAsk(dag.dag_id, **said)
+    return plan_backfill(spark, ask, dag, version, runs() if existing is None else existing)
 
 
 def column(made: BackfillPlan, name: str) -> list[Any]:
@@ -163,7 +182,7 @@ def test_partitions_meet_runs_of_their_own_key_only(spark: SparkSession) -> None
 def test_the_summary_says_what_the_plan_holds(spark: SparkSession) -> None:
     made = plan(spark, DAILY, runs(*EXISTING), start_date=day(1), end_date=day(9))
     assert made.summary == {
-        "dag_id": "flights", "kind": "schedule", "items": 9, "pending": 2,
+        "dag_id": "flights", "kind": "schedule", "items": 9, "pending": 2, "runs": 2,
         "skipped": {"already exists": 4, "in flight": 3}, "first": "2013-01-01T05:00:00Z",
         "last": "2013-01-09T05:00:00Z", "reprocess": "none", "max_active_runs": 8,
     }  # fmt: skip
@@ -191,12 +210,12 @@ def test_a_dry_run_prints_the_items_that_the_real_one_makes(spark: SparkSession)
         {
             "ordinal": 1, "logical_date": "2013-01-01T05:00:00Z", "interval_start": "2013-01-01T05:00:00Z",
             "interval_end": "2013-01-02T05:00:00Z", "partition_key": None, "state": "skipped",
-            "reason": "already exists", "run_id": None,
+            "reason": "already exists", "run_id": None, "batch": None,
         },
         {
             "ordinal": 2, "logical_date": "2013-01-02T05:00:00Z", "interval_start": "2013-01-02T05:00:00Z",
             "interval_end": "2013-01-03T05:00:00Z", "partition_key": None, "state": "pending", "reason": None,
-            "run_id": None,
+            "run_id": None, "batch": None,
         },
     ]  # fmt: skip
     assert document["summary"] == made.summary
@@ -218,6 +237,122 @@ def test_an_empty_range_gives_an_empty_plan(spark: SparkSession) -> None:
     assert made.summary["pending"] == 0 and made.summary["first"] is None
 
 
+# -- missing and stale -------------------------------------------------------------------------------------------------
+
+
+def test_missing_are_the_intervals_without_a_successful_run(spark: SparkSession) -> None:
+    made = plan(spark, DAILY, runs(*EXISTING), kind="missing", start_date=day(1), end_date=day(9))
+    assert reasons(made) == {2: GO, 3: LIVE, 4: LIVE, 5: GO, 6: GO, 8: LIVE, 9: GO}
+    assert column(made, "ordinal") == list(range(1, 8))
+    assert made.summary["pending"] == 4 and made.summary["skipped"] == {"in flight": 3}
+
+
+def test_nothing_is_missing_where_all_has_succeeded(spark: SparkSession) -> None:
+    existing = runs(("success", day(1), None), ("success", day(2), None))
+    assert plan(spark, DAILY, existing, kind="missing", start_date=day(1), end_date=day(2)).items.num_rows == 0
+
+
+def test_stale_are_the_intervals_that_an_older_version_made(spark: SparkSession) -> None:
+    old, new = runs(*EXISTING, version=2), runs(("success", day(9), None), ("failed", day(10), None), version=3)
+    said = {"kind": "stale", "start_date": day(1), "end_date": day(11)}
+    made = plan(spark, DAILY, together(old, new), version=3, **said)
+    assert reasons(made) == {1: GO, 3: LIVE, 4: LIVE, 7: GO, 8: LIVE}
+    assert column(made, "ordinal") == [1, 2, 3, 4, 5]
+    before = plan(spark, DAILY, together(old, new), version=2, **said)
+    assert set(reasons(before).values()) == {LIVE}
+
+
+def test_the_newest_missing_interval_comes_first_when_asked_so(spark: SparkSession) -> None:
+    existing = runs(("success", day(2), None))
+    made = plan(spark, DAILY, existing, kind="missing", start_date=day(1), end_date=day(3), run_backwards=True)
+    assert column(made, "logical_date") == [day(3), day(1)] and column(made, "ordinal") == [1, 2]
+
+
+# -- runs that took several items --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "reprocess", "judged"),
+    [
+        ("success", "none", SKIP),
+        ("success", "failed", SKIP),
+        ("success", "completed", GO),
+        ("failed", "none", SKIP),
+        ("failed", "failed", GO),
+        ("queued", "completed", LIVE),
+    ],
+)
+def test_a_run_of_several_items_stands_for_every_date_in_its_interval(
+    spark: SparkSession, state: str, reprocess: str, judged: tuple[str, str | None]
+) -> None:
+    existing = batch_run(state, day(1), day(5), items=4)
+    made = plan(spark, DAILY, existing, start_date=day(3), end_date=day(6), reprocess=reprocess)
+    assert reasons(made) == {3: judged, 4: judged, 5: GO, 6: GO}
+
+
+def test_a_date_with_a_run_of_its_own_is_judged_by_that_one_unless_the_batch_is_live(spark: SparkSession) -> None:
+    own = runs(("failed", day(3), None))
+    said = {"start_date": day(1), "end_date": day(5), "reprocess": "failed"}
+    done = plan(spark, DAILY, together(own, batch_run("success", day(1), day(5), items=4)), **said)
+    assert reasons(done) == {1: SKIP, 2: SKIP, 3: GO, 4: SKIP, 5: GO}
+    cleared = plan(spark, DAILY, together(own, batch_run("running", day(1), day(5), items=4)), **said)
+    assert reasons(cleared) == {1: LIVE, 2: LIVE, 3: LIVE, 4: LIVE, 5: GO}
+
+
+def test_missing_stale_and_dates_know_what_a_batch_has_done(spark: SparkSession) -> None:
+    existing = together(
+        batch_run("success", day(1), day(4), items=3),
+        batch_run("failed", day(6), day(8), items=2),
+        runs(("success", day(8), None), version=2),
+    )
+    said = {"start_date": day(2), "end_date": day(9)}
+    missing = plan(spark, DAILY, existing, kind="missing", run_backwards=True, **said)
+    assert [at.day for at in column(missing, "logical_date")] == [9, 7, 6, 5, 4]
+    assert reasons(plan(spark, DAILY, existing, version=2, kind="stale", **said)) == {2: GO, 3: GO}
+    dates = plan(spark, DAILY, existing, kind="dates", dates=(day(3) + timedelta(hours=5), day(4)))
+    assert column(dates, "reason") == ["already exists", None]
+
+
+def test_batches_before_the_range_are_read_when_they_reach_into_it(spark: SparkSession) -> None:
+    store = MemoryStore()
+    store.init()
+    leader = store.lead(Manager(1, "m", "host", 1, "leading", day(1), day(1), 15, "0"))
+    changes = Changes()
+    for name, start, end in (("reaches", day(1), day(4)), ("ends", day(4), day(5)), ("before", day(1), day(2))):
+        run = DagRun("flights", name, "backfill", "success", 1, leader.next_seq(), day(1), items=3)
+        changes.put(run.evolve(logical_date=start, interval_start=start, interval_end=end))
+    leader.commit(changes)
+    ask = BackfillAsk("flights", start_date=day(3), end_date=day(5))
+    existing = existing_runs(store, ask, DAILY)
+    assert sorted(existing["run_id"].to_pylist()) == ["ends", "reaches"]
+    assert reasons(plan_backfill(spark, ask, DAILY, 1, existing)) == {3: SKIP, 4: SKIP, 5: GO}
+
+
+def test_covering_runs_are_met_without_a_shuffle_or_a_join_by_range(spark: SparkSession) -> None:
+    from backfill_manager.planning import backfill_plan
+
+    ask = BackfillAsk("flights", start_date=day(1), end_date=day(9))
+    covers = stretches(batch_run("success", day(1), day(4), items=3), 1)
+    wanted = backfill_plan._covered(spark, backfill_plan._wanted(spark, ask, DAILY), covers)
+    executed = wanted._jdf.queryExecution().executedPlan().toString()
+    assert "Exchange" not in executed and "Join" not in executed
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_tells_which_items_make_one_run(spark: SparkSession) -> None:
+    dag = DagSpec("flights", DAILY.tasks, schedule="@daily", timezone=DAILY.timezone, batchable=True)
+    existing = runs(("success", day(4), None))
+    made = plan(spark, dag, existing, start_date=day(1), end_date=day(8), batch=3)
+    document = made.to_json_document()
+    assert [item["batch"] for item in document["items"]] == [1, 1, 1, None, 5, 5, 5, 8]
+    assert made.summary["pending"] == 7 and made.summary["runs"] == 3
+    assert set(made.rows_for("b", 1)["batch"].to_pylist()) == {None}
+    backwards = plan(spark, dag, existing, start_date=day(1), end_date=day(8), batch=3, run_backwards=True)
+    assert [item["batch"] for item in backwards.to_json_document()["items"]] == [1, 1, 1, 4, None, 6, 6, 6]
+
+
 # -- reading the runs that exist --------------------------------------------------------------------------------------
 
 
@@ -230,7 +365,10 @@ def state_with_runs(*rows: tuple[str, str, str, datetime | None, str | None]) ->
     changes = Changes()
     for n, (dag_id, run_type, state, logical_date, key) in enumerate(rows):
         run = DagRun(dag_id, f"r{n}", run_type, state, 1, leader.next_seq(), at)
-        changes.put(run.evolve(logical_date=logical_date, partition_key=key))
+        end = None if logical_date is None else logical_date + timedelta(days=1)
+        changes.put(
+            run.evolve(logical_date=logical_date, interval_start=logical_date, interval_end=end, partition_key=key)
+        )
     leader.commit(changes)
     return store
 
@@ -252,8 +390,10 @@ def test_only_runs_that_may_be_met_are_read() -> None:
         ("flights", "backfill", "success", None, "north"),
     )
     assert found(store, DAILY, start_date=day(1), end_date=day(3)) == ["r0", "r1"]
-    assert found(store, DAILY, kind="single", start_date=day(2), end_date=day(20)) == ["r1", "r4"]
-    assert found(store, DAILY, kind="dates", dates=(day(9), day(2))) == ["r1", "r4"]
+    assert found(store, DAILY, kind="missing", start_date=day(2), end_date=day(3)) == ["r0", "r1"]  # r0 ends there
+    assert found(store, DAILY, start_date=day(3) + timedelta(hours=1), end_date=day(8)) == []
+    assert found(store, DAILY, kind="single", start_date=day(2), end_date=day(20)) == ["r0", "r1", "r4"]
+    assert found(store, DAILY, kind="dates", dates=(day(9), day(2))) == ["r0", "r1", "r4"]
     assert found(store, DAILY, kind="partitions", partitions=("south", "east")) == ["r6"]
     assert found(store, DAILY, kind="partitions", partitions=tuple(f"p{n}" for n in range(2000))) == ["r6", "r7"]
 
@@ -261,5 +401,5 @@ def test_only_runs_that_may_be_met_are_read() -> None:
 def test_runs_as_the_store_reads_them_are_met(spark: SparkSession) -> None:
     store = state_with_runs(("flights", "scheduled", "failed", day(2), None))
     ask = BackfillAsk("flights", start_date=day(1), end_date=day(3))
-    made = plan_backfill(spark, ask, DAILY, existing_runs(store, ask, DAILY))
+    made = plan_backfill(spark, ask, DAILY, 1, existing_runs(store, ask, DAILY))
     assert column(made, "state") == ["pending", "skipped", "pending"]

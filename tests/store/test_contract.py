@@ -174,14 +174,14 @@ def test_items_go_in_and_come_out_as_arrow(store: Store, leader: Leadership) -> 
     assert store.count("backfill_item", [], [Condition("backfill_id", "=", "nobody's")]) == {(): 0}
 
 
-def test_all_pending_items_of_a_backfill_are_closed_at_once(store: Store, leader: Leadership) -> None:
+def test_all_items_of_a_backfill_in_one_state_are_moved_at_once(store: Store, leader: Leadership) -> None:
     mine, other, lead = unique("b"), unique("b"), leader()
     first = lead.next_seq(6)
     lead.append_items(_arrow([item(mine, 1, first, "running"), item(mine, 2, first + 1), item(mine, 3, first + 2)]))
     lead.append_items(_arrow([item(other, 1, first + 3)]))
     lead.commit(changes(backfill(mine, first + 4), backfill(other, first + 5)))
-    lead.close_pending(mine, "cancelled", WICKED)
-    lead.close_pending(unique("b"), "cancelled", "there is none")
+    lead.move_items(mine, "pending", "cancelled", WICKED)
+    lead.move_items(unique("b"), "pending", "cancelled", "there is none")
     told = store.read(BackfillItem, [Condition("backfill_id", "in", (mine, other))], order_by=["run_seq"])
     assert [(one.state, one.reason) for one in told] == [
         ("running", None),
@@ -231,7 +231,7 @@ def test_a_successor_sweeps_up_and_the_overtaken_is_refused(store: Store, leader
     with pytest.raises(LostLease):
         old.append_items(_arrow([item(dag, 1, seq)]))
     with pytest.raises(LostLease):
-        old.close_pending(mine, "cancelled", "too late")
+        old.move_items(mine, "pending", "cancelled", "too late")
     with pytest.raises(LostLease):
         old.housekeep()
     later = [Condition("run_seq", ">=", seq)]

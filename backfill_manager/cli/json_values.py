@@ -1,0 +1,65 @@
+"""Values that are typed as JSON: run parameters (`--conf`) and settings (`--set NAME=VALUE`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from backfill_manager.errors import InvalidInput
+
+_LOOKS_LIKE_A_FILE: Final = re.compile(r"[^{}\[\]\"]+\.ya?ml")
+
+
+def conf_of(text: str | None) -> dict[str, Any]:
+    """A JSON object; nothing said is an empty one. `InvalidInput` with the place of what is wrong in it."""
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        hint = ""
+        if _LOOKS_LIKE_A_FILE.fullmatch(text):
+            hint = f". (The configuration file is named before the command: `bfm --conf {text} backfill create …`)"
+        place = f"line {error.lineno}, column {error.colno}: {_around(text, error.pos)}"
+        raise InvalidInput(f"--conf is not JSON: {error.msg} at {place}{hint}") from None
+    except RecursionError:
+        raise InvalidInput("--conf is nested too deeply to be read.") from None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"--conf must be a JSON object such as '{{\"full\": true}}', not {json.dumps(value)[:60]}.")
+    return value
+
+
+def settings_of(pairs: Sequence[str]) -> dict[str, Any]:
+    """`["retries=3", "clean.trigger_rule=all_done"]` -> `{"retries": 3, "clean.trigger_rule": "all_done"}`. A value that
+    is no JSON is text."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise InvalidInput(f"--set {pair[:60]!r} must be NAME=VALUE, such as retries=3 or clean.timeout=600.")
+        if name in found:
+            raise InvalidInput(f"--set names {name!r} twice; say once what it shall be.")
+        found[name] = _value(text.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_as_text)
+    except (json.JSONDecodeError, RecursionError):
+        return text
+
+
+def _as_text(constant: str) -> str:
+    return constant
+
+
+def _refuse(constant: str) -> Any:
+    raise InvalidInput(f"--conf: {constant} is not JSON; use a number, or null.")
+
+
+def _around(text: str, position: int) -> str:
+    return repr(text[max(0, position - 15) : position + 15])

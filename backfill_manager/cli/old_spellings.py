@@ -1,0 +1,115 @@
+"""What people have in their fingers from Airflow: options that are called otherwise here, or that nothing here needs, and
+commands that stand elsewhere. Each is answered with one line; an option that has a meaning here is carried out as well.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+@dataclass(frozen=True)
+class OldSpelling:
+    """A hidden option of a command."""
+
+    spellings: tuple[str, ...]
+    says: str
+    parameter: str | None = None  # of the command's function; None: it has no meaning here
+    means: Any = None  # the parameter's value when the flag is given; None: the value that follows
+    takes_value: bool = False
+
+
+def _renamed(old: str, new: str, parameter: str) -> OldSpelling:
+    return OldSpelling((old,), f"{old} is {new} here.", parameter, takes_value=True)
+
+
+def _flag(old: str, new: str, parameter: str, means: Any) -> OldSpelling:
+    return OldSpelling((old,), f"{old} is {new} here.", parameter, means)
+
+
+def _dropped(*spellings: str, why: str, takes_value: bool = False) -> OldSpelling:
+    return OldSpelling(spellings, f"{spellings[0]} is left out: {why}.", takes_value=takes_value)
+
+
+_DATES: Final = (
+    _renamed("--start-date", "--from", "from_"),
+    _renamed("--end-date", "--to", "to"),
+    _renamed("--task-regex", "--tasks", "tasks"),
+)
+_ANYWHERE: Final = (
+    _dropped("--subdir", "-S", why="the manager reads DAGs from its bundles, see `bfm bundles list`", takes_value=True),
+    _dropped("--verbose", "-v", why="`bfm tasks logs` has what tasks log, --debug shows where an error came from"),
+)
+
+OF_BACKFILL_CREATE: Final = (
+    *_DATES,
+    _renamed("--from-date", "--from", "from_"),
+    _renamed("--to-date", "--to", "to"),
+    _renamed("--dag-run-conf", "--conf", "conf"),
+    _renamed("--reprocess-behavior", "--reprocess", "reprocess"),
+    _flag("--reset-dagruns", "--reprocess completed", "reprocess", "completed"),
+    _flag("--rerun-failed-tasks", "--reprocess failed", "reprocess", "failed"),
+    _dropped("--local", "-l", why="there is no need, the manager runs the tasks wherever it is asked from"),
+    _dropped("--donot-pickle", "-x", why="there is no need, nothing is pickled: runs load their version of the DAG"),
+    _dropped(
+        "--continue-on-failures",
+        why="there is no need, a failed run doesn't stop the others unless --stop-on-failure says so",
+    ),
+    _dropped(
+        "--delay-on-limit", takes_value=True, why="there is no need, a run starts as soon as --max-active-runs lets it"
+    ),
+    _dropped(
+        "--run-at-least-once",
+        why="there is no need, an interval that never ran is run; a range with no interval in it takes --kind single",
+    ),
+    _dropped(
+        "--ignore-dependencies", "-i", why="there is no need, what comes before the tasks of --tasks is taken as done"
+    ),
+    _dropped(
+        "--ignore-first-depends-on-past",
+        "-I",
+        why="there is no need, a task with depends_on_past may start when there is no run before",
+    ),
+    _dropped("--disable-retry", why="there is no need, --set retries=0 sets it for this backfill alone"),
+    _dropped(
+        "--treat-dag-as-regex", "--treat-dag-id-as-regex",
+        why="there is no need, a backfill is of one DAG, and several may run at once: ask for each",
+    ),
+    _dropped("--yes", "-y", why="there is no need, nothing is asked; --dry-run shows what would run"),
+    *_ANYWHERE,
+)  # fmt: skip
+OF_TASKS_CLEAR: Final = (
+    *_DATES,
+    _dropped("--exclude-subdags", "-x", why="there is no need, there are no sub-DAGs"),
+    _dropped("--exclude-parentdag", "-X", why="there is no need, there are no sub-DAGs"),
+    *_ANYWHERE,
+)
+
+# Where a command of Airflow 1 or 2 stands here: by the group it was typed in ("" is `bfm` itself).
+_MOVED: Final[Mapping[str, Mapping[str, str]]] = {
+    "": {
+        "clear": "tasks clear", "trigger_dag": "dags trigger", "list_dags": "dags list", "list_tasks": "tasks list",
+        "next_execution": "dags next", "unpause": "dags unpause", "pause": "dags pause", "run": "tasks run",
+    },
+    "dags": {
+        "backfill": "backfill create", "clear": "tasks clear", "list-runs": "runs list", "next-execution": "dags next",
+        "list-import-errors": "dags import-errors", "details": "dags show", "list-jobs": "runs list",
+    },
+    "tasks": {"states-for-dag-run": "tasks states", "state": "tasks states", "test": "dags test"},
+}  # fmt: skip
+
+
+def command_here(group: str, wrong: str, args: Sequence[str]) -> str | None:
+    """The command line that does what was typed, or None. `args` is the whole line, `wrong` the word that no command
+    of `group` is called."""
+    after = list(args)[list(args).index(wrong) + 1 :] if wrong in args else []
+    if group == "backfill" and any(one.startswith("-") for one in after):  # `airflow backfill DAG -s T -e T`
+        return _line("backfill create", [wrong, *after])
+    there = _MOVED.get(group, {}).get(wrong)
+    return None if there is None else _line(there, after)
+
+
+def _line(command: str, rest: Sequence[str]) -> str:
+    return f"bfm {command} {shlex.join(rest)}".rstrip()

@@ -1,0 +1,106 @@
+"""What a dry run shows: the items, what they come to, what they will read and how long it will take, and the backfills
+of other DAGs that follow from it. Values in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from backfill_manager.cli.backfill import item_columns
+from backfill_manager.cli.call import Call
+from backfill_manager.cli.output import Column, seconds, size
+
+SHOWN_FIRST, SHOWN_LAST = 20, 5
+_SIZES: Final = (
+    Column("rows", right=True, write=lambda n: f"{n:,}"),
+    Column("files", right=True, write=lambda n: f"{n:,}"),
+    Column("bytes", "size", right=True, write=lambda n: size(n)),
+)
+
+
+def print_plan(call: Call, plan: Mapping[str, Any]) -> None:
+    if not call.out.is_table:
+        call.out.document(plan)
+        return
+    _print_items(call, plan["items"])
+    summary = plan["summary"]
+    call.out.line("")
+    call.out.line(f"{counts_in_words(summary)}.")
+    for line in estimate_lines(summary.get("estimate") or {}):
+        call.out.line(line)
+    if plan.get("downstream"):
+        call.out.line("")
+        for line in tree_lines(summary.get("dag_id", "this DAG"), summary, plan["downstream"]):
+            call.out.line(line)
+    if summary["skipped"] and not summary["pending"]:
+        call.out.remark("Nothing would run. --reprocess failed or --reprocess completed re-does dates that have a run.")
+
+
+def _print_items(call: Call, items: Sequence[Mapping[str, Any]]) -> None:
+    columns: list[Column | str] = [*item_columns(items), *(one for one in _SIZES if _said(items, one.field))]
+    if len(items) <= SHOWN_FIRST + SHOWN_LAST + 1:
+        call.out.rows(items, columns, empty="Nothing would run.")
+        return
+    left_out = {"ordinal": "…", "logical_date": f"… {len(items) - SHOWN_FIRST - SHOWN_LAST} more"}
+    if items[0].get("logical_date") is None:
+        left_out["partition_key"] = left_out.pop("logical_date")
+    call.out.rows([*items[:SHOWN_FIRST], left_out, *items[-SHOWN_LAST:]], columns)
+
+
+def _said(items: Sequence[Mapping[str, Any]], field: str) -> bool:
+    return any(item.get(field) is not None for item in items)
+
+
+def counts_in_words(summary: Mapping[str, Any]) -> str:
+    """`31 items: 30 would run in 3 runs, 1 skipped (in flight)`"""
+    runs = summary.get("runs")
+    batched = f" in {_number(runs, 'run')}" if runs is not None and runs < summary["pending"] else ""
+    skipped = [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
+    return f"{_number(summary['items'], 'item')}: {', '.join([f'{summary["pending"]} would run{batched}', *skipped])}"
+
+
+def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
+    """What will be read, how long a run takes, when it will be over; only what is known."""
+    if estimate.get("rows") is not None:
+        known = [f"{estimate['rows']:,} rows"]
+        if estimate.get("files") is not None:
+            known.append(f"in {_number(estimate['files'], 'file')}")
+        read = " ".join(known) + (f", {size(estimate['bytes'])}" if estimate.get("bytes") is not None else "")
+        yield f"They will read about {read}."
+    run = estimate.get("run_s") or {}
+    if run.get("median") is not None:
+        span = f" ({seconds(run['shortest'])} to {seconds(run['longest'])} so far)" if "shortest" in run else ""
+        total = estimate.get("total_s")
+        end = f", until {estimate['finishes_at']}" if estimate.get("finishes_at") else ""
+        whole = "" if total is None else f"; all of it about {seconds(total)}{end}"
+        yield f"A run takes about {seconds(run['median'])}{span}{whole}."
+    if unknown := estimate.get("unknown"):
+        yield f"Not known: {', '.join(map(str, unknown)) if isinstance(unknown, list | tuple) else unknown}."
+
+
+def tree_lines(dag_id: str, summary: Mapping[str, Any], downstream: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Each DAG below the one it waits for (the last of them, when there are several; the others are named)."""
+    yield f"{dag_id}: {counts_in_words(summary)}"
+    below: dict[str, list[Mapping[str, Any]]] = {}
+    for plan in downstream:
+        waits_for = _names(plan["waits_for"])
+        below.setdefault(waits_for[-1] if waits_for else dag_id, []).append(plan)
+    yield from _branches(dag_id, below, "")
+
+
+def _branches(dag_id: str, below: Mapping[str, Sequence[Mapping[str, Any]]], indent: str) -> Iterator[str]:
+    children = below.get(dag_id, ())
+    for number, plan in enumerate(children, start=1):
+        last = number == len(children)
+        others = [name for name in _names(plan["waits_for"]) if name != dag_id]
+        also = f" (waits for {' and '.join(others)}, too)" if others else ""
+        yield f"{indent}{'└─ ' if last else '├─ '}{plan['dag_id']}{also}: {counts_in_words(plan['summary'])}"
+        yield from _branches(plan["dag_id"], below, indent + ("   " if last else "│  "))
+
+
+def _names(waits_for: Any) -> list[str]:
+    return [waits_for] if isinstance(waits_for, str) else list(waits_for or ())
+
+
+def _number(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

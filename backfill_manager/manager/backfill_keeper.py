@@ -1,0 +1,198 @@
+"""Items become runs; backfills end. Pure decisions over the working set.
+
+Items are taken in order, as many at a time as the backfill's `batch` allows, while fewer than `max_active_runs` of its
+runs are live. The timeline is looked at once more before each: what has come to stand on a date since the plan was made
+decides whether it is re-done or left out. The state of a backfill is derived: it ends when its items have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from itertools import islice
+from typing import Final, Literal
+
+from backfill_manager.clock import EPOCH
+from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.item_keeper import end_items
+from backfill_manager.manager.run_keeper import end_run
+from backfill_manager.manager.run_maker import make_run
+from backfill_manager.manager.working_set import Alive, LiveBackfill
+from backfill_manager.model import changes as c
+from backfill_manager.model import states as s
+from backfill_manager.model.records import BackfillItem, DagRun
+from backfill_manager.planning.batches import next_batch
+from backfill_manager.planning.timeline import place_of
+from backfill_manager.requests.working_hours import WorkingHours
+
+REDO: Final = {"none": frozenset[str](), "failed": frozenset({s.FAILED, s.CANCELLED}),
+        "completed": frozenset({s.FAILED, s.CANCELLED, s.SUCCESS})}  # fmt: skip
+Verdict = Literal["make", "adopt", "in flight", "already exists"]
+
+
+def keep_backfills(alive: Alive, now: datetime, next_seq: Callable[[int], int], todo: Instructions) -> None:
+    """Everything that follows for the backfills from the working set as it is."""
+    for live in list(alive.backfills.values()):
+        _keep_backfill(alive, live, now, next_seq, todo)
+
+
+def opens_next(alive: Alive, now: datetime) -> datetime | None:
+    """When the next backfill that waits for its working hours may go on."""
+    waiting = [
+        WorkingHours.parse(live.row.window).opens_at(now, live.spec.timezone)
+        for live in alive.backfills.values()
+        if live.row.window is not None and not live.row.is_paused and live.counts[s.PENDING] and not _is_open(live, now)
+    ]
+    return min(waiting, default=None)
+
+
+def _is_open(live: LiveBackfill, now: datetime) -> bool:
+    return live.row.window is None or WorkingHours.parse(live.row.window).is_open(now, live.spec.timezone)
+
+
+def _keep_backfill(
+    alive: Alive, live: LiveBackfill, now: datetime, next_seq: Callable[[int], int], todo: Instructions
+) -> None:
+    failures = live.counts[s.FAILED] - live.row.failed_when_resumed
+    limit = live.row.stop_on_failure
+    if limit is not None and failures >= limit and live.counts[s.PENDING] and not live.row.is_paused:
+        alive.put(c.backfill_paused(live.row, f"{failures} failed items: paused by stop_on_failure={limit}"))
+    if not live.row.is_paused and not live.row.is_cancelling and _is_open(live, now):
+        _make_runs(alive, live, now, next_seq)
+    if live.counts[s.PENDING] == 0 and live.counts[s.RUNNING] == 0:
+        _end_backfill(alive, live, now)
+
+
+def _make_runs(alive: Alive, live: LiveBackfill, now: datetime, next_seq: Callable[[int], int]) -> None:
+    in_order = any(task.depends_on_past for task in live.spec.tasks)
+    at = 0  # items before this one wait for a parent of the cascade
+    while at < len(live.pending) and len(live.running) < live.row.max_active_runs:
+        batch = list(islice(live.pending, at, at + live.row.batch + 1))  # one more: it shows whether the batch is whole
+        if batch[0].batch is not None:  # half of a failed batch, which may have been larger than what is set now
+            batch = [item for item in islice(live.pending, at, None) if item.batch == batch[0].batch]
+        items = batch[: next_batch(batch, live.row.batch)]
+        if at + len(items) == len(live.pending) and live.window_is_short and live.row.batch > 1:
+            return  # the rest of it has not been read yet
+        waits = _wait_verdict(alive, live, items)
+        if waits == "wait":
+            if in_order:
+                return
+            at += len(items)
+            continue
+        for _ in items:
+            del live.pending[at]
+        if waits == "start":
+            _take(alive, live, items, at, now, next_seq)
+
+
+def _wait_verdict(alive: Alive, live: LiveBackfill, items: list[BackfillItem]) -> str:
+    """`start`, `wait`, or `ended`: what they read will not come."""
+    if not live.parents:
+        return "start"
+    if live.waits is None:
+        return "wait"  # read before the next tick
+    told = [live.waits.verdict(item) for item in items]
+    if any(word == "wait" for word, _ in told):
+        return "wait"
+    lost = next((before for word, before in told if word == "fail"), None)
+    if lost is None:
+        return "start"
+    for item in items:
+        reason = f"it reads item {lost.ordinal} of backfill {lost.backfill_id}, which is {lost.state}"
+        alive.put_item(live, item, c.item_ended(item, s.FAILED, reason))
+    return "ended"
+
+
+def _take(
+    alive: Alive, live: LiveBackfill, items: list[BackfillItem], at: int, now: datetime, next_seq: Callable[[int], int]
+) -> None:
+    """Make one run of as many of the first items as may be run; those after one that may not come back to the queue."""
+    verdicts = [_verdict(live, item) for item in items]
+    first, standing = verdicts[0]
+    if first == "adopt":
+        assert standing is not None
+        n = standing.items
+        _adopt(alive, live, items[:n], standing)
+    elif first == "make":
+        n = next((n for n, (word, _) in enumerate(verdicts) if word != "make"), len(items))
+        _make(alive, live, items[:n], [run for _, run in verdicts[:n] if run is not None], now, next_seq)
+    else:
+        n = 1
+        alive.put_item(live, items[0], c.item_ended(items[0], s.SKIPPED, first))
+    for item in reversed(items[n:]):
+        live.pending.insert(at, item)
+
+
+def _verdict(live: LiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun | None]:
+    """What becomes of an item, and the run that stands on its date."""
+    standing = live.stretch.standing(place_of(item.logical_date, item.partition_key))
+    mine = standing is not None and standing.backfill_id == live.row.backfill_id
+    if standing is None:
+        over = live.stretch.covering(item.logical_date)
+        return ("in flight" if over is not None and over.state in s.RUN_LIVE else "make"), None
+    if mine and standing.run_id == item.run_id and standing.state not in s.RUN_LIVE:
+        return "make", standing  # its own run of before, which failed
+    if mine and standing.ordinal == item.ordinal:
+        return "adopt", standing
+    if standing.state in s.RUN_LIVE:
+        return "in flight", None
+    if standing.state not in REDO[live.row.reprocess]:
+        return "already exists", None
+    return "make", standing
+
+
+def _adopt(alive: Alive, live: LiveBackfill, items: list[BackfillItem], run: DagRun) -> None:
+    """The run was committed, then a crash came before its items were: they are derived from the run."""
+    begun = _begin(alive, live, items, run)
+    if (run.dag_id, run.run_id) not in alive.runs:
+        del live.running[run.dag_id, run.run_id]
+        end_items(alive, live, begun, run)
+
+
+def _begin(alive: Alive, live: LiveBackfill, items: list[BackfillItem], run: DagRun) -> list[BackfillItem]:
+    begun = [c.item_started(item, run.run_id) for item in items]
+    live.running[run.dag_id, run.run_id] = begun
+    for was, item in zip(items, begun, strict=True):
+        alive.put_item(live, was, item)
+    return begun
+
+
+def _make(
+    alive: Alive,
+    live: LiveBackfill,
+    items: list[BackfillItem],
+    standing: list[DagRun],
+    now: datetime,
+    next_seq: Callable[[int], int],
+) -> None:
+    first = min(items, key=lambda item: item.interval_start or EPOCH)  # backwards the last one is the oldest
+    ends = [item.interval_end for item in items if item.interval_end is not None]
+    place = place_of(first.logical_date, first.partition_key)
+    row = DagRun(
+        dag_id=live.row.dag_id, run_id=live.stretch.next_run_id(s.BACKFILL_RUN, place), run_type=s.BACKFILL_RUN,
+        state=s.QUEUED, dag_version=live.row.dag_version, run_seq=next_seq(1), created_at=now,
+        logical_date=first.logical_date, interval_start=first.interval_start, interval_end=max(ends, default=None),
+        partition_key=first.partition_key, backfill_id=live.row.backfill_id, ordinal=items[0].ordinal,
+        items=len(items), conf_json=live.row.conf_json,
+    )  # fmt: skip
+    run = make_run(
+        alive, row, live.spec, stretch=live.stretch, overrides=standing, selected=live.selected,
+        priority=live.row.priority, now=now,
+    )  # fmt: skip
+    _begin(alive, live, items, run.row)
+    if live.row.state == s.QUEUED:
+        alive.put(c.backfill_started(live.row, now))
+    if live.row.mark_success:
+        for ti in list(run.tasks.values()):
+            if ti.state == s.NONE:
+                alive.put(c.marked_success(ti, now))
+        end_run(alive, run, s.SUCCESS, now, "marked success")
+
+
+def _end_backfill(alive: Alive, live: LiveBackfill, now: datetime) -> None:
+    state = s.CANCELLED if live.counts[s.CANCELLED] else s.FAILED if live.counts[s.FAILED] else s.SUCCESS
+    reason = live.row.reason
+    if state == s.FAILED and reason is None:
+        reason = f"{live.counts[s.FAILED]} of {live.row.planned} items failed"
+    alive.put(c.backfill_ended(live.row, state, now, reason))
+    del alive.backfills[live.row.backfill_id]

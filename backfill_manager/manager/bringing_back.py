@@ -1,0 +1,82 @@
+"""What is finished lives again: a run whose tasks were cleared or marked, with the items it had taken and their backfill.
+
+States are derived: the run is `queued`, its items and its backfill `running`, and they end again by the usual rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import Refused
+from backfill_manager.manager.run_maker import selected_of
+from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun
+from backfill_manager.model import changes as c
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Backfill, BackfillItem, DagRun, DagVersion, TaskInstance
+from backfill_manager.store.contract import Condition, Store
+
+
+def reopen_run(alive: Alive, store: Store, row: DagRun) -> LiveRun:
+    """`row` has finished. `Refused` if it was overridden: another run stands in its place."""
+    if row.state == s.OVERRIDDEN:
+        raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; repair that one.")
+    version_spec(alive, store, row.dag_id, row.dag_version)
+    tasks = task_rows(store, row)
+    owner = reopen_backfill_of(alive, store, row)
+    spec = alive.spec_of_run(row, owner.row if owner else None)
+    run = LiveRun(row=row, spec=spec, tasks=tasks, selected=selected_of(row, spec, tasks.values()))
+    alive.runs[run.key] = run
+    alive.put(c.run_reopened(row))
+    return run
+
+
+def reopen_backfill_of(alive: Alive, store: Store, row: DagRun) -> LiveBackfill | None:
+    """The backfill that made this run, alive, with the run's items running."""
+    if row.backfill_id is None:
+        return None
+    live = alive.backfills.get(row.backfill_id)
+    if live is None:
+        rows = store.read(Backfill, [Condition("backfill_id", "=", row.backfill_id)])
+        if not rows:
+            return None
+        live = load_backfill(alive, store, rows[0])
+        alive.backfills[row.backfill_id] = live
+        alive.put(c.backfill_reopened(live.row))
+    taken = [Condition("backfill_id", "=", row.backfill_id), Condition("run_id", "=", row.run_id)]
+    running = live.running.get((row.dag_id, row.run_id), [])
+    for item in store.read(BackfillItem, taken, order_by=["ordinal"]):
+        if item.state in (s.SUCCESS, s.FAILED, s.CANCELLED):
+            again = c.item_reopened(item)
+            alive.put_item(live, item, again)
+            running.append(again)
+    if running:
+        live.running[row.dag_id, row.run_id] = running
+    return live
+
+
+def load_backfill(alive: Alive, store: Store, row: Backfill) -> LiveBackfill:
+    """With its counts, without its items: they are read ahead of the next tick."""
+    version_spec(alive, store, row.dag_id, row.dag_version)
+    live = LiveBackfill(row=row, spec=alive.spec_of_backfill(row))
+    counted = store.count(BackfillItem.TABLE, ["state"], [Condition("backfill_id", "=", row.backfill_id)])
+    live.counts = Counter({str(state): n for (state,), n in counted.items()})
+    return live
+
+
+def version_spec(alive: Alive, store: Store, dag_id: str, version: int) -> DagSpec:
+    """The definition of any version that there ever was."""
+    if (dag_id, version) not in alive.versions:
+        where = [Condition("dag_id", "=", dag_id), Condition("version", "=", version)]
+        alive.learn(store.read(DagVersion, where))
+    return alive.spec(dag_id, version)
+
+
+def task_rows(store: Store, row: DagRun) -> dict[str, TaskInstance]:
+    """The task instances of a run, by task id."""
+    where = [
+        Condition("run_seq", "=", row.run_seq),
+        Condition("dag_id", "=", row.dag_id),
+        Condition("run_id", "=", row.run_id),
+    ]
+    return {ti.task_id: ti for ti in store.read(TaskInstance, where)}

@@ -1,0 +1,73 @@
+"""What one tick decides, in its order: the one path through all decisions, for the manager and for tests in memory.
+
+    look ahead ─► outcomes ─► requests ─► time ─► runs ─► backfills ─► new runs ─► dispatch
+
+Nothing here runs a task, commits or waits; the tables are read only between commits, when they say what memory says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from backfill_manager.execution.outcome import Event
+from backfill_manager.manager import backfill_keeper, dispatcher, outcomes, run_keeper, timekeeper
+from backfill_manager.manager.inbox import Inbox
+from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.reading_ahead import read_ahead
+from backfill_manager.manager.working_set import Alive
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Request
+from backfill_manager.store.contract import Leader, Store
+
+
+class Decisions:
+    """The decisions of one term. `free`: by pool, slots that are neither taken nor spoken for."""
+
+    def __init__(self, alive: Alive, store: Store, leader: Leader) -> None:
+        self.alive, self._store, self._leader = alive, store, leader
+        self.inbox = Inbox(alive, store, leader)
+
+    def decide(
+        self,
+        events: Iterable[Event],
+        requests: Iterable[Request],
+        free: Mapping[str, int],
+        now: datetime,
+        todo: Instructions,
+        *,
+        draining: bool = False,
+    ) -> None:
+        alive, next_seq = self.alive, self._leader.next_seq
+        outcomes.take_in(alive, list(events), self._leader.term)
+        self.inbox.take_in(requests, now, todo)
+        if not draining:
+            timekeeper.keep_time(alive, now, next_seq)
+        run_keeper.keep_runs(alive, now, todo)
+        known = set(alive.runs)
+        backfill_keeper.keep_backfills(alive, now, next_seq, todo)
+        if set(alive.runs) - known:
+            run_keeper.keep_runs(alive, now, todo)  # what has just been made may start in this same tick
+        if not draining:
+            dispatcher.dispatch(alive, free, now, todo)
+
+    def look_ahead(self) -> None:
+        """Read what the decisions need. Before anything of this tick has changed."""
+        read_ahead(self.alive, self._store)
+
+    def commit(self, todo: Instructions) -> bool:
+        """The group commit of the tick; True if there was anything."""
+        changes = self.alive.take_changes()
+        for move in todo.moves:
+            self._leader.move_items(move.backfill_id, move.was, move.state, move.reason)
+        if len(changes):
+            self._leader.commit(changes)
+        return bool(len(changes) or todo.moves)
+
+    def next_due(self, now: datetime) -> datetime | None:
+        """When something is to be decided even if nothing happens: a retry, a scheduled run, working hours."""
+        retries = [
+            ti.retry_at for _, ti in self.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None
+        ]
+        others = (timekeeper.next_due(self.alive, now), backfill_keeper.opens_next(self.alive, now))
+        return min([*retries, *(at for at in others if at is not None)], default=None)

@@ -1,0 +1,66 @@
+"""How the items of a backfill end: as their run did, all at once when there is nothing left to wait for. Pure.
+
+A batch that failed is tried again in halves, so that one poisoned day does not hold up the month: its items are pending
+again, each half with a number that keeps it apart, down to single intervals. One that failed before it had begun (a
+deadlock) is not: its halves would meet the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from backfill_manager.manager.instructions import Instructions, MoveItems
+from backfill_manager.manager.working_set import Alive, LiveBackfill
+from backfill_manager.model import changes as c
+from backfill_manager.model import states as s
+from backfill_manager.model.records import BackfillItem, DagRun
+
+IN_HALVES = "its batch failed; tried again in halves"
+
+
+def end_items(alive: Alive, live: LiveBackfill, items: Sequence[BackfillItem], run: DagRun) -> None:
+    """`run`, which has ended, had taken these items."""
+    if run.state == s.FAILED and len(items) > 1 and run.started_at is not None:
+        _halve(alive, live, items)
+        return
+    for item in items:
+        alive.put_item(live, item, c.item_ended(item, run.state, run.reason))
+
+
+def _halve(alive: Alive, live: LiveBackfill, items: Sequence[BackfillItem]) -> None:
+    middle = (len(items) + 1) // 2
+    again = []
+    for half in (items[:middle], items[middle:]):
+        for item in half:
+            back = c.item_again(item, half[0].ordinal, IN_HALVES)
+            alive.put_item(live, item, back)
+            again.append(back)
+    live.pending = deque(sorted([*again, *live.pending], key=lambda item: item.ordinal))
+
+
+def close_pending(alive: Alive, live: LiveBackfill, state: str, reason: str, todo: Instructions) -> None:
+    """Every item that is still pending ends so, in one statement."""
+    todo.moves.append(MoveItems(live.row.backfill_id, s.PENDING, state, reason))
+    live.counts[state] += live.counts[s.PENDING]
+    live.counts[s.PENDING] = 0
+    live.pending.clear()
+    forget_waits(alive, live.row.backfill_id)
+
+
+def reopen_failed(alive: Alive, live: LiveBackfill, todo: Instructions) -> int:
+    """Every failed item is pending again, in one statement; returns how many."""
+    failed = live.counts[s.FAILED]
+    todo.moves.append(MoveItems(live.row.backfill_id, s.FAILED, s.PENDING, "tried again"))
+    live.counts[s.PENDING] += failed
+    live.counts[s.FAILED] = 0
+    live.pending.clear()  # read again, in order
+    forget_waits(alive, live.row.backfill_id)
+    return failed
+
+
+def forget_waits(alive: Alive, backfill_id: str) -> None:
+    """Those that wait for this backfill's items read them again."""
+    for other in alive.backfills.values():
+        if backfill_id in other.parents:
+            other.waits = None

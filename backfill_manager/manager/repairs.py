@@ -1,0 +1,303 @@
+"""What a person does to single runs and tasks: trigger, run one task, cancel, mark, clear; and retry of a backfill.
+
+These reach for what is finished, and so read the tables; they are carried out when nothing of runs or items is waiting
+to be committed, so that tables and memory say the same. Nothing that runs is changed under its feet: it is stopped first,
+and the request stays unanswered until it has stopped (`carry_out` gives None, and is called again in the next tick).
+Doing the same request twice, after a crash before its answer, has the effect of once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any, ClassVar
+
+from backfill_manager.clock import format_instant, parse_instant
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.timetable import timetable_of
+from backfill_manager.errors import InvalidInput, NotFound, Refused
+from backfill_manager.manager.bringing_back import load_backfill, reopen_run, task_rows, version_spec
+from backfill_manager.manager.instructions import CancelTry, Instructions
+from backfill_manager.manager.item_keeper import reopen_failed
+from backfill_manager.manager.reading_ahead import timeline_around
+from backfill_manager.manager.run_keeper import cancel_tasks
+from backfill_manager.manager.run_maker import make_run
+from backfill_manager.manager.working_set import Alive, LiveRun
+from backfill_manager.model import changes as c
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, Request, TaskInstance
+from backfill_manager.planning.clear_plan import ClearedRun, ClearPlan, plan_clear
+from backfill_manager.planning.next_run import latest_complete
+from backfill_manager.planning.timeline import Stretch, place_of, run_id_for
+from backfill_manager.requests import kinds
+from backfill_manager.requests.clearing import ClearAsk
+from backfill_manager.store.contract import Condition, Leader, Store
+
+Said = tuple[str | None, str]  # the touched thing's id, and what is to be said
+
+
+class Repairs:
+    KINDS: ClassVar = frozenset(
+        {
+            kinds.DAG_TRIGGER, kinds.TASK_RUN, kinds.RUN_CANCEL, kinds.RUN_MARK, kinds.TASK_MARK, kinds.TASKS_CLEAR,
+            kinds.BACKFILL_RETRY,
+        }
+    )  # fmt: skip
+
+    def __init__(self, alive: Alive, store: Store, leader: Leader) -> None:
+        self._alive, self._store, self._leader = alive, store, leader
+        self._clearing: dict[str, ClearPlan] = {}  # request id -> what it means to clear, while that is being stopped
+
+    def may_read(self) -> bool:
+        """True when the tables say of runs and items what memory says."""
+        changed = self._alive.changes
+        return not any(changed.rows(table) for table in (DagRun.TABLE, BackfillItem.TABLE, Backfill.TABLE))
+
+    def carry_out(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
+        """None: something is being stopped first; ask again in the next tick."""
+        match request.kind:
+            case kinds.DAG_TRIGGER:
+                return self._trigger(request, payload, now)
+            case kinds.TASK_RUN:
+                return self._run_task(request, payload, now)
+            case kinds.RUN_CANCEL:
+                return self._cancel_run(request, payload, now, todo)
+            case kinds.RUN_MARK:
+                return self._mark_run(request, payload, now, todo)
+            case kinds.TASK_MARK:
+                return self._mark_task(request, payload, now, todo)
+            case kinds.BACKFILL_RETRY:
+                return self._retry(request, str(payload["backfill_id"]), todo)
+            case _:
+                return self._clear(request, ClearAsk.from_payload(payload["ask"]), now, todo)
+
+    # -- new runs -----------------------------------------------------------------------------------------------------
+    def _trigger(self, request: Request, payload: dict[str, Any], now: datetime) -> Said:
+        dag, spec = self._dag(payload["dag_id"])
+        asked = payload["logical_date"]
+        start, end = _interval(spec, parse_instant(asked) if asked else None, now)
+        stretch = Stretch.of(timeline_around(dag.dag_id, [start], [], self._store))
+        place = place_of(start, None)
+        standing = stretch.standing(place)
+        if standing is not None and standing.request_id == request.request_id:
+            return standing.run_id, f"run {standing.run_id} has been made already"
+        if standing is not None and standing.state in s.RUN_LIVE:
+            raise Refused(
+                f"Run {standing.run_id} of that date is {standing.state}; wait for its end, or cancel it: "
+                f"`bfm runs cancel {standing.run_id}`"
+            )
+        row = self._new_run(request, dag, s.MANUAL_RUN, stretch.next_run_id(s.MANUAL_RUN, place), now).evolve(
+            logical_date=start, interval_start=start, interval_end=end, conf_json=json.dumps(payload["conf"])
+        )
+        make_run(self._alive, row, spec, stretch=stretch, overrides=[standing] if standing else [], now=now)
+        again = f"; it does {standing.run_id} over" if standing else ""
+        return row.run_id, f"run {row.run_id} from {format_instant(start)} to {format_instant(end)}{again}"
+
+    def _run_task(self, request: Request, payload: dict[str, Any], now: datetime) -> Said:
+        dag, spec = self._dag(payload["dag_id"])
+        task_id = str(payload["task_id"])
+        if task_id not in spec.by_id:
+            raise NotFound(f"task of DAG {dag.dag_id!r}", task_id, spec.by_id)
+        run_id = run_id_for(s.EXTERNAL_RUN, place_of(request.requested_at, None))
+        if self._rows(dag.dag_id, run_id):
+            if self._rows(dag.dag_id, run_id)[0].request_id == request.request_id:
+                return run_id, f"run {run_id} has been made already"
+            run_id = f"{run_id}__{request.request_id}"  # somebody else asked in the same microsecond
+        at = parse_instant(payload["logical_date"])
+        start, end = _interval(spec, at, now)
+        row = self._new_run(request, dag, s.EXTERNAL_RUN, run_id, now).evolve(
+            logical_date=start, interval_start=start, interval_end=end
+        )
+        make_run(self._alive, row, spec, stretch=None, selected=[task_id], now=now)
+        return run_id, f"task {task_id} runs in {run_id}"
+
+    def _new_run(self, request: Request, dag: DagRow, run_type: str, run_id: str, now: datetime) -> DagRun:
+        return DagRun(
+            dag_id=dag.dag_id, run_id=run_id, run_type=run_type, state=s.QUEUED, dag_version=dag.current_version,
+            run_seq=self._leader.next_seq(1), created_at=now, request_id=request.request_id,
+        )  # fmt: skip
+
+    # -- a run that is there ------------------------------------------------------------------------------------------
+    def _cancel_run(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
+        row = self._run_row(payload["dag_id"], payload["run_id"])
+        live = self._alive.runs.get((row.dag_id, row.run_id))
+        if live is None:
+            if row.state == s.CANCELLED:
+                return row.run_id, f"run {row.run_id} is cancelled"
+            raise Refused(
+                f"Run {row.run_id} is {row.state} already; only one that is queued or running can be cancelled."
+            )
+        cancel_tasks(self._alive, live, f"cancelled by {request.requested_by}", now, todo)
+        if any(ti.state in s.TASK_STARTED for ti in live.tasks.values()):
+            return None
+        return row.run_id, f"run {row.run_id} is cancelled"
+
+    def _mark_run(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
+        row, state = self._run_row(payload["dag_id"], payload["run_id"]), str(payload["state"])
+        reason = f"marked {state} by {request.requested_by}"
+        live = self._alive.runs.get((row.dag_id, row.run_id))
+        if live is not None and self._stop(live.tasks.values(), reason, todo):
+            for ti in list(live.tasks.values()):
+                if ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
+                    self._alive.put(c.marked(ti, state, now, reason))  # so that nothing starts meanwhile
+            return None
+        run = live or reopen_run(self._alive, self._store, row)
+        wrong = {s.SUCCESS: s.TASK_FINISHED - {s.SUCCESS, s.SKIPPED, s.REMOVED}, s.FAILED: frozenset({s.CANCELLED})}[
+            state
+        ]
+        for ti in list(run.tasks.values()):
+            unfinished = ti.state not in s.TASK_FINISHED
+            if unfinished or ti.state in wrong:
+                self._alive.put(c.marked(ti, state, now, reason))
+        if state == s.FAILED and not any(ti.state == s.FAILED for ti in run.tasks.values()):
+            for task_id in run.spec.leaves:
+                if task_id in run.selected:
+                    self._alive.put(c.marked(run.tasks[task_id], s.FAILED, now, reason))
+        return row.run_id, f"run {row.run_id} is marked {state}"
+
+    def _mark_task(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
+        row, task_id, state = self._run_row(payload["dag_id"], payload["run_id"]), payload["task_id"], payload["state"]
+        live = self._alive.runs.get((row.dag_id, row.run_id))
+        tasks = live.tasks if live else task_rows(self._store, row)
+        if task_id not in tasks:
+            raise NotFound(f"task of run {row.run_id}", task_id, tasks)
+        reason = f"marked {state} by {request.requested_by}"
+        if self._stop([tasks[task_id]], reason, todo):
+            return None
+        run = live or reopen_run(self._alive, self._store, row)
+        self._alive.put(c.marked(run.tasks[task_id], state, now, reason))
+        if state != s.FAILED:  # what could not start because of it may now
+            for after in _downstream(run.spec, task_id):
+                ti = run.tasks.get(after)
+                if ti is not None and ti.state == s.UPSTREAM_FAILED:
+                    self._alive.put(c.cleared(ti, request.request_id))
+        return row.run_id, f"task {task_id} of run {row.run_id} is marked {state}"
+
+    # -- clear --------------------------------------------------------------------------------------------------------
+    def _clear(self, request: Request, ask: ClearAsk, now: datetime, todo: Instructions) -> Said | None:
+        if request.request_id not in self._clearing:
+            try:
+                plan = plan_clear(self._store, ask, self._alive.dags, partial(version_spec, self._alive, self._store))
+            except InvalidInput:
+                done = self._store.count(
+                    TaskInstance.TABLE, [], [Condition("cleared_by", "=", request.request_id)]
+                )  # in the tick before a crash, it may be
+                if not done.get((), 0):
+                    raise
+                return ask.dag, f"cleared {done[()]} tasks"
+            self._clearing[request.request_id] = plan  # what has been stopped would not look the same again
+        chosen = [(one, self._as_known(one)) for one in self._clearing[request.request_id].runs]
+        stopping = [
+            self._stop(tasks, f"stopped to be cleared by {request.requested_by}", todo, but=request.request_id)
+            for _, tasks in chosen
+        ]
+        if any(stopping):
+            return None
+        del self._clearing[request.request_id]
+        for one, tasks in chosen:
+            again = [ti for ti in tasks if ti.state in s.TASK_FINISHED and ti.cleared_by != request.request_id]
+            if again or (one.to_version is not None and one.run.dag_version != one.to_version):
+                self._clear_run(one, again, request.request_id, now)
+        tasks_cleared = sum(len(tasks) for _, tasks in chosen)
+        return ask.dag, f"cleared {tasks_cleared} tasks in {len(chosen)} runs"
+
+    def _as_known(self, one: ClearedRun) -> list[TaskInstance]:
+        """The chosen tasks as memory knows them, which may be newer than the tables."""
+        live = self._alive.runs.get((one.run.dag_id, one.run.run_id))
+        return [live.tasks.get(ti.task_id, ti) if live else ti for ti in (*one.tasks, *one.running)]
+
+    def _clear_run(self, one: ClearedRun, tasks: list[TaskInstance], request_id: str, now: datetime) -> None:
+        run = self._alive.runs.get((one.run.dag_id, one.run.run_id)) or reopen_run(self._alive, self._store, one.run)
+        for ti in tasks:
+            self._alive.put(c.cleared(ti, request_id))
+        if one.to_version is not None and run.row.dag_version != one.to_version:
+            self._move_to(run, one.to_version, now)
+
+    def _move_to(self, run: LiveRun, version: int, now: datetime) -> None:
+        """The run goes on with another version of its DAG: tasks it lost are `removed`, tasks it gained begin."""
+        version_spec(self._alive, self._store, run.row.dag_id, version)
+        self._alive.put(run.row.evolve(dag_version=version))
+        owner = self._alive.backfills.get(run.row.backfill_id or "")
+        run.spec = self._alive.spec_of_run(run.row, owner.row if owner else None)
+        known = set(run.tasks)
+        for ti in list(run.tasks.values()):
+            if ti.task_id not in run.spec.by_id and ti.state != s.REMOVED:
+                gone = c.cleared(ti, ti.cleared_by) if ti.state in s.TASK_FINISHED else ti
+                self._alive.put(c.removed(gone, now))
+        for task in run.spec.tasks:
+            if task.task_id not in known:
+                gained = TaskInstance(
+                    dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id, state=s.NONE,
+                    run_seq=run.row.run_seq, priority=task.priority,
+                )  # fmt: skip
+                self._alive.put(gained)
+        run.selected = frozenset(
+            task_id for task_id in run.spec.by_id if task_id in run.selected or task_id not in known
+        )
+
+    # -- retry of a backfill ------------------------------------------------------------------------------------------
+    def _retry(self, request: Request, backfill_id: str, todo: Instructions) -> Said:
+        live = self._alive.backfills.get(backfill_id)
+        if live is not None:
+            if live.row.changed_by == request.request_id:
+                return backfill_id, f"backfill {backfill_id} runs its failed items again"
+            raise Refused(
+                f"Backfill {backfill_id} is {live.row.state}; what failed can be tried again when it has ended."
+            )
+        rows = self._store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
+        if not rows:
+            raise NotFound("backfill", backfill_id, self._alive.backfills)
+        live = load_backfill(self._alive, self._store, rows[0])
+        if not live.counts[s.FAILED] and not live.counts[s.PENDING]:  # pending: a crash came in the middle of this
+            raise Refused(f"Backfill {backfill_id} is {rows[0].state} and has no failed item to try again.")
+        self._alive.backfills[backfill_id] = live
+        self._alive.put(c.backfill_reopened(live.row).evolve(changed_by=request.request_id))
+        n = reopen_failed(self._alive, live, todo)
+        return backfill_id, f"backfill {backfill_id} runs {n} failed items again"
+
+    # -- looking up ---------------------------------------------------------------------------------------------------
+    def _stop(self, tasks: Iterable[TaskInstance], reason: str, todo: Instructions, *, but: str | None = None) -> bool:
+        """Have those that are queued or running stopped (but those that this request has cleared); True if any is."""
+        started = [ti for ti in tasks if ti.state in s.TASK_STARTED and (but is None or ti.cleared_by != but)]
+        for ti in started:
+            todo.cancels.append(CancelTry((ti.dag_id, ti.run_id, ti.task_id, ti.launch), reason))
+        return bool(started)
+
+    def _dag(self, dag_id: Any) -> tuple[DagRow, DagSpec]:
+        dag = self._alive.dags.get(str(dag_id))
+        if dag is None or not dag.is_active:
+            raise NotFound("DAG", str(dag_id), [row.dag_id for row in self._alive.dags.values() if row.is_active])
+        return dag, self._alive.current_spec(dag.dag_id)
+
+    def _rows(self, dag_id: str, run_id: str) -> list[DagRun]:
+        return self._store.read(DagRun, [Condition("dag_id", "=", dag_id), Condition("run_id", "=", run_id)])
+
+    def _run_row(self, dag_id: Any, run_id: Any) -> DagRun:
+        live = self._alive.runs.get((str(dag_id), str(run_id)))
+        found = [live.row] if live else self._rows(str(dag_id), str(run_id))
+        if not found:
+            raise NotFound(f"run of DAG {dag_id!r}", str(run_id))
+        return found[0]
+
+
+def _interval(spec: DagSpec, asked: datetime | None, now: datetime) -> tuple[datetime, datetime]:
+    """The interval of a run by hand: from the date asked for to the schedule's next firing; without a date the last one
+    that is complete. A DAG without a schedule has no intervals: there it is the moment itself."""
+    timetable = timetable_of(spec, asked)
+    complete = latest_complete(timetable, now)
+    if asked is None and complete is not None:
+        return complete
+    start = asked or now.replace(microsecond=0)
+    return start, (timetable.next_after(start) if timetable.repeats else None) or start
+
+
+def _downstream(spec: DagSpec, task_id: str) -> set[str]:
+    found, todo = set[str](), [task_id]
+    while todo:
+        for after in spec.downstream(todo.pop()):
+            if after not in found:
+                found.add(after)
+                todo.append(after)
+    return found

@@ -1,0 +1,74 @@
+"""Which pending items of a backfill make one run together (`batch=N`): pure, decided each time when runs are made.
+
+Items join while they follow each other without a gap: in the plan (a skipped item between them is a run to be kept) and
+in time (the end of one is the start of the next; newest first it is the other way round). Those that bear a number in
+`batch` are the half of a batch that failed, and stay by themselves. The dry run counts whole columns by the same rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backfill_manager.model import states
+from backfill_manager.model.records import BackfillItem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def next_batch(items: Sequence[BackfillItem], most: int) -> int:
+    """How many of the first of these pending items, which are in the order of making, make the next run: 0 only for
+    none at all. At most `most`, but for a half of a failed batch, which stays whole."""
+    if not items:
+        return 0
+    first = items[0]
+    allowed = len(items) if first.batch is not None else min(most, len(items))
+    backwards = len(items) > 1 and _touch(items[1], first)
+    n = 1
+    while n < allowed and _joins(items[n - 1], items[n], backwards):
+        n += 1
+    return n
+
+
+def _joins(item: BackfillItem, following: BackfillItem, backwards: bool) -> bool:
+    earlier, later = (following, item) if backwards else (item, following)
+    return (
+        following.ordinal == item.ordinal + 1
+        and following.batch == item.batch
+        and item.partition_key is None
+        and following.partition_key is None
+        and _touch(earlier, later)
+    )
+
+
+def _touch(earlier: BackfillItem, later: BackfillItem) -> bool:
+    return _has_length(earlier) and earlier.interval_end == later.interval_start
+
+
+def _has_length(item: BackfillItem) -> bool:
+    return item.interval_start is not None and item.interval_start != item.interval_end
+
+
+def batches(items: pa.Table, most: int, *, run_backwards: bool) -> pa.ChunkedArray:
+    """For each item of a plan the ordinal of the first item of its run; null for the skipped. What `next_batch` gives
+    when it is asked again and again, for a million items at once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    n = items.num_rows
+    pending = pc.equal(items["state"], states.PENDING)
+    ordinals = items["ordinal"]
+    if most == 1 or n < 2:
+        return pc.if_else(pending, ordinals, None)
+    starts, ends = items["interval_start"], items["interval_end"]
+    touch = pc.equal(ends[1:], starts[:-1]) if run_backwards else pc.equal(ends[:-1], starts[1:])
+    earlier = slice(1, None) if run_backwards else slice(None, -1)
+    touch = pc.and_(touch, pc.not_equal(starts[earlier], ends[earlier]))
+    joins = pc.and_(pc.fill_null(touch, False), pc.and_(pending[1:], pending[:-1]))
+    joins = pc.and_(joins, pc.and_(pc.is_null(items["partition_key"][1:]), pc.is_null(items["partition_key"][:-1])))
+    joins = pa.chunked_array([pa.array([False]), *joins.chunks])
+    island = pc.cumulative_max(pc.if_else(joins, 0, ordinals))  # the first of those without a gap between them
+    place = pc.subtract(ordinals, island)
+    first = pc.add(island, pc.multiply(pc.divide(place, most), most))
+    return pc.if_else(pending, first, None)

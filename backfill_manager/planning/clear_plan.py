@@ -1,0 +1,294 @@
+"""A clear as asked for -> the runs and task instances that it touches: one value, shown before and then performed.
+
+Which runs: every type, those that stand (not overridden), by logical date; an `external` run only when it is named, and
+a run without a date only when no dates are given. Which tasks: by expression, with what is before or after them in the
+definition that the run has. Of those, finished ones are set back, live ones are stopped first, and one that never started
+in a live run is left as it is: it will run anyhow.
+
+`plan_clear` is the one function here that reads; what it reads is bounded by DAG, date and state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from backfill_manager.clock import format_instant
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.timetable import parse_date
+from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.model import states as s
+from backfill_manager.model.records import DagRow, DagRun, TaskInstance
+from backfill_manager.requests.clearing import ClearAsk
+from backfill_manager.store.contract import Condition, Store
+
+MOST_RUNS: Final = 100_000  # that one clear may choose
+STOPPED_FIRST: Final = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
+HAS_FAILED: Final = frozenset({s.FAILED, s.UPSTREAM_FAILED, s.CANCELLED})
+_AT_ONCE: Final = 500  # runs whose tasks are read together
+_NAMED: Final = 10  # tasks or DAGs in a message
+
+SpecOf = Callable[[str, int], DagSpec]
+Dates = tuple[datetime | None, datetime | None]
+
+
+@dataclass(frozen=True)
+class ClearedRun:
+    run: DagRun
+    tasks: tuple[TaskInstance, ...]  # finished: set back to `none`
+    running: tuple[TaskInstance, ...]  # live: stopped, then set back
+    to_version: int | None = None  # of the DAG, when the run moves to another
+
+    def to_json_document(self) -> dict[str, Any]:
+        touched = sorted((*self.tasks, *self.running), key=lambda ti: ti.task_id)
+        return {
+            "dag_id": self.run.dag_id,
+            "run_id": self.run.run_id,
+            "run_type": self.run.run_type,
+            "state": self.run.state,
+            "logical_date": format_instant(self.run.logical_date),
+            "partition_key": self.run.partition_key,
+            "dag_version": self.run.dag_version,
+            "to_version": self.to_version,
+            "tasks": [{"task_id": ti.task_id, "state": ti.state} for ti in touched],
+        }
+
+
+@dataclass(frozen=True)
+class ClearPlan:
+    """By DAG and logical date. `summary` counts runs, task instances, and those of them that are stopped first."""
+
+    runs: tuple[ClearedRun, ...]
+
+    @property
+    def summary(self) -> dict[str, int]:
+        running = sum(len(one.running) for one in self.runs)
+        return {"runs": len(self.runs), "tasks": running + sum(len(one.tasks) for one in self.runs), "running": running}
+
+    def to_json_document(self) -> dict[str, Any]:
+        return {"runs": [one.to_json_document() for one in self.runs], "summary": self.summary}
+
+
+def plan_clear(store: Store, ask: ClearAsk, dags: Mapping[str, DagRow], spec_of: SpecOf) -> ClearPlan:
+    """What `ask` comes to. `dags` are all there are or ever were, `spec_of` gives the definition of a DAG's version.
+
+    `NotFound` for a DAG or run that does not exist; `InvalidInput` for whatever leaves nothing to clear, with what to
+    do instead.
+    """
+    ask.check()
+    chosen = chosen_dags(ask, dags)
+    runs = _read_runs(store, ask, chosen)
+    _check_runs(store, ask, chosen, runs)
+    tasks_of = {run.key: tasks_to_clear(ask, spec_of(run.dag_id, run.dag_version)) for run in runs}
+    if ask.tasks is not None and not any(tasks_of.values()):
+        specs = (spec_of(*version) for version in sorted({(run.dag_id, run.dag_version) for run in runs}))
+        ids = dict.fromkeys(task.task_id for spec in specs for task in spec.in_order)
+        whose = "" if ask.is_regex else f" of DAG {ask.dag!r}"
+        raise InvalidInput(f"--tasks {ask.tasks!r} matches no task{whose}; there are {_listed(list(ids))}")
+    instances = _read_tasks(store, ask, runs)
+    cleared = (cleared_run(ask, run, dags[run.dag_id], tasks_of[run.key], instances.get(run.key, ())) for run in runs)
+    plan = ClearPlan(tuple(one for one in cleared if one.tasks or one.running))
+    if not plan.runs:
+        raise InvalidInput(_why_no_task(ask, len(runs)))
+    return plan
+
+
+# -- pure: which DAGs, runs and tasks ---------------------------------------------------------------------------------
+
+
+def chosen_dags(ask: ClearAsk, dags: Mapping[str, DagRow]) -> list[DagRow]:
+    """By id or expression, gone ones too: what they ran can be cleared as long as it keeps its version."""
+    if not ask.is_regex:
+        if ask.dag not in dags:
+            raise NotFound("DAG", ask.dag, dags, hint="; see `bfm dags list`.")
+        chosen = [dags[ask.dag]]
+    else:
+        expression = re.compile(ask.dag)
+        chosen = [dags[dag_id] for dag_id in sorted(dags) if expression.search(dag_id)]
+        if not chosen:
+            raise NotFound("DAG that matches", ask.dag, hint=f"; there are {_listed(sorted(dags)) or 'none yet'}.")
+    gone = [dag.dag_id for dag in chosen if not dag.is_active]
+    if ask.latest_version and gone:
+        raise InvalidInput(
+            f"--latest-version: DAG {gone[0]!r} is gone, so there is no later version to move to; without it, its runs"
+            " are cleared with the version they had"
+        )
+    return chosen
+
+
+def dates_of(ask: ClearAsk, dag: DagRow) -> Dates:
+    """The ends of the range, read in the DAG's zone. `InvalidInput` for what is no date, or the wrong way round."""
+    start = None if ask.start is None else parse_date(ask.start, dag.timezone, name="--from")
+    end = None if ask.end is None else parse_date(ask.end, dag.timezone, name="--to")
+    if start is not None and end is not None and start > end:
+        raise InvalidInput(f"--from {ask.start} is after --to {ask.end}; the earlier of the two comes first")
+    return start, end
+
+
+def tasks_to_clear(ask: ClearAsk, spec: DagSpec) -> frozenset[str]:
+    """Ids of the tasks that `ask` means in this version of the DAG, with those before and after them if it says so."""
+    if ask.tasks is None:
+        return frozenset(spec.by_id)
+    expression = re.compile(ask.tasks)
+    matching = frozenset(task_id for task_id in spec.by_id if expression.search(task_id))
+    chosen = matching
+    if ask.upstream:
+        chosen |= _reached(matching, lambda task_id: spec.task(task_id).upstream)
+    if ask.downstream:
+        chosen |= _reached(matching, spec.downstream)
+    return chosen
+
+
+def cleared_run(
+    ask: ClearAsk, run: DagRun, dag: DagRow, task_ids: frozenset[str], instances: Iterable[TaskInstance]
+) -> ClearedRun:
+    """What is touched of one run; maybe nothing."""
+    chosen = sorted((ti for ti in instances if ti.task_id in task_ids), key=lambda ti: ti.task_id)
+    wanted = states_to_clear(ask)
+    moves = ask.latest_version and dag.current_version != run.dag_version
+    return ClearedRun(
+        run=run,
+        tasks=tuple(ti for ti in chosen if ti.state in wanted and ti.state in s.TASK_FINISHED),
+        running=tuple(ti for ti in chosen if ti.state in wanted and ti.state in STOPPED_FIRST),
+        to_version=dag.current_version if moves else None,
+    )
+
+
+def states_to_clear(ask: ClearAsk) -> frozenset[str]:
+    """Not `none`: it never started. With `only_failed` also what could not start because of a failure, else the failed
+    task would be done again and its followers never."""
+    if ask.only_failed:
+        return HAS_FAILED
+    return s.TASK_STARTED if ask.only_running else s.TASK_FINISHED | STOPPED_FIRST
+
+
+def _reached(begin: Iterable[str], neighbours: Callable[[str], Iterable[str]]) -> frozenset[str]:
+    reached: set[str] = set()
+    following = list(begin)
+    while following:
+        new = set(neighbours(following.pop())) - reached
+        reached |= new
+        following += new
+    return frozenset(reached)
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _read_runs(store: Store, ask: ClearAsk, dags: Sequence[DagRow]) -> list[DagRun]:
+    """The runs that stand, by DAG and logical date; those without a date come last."""
+    together: dict[Dates, list[str]] = {}  # DAGs of one zone are read at once
+    for dag in dags:
+        together.setdefault(dates_of(ask, dag), []).append(dag.dag_id)
+    runs: list[DagRun] = []
+    for (start, end), dag_ids in together.items():
+        where = [Condition("dag_id", "in", tuple(dag_ids)), Condition("state", "!=", s.OVERRIDDEN)]
+        if start is not None:
+            where.append(Condition("logical_date", ">=", start))
+        if end is not None:
+            where.append(Condition("logical_date", "<=", end))
+        where.append(
+            Condition("run_id", "in", ask.run_ids) if ask.run_ids else Condition("run_type", "!=", s.EXTERNAL_RUN)
+        )
+        runs += store.read(DagRun, where, limit=MOST_RUNS + 1 - len(runs))
+    if len(runs) > MOST_RUNS:
+        raise InvalidInput(f"More than {MOST_RUNS:,} runs are chosen; clear a shorter range of dates at once")
+    return sorted(runs, key=lambda run: (run.dag_id, run.logical_date is None, run.logical_date, run.run_seq))
+
+
+def _read_tasks(store: Store, ask: ClearAsk, runs: Sequence[DagRun]) -> dict[tuple[Any, ...], list[TaskInstance]]:
+    found: dict[tuple[Any, ...], list[TaskInstance]] = {}
+    wanted = tuple(sorted(states_to_clear(ask)))
+    for some in _chunks(sorted(runs, key=lambda run: run.run_seq)):
+        where = [
+            Condition("run_seq", ">=", some[0].run_seq),
+            Condition("run_seq", "<=", some[-1].run_seq),
+            Condition("dag_id", "in", tuple({run.dag_id for run in some})),
+            Condition("run_id", "in", tuple({run.run_id for run in some})),
+            Condition("state", "in", wanted),
+        ]
+        for ti in store.read(TaskInstance, where):
+            found.setdefault((ti.dag_id, ti.run_id), []).append(ti)
+    return found
+
+
+def _chunks(runs: Sequence[DagRun]) -> Iterator[Sequence[DagRun]]:
+    for first in range(0, len(runs), _AT_ONCE):
+        yield runs[first : first + _AT_ONCE]
+
+
+# -- why there is nothing ---------------------------------------------------------------------------------------------
+
+
+def _check_runs(store: Store, ask: ClearAsk, dags: Sequence[DagRow], runs: Sequence[DagRun]) -> None:
+    for run_id in ask.run_ids:
+        if not any(run.run_id == run_id for run in runs):
+            raise _no_such_run(store, ask, dags, run_id)
+    if not runs:
+        _check_batches(store, ask, dags)
+        never = f"{_in_words(ask)} has never run{_between(ask)}, and what never ran can't be cleared"
+        first = next((dag.dag_id for dag in dags if dag.is_active), None)
+        if first is None:
+            raise InvalidInput(f"{never}; nor can it run any more, as no bundle defines it now")
+        span = f"--from {ask.start or 'T'} --to {ask.end or 'T'}"
+        raise InvalidInput(f"{never}: ask for a backfill with `bfm backfill create {first} {span}`")
+
+
+def _check_batches(store: Store, ask: ClearAsk, dags: Sequence[DagRow]) -> None:
+    """A run that took several intervals has the logical date of its first: the dates after it did run, with it."""
+    for dag in dags:
+        start, _ = dates_of(ask, dag)
+        if start is None:
+            continue
+        where = [
+            Condition("dag_id", "=", dag.dag_id),
+            Condition("items", ">", 1),
+            Condition("state", "!=", s.OVERRIDDEN),
+            Condition("logical_date", "<", start),
+            Condition("interval_end", ">", start),
+        ]
+        for batch in store.read(DagRun, where, limit=1):
+            first = format_instant(batch.logical_date)
+            raise InvalidInput(
+                f"The dates{_between(ask)} are part of run {batch.run_id}, which takes {batch.items} intervals together"
+                f" from {first} on: clear that run as a whole, with --from {first}"
+            )
+
+
+def _no_such_run(store: Store, ask: ClearAsk, dags: Sequence[DagRow], run_id: str) -> Exception:
+    of_them = Condition("dag_id", "in", tuple(dag.dag_id for dag in dags))
+    there = store.read(DagRun, [of_them, Condition("run_id", "=", run_id)], limit=1)
+    if not there:
+        known = [run.run_id for run in store.read(DagRun, [of_them], order_by=["-run_seq"], limit=500)]
+        return NotFound(f"run of {ask.dag!r}", run_id, known, hint="; see `bfm runs list`.")
+    if there[0].state == s.OVERRIDDEN:
+        return InvalidInput(
+            f"Run {run_id} was overridden and is kept as it was; the run that stands there now is"
+            f" {there[0].overridden_by}: clear that one"
+        )
+    return InvalidInput(f"Run {run_id} does not lie{_between(ask)}; leave out --from and --to, or name another run")
+
+
+def _why_no_task(ask: ClearAsk, runs: int) -> str:
+    what = "that failed" if ask.only_failed else "that is running" if ask.only_running else "that has started"
+    of = "" if ask.tasks is None else f", of those that --tasks {ask.tasks!r} chooses,"
+    those = "the one run" if runs == 1 else f"any of the {runs:,} runs"
+    return f"There is nothing to clear: no task{of} {what} in {those} of {_in_words(ask)}{_between(ask)}"
+
+
+def _in_words(ask: ClearAsk) -> str:
+    return f"any DAG that matches {ask.dag!r}" if ask.is_regex else f"DAG {ask.dag!r}"
+
+
+def _between(ask: ClearAsk) -> str:
+    if ask.start and ask.end:
+        return f" between {ask.start} and {ask.end}"
+    return f" from {ask.start} on" if ask.start else f" up to {ask.end}" if ask.end else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"

@@ -1,0 +1,63 @@
+"""Which interval the scheduler makes next, and when: pure, from the definition and the timeline's latest run.
+
+The latest run counts whatever made it: after a backfill has reached past today's schedule, the scheduler goes on from
+there. A changed schedule goes on from the end of what was made under the old one. With `catchup=False` only the latest
+complete interval is made; with `catchup=True` every one from `start_date` on, or, for a DAG without a `start_date`, from
+the latest run on. An interval is due at its end; `@once` is due at `start_date`, and has no length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from backfill_manager.clock import EPOCH
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.timetable import ONCE, Timetable, timetable_of
+from backfill_manager.model.records import DagRun
+
+
+@dataclass(frozen=True)
+class Upcoming:
+    """The half-open interval `[start, end)`, made at `due_at`. Instants are UTC."""
+
+    start: datetime
+    end: datetime
+    due_at: datetime
+
+
+def upcoming(spec: DagSpec, latest: DagRun | None, now: datetime) -> Upcoming | None:
+    """What comes next after `latest`; None when nothing ever will. It may be due already."""
+    if spec.schedule == ONCE:
+        at = spec.start_date or now
+        return None if latest is not None else Upcoming(at, at, at)
+    timetable = timetable_of(spec, EPOCH)  # a duration without a start_date goes by whole multiples of itself
+    if not timetable.repeats:
+        return None
+    start = _start(spec, timetable, _begin(spec, latest), now)
+    if start is None or (spec.end_date is not None and start > spec.end_date):
+        return None
+    end = timetable.next_after(start)
+    return None if end is None else Upcoming(start, end, end)
+
+
+def latest_complete(timetable: Timetable, now: datetime) -> tuple[datetime, datetime] | None:
+    """The last interval that has ended; None for a schedule without any."""
+    end = timetable.last_at_or_before(now) if timetable.repeats else None
+    start = timetable.last_before(end) if end is not None else None
+    return None if start is None or end is None else (start, end)
+
+
+def _begin(spec: DagSpec, latest: DagRun | None) -> datetime | None:
+    """No interval that starts before this is made."""
+    if latest is None or latest.logical_date is None:
+        return spec.start_date
+    after = max(latest.interval_end or latest.logical_date, latest.logical_date + timedelta(microseconds=1))
+    return max(after, spec.start_date) if spec.start_date is not None else after
+
+
+def _start(spec: DagSpec, timetable: Timetable, begin: datetime | None, now: datetime) -> datetime | None:
+    complete = latest_complete(timetable, now)
+    if begin is not None and (spec.catchup or complete is None or complete[0] < begin):
+        return timetable.first_at_or_after(begin)
+    return complete[0] if complete else timetable.first_at_or_after(now)

@@ -1,0 +1,88 @@
+"""Which run stands for a date when runs took several at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backfill_manager.clock import EPOCH
+from backfill_manager.planning.coverage import stretches
+
+DAY = 86_400_000_000
+Batch = tuple[int, int, str, int]  # first day, the day after the last, state, DAG version
+
+
+def table(batches: list[Batch], items: int = 2) -> pa.Table:
+    instant = pa.timestamp("us", tz="UTC")
+    starts = pa.array([EPOCH + timedelta(days=b[0]) for b in batches], instant)
+    return pa.table(
+        {
+            "interval_start": starts,
+            "interval_end": pa.array([EPOCH + timedelta(days=b[1]) for b in batches], instant),
+            "state": pa.array([b[2] for b in batches], pa.string()),
+            "dag_version": pa.array([b[3] for b in batches], pa.int64()),
+            "items": pa.array([items] * len(batches), pa.int64()),
+        }
+    )
+
+
+def covered(batches: list[Batch]) -> list[tuple[int, int, bool, bool, bool]]:
+    rows: list[dict[str, Any]] = stretches(table(batches), 2).to_pylist()
+    return [
+        (r["covers_from"] // DAY, r["covers_until"] // DAY, r["cover_is_live"], r["cover_has_success"],
+         r["cover_is_fresh"]) for r in rows
+    ]  # fmt: skip
+
+
+def test_runs_of_one_item_stand_for_their_own_date_only() -> None:
+    assert stretches(table([(1, 5, "success", 1)], items=1), 1).num_rows == 0
+
+
+def test_each_batch_is_a_stretch_in_the_order_of_time() -> None:
+    assert covered([(5, 7, "failed", 2), (7, 9, "queued", 2), (1, 3, "success", 1), (3, 5, "success", 2)]) == [
+        (1, 3, False, True, False),
+        (3, 5, False, True, True),
+        (5, 7, False, False, False),
+        (7, 9, True, False, False),
+    ]
+
+
+def test_what_was_done_again_within_a_batch_stands_for_its_own_dates() -> None:
+    assert covered([(1, 10, "success", 1), (4, 6, "failed", 2)]) == [
+        (1, 4, False, True, False),
+        (4, 6, False, False, False),
+        (6, 10, False, True, False),
+    ]
+
+
+def test_a_batch_that_runs_again_is_live_on_all_of_its_dates() -> None:
+    assert covered([(1, 10, "running", 1), (4, 6, "success", 2)]) == [
+        (1, 4, True, False, False),
+        (4, 6, True, True, True),
+        (6, 10, True, False, False),
+    ]
+
+
+BATCH = st.tuples(st.integers(0, 20), st.integers(1, 8), st.sampled_from(("success", "failed", "running")))
+
+
+@settings(deadline=None)  # the first example pays for loading Arrow
+@given(st.lists(BATCH, max_size=6, unique_by=lambda b: b[0]))
+def test_every_date_is_the_one_that_started_last(drawn: list[tuple[int, int, str]]) -> None:
+    batches = [(start, start + length, state, 2) for start, length, state in drawn]
+    pieces = covered(batches)
+    for a, b in pairwise(pieces):
+        assert a[1] <= b[0]
+    for day in range(30):
+        over = [b for b in batches if b[0] <= day < b[1]]
+        found = [p for p in pieces if p[0] <= day < p[1]]
+        assert len(found) == bool(over)
+        if over:
+            last = max(over)
+            assert found[0][2] == any(b[2] == "running" for b in over)
+            assert found[0][3] == (last[2] == "success")
