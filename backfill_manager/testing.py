@@ -94,9 +94,16 @@ def days(first: str, n: int) -> list[tuple[datetime, datetime]]:
 
 class Playground:
     """A manager in memory whose time and task outcomes are yours. `script(launch)` says how a task ends; None leaves it
-    running until `finish` is called."""
+    running until `finish` is called. DAGs are paused (no scheduled runs) unless `scheduled` is true."""
 
-    def __init__(self, *specs: DagSpec, script: Script | None = None, clock: FakeClock | None = None, slots: int = 16):
+    def __init__(
+        self,
+        *specs: DagSpec,
+        script: Script | None = None,
+        clock: FakeClock | None = None,
+        slots: int = 16,
+        scheduled: bool = False,
+    ):
         self.clock = clock or FakeClock()
         self.script: Script = script or (lambda _: Succeeded())
         self.store = MemoryStore()
@@ -104,7 +111,7 @@ class Playground:
         self.running: dict[LaunchKey, Launch] = {}
         self.launched: list[Launch] = []
         self._happened: list[Any] = []
-        self._slots = slots
+        self._slots, self._scheduled = slots, scheduled
         self._lead()
         for spec in specs:
             self.add_dag(spec)
@@ -132,7 +139,9 @@ class Playground:
         self.alive.put(
             DagVersion(spec.dag_id, number, f"hash{number}", spec.to_json(), "tests", "dag.py", "/nowhere", at)
         )
-        self.alive.put(DagRow(spec.dag_id, "tests", "dag.py", number, False, True, None, spec.timezone, at))
+        paused = before.is_paused if before else not self._scheduled
+        schedule = None if spec.schedule is None else str(spec.schedule)
+        self.alive.put(DagRow(spec.dag_id, "tests", "dag.py", number, paused, True, schedule, spec.timezone, at))
 
     def backfill(
         self,

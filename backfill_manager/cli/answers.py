@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from backfill_manager.cli.call import Call
 from backfill_manager.errors import Refused
-from backfill_manager.model.records import Request
+from backfill_manager.model.records import Request, Response
 from backfill_manager.requests.asking import wait_for_answer
 from backfill_manager.requests.kinds import REFUSED
 from backfill_manager.views.managers import START_ONE, somebody_leads
@@ -15,19 +15,24 @@ PATIENCE_S: Final = 5.0
 NOBODY_LEADS: Final = f"No manager is leading; the request waits for one: {START_ONE}."
 
 
-def tell_answer(call: Call, request: Request, what: str, **about: str) -> None:
-    """Print how it went; `Refused` with the manager's reason. `what` is said when the manager says nothing itself."""
-    answer = None
-    if somebody_leads(call.store, call.clock.now()):
-        answer = wait_for_answer(call.store, call.clock, request.request_id, PATIENCE_S, pause=call.pause)
-        if answer is not None and answer.outcome == REFUSED:
-            raise Refused(answer.message)
-        if answer is None:
-            call.out.remark(
-                f"The manager has not answered within {PATIENCE_S:g} s; see `bfm requests show {request.request_id}`."
-            )
-    else:
+def answered(call: Call, request: Request, patience_s: float = PATIENCE_S) -> Response | None:
+    """The manager's answer; None (and a remark) when none leads, or it takes longer. `Refused` with its reason."""
+    if not somebody_leads(call.store, call.clock.now()):
         call.out.remark(NOBODY_LEADS)
+        return None
+    answer = wait_for_answer(call.store, call.clock, request.request_id, patience_s, pause=call.pause)
+    if answer is None:
+        call.out.remark(
+            f"The manager has not answered within {patience_s:g} s; see `bfm requests show {request.request_id}`."
+        )
+    elif answer.outcome == REFUSED:
+        raise Refused(answer.message)
+    return answer
+
+
+def tell_answer(call: Call, request: Request, what: str, **about: Any) -> None:
+    """Print how it went; `Refused` with the manager's reason. `what` is said when the manager says nothing itself."""
+    answer = answered(call, request)
     told = {
         "request_id": request.request_id,
         "kind": request.kind,

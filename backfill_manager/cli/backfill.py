@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -337,7 +337,7 @@ def items_in_words(backfill: dict[str, Any]) -> str:
     return f"{backfill['planned']}: {', '.join(told)}" if told else ""
 
 
-def item_columns(items: Sequence[dict[str, Any]], *more: str) -> list[Column | str]:
+def item_columns(items: Sequence[Mapping[str, Any]], *more: str) -> list[Column | str]:
     """Dates or partitions: only the columns that say something."""
     wanted = ["logical_date", "interval_start", "interval_end", "partition_key", "batch", "state", "reason", *more]
     if all(item.get("interval_start") == item.get("logical_date") for item in items):

@@ -79,15 +79,18 @@ def next_(
     dag: DagArgument,
     n: Annotated[int, typer.Option("-n", min=1, max=10_000, metavar="N", help="How many.")] = 1,
 ) -> None:
-    """Show the next intervals of a DAG's schedule: the one that goes on now, which is due at its end, and those after
-    it. Instants are UTC; the last column is the start as a clock in the DAG's zone shows it.
+    """Show the next intervals that the scheduler makes runs of, and when each is due: at its end. It goes on from the
+    timeline's latest run, whatever made that. Instants are UTC; the last column is the start as a clock in the DAG's
+    zone shows it.
 
     Example: [cyan]bfm dags next flights -n 5[/]
     """
     from backfill_manager.views import dags
+    from backfill_manager.views.timeline import latest_run
 
     row, spec = dags.current_dag(call.store, dag)
-    found = dags.next_intervals(spec, call.clock.now(), n)
+    now = call.clock.now()
+    found = dags.next_intervals(spec, latest_run(call.store, dag), now, n)
     if call.out.is_table:
         found = [{**one, "local": local(one["interval_start"], spec.timezone)} for one in found]
     columns = ("interval_start", "interval_end", Column("due_at", "due"), Column("local", f"start in {spec.timezone}"))
@@ -95,10 +98,55 @@ def next_(
         f"{dag} has no schedule: it runs when it is asked for."
         if spec.schedule is None
         else f"{dag} has no interval left: its end_date is {written(spec.end_date)}."
+        if spec.end_date is not None
+        else f"{dag} has no interval left."
     )
     call.out.rows(found, columns, empty=empty)
     if call.out.is_table and row.is_paused and found:
         call.out.remark(f"{dag} is paused: none of these will run until it is unpaused.")
+
+
+@command(app, "trigger")
+def trigger(
+    call: Call,
+    dag: DagArgument,
+    logical_date: Annotated[
+        str | None,
+        typer.Option(
+            "--logical-date",
+            metavar="T",
+            help="In the DAG's zone, unless it has an offset. \\[default: the latest complete interval]",
+        ),
+    ] = None,
+    conf: Annotated[
+        str | None, typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the run, as a JSON object.")
+    ] = None,
+) -> None:
+    """Have a DAG run once, by hand: for the interval that starts at T, or for the one that the manager chooses.
+
+    Example: [cyan]bfm dags trigger flights --logical-date 2013-01-05 --conf '{"full": true}'[/]
+    """
+    from backfill_manager.cli.triggering import trigger_dag
+
+    trigger_dag(call, dag, logical_date, conf)
+
+
+@command(app, "pause")
+def pause(call: Call, dag: DagArgument) -> None:
+    """Pause a DAG: no scheduled run of it is made. Its backfills have a pause of their own.
+
+    Example: [cyan]bfm dags pause flights[/]
+    """
+    _pause(call, dag, "pause")
+
+
+@command(app, "unpause")
+def unpause(call: Call, dag: DagArgument) -> None:
+    """Let a paused DAG's scheduled runs go on.
+
+    Example: [cyan]bfm dags unpause flights[/]
+    """
+    _pause(call, dag, "unpause")
 
 
 @command(app, "test")
@@ -141,6 +189,16 @@ def import_errors(call: Call) -> None:
         "bundle", "file", Column("line", right=True), Column("message", fold=True), Column("first_seen_at", "since"),
     )  # fmt: skip
     call.out.rows(dags.list_import_errors(call.store), columns, empty="Every file could be read.")
+
+
+def _pause(call: Call, dag: str, verb: str) -> None:
+    from backfill_manager.cli.answers import tell_answer
+    from backfill_manager.requests import asking
+    from backfill_manager.views import dags
+
+    dag_id = dags.current_dag(call.store, dag)[0].dag_id
+    request = asking.ask(call.store, call.clock, f"dag.{verb}", {"dag_id": dag_id})
+    tell_answer(call, request, f"{verb.capitalize()} {dag_id}", dag_id=dag_id)
 
 
 def local(instant: str | None, timezone: str) -> str | None:

@@ -55,8 +55,9 @@ def counts_in_words(summary: Mapping[str, Any]) -> str:
     """`31 items: 30 would run in 3 runs, 1 skipped (in flight)`"""
     runs = summary.get("runs")
     batched = f" in {_number(runs, 'run')}" if runs is not None and runs < summary["pending"] else ""
-    skipped = [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
-    return f"{_number(summary['items'], 'item')}: {', '.join([f'{summary["pending"]} would run{batched}', *skipped])}"
+    parts = [f"{summary['pending']} would run{batched}"]
+    parts += [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
+    return f"{_number(summary['items'], 'item')}: {', '.join(parts)}"
 
 
 def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from backfill_manager.cli.call import Call, command, group
 from backfill_manager.cli.output import Column, first_line, seconds
-from backfill_manager.model.states import RUN_STATES
+from backfill_manager.model.states import OVERRIDDEN, RUN_FINISHED, RUN_STATES
 
 app = group("runs", "DAG runs, whatever made them.")
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Its id, a beginning of it, or `latest`.")]
+DagOption = Annotated[
+    str | None, typer.Option("--dag", metavar="DAG", help="Of this DAG; then a logical date will do, too.")
+]
 TASK_COLUMNS = (
     "task_id", "state", Column("try_number", "try", right=True), Column("pool", optional=True),
     Column("started_at", "started"),
@@ -56,10 +60,8 @@ def list_(
 @command(app, "show")
 def show(
     call: Call,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, a beginning of it, or `latest`.")],
-    dag: Annotated[
-        str | None, typer.Option("--dag", metavar="DAG", help="Of this DAG; then a logical date will do, too.")
-    ] = None,
+    run: RunArgument,
+    dag: DagOption = None,
 ) -> None:
     """Show one run: its interval, its place in the timeline, its tasks and their tries.
 
@@ -76,3 +78,84 @@ def show(
     call.out.thing(found)
     call.out.line("")
     call.out.rows(instances, TASK_COLUMNS, empty="It has no tasks yet.")
+
+
+@command(app, "timeline")
+def timeline(
+    call: Call,
+    dag: Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id.")],
+    n: Annotated[
+        int | None, typer.Option("-n", min=1, metavar="N", help="How many, the newest. \\[default: 50]")
+    ] = None,
+) -> None:
+    """Draw a DAG's timeline: its runs in the order of logical dates, each with an arrow to the one it comes after, and
+    beneath it those that it overrode. Times are UTC.
+
+    Example: [cyan]bfm runs timeline flights -n 10[/]
+    """
+    from backfill_manager.cli.tasks import dag_of
+    from backfill_manager.cli.timeline_picture import timeline_rows
+    from backfill_manager.views.timeline import timeline as timeline_of
+
+    limit = n or 50
+    found = timeline_of(call.store, dag_of(call, dag), limit)
+    if not call.out.is_table:
+        call.out.document(found)
+        return
+    columns = (
+        Column("drawn", ""), "logical_date", "state", Column("run_type", "type"), Column("interval_end", "until"),
+        Column("dag_version", "version", right=True), Column("run_id", optional=True), Column("note", "", fold=True),
+    )  # fmt: skip
+    call.out.rows(list(timeline_rows(found)), columns, empty=f"{dag} has no run with a logical date yet.")
+    if len(found) == limit:
+        call.out.remark(f"The newest {limit}; -n shows more.")
+
+
+@command(app, "cancel")
+def cancel(call: Call, run: RunArgument, dag: DagOption = None) -> None:
+    """Cancel a run: what runs of it is stopped (its Spark jobs are cancelled), what has not begun never will.
+
+    Example: [cyan]bfm runs cancel 2013-01-05 --dag flights[/]
+    """
+    from backfill_manager.cli.answers import tell_answer
+    from backfill_manager.errors import Refused
+    from backfill_manager.requests import asking
+    from backfill_manager.views.runs import find_run
+
+    row = find_run(call.store, run, dag_id=dag)
+    if row.state in RUN_FINISHED:
+        raise Refused(f"Run {row.run_id} of {row.dag_id} has ended ({row.state}): there is nothing to cancel.")
+    one = {"dag_id": row.dag_id, "run_id": row.run_id}
+    request = asking.ask(call.store, call.clock, asking.kinds.RUN_CANCEL, one)
+    tell_answer(call, request, f"Cancel run {row.run_id}", **one)
+
+
+@command(app, "mark")
+def mark(
+    call: Call,
+    run: RunArgument,
+    state: Annotated[Literal["success", "failed"], typer.Argument(metavar="success|failed", help="What it shall be.")],
+    dag: DagOption = None,
+) -> None:
+    """Set a run to success or failed, whatever became of it; what runs of it is stopped.
+
+    Example: [cyan]bfm runs mark 2013-01-05 success --dag flights[/]
+    """
+    from backfill_manager.cli.answers import tell_answer
+    from backfill_manager.requests import asking
+    from backfill_manager.views.runs import find_run
+
+    row = find_run(call.store, run, dag_id=dag)
+    refuse_overridden(row.run_id, row.state, row.overridden_by)
+    one = {"dag_id": row.dag_id, "run_id": row.run_id}
+    request = asking.ask(call.store, call.clock, asking.kinds.RUN_MARK, {**one, "state": state})
+    tell_answer(call, request, f"Mark run {row.run_id} {state}", **one, state=state)
+
+
+def refuse_overridden(run_id: str, state: str, overridden_by: str | None) -> None:
+    from backfill_manager.errors import Refused
+
+    if state == OVERRIDDEN:
+        raise Refused(
+            f"Run {run_id} was overridden and is kept as it was; the run that stands there is {overridden_by}."
+        )

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from backfill_manager.cli.call import Call, command, group
+from backfill_manager.cli.old_spellings import OF_TASKS_CLEAR
 from backfill_manager.cli.output import Column, seconds
-from backfill_manager.cli.runs import TASK_COLUMNS
+from backfill_manager.cli.runs import TASK_COLUMNS, refuse_overridden
 from backfill_manager.model.states import TASK_FINISHED
+
+if TYPE_CHECKING:
+    from backfill_manager.model.records import DagRun
 
 app = group("tasks", "Tasks of a DAG, their states in a run, their logs.")
 DagArgument = Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id.")]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="The run's id, a beginning of it, its logical date, or `latest`.")
 ]
+TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
 LOG_COLOURS = {"error": "red", "critical": "red", "warning": "yellow", "debug": "bright_black"}
 
 
@@ -53,7 +58,7 @@ def logs(
     call: Call,
     dag: DagArgument,
     run: RunArgument,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")],
+    task: TaskArgument,
     try_number: Annotated[int | None, typer.Option("--try", min=1, metavar="N", help="Only this try.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing until the task has ended.")] = False,
 ) -> None:
@@ -61,27 +66,128 @@ def logs(
 
     Example: [cyan]bfm tasks logs flights latest clean --follow[/]
     """
-    from backfill_manager.views import runs, tasks
+    from backfill_manager.views import runs
 
     row = runs.find_run(call.store, run, dag_id=dag_of(call, dag))
-    seen: tuple[int, int] = (0, -1)
-    lines: list[dict[str, Any]] = []
-    while True:
-        # The state first: lines that come between the two looks are then not lost.
-        state = tasks.find_task_instance(call.store, row, task).state
-        new = tasks.list_log_lines(call.store, row, task, try_number=try_number, after=seen)
-        for line in new:
-            _print(call, line)
-            seen = (line["launch"], line["line"])
-        lines += new
-        if not follow or state in TASK_FINISHED:
-            break
-        call.pause(0.5)
+    lines, state = print_log(call, row, task, try_number=try_number, follow=follow)
     if not call.out.is_table:
         call.out.document(lines)
     elif not lines:
         of_try = f"try {try_number} of " if try_number else ""
         call.out.remark(f"{of_try}{task} in {row.run_id} ({state}) has logged nothing.")
+
+
+@command(app, "run")
+def run(
+    call: Call,
+    dag: DagArgument,
+    task: TaskArgument,
+    logical_date: Annotated[str, typer.Argument(metavar="T", help="In the DAG's zone, unless it has an offset.")],
+) -> int:
+    """Run one task by hand for the interval that starts at T, outside any run of the schedule, and show its log. Exit
+    code 1 when it fails. With no manager leading, one is started here for as long as there is something to do.
+
+    Example: [cyan]bfm tasks run flights clean 2013-01-05[/]
+    """
+    from backfill_manager.cli.running_one_task import run_one_task
+
+    return run_one_task(call, dag, task, logical_date)
+
+
+@command(app, "mark")
+def mark(
+    call: Call,
+    dag: DagArgument,
+    run: RunArgument,
+    task: TaskArgument,
+    state: Annotated[
+        Literal["success", "failed", "skipped"],
+        typer.Argument(metavar="success|failed|skipped", help="What it shall be."),
+    ],
+) -> None:
+    """Set one task of a run to success, failed or skipped, whatever became of it; if it runs, it is stopped.
+
+    Example: [cyan]bfm tasks mark flights 2013-01-05 clean success[/]
+    """
+    from backfill_manager.cli.answers import tell_answer
+    from backfill_manager.requests import asking
+    from backfill_manager.views import runs, tasks
+
+    row = runs.find_run(call.store, run, dag_id=dag_of(call, dag))
+    refuse_overridden(row.run_id, row.state, row.overridden_by)
+    tasks.find_task_instance(call.store, row, task)
+    one = {"dag_id": row.dag_id, "run_id": row.run_id, "task_id": task, "state": state}
+    request = asking.ask(call.store, call.clock, asking.kinds.TASK_MARK, one)
+    tell_answer(call, request, f"Mark {task} of {row.run_id} {state}", **one)
+
+
+@command(app, "clear", old=OF_TASKS_CLEAR)
+def clear(
+    call: Call,
+    dag: Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, or with -R an expression found in it.")],
+    dag_regex: Annotated[bool, typer.Option("--dag-regex", "-R", help="DAG is a regular expression.")] = False,
+    from_: Annotated[
+        str | None, typer.Option("--from", "-s", metavar="T", help="Runs of this logical date or later.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", "-e", metavar="T", help="Runs of this logical date or earlier (inclusive).")
+    ] = None,
+    run: Annotated[
+        list[str] | None, typer.Option("--run", metavar="RUN", help="Only this run, of any kind; may be repeated.")
+    ] = None,
+    tasks: Annotated[
+        str | None, typer.Option("--tasks", "-t", metavar="REGEX", help="Only tasks whose id matches.")
+    ] = None,
+    upstream: Annotated[bool, typer.Option("--upstream", "-u", help="And the tasks before them.")] = False,
+    downstream: Annotated[bool, typer.Option("--downstream", "-d", help="And the tasks after them.")] = False,
+    only_failed: Annotated[bool, typer.Option("--only-failed", "-f", help="Only those that failed.")] = False,
+    only_running: Annotated[
+        bool, typer.Option("--only-running", "-r", help="Only those that run; they are stopped first.")
+    ] = False,
+    latest_version: Annotated[
+        bool, typer.Option("--latest-version", help="Run them with the DAG's current version, not the one they had.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be cleared, and no more.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+) -> int:
+    """Have tasks that ran run again, in place, in runs of any kind. Prints what it will touch, and asks. Dates are in
+    each DAG's own time zone, unless they carry an offset.
+
+    Examples:
+
+    [cyan]bfm tasks clear flights -s 2013-01-05 -e 2013-01-07 --only-failed[/]
+
+    [cyan]bfm tasks clear flights -s 2013-01-05 -t '^clean$' --downstream --dry-run[/]
+    """
+    from backfill_manager.cli.clearing import clear_tasks
+    from backfill_manager.requests.clearing import ClearAsk
+
+    ask = ClearAsk(
+        dag=dag, is_regex=dag_regex, start=from_, end=to, run_ids=tuple(run or ()), tasks=tasks, upstream=upstream,
+        downstream=downstream, only_failed=only_failed, only_running=only_running, latest_version=latest_version,
+    )  # fmt: skip
+    return clear_tasks(call, ask, dry_run=dry_run, yes=yes)
+
+
+def print_log(
+    call: Call, run: DagRun, task: str, *, try_number: int | None = None, follow: bool = False
+) -> tuple[list[dict[str, Any]], str]:
+    """Print what a task logged (for people), with `follow` until it has ended. Returns the lines, and its state."""
+    from backfill_manager.views import tasks
+
+    seen: tuple[int, int] = (0, -1)
+    lines: list[dict[str, Any]] = []
+    while True:
+        # The state first: lines that come between the two looks are then not lost.
+        state = tasks.find_task_instance(call.store, run, task).state
+        new = tasks.list_log_lines(call.store, run, task, try_number=try_number, after=seen)
+        for line in new:
+            _print(call, line)
+            seen = (line["launch"], line["line"])
+        lines += new
+        if not follow or state in TASK_FINISHED:
+            return lines, state
+        call.pause(0.5)
 
 
 def dag_of(call: Call, dag_id: str) -> str:

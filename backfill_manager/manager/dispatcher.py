@@ -56,6 +56,8 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
         of_task[ti.dag_id, ti.task_id] += 1
         taken = c.queued(ti, now, pool)
         alive.put(taken)
+        if run.row.state == s.QUEUED:
+            alive.put(c.run_started(run.row, now))
         todo.launches.append(_launch(alive, run, taken, task, pool))
 
 

@@ -52,8 +52,6 @@ def _keep_run(alive: Alive, run: LiveRun, may_start: bool, now: datetime, todo: 
         cancel_tasks(alive, run, owner.row.reason or "cancelled", now, todo)
     blocked = _advance_tasks(alive, run, now) if may_start else None
     states = {task_id: ti.state for task_id, ti in run.tasks.items()}
-    if run.row.state == s.QUEUED and any(state in s.TASK_STARTED for state in states.values()):
-        alive.put(c.run_started(run.row, now))
     if all(state in s.TASK_FINISHED for state in states.values()):
         leaves = [states[task_id] for task_id in run.spec.leaves if task_id in run.selected]
         leaves = leaves or [states[task_id] for task_id in run.selected if task_id in states]

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import NotFound
-from backfill_manager.model.records import DagRow, DagVersion, ImportProblem
+from backfill_manager.model import states
+from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
 from backfill_manager.store.contract import Condition, Store
+from backfill_manager.views.timeline import latest_run, latest_runs
 
 if TYPE_CHECKING:
     from backfill_manager.dags.timetable import Timetable
+    from backfill_manager.planning.next_run import Upcoming
 
 NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles, start one with `bfm manager start`."
 
@@ -24,7 +27,8 @@ NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles
 def list_dags(store: Store, now: datetime) -> list[dict[str, Any]]:
     rows = store.read(DagRow, [Condition("is_active", "=", True)], order_by=("dag_id",))
     specs = _current_specs(store, rows)
-    return [_view(row, specs[row.dag_id], now) for row in rows if row.dag_id in specs]
+    latest = latest_runs(store)
+    return [_view(row, specs[row.dag_id], latest.get(row.dag_id), now) for row in rows if row.dag_id in specs]
 
 
 def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
@@ -46,7 +50,7 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     row, spec = current_dag(store, dag_id)
     counts = store.count("dag_run", ("state",), [Condition("dag_id", "=", dag_id)])
     return {
-        **_view(row, spec, now),
+        **_view(row, spec, latest_run(store, dag_id), now),
         "start_date": format_instant(spec.start_date),
         "end_date": format_instant(spec.end_date),
         "catchup": spec.catchup,
@@ -64,16 +68,17 @@ def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
     return [_task_view(spec, task) for task in spec.in_order]
 
 
-def next_intervals(spec: DagSpec, now: datetime, n: int) -> list[dict[str, Any]]:
-    """The next `n` intervals to become due: the one that goes on now, and those after it."""
+def next_intervals(spec: DagSpec, latest: DagRun | None, now: datetime, n: int) -> list[dict[str, Any]]:
+    """The next `n` intervals that the scheduler makes runs of; `latest` is the last run of the timeline. The first may
+    be due already."""
     return [
         {
-            "logical_date": format_instant(start),
-            "interval_start": format_instant(start),
-            "interval_end": format_instant(end),
-            "due_at": format_instant(end),
+            "logical_date": format_instant(one.start),
+            "interval_start": format_instant(one.start),
+            "interval_end": format_instant(one.end),
+            "due_at": format_instant(one.due_at),
         }
-        for start, end in islice(_intervals_from(spec, now), n)
+        for one in islice(_upcoming(spec, latest, now), n)
     ]
 
 
@@ -136,23 +141,23 @@ def _timetable(spec: DagSpec) -> Timetable:
     return timetable_of(spec)
 
 
-def _intervals_from(spec: DagSpec, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-    if spec.schedule is None:
-        return
-    timetable = _timetable(spec)
-    start = timetable.last_at_or_before(now) or timetable.first_at_or_after(now)
-    if spec.start_date is not None and (start is None or start < spec.start_date):
-        start = timetable.first_at_or_after(spec.start_date)
-    while start is not None and (spec.end_date is None or start <= spec.end_date):
-        end = timetable.next_after(start)
-        if end is None:
-            return
-        yield start, end
-        start = end
+def _upcoming(spec: DagSpec, latest: DagRun | None, now: datetime) -> Iterator[Upcoming]:
+    """One after the other, each as if the run before it had been made in time."""
+    from backfill_manager.planning.next_run import upcoming
+
+    following = upcoming(spec, latest, now)
+    while following is not None:
+        yield following
+        made = DagRun(
+            dag_id=spec.dag_id, run_id="", run_type=states.SCHEDULED_RUN, state=states.SUCCESS, dag_version=0,
+            run_seq=0, created_at=now, logical_date=following.start, interval_start=following.start,
+            interval_end=following.end,
+        )  # fmt: skip
+        following = upcoming(spec, made, max(now, following.due_at))
 
 
-def _view(row: DagRow, spec: DagSpec, now: datetime) -> dict[str, Any]:
-    upcoming = next_intervals(spec, now, 1)
+def _view(row: DagRow, spec: DagSpec, latest: DagRun | None, now: datetime) -> dict[str, Any]:
+    upcoming = next_intervals(spec, latest, now, 1)
     return {
         "dag_id": row.dag_id,
         "description": spec.description,

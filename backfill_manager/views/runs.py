@@ -8,6 +8,7 @@ from typing import Any
 
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import Ambiguous, InvalidInput, NotFound
+from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.ids import LATEST
@@ -55,7 +56,7 @@ def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
 
 
 def _of_date(store: Store, text: str, dag_id: str) -> list[DagRun]:
-    """Runs of a logical date as people write it, in the DAG's zone; the one that stands, if one was overridden."""
+    """Runs of a logical date as people write it, in the DAG's zone; the one that stands in the timeline, if any does."""
     from backfill_manager.dags.timetable import parse_date
     from backfill_manager.model.records import DagRow
 
@@ -66,7 +67,8 @@ def _of_date(store: Store, text: str, dag_id: str) -> list[DagRun]:
         return []
     where = [Condition("dag_id", "=", dag_id), Condition("logical_date", "=", at)]
     rows = store.read(DagRun, where, order_by=("-run_seq",))
-    return [row for row in rows if row.overridden_by is None] or rows
+    standing = [row for row in rows if row.state != states.OVERRIDDEN and row.run_type != states.EXTERNAL_RUN]
+    return standing or rows
 
 
 def run_view(row: DagRun) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def with_time_left(store: Store, backfill: dict[str, Any], now: datetime) -> dic
 
 
 def time_left_s(store: Store, backfill: dict[str, Any], now: datetime) -> float | None:
-    left = backfill["pending"] + backfill["running"]
+    left: int = backfill["pending"] + backfill["running"]
     if backfill["state"] != states.RUNNING or not left:
         return None
     of_it = [Condition("backfill_id", "=", backfill["backfill_id"]), _ENDED]
@@ -39,8 +39,8 @@ def time_left_s(store: Store, backfill: dict[str, Any], now: datetime) -> float 
     run_s = _median_s(store.read(DagRun, of_dag, order_by=("-run_seq",), limit=_LAST))
     if run_s is None:
         return None
-    runs = math.ceil(left / backfill["batch"])
-    return run_s * math.ceil(runs / (backfill["max_active_runs"] or 1))
+    runs, at_once = math.ceil(left / int(backfill["batch"])), int(backfill["max_active_runs"] or 1)
+    return run_s * math.ceil(runs / at_once)
 
 
 def _seconds_per_item(ended: Sequence[DagRun], now: datetime) -> float | None:

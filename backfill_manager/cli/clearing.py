@@ -1,0 +1,99 @@
+"""`bfm tasks clear`: what it would touch, a question, and the request. The preview and the deed are the same plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from backfill_manager.cli.answers import tell_answer
+from backfill_manager.cli.call import Call
+from backfill_manager.cli.output import Column
+from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.planning.clear_plan import plan_clear
+from backfill_manager.requests import asking
+from backfill_manager.requests.clearing import ClearAsk
+from backfill_manager.requests.kinds import TASKS_CLEAR
+from backfill_manager.views.dags import all_dags, spec_reader
+from backfill_manager.views.runs import find_run
+
+SHOWN: Final = 50  # runs
+_COLUMNS: Final = (
+    "dag_id", "run_id", Column("run_type", "type", optional=True), "state", Column("version", optional=True),
+    Column("tasks", fold=True),
+)  # fmt: skip
+
+
+def clear_tasks(call: Call, ask: ClearAsk, *, dry_run: bool, yes: bool) -> int:
+    """The exit code: 0, also for whoever says no."""
+    ask.check()
+    ask = _with_whole_run_ids(call, ask)
+    plan = plan_clear(call.store, ask, all_dags(call.store), spec_reader(call.store)).to_json_document()
+    if dry_run and not call.out.is_table:
+        call.out.document(plan)
+        return 0
+    print_preview(call, plan)
+    if dry_run:
+        return 0
+    if not yes and not _agreed(plan["summary"]):
+        call.out.remark("Nothing was cleared.")
+        return 0
+    request = asking.ask(call.store, call.clock, TASKS_CLEAR, {"ask": ask.to_payload()})
+    tell_answer(call, request, f"Clear {in_words(plan['summary'])}", summary=plan["summary"])
+    return 0
+
+
+def print_preview(call: Call, plan: Mapping[str, Any]) -> None:
+    """A line for each run, for people."""
+    if not call.out.is_table:
+        return
+    rows = [
+        {
+            **run,
+            "version": _version(run),
+            "tasks": ", ".join(f"{one['task_id']} ({one['state']})" for one in run["tasks"]),
+        }
+        for run in plan["runs"]
+    ]
+    call.out.rows(rows[:SHOWN], _COLUMNS)
+    if len(rows) > SHOWN:
+        call.out.line(f"… and {len(rows) - SHOWN} more runs; `--dry-run --output json` lists them all.")
+    call.out.line("")
+    call.out.line(f"{in_words(plan['summary']).capitalize()}.")
+    if running := plan["summary"]["running"]:
+        call.out.line(f"{_tasks(running)} of them {'runs or waits' if running == 1 else 'run or wait'}: stopped first.")
+
+
+def in_words(summary: Mapping[str, int]) -> str:
+    runs = "1 run" if summary["runs"] == 1 else f"{summary['runs']:,} runs"
+    return f"{_tasks(summary['tasks'])} of {runs}"
+
+
+def _tasks(n: int) -> str:
+    return "1 task" if n == 1 else f"{n:,} tasks"
+
+
+def _version(run: Mapping[str, Any]) -> str:
+    return f"{run['dag_version']} → {run['to_version']}" if run["to_version"] else str(run["dag_version"])
+
+
+def _with_whole_run_ids(call: Call, ask: ClearAsk) -> ClearAsk:
+    """Runs may be named as everywhere: by a beginning, a logical date, or `latest`."""
+    if not ask.run_ids:
+        return ask
+    dag_id = None if ask.is_regex else ask.dag
+    if dag_id is not None and dag_id not in (known := all_dags(call.store)):
+        raise NotFound("DAG", dag_id, known, hint="; see `bfm dags list`.")
+    ids = (find_run(call.store, one, dag_id=dag_id).run_id for one in ask.run_ids)
+    return dataclasses.replace(ask, run_ids=tuple(dict.fromkeys(ids)))
+
+
+def _agreed(summary: Mapping[str, int]) -> bool:
+    sys.stderr.write(f"Clear {in_words(summary)}? [y/N] ")
+    sys.stderr.flush()
+    said = sys.stdin.readline()
+    if not said:
+        sys.stderr.write("\n")
+        raise InvalidInput("Nothing was cleared, as nobody answered; -y clears without asking.")
+    return said.strip().lower() in ("y", "yes")

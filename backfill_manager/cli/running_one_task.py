@@ -1,0 +1,70 @@
+"""`bfm tasks run`: one task by hand, by the manager that leads or by one of this process, and how it ended."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from backfill_manager.cli.answers import answered
+from backfill_manager.cli.call import Call
+from backfill_manager.cli.tasks import print_log
+from backfill_manager.clock import format_instant
+from backfill_manager.dags.timetable import parse_date
+from backfill_manager.errors import BackfillManagerError, NotFound, Refused
+from backfill_manager.model import states
+from backfill_manager.model.records import DagRun, Request, Response
+from backfill_manager.requests import asking
+from backfill_manager.requests.kinds import REFUSED, TASK_RUN
+from backfill_manager.store.contract import Condition
+from backfill_manager.views.dags import current_dag
+from backfill_manager.views.managers import somebody_leads
+from backfill_manager.views.tasks import find_task_instance, task_view
+
+PATIENCE_S: Final = 60.0
+
+
+def run_one_task(call: Call, dag_id: str, task_id: str, logical_date: str) -> int:
+    _, spec = current_dag(call.store, dag_id)
+    if task_id not in spec.by_id:
+        raise NotFound(f"task of {dag_id!r}", task_id, spec.by_id, hint=f"; it has {', '.join(spec.by_id)}.")
+    at = parse_date(logical_date, spec.timezone, name="T")
+    payload = {"dag_id": dag_id, "task_id": task_id, "logical_date": format_instant(at)}
+    is_led = somebody_leads(call.store, call.clock.now())
+    request = asking.ask(call.store, call.clock, TASK_RUN, payload)
+    answer = answered(call, request, PATIENCE_S) if is_led else _answered_here(call, request)
+    if answer is None:
+        raise BackfillManagerError(
+            f"The manager has not begun it within {PATIENCE_S:g} s; it goes on: `bfm requests show {request.request_id}`."
+        )
+    run = _run_of(call, dag_id, answer)
+    if call.out.is_table:
+        call.out.remark(f"{task_id} of {dag_id} runs as {run.run_id}.")
+    lines, state = print_log(call, run, task_id, follow=is_led)
+    told = task_view(find_task_instance(call.store, run, task_id))
+    why = f": {told['error']}" if told["error"] else ""
+    call.out.told({**told, "logs": lines}, f"{task_id} of {dag_id} for {format_instant(at)}: {state}{why}")
+    return 0 if state in (states.SUCCESS, states.SKIPPED) else 1
+
+
+def _answered_here(call: Call, request: Request) -> Response:
+    """By a manager of this process, which stays until nothing is left to do."""
+    from backfill_manager.manager.main import run_manager
+
+    if call.out.is_table:
+        call.out.remark("No manager is leading: one is started here, which starts Spark and takes some seconds.")
+    run_manager(call.settings, state=call.settings.state, until_idle=True)
+    answer = asking.answer_to(call.store, request.request_id)
+    if answer is None:
+        raise BackfillManagerError(
+            f"The manager ended without an answer; see `bfm requests show {request.request_id}`."
+        )
+    if answer.outcome == REFUSED:
+        raise Refused(answer.message)
+    return answer
+
+
+def _run_of(call: Call, dag_id: str, answer: Response) -> DagRun:
+    where = [Condition("dag_id", "=", dag_id), Condition("run_id", "=", answer.object_id)]
+    found = call.store.read(DagRun, where, limit=1)
+    if not found:
+        raise NotFound(f"run of {dag_id!r}", str(answer.object_id), hint=f"; the manager said: {answer.message}")
+    return found[0]

@@ -1,0 +1,51 @@
+"""`bfm dags trigger`: a run by hand, and which interval it got."""
+
+from __future__ import annotations
+
+from backfill_manager.cli.answers import answered
+from backfill_manager.cli.call import Call
+from backfill_manager.cli.json_values import conf_of
+from backfill_manager.clock import format_instant
+from backfill_manager.dags.timetable import parse_date
+from backfill_manager.model.records import DagRun
+from backfill_manager.requests import asking
+from backfill_manager.requests.kinds import DAG_TRIGGER
+from backfill_manager.store.contract import Condition
+from backfill_manager.views.dags import current_dag
+from backfill_manager.views.runs import run_view
+
+
+def trigger_dag(call: Call, dag_id: str, logical_date: str | None, conf: str | None) -> None:
+    _, spec = current_dag(call.store, dag_id)
+    at = None if logical_date is None else parse_date(logical_date, spec.timezone, name="--logical-date")
+    payload = {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf_of(conf)}
+    request = asking.ask(call.store, call.clock, DAG_TRIGGER, payload)
+    answer = answered(call, request)
+    run = None if answer is None or answer.object_id is None else _run(call, dag_id, answer.object_id)
+    if not call.out.is_table:
+        told = {
+            "request_id": request.request_id,
+            "kind": request.kind,
+            "dag_id": dag_id,
+            "outcome": answer.outcome if answer else "waiting",
+            "message": answer.message if answer else None,
+            "run_id": answer.object_id if answer else None,
+            "run": None if run is None else run_view(run),
+        }
+        call.out.document(told)
+    elif answer is None:
+        call.out.line(f"Trigger {dag_id}: asked for (request {request.request_id}).")
+    else:
+        call.out.line(f"{answer.message}{_interval(run)}")
+
+
+def _run(call: Call, dag_id: str, run_id: str) -> DagRun | None:
+    found = call.store.read(DagRun, [Condition("dag_id", "=", dag_id), Condition("run_id", "=", run_id)], limit=1)
+    return found[0] if found else None
+
+
+def _interval(run: DagRun | None) -> str:
+    """What the manager chose, when no date was named; and what a date came to, when one was."""
+    if run is None or run.interval_start is None:
+        return ""
+    return f" (the interval {format_instant(run.interval_start)} .. {format_instant(run.interval_end)})"

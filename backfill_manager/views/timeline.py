@@ -1,0 +1,70 @@
+"""A DAG's timeline as it stands: its runs by logical date, each with those that it overrode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from backfill_manager.model import states
+from backfill_manager.model.records import DagRun
+from backfill_manager.store.contract import Condition, Store
+from backfill_manager.views.runs import run_view
+
+
+def timeline(store: Store, dag_id: str, limit: int | None = None) -> list[dict[str, Any]]:
+    """Oldest first; with a `limit`, the runs of the newest dates. `overridden` of a run holds the runs that it took the
+    place of, newest first, each with its own."""
+    standing = store.read(DagRun, _in_timeline(dag_id), order_by=("-logical_date",), limit=limit)[::-1]
+    if not standing:
+        return []
+    where = [
+        Condition("dag_id", "=", dag_id),
+        Condition("state", "=", states.OVERRIDDEN),
+        Condition("logical_date", ">=", standing[0].logical_date),
+    ]
+    return _nested(standing, _by_successor(store.read(DagRun, where, order_by=("-run_seq",))))
+
+
+def latest_run(store: Store, dag_id: str) -> DagRun | None:
+    """The last run of the timeline: from where the scheduler goes on."""
+    found = store.read(DagRun, _in_timeline(dag_id), order_by=("-logical_date",), limit=1)
+    return found[0] if found else None
+
+
+def latest_runs(store: Store) -> dict[str, DagRun]:
+    """The same of every DAG at once, by DAG."""
+    found = store.query(
+        "SELECT dag_id, run_id FROM (SELECT dag_id, run_id, row_number() OVER"
+        " (PARTITION BY dag_id ORDER BY logical_date DESC) AS place FROM dag_run"
+        f" WHERE logical_date IS NOT NULL AND state <> '{states.OVERRIDDEN}' AND run_type <> '{states.EXTERNAL_RUN}')"
+        " AS placed WHERE place = 1"
+    )[1]
+    if not found:
+        return {}
+    where = [
+        Condition("dag_id", "in", tuple({dag_id for dag_id, _ in found})),
+        Condition("run_id", "in", tuple({run_id for _, run_id in found})),
+    ]
+    latest = set(map(tuple, found))
+    return {run.dag_id: run for run in store.read(DagRun, where) if run.key in latest}
+
+
+def _in_timeline(dag_id: str) -> list[Condition]:
+    return [
+        Condition("dag_id", "=", dag_id),
+        Condition("logical_date", "not_null"),
+        Condition("state", "!=", states.OVERRIDDEN),
+        Condition("run_type", "!=", states.EXTERNAL_RUN),
+    ]
+
+
+def _by_successor(overridden: Iterable[DagRun]) -> dict[str, list[DagRun]]:
+    found: dict[str, list[DagRun]] = {}
+    for run in overridden:
+        if run.overridden_by is not None:
+            found.setdefault(run.overridden_by, []).append(run)
+    return found
+
+
+def _nested(runs: Iterable[DagRun], overridden: dict[str, list[DagRun]]) -> list[dict[str, Any]]:
+    return [{**run_view(run), "overridden": _nested(overridden.get(run.run_id, ()), overridden)} for run in runs]
