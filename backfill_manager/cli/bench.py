@@ -29,3 +29,18 @@ def overhead(
     from backfill_manager.manager.bench import overhead as measure
 
     call.out.thing(measure(tasks=tasks, width=width))
+
+
+@command(app, "isolation")
+def isolation(
+    call: Call,
+    runs: Annotated[int, typer.Option("--runs", min=5, metavar="N", help="Scheduled runs to measure, twice.")] = 30,
+    width: Annotated[int, typer.Option("--width", min=1, metavar="N", help="Slots of the backfill pool.")] = 16,
+) -> None:
+    """Run a small scheduled DAG alone, then beside a backfill that takes every slot of its pool; compare its times.
+
+    Example: [cyan]bfm bench isolation --runs 30 --width 16[/]
+    """
+    from backfill_manager.manager.bench_isolation import isolation as measure
+
+    call.out.thing(measure(runs=runs, width=width))

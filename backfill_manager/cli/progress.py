@@ -51,7 +51,8 @@ def left(backfill: Mapping[str, Any]) -> int:
 
 
 def status_line(backfill: Mapping[str, Any], pace: Pace) -> Text:
-    """`running  12/31  11 success, 1 failed, 4 running, 15 pending  38.2/min  30 s left`"""
+    """`running  12/31  11 success, 1 failed, 4 running, 15 pending  38.2/min  30 s left`. While nothing has ended under
+    our eyes, the time left is the view's (`time_left_s`)."""
     text = Text(backfill["state"], style=COLOURS.get(backfill["state"], ""))
     if backfill["planned"]:
         text.append(f"  {backfill['planned'] - left(backfill)}/{backfill['planned']}", style="bold")
@@ -59,6 +60,8 @@ def status_line(backfill: Mapping[str, Any], pace: Pace) -> Text:
     if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED:
         text.append(f"  {pace.per_minute:.1f}/min")
         text.append(f"  {seconds(pace.seconds_left(left(backfill)) or 0)} left")
+    elif backfill.get("time_left_s") is not None:
+        text.append(f"  about {seconds(backfill['time_left_s'])} left")
     if backfill["reason"]:
         text.append(f"  ({backfill['reason']})", style="yellow")
     return text

@@ -21,6 +21,7 @@ from backfill_manager.model.records import DagRun, TaskInstance
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.backfills import find_backfill, list_items
 from backfill_manager.views.managers import START_ONE, somebody_leads
+from backfill_manager.views.time_left import with_time_left
 from backfill_manager.views.tasks import list_task_instances, task_view
 
 EVERY_S: Final = 0.5
@@ -57,6 +58,7 @@ def _follow(call: Call, backfill_id: str, *, end_when_stuck: bool) -> dict[str, 
     pace = Pace()
     told_failures: set[int] = set()
     looked_for_leader = float("-inf")
+    time_left: dict[str, Any] = {}
     with _screen(call) as (draw, say):
         while True:
             backfill = find_backfill(store, backfill_id)
@@ -71,6 +73,10 @@ def _follow(call: Call, backfill_id: str, *, end_when_stuck: bool) -> dict[str, 
                 if looked_for_leader == float("-inf") and not somebody_leads(store, clock.now()):
                     say(Text(f"No manager is leading; the backfill waits for one: {START_ONE}.", style="yellow"))
                 looked_for_leader = at
+                told = with_time_left(store, backfill, clock.now())
+                time_left = {name: told[name] for name in ("time_left_s", "finishes_at")}
+            if not over:
+                backfill = {**backfill, **time_left}
             draw(backfill, [] if over else running_tasks(store, backfill, clock.now()), pace)
             if over:
                 return backfill

@@ -11,7 +11,9 @@ import json
 import statistics
 import tempfile
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,7 @@ from backfill_manager.requests.asking import ask
 from backfill_manager.requests.backfills import BackfillAsk
 from backfill_manager.settings import BundleSettings, PoolSettings, Settings, SparkSettings
 from backfill_manager.store import open_store
-from backfill_manager.store.contract import Condition
+from backfill_manager.store.contract import Condition, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,45 +44,59 @@ def tiny():
 """
 
 
-def overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSession | None = None) -> dict[str, Any]:
-    """Jobs per second of both ways, and their ratio (managed / bare), each the median of `rounds`."""
-    own = spark is None
-    pools = [Pool(name=name, slots=width, weight=1, min_share=0) for name in (s.SCHEDULED_RUN, s.BACKFILL_RUN)]
-    spark = spark or build_session(pools=pools, app_name="bfm bench", master="local[2]")
-    clock = SystemClock()
+@contextmanager
+def running_manager(
+    dag_files: Mapping[str, str], pools: Sequence[Pool], spark: SparkSession | None = None
+) -> Iterator[tuple[Store, SparkSession]]:
+    """A real manager in this process, on a state that is thrown away: its store, as a client has it, and its Spark.
+    `spark` is left running; without one, a session on two cores is built and stopped again."""
+    session = spark or build_session(pools=pools, app_name="bfm bench", master="local[2]")
     try:
         with tempfile.TemporaryDirectory(prefix="bfm-bench-") as scratch:
             root = Path(scratch)
             (root / "bundle").mkdir()
-            (root / "bundle" / "tiny.py").write_text(DAG_FILE.format(runs=width * 4))
+            for name, text in dag_files.items():
+                (root / "bundle" / name).write_text(text)
             settings = Settings(
                 state=str(root / "state"),
                 bundles=[BundleSettings(name="bench", path=str(root / "bundle"))],
-                pools=[PoolSettings(name=pool.name, slots=width) for pool in pools],
+                pools=[
+                    PoolSettings(name=pool.name, slots=pool.slots, weight=pool.weight, min_share=pool.min_share)
+                    for pool in pools
+                ],
                 spark=SparkSettings(),
             )
             ready, stop = threading.Event(), threading.Event()
             manager = threading.Thread(
                 target=run_manager, args=(settings,), name="manager",
-                kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark},
+                kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": session},
             )  # fmt: skip
             manager.start()
             try:
                 ready.wait()
-                bare, managed, latency = [], [], []
-                _bare(spark, width * 4, width, clock)  # warm: the JVM compiles the job's path
-                _managed(settings.state, width * 4, width, clock)
-                for _ in range(rounds):
-                    bare.append(_bare(spark, tasks, width, clock))
-                    rate, first = _managed(settings.state, tasks, width, clock)
-                    managed.append(rate)
-                    latency.append(first)
+                with closing(open_store(settings.state)) as store:
+                    yield store, session
             finally:
                 stop.set()
                 manager.join()
     finally:
-        if own:
-            spark.stop()
+        if spark is None:
+            session.stop()
+
+
+def overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSession | None = None) -> dict[str, Any]:
+    """Jobs per second of both ways, and their ratio (managed / bare), each the median of `rounds`."""
+    pools = [Pool(name=name, slots=width, weight=1, min_share=0) for name in (s.SCHEDULED_RUN, s.BACKFILL_RUN)]
+    clock = SystemClock()
+    with running_manager({"tiny.py": DAG_FILE.format(runs=width * 4)}, pools, spark) as (store, session):
+        bare, managed, latency = [], [], []
+        _bare(session, width * 4, width, clock)  # warm: the JVM compiles the job's path
+        _managed(store, width * 4, width, clock)
+        for _ in range(rounds):
+            bare.append(_bare(session, tasks, width, clock))
+            rate, first = _managed(store, tasks, width, clock)
+            managed.append(rate)
+            latency.append(first)
     return {
         "tasks": tasks,
         "width": width,
@@ -103,9 +119,8 @@ def _bare(spark: SparkSession, tasks: int, width: int, clock: SystemClock) -> fl
     return tasks / (clock.monotonic() - began)
 
 
-def _managed(state: str, tasks: int, width: int, clock: SystemClock) -> tuple[float, float]:
+def _managed(store: Store, tasks: int, width: int, clock: SystemClock) -> tuple[float, float]:
     """Jobs per second from the first task's start to the last one's end; and seconds from the request to that start."""
-    store = open_store(state)
     backfill_id = clock.new_id()
     wanted = BackfillAsk(
         dag_id="tiny", kind="partitions", partitions=tuple(f"{backfill_id}-{n}" for n in range(tasks)),
@@ -122,5 +137,4 @@ def _managed(state: str, tasks: int, width: int, clock: SystemClock) -> tuple[fl
     ends = [ti.ended_at for ti in done if ti.ended_at is not None and ti.state == s.SUCCESS]
     if len(ends) != tasks:
         raise RuntimeError(f"{len(ends)} of {tasks} tasks succeeded")
-    store.close()
     return tasks / (max(ends) - min(starts)).total_seconds(), (min(starts) - asked_at).total_seconds()

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.runs import run_view
+
+_LATEST_OF_EACH: Final = """
+SELECT dag_id, run_id
+FROM (
+    SELECT dag_id, run_id, row_number() OVER (PARTITION BY dag_id ORDER BY logical_date DESC) AS place
+    FROM dag_run
+    WHERE logical_date IS NOT NULL AND state <> 'overridden' AND run_type <> 'external'
+) AS placed
+WHERE place = 1
+"""
 
 
 def timeline(store: Store, dag_id: str, limit: int | None = None) -> list[dict[str, Any]]:
@@ -33,12 +43,7 @@ def latest_run(store: Store, dag_id: str) -> DagRun | None:
 
 def latest_runs(store: Store) -> dict[str, DagRun]:
     """The same of every DAG at once, by DAG."""
-    found = store.query(
-        "SELECT dag_id, run_id FROM (SELECT dag_id, run_id, row_number() OVER"
-        " (PARTITION BY dag_id ORDER BY logical_date DESC) AS place FROM dag_run"
-        f" WHERE logical_date IS NOT NULL AND state <> '{states.OVERRIDDEN}' AND run_type <> '{states.EXTERNAL_RUN}')"
-        " AS placed WHERE place = 1"
-    )[1]
+    _, found = store.query(_LATEST_OF_EACH)
     if not found:
         return {}
     where = [

@@ -103,8 +103,8 @@ def test_dags_are_listed_with_what_is_due_next_and_broken_files_are_counted(bfm:
     assert "every 1 h 30 min" in said.out
     assert "gone" not in said.out
     assert said.err == "1 file could not be read: see `bfm dags import-errors`.\n"
-    assert (flights["dag_id"], flights["next_logical_date"]) == ("flights", "2024-05-15T04:00:00Z")
-    assert flights["next_due_at"] == "2024-05-16T04:00:00Z", "today's interval is due when the day is over, in New York"
+    assert (flights["dag_id"], flights["next_logical_date"]) == ("flights", "2024-05-14T04:00:00Z")
+    assert flights["next_due_at"] == "2024-05-15T04:00:00Z", "yesterday's interval was due when it was over, in New York"
     assert hourly["schedule"] == {"seconds": 5400}
     errors = bfm("dags", "import-errors", "--output", "json").document
     assert (errors[0]["file"], errors[0]["line"]) == ("broken.py", 3)
@@ -115,9 +115,23 @@ def test_the_next_intervals_of_a_dag_follow_its_clock(bfm: Bfm, state: FilledSta
 
     told = bfm("dags", "next", "flights", "-n", "3", "--output", "json").document
 
-    assert [one["interval_start"] for one in told] == [f"2024-05-{day}T04:00:00Z" for day in (15, 16, 17)]
+    assert [one["interval_start"] for one in told] == [f"2024-05-{day}T04:00:00Z" for day in (14, 15, 16)]
     assert told[0]["interval_end"] == told[0]["due_at"] == told[1]["interval_start"]
-    assert "2024-05-16 00:00:00-04:00" in bfm("dags", "next", "flights", "-n", "2").out
+    assert "2024-05-16 00:00:00-04:00" in bfm("dags", "next", "flights", "-n", "3").out
+
+
+def test_what_comes_next_goes_on_from_the_latest_run_whatever_made_it(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.dag("hourly", schedule="@hourly")
+    state.run(on="2024-05-17", run_type="backfill")
+    state.run(on="2024-05-20", run_type="external", dag_id="flights")
+    state.run(on="2024-05-19", state="overridden", run_id="old")
+
+    told = bfm("dags", "next", "flights", "-n", "2", "--output", "json").document
+    listed = {one["dag_id"]: one["next_due_at"] for one in bfm("dags", "list", "--output", "json").document}
+
+    assert [one["due_at"] for one in told] == ["2024-05-19T04:00:00Z", "2024-05-20T04:00:00Z"]
+    assert listed == {"flights": "2024-05-19T04:00:00Z", "hourly": "2024-05-15T12:00:00Z"}
 
 
 def test_a_dag_without_an_interval_left_says_so(bfm: Bfm, state: FilledState) -> None:

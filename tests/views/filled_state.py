@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from backfill_manager.clock import UTC
+from backfill_manager.clock import UTC, format_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.timetable import parse_date
 from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import (
     Backfill,
@@ -109,10 +111,11 @@ class FilledState:
         is_active: bool = True,
         is_paused: bool = False,
         end_date: datetime | None = None,
+        **settings: Any,
     ) -> DagSpec:
         spec = DagSpec(
             dag_id=dag_id, tasks=tuple(tasks), schedule=schedule, start_date=NEW_YEAR, end_date=end_date,
-            timezone="America/New_York", file=f"{dag_id}.py",
+            timezone="America/New_York", file=f"{dag_id}.py", **settings,
         )  # fmt: skip
         row = DagRow(
             dag_id=dag_id, bundle="examples", file=spec.file, current_version=version, is_paused=is_paused,
@@ -150,6 +153,7 @@ class FilledState:
         dag_id: str = "flights",
         reason: str | None = None,
         stop_on_failure: int | None = None,
+        **fields: Any,
     ) -> None:
         """A backfill whose items are in these states, in this order; each item that ran has a run and its tasks."""
         states = [one for one, number in (items or {}).items() for _ in range(number)]
@@ -178,9 +182,36 @@ class FilledState:
                 created_at=self.clock.at, run_seq=seq + len(states), planned=len(states), dag_version=1,
                 created_by="ada", started_at=self.clock.at, reason=reason, stop_on_failure=stop_on_failure,
                 completed_at=self.clock.at + timedelta(seconds=42) if over else None,
-            )
+            ).evolve(**fields)
         )  # fmt: skip
         self.put(*rows)
+
+    def run(
+        self,
+        on: str | None = None,
+        tasks: Mapping[str, str] | None = None,
+        *,
+        dag_id: str = "flights",
+        run_type: str = "scheduled",
+        run_id: str | None = None,
+        **fields: Any,
+    ) -> str:
+        """One run for a day in New York (`on`: `2013-01-05`; None: a run without a date) with its tasks by state."""
+        at = None if on is None else parse_date(on, "America/New_York", name="on")
+        run_id = run_id or "__".join(part for part in (run_type, format_instant(at)) if part)
+        seq = self.leader.next_seq()
+        plain = {"state": "success", "dag_version": 1, "interval_start": at, "interval_end": at and at + DAY}
+        row = DagRun(
+            dag_id=dag_id, run_id=run_id, run_type=run_type, run_seq=seq, created_at=self.clock.at, logical_date=at,
+            **{**plain, **fields},
+        )  # fmt: skip
+        instances = [TaskInstance(dag_id, run_id, task, one, seq) for task, one in (tasks or {}).items()]
+        self.put(row, *instances)
+        return run_id
+
+    def task_goes(self, run_id: str, task_id: str, state: str, **fields: Any) -> None:
+        [row] = [ti for ti in self.store.read(TaskInstance) if (ti.run_id, ti.task_id) == (run_id, task_id)]
+        self.put(row.evolve(state=state, **fields))
 
     def goes_on(
         self,
@@ -253,19 +284,30 @@ class FilledState:
         return request
 
     def answers(
-        self, request: Request, outcome: str = "accepted", message: str = "done", payload: object = None
+        self,
+        request: Request,
+        outcome: str = "accepted",
+        message: str = "done",
+        payload: object = None,
+        object_id: str | None = None,
     ) -> None:
         self.put(
             Response(
-                request_id=request.request_id, kind=request.kind, outcome=outcome, object_id=None, message=message,
+                request_id=request.request_id, kind=request.kind, outcome=outcome, object_id=object_id, message=message,
                 payload_json=None if payload is None else json.dumps(payload), answered_at=self.clock.at,
                 term=self.leader.term,
             )
         )  # fmt: skip
 
-    def answers_next(self, outcome: str = "accepted", message: str = "done", payload: object = None) -> None:
+    def answers_next(
+        self,
+        outcome: str = "accepted",
+        message: str = "done",
+        payload: object = None,
+        object_id: str | None = None,
+    ) -> None:
         """Whatever was asked last and not answered."""
-        self.answers(self.store.unanswered()[-1], outcome, message, payload)
+        self.answers(self.store.unanswered()[-1], outcome, message, payload, object_id)
 
     def fingerprint(self) -> dict[str, int]:
         """The version of every table: equal before and after means that nothing was written."""

@@ -40,6 +40,7 @@ ITEM_FIELDS = [
     "state",
     "reason",
     "run_id",
+    "batch",
 ]
 
 
@@ -144,7 +145,7 @@ def test_items_come_in_the_order_of_making_page_by_page(state: FilledState) -> N
     assert everything[0] == {
         "ordinal": 1, "logical_date": "2013-01-01T05:00:00Z", "interval_start": "2013-01-01T05:00:00Z",
         "interval_end": "2013-01-02T05:00:00Z", "partition_key": None, "state": "skipped", "reason": "already exists",
-        "run_id": None,
+        "run_id": None, "batch": None,
     }  # fmt: skip
     assert [one["ordinal"] for one in list_items(state.store, "b1", limit=3, offset=4)] == [5, 6, 7]
     pending = list_items(state.store, "b1", in_states=["pending"], limit=2, offset=3)

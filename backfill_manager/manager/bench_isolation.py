@@ -1,0 +1,125 @@
+"""`bfm bench isolation`: what a scheduled task feels of a backfill that saturates its own pool.
+
+One DAG runs on a schedule of a few seconds all the while, in the pool `scheduled`: first alone, then beside a backfill
+that keeps every slot of `backfill` taken. Compared is the time from a run's hour to its task's end, and the task alone
+(from its launch), in one run on one machine; ratios of p95 are what to trust.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from backfill_manager.clock import SystemClock
+from backfill_manager.manager.bench import running_manager
+from backfill_manager.model import states as s
+from backfill_manager.model.records import DagRun, Pool, TaskInstance
+from backfill_manager.requests import kinds
+from backfill_manager.requests.asking import ask
+from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.store.contract import Condition, Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVERY_S = 3
+WARM_UP = 4  # runs that are not counted, in each phase
+DAG_FILE = f"""
+from datetime import timedelta
+from backfill_manager import dag, task
+
+@dag(schedule=timedelta(seconds={EVERY_S}), max_active_runs=4)
+def steady():
+    @task
+    def job(ctx):
+        ctx.spark.range(0, 40_000_000, 1, 8).selectExpr("sum(id * id % 7)").collect()
+    job()
+
+@dag(schedule=None, max_active_runs=64, max_active_tasks=64)
+def load():
+    @task
+    def job(ctx):
+        ctx.spark.range(0, 40_000_000, 1, 16).selectExpr("sum(id * id % 7)").collect()
+    job()
+"""
+
+
+def isolation(runs: int, width: int, *, spark: SparkSession | None = None) -> dict[str, Any]:
+    """Seconds, idle and beside the backfill, of `runs` scheduled runs each; and the ratios of their p95."""
+    pools = [
+        Pool(name=s.SCHEDULED_RUN, slots=16, weight=4, min_share=2),
+        Pool(name=s.BACKFILL_RUN, slots=width, weight=1, min_share=0),
+    ]
+    clock = SystemClock()
+    with running_manager({"isolation.py": DAG_FILE}, pools, spark) as (store, _):
+        alone = _measure(store, clock, runs)
+        backfill_id = clock.new_id()
+        wanted = BackfillAsk(
+            dag_id="load",
+            kind="partitions",
+            partitions=tuple(str(n) for n in range(100_000)),
+            max_active_runs=width * 4,
+        )
+        ask(store, clock, kinds.BACKFILL_CREATE, {"backfill_id": backfill_id, "ask": json.loads(wanted.to_payload())})
+        _wait(lambda: len(_tasks(store, "load", (s.SUCCESS,))) >= width)
+        beside = _measure(store, clock, runs)
+        loaded = len(_tasks(store, "load", (s.SUCCESS,)))
+        ask(store, clock, kinds.BACKFILL_CANCEL, {"backfill_id": backfill_id, "let_running_finish": False})
+    return {
+        "runs": runs,
+        "width": width,
+        **{f"alone_{name}": value for name, value in _told(alone).items()},
+        **{f"beside_{name}": value for name, value in _told(beside).items()},
+        "ratio_due_to_end_p95": round(_p95(beside, 0) / _p95(alone, 0), 3),
+        "ratio_task_p95": round(_p95(beside, 1) / _p95(alone, 1), 3),
+        "backfill_tasks_meanwhile": loaded,
+    }
+
+
+def _measure(store: Store, clock: SystemClock, runs: int) -> list[tuple[float, float]]:
+    """Of runs that come due from now on: seconds from the hour to the end, and from the launch to the end."""
+    begin = clock.now() + timedelta(seconds=EVERY_S * WARM_UP)
+    until = begin + timedelta(seconds=EVERY_S * runs)
+    _wait(lambda: clock.now() > until and len(_found(store, begin, until)) >= runs)
+    return _found(store, begin, until)
+
+
+def _found(store: Store, begin: datetime, until: datetime) -> list[tuple[float, float]]:
+    due = [Condition("interval_end", ">=", begin), Condition("interval_end", "<", until)]
+    hours = {
+        run.run_id: run.interval_end
+        for run in store.read(
+            DagRun, [Condition("dag_id", "=", "steady"), Condition("run_type", "=", s.SCHEDULED_RUN), *due]
+        )
+    }
+    return [
+        ((ti.ended_at - hour).total_seconds(), (ti.ended_at - ti.queued_at).total_seconds())
+        for ti in _tasks(store, "steady", (s.SUCCESS,))
+        if (hour := hours.get(ti.run_id)) is not None and ti.ended_at is not None and ti.queued_at is not None
+    ]
+
+
+def _tasks(store: Store, dag_id: str, states: tuple[str, ...]) -> list[TaskInstance]:
+    return store.read(TaskInstance, [Condition("dag_id", "=", dag_id), Condition("state", "in", states)])
+
+
+def _wait(until: Any) -> None:
+    never = threading.Event()
+    while not until():
+        never.wait(1.0)  # looking costs the manager its share of the machine
+
+
+def _p95(found: list[tuple[float, float]], which: int) -> float:
+    return statistics.quantiles([one[which] for one in found], n=20, method="inclusive")[-1]
+
+
+def _told(found: list[tuple[float, float]]) -> dict[str, float]:
+    return {
+        "due_to_end_median_s": round(statistics.median(one[0] for one in found), 3),
+        "due_to_end_p95_s": round(_p95(found, 0), 3),
+        "task_median_s": round(statistics.median(one[1] for one in found), 3),
+        "task_p95_s": round(_p95(found, 1), 3),
+    }
