@@ -23,8 +23,8 @@ from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.outcome import Cancelled as CancelledOutcome
 from backfill_manager.execution.outcome import Launch, LaunchKey, Outcome, Succeeded, TaskEnded, TaskStarted
+from backfill_manager.manager.backfill_maker import backfill_row
 from backfill_manager.manager.deciding import Decisions
-from backfill_manager.manager.inbox import backfill_row
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.lease import Candidate
 from backfill_manager.manager.reading_ahead import refill

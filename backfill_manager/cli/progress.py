@@ -60,7 +60,7 @@ def status_line(backfill: Mapping[str, Any], pace: Pace) -> Text:
     if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED:
         text.append(f"  {pace.per_minute:.1f}/min")
         text.append(f"  {seconds(pace.seconds_left(left(backfill)) or 0)} left")
-    elif backfill.get("time_left_s") is not None:
+    elif backfill["state"] == states.RUNNING and backfill.get("time_left_s") is not None:
         text.append(f"  about {seconds(backfill['time_left_s'])} left")
     if backfill["reason"]:
         text.append(f"  ({backfill['reason']})", style="yellow")

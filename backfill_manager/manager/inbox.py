@@ -8,10 +8,9 @@ backfill that is in order becomes a `PlanWanted`; its answer comes with the plan
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 
-from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest
 from backfill_manager.manager.instructions import Instructions, PlanWanted
 from backfill_manager.manager.item_keeper import close_pending
@@ -229,25 +228,3 @@ class Inbox:
             raise NotFound("DAG", dag_id, self._alive.dags)
         self._alive.put(row.evolve(is_paused=paused, updated_at=now))
         return dag_id, f"DAG {dag_id} is {'paused' if paused else 'not paused'}"
-
-
-def backfill_row(
-    wanted: PlanWanted,
-    dag: DagSpec,
-    dag_version: int,
-    planned: int,
-    run_seq: int,
-    now: datetime,
-    parents: Sequence[str] = (),
-) -> Backfill:
-    """The backfill as it begins its life."""
-    ask = wanted.ask
-    return Backfill(
-        backfill_id=wanted.backfill_id, dag_id=ask.dag_id, state=s.QUEUED, config_json=json.dumps(ask.config()),
-        reprocess=ask.redoes, max_active_runs=ask.max_active_runs or dag.max_active_runs, priority=ask.priority,
-        pool=ask.pool, is_paused=False, created_at=now, run_seq=run_seq, planned=planned, dag_version=dag_version,
-        conf_json=json.dumps(ask.conf), tasks=ask.tasks, mark_success=ask.mark_success, batch=ask.batch,
-        overrides_json=json.dumps(ask.overrides), window=ask.window, is_polite=ask.is_polite,
-        parents_json=json.dumps(list(parents)), stop_on_failure=ask.stop_on_failure, created_by=wanted.asked_by,
-        request_id=wanted.request_id,
-    )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -54,7 +54,9 @@ class Planner:
     def start(self) -> None:
         self._thread.start()
 
-    def plan(self, wanted: PlanWanted, spec: DagSpec, dag_version: int) -> None:
+    def plan(
+        self, wanted: PlanWanted, spec: DagSpec, dag_version: int, others: Mapping[str, tuple[DagSpec, int]]
+    ) -> None:
         """Soon `on_planned` is called, from the planner's thread."""
         self._asked.put((wanted, spec, dag_version))
 

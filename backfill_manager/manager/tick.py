@@ -15,24 +15,20 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 
 from backfill_manager.clock import Clock
 from backfill_manager.dags import versions
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.outcome import Event
+from backfill_manager.manager.backfill_maker import make_backfills
 from backfill_manager.manager.bundle_watcher import Scanned, ScannedAll
 from backfill_manager.manager.deciding import Decisions
-from backfill_manager.manager.inbox import backfill_row
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.planner import Planned, Planner
-from backfill_manager.manager.reading_ahead import refill
-from backfill_manager.manager.working_set import Alive, LiveBackfill
+from backfill_manager.manager.working_set import Alive
 from backfill_manager.model import states as s
-from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import BundleRow, Request
 from backfill_manager.requests import kinds
 from backfill_manager.store.contract import Leader, Store
@@ -173,23 +169,17 @@ class Ticker:
                 self._begin_backfill(planned, now)
 
     def _begin_backfill(self, planned: Planned, now: datetime) -> None:
-        assert planned.plan is not None
-        wanted, items = planned.wanted, planned.plan.items
-        first = self._leader.next_seq(items.num_rows + 1)
-        self._leader.append_items(planned.plan.rows_for(wanted.backfill_id, first))
-        full = replace(wanted, ask=planned.plan.ask)  # with the ends of its range filled in
-        row = backfill_row(full, planned.spec, planned.dag_version, items.num_rows, first + items.num_rows, now)
-        counted = items.column("state").value_counts().to_pylist()
-        live = LiveBackfill(row=row, spec=planned.spec, counts=Counter({c["values"]: c["counts"] for c in counted}))
-        made = Changes()  # of its own, ahead of the tick's: no run may be there before its backfill
-        made.put(row)
-        self._leader.commit(made)
-        refill(live, self._store)
-        self.alive.backfills[row.backfill_id] = live
-        pending, skipped = live.counts[s.PENDING], live.counts[s.SKIPPED]
-        message = f"backfill {row.backfill_id}: {pending} items to run, {skipped} left out"
-        self._inbox.planned(wanted, row.backfill_id, message, None, now)
-        log.info("backfill planned", backfill=row.backfill_id, dag=row.dag_id, pending=pending, skipped=skipped)
+        root, *others = make_backfills(self.alive, self._store, self._leader, planned, self._clock.new_id, now)
+        for live in (root, *others):
+            pending, skipped = live.counts[s.PENDING], live.counts[s.SKIPPED]
+            log.info(
+                "backfill planned", backfill=live.row.backfill_id, dag=live.row.dag_id, pending=pending, skipped=skipped
+            )
+        pending, skipped = root.counts[s.PENDING], root.counts[s.SKIPPED]
+        message = f"backfill {root.row.backfill_id}: {pending} items to run, {skipped} left out"
+        if others:
+            message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
+        self._inbox.planned(planned.wanted, root.row.backfill_id, message, None, now)
 
     def _take_scan(self, event: Scanned, now: datetime) -> None:
         rows = versions.changes_for(
@@ -222,7 +212,12 @@ class Ticker:
         for wanted in todo.plans:
             assert self._planner is not None
             dag = self.alive.dags[wanted.ask.dag_id]
-            self._planner.plan(wanted, self.alive.current_spec(dag.dag_id), dag.current_version)
+            others = {
+                row.dag_id: (self.alive.current_spec(row.dag_id), row.current_version)
+                for row in self.alive.dags.values()
+                if row.is_active and wanted.ask.downstream
+            }
+            self._planner.plan(wanted, self.alive.current_spec(dag.dag_id), dag.current_version, others)
         if todo.stop:
             self.asked_to_stop = todo
 

@@ -67,6 +67,8 @@ class BackfillPlan:
     dag: DagSpec
     dag_version: int
     items: pa.Table
+    parents: tuple[str, ...] = ()  # of a plan downstream of another: DAGs of the tree that it waits for
+    downstream: tuple[BackfillPlan, ...] = ()
 
     @cached_property
     def batches(self) -> pa.ChunkedArray:

@@ -104,7 +104,9 @@ def test_dags_are_listed_with_what_is_due_next_and_broken_files_are_counted(bfm:
     assert "gone" not in said.out
     assert said.err == "1 file could not be read: see `bfm dags import-errors`.\n"
     assert (flights["dag_id"], flights["next_logical_date"]) == ("flights", "2024-05-14T04:00:00Z")
-    assert flights["next_due_at"] == "2024-05-15T04:00:00Z", "yesterday's interval was due when it was over, in New York"
+    assert flights["next_due_at"] == "2024-05-15T04:00:00Z", (
+        "yesterday's interval was due when it was over, in New York"
+    )
     assert hourly["schedule"] == {"seconds": 5400}
     errors = bfm("dags", "import-errors", "--output", "json").document
     assert (errors[0]["file"], errors[0]["line"]) == ("broken.py", 3)

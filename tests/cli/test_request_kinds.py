@@ -11,6 +11,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request
 from backfill_manager.requests import asking
 from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests.clearing import ClearAsk
 from backfill_manager.requests.kinds import PAYLOADS, parse_payload
 
 ASK = json.loads(BackfillAsk(dag_id="flights", start_date=NEW_YEAR, end_date=NEW_YEAR).to_payload())
@@ -24,6 +25,14 @@ RIGHT = {
     "manager.stop": {"drain": True},
     "dag.pause": {"dag_id": "flights"},
     "dag.unpause": {"dag_id": "flights"},
+    "backfill.set": {"backfill_id": "b1", "changes": {"batch": 3, "window": "20:00-06:00"}},
+    "backfill.retry": {"backfill_id": "b1"},
+    "dag.trigger": {"dag_id": "flights", "logical_date": None, "conf": {}},
+    "run.cancel": {"dag_id": "flights", "run_id": "manual__1"},
+    "run.mark": {"dag_id": "flights", "run_id": "manual__1", "state": "success"},
+    "task.run": {"dag_id": "flights", "task_id": "clean", "logical_date": "2013-01-01T05:00:00Z"},
+    "task.mark": {"dag_id": "flights", "run_id": "manual__1", "task_id": "clean", "state": "skipped"},
+    "tasks.clear": {"ask": ClearAsk("flights", start="2013-01-01").to_payload()},
 }
 
 
@@ -62,6 +71,16 @@ def test_every_field_is_needed_and_no_other_is_known(kind: str) -> None:
         ("pool.set", {"name": "a b"}, "name must be"),
         ("pool.set", {"name": "control"}, "pool that plans"),
         ("dag.pause", {"dag_id": ""}, "must be a text that is not empty"),
+        ("backfill.set", {"changes": {}}, "Nothing to set"),
+        ("backfill.set", {"changes": {"prioritty": 1}}, "did you mean 'priority'"),
+        ("backfill.set", {"changes": {"window": "evenings"}}, "20:00-06:00 is wanted"),
+        ("dag.trigger", {"logical_date": "2013-13-01"}, "must be an instant"),
+        ("dag.trigger", {"conf": [1]}, "must be a JSON object"),
+        ("run.mark", {"state": "skipped"}, "must be success or failed"),
+        ("task.mark", {"state": "done"}, "must be success, failed or skipped"),
+        ("task.run", {"logical_date": None}, "must be an instant"),
+        ("tasks.clear", {"ask": {"dag": "flights", "tasks": "cle(an"}}, "is not a regular expression"),
+        ("tasks.clear", {"ask": {"colour": "red"}}, "can't be read"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_place(kind: str, changed: dict[str, object], told: str) -> None:
