@@ -50,7 +50,7 @@ def wake(store: Store, *, term: int, now: datetime) -> Alive:
     _bring_versions(alive, store, runs, backfills)
     for row in backfills:
         alive.backfills[row.backfill_id] = _backfill(alive, store, row)
-    _bring_runs(alive, store, runs)
+    _bring_runs(alive, store, runs, now)
     for live in alive.backfills.values():
         _match_items(alive, store, live)
     _bring_back(alive, store)
@@ -79,7 +79,7 @@ def _backfill(alive: Alive, store: Store, row: Backfill) -> LiveBackfill:
     return live
 
 
-def _bring_runs(alive: Alive, store: Store, runs: list[DagRun]) -> None:
+def _bring_runs(alive: Alive, store: Store, runs: list[DagRun], now: datetime) -> None:
     if not runs:
         return
     for run in runs:
@@ -96,6 +96,9 @@ def _bring_runs(alive: Alive, store: Store, runs: list[DagRun]) -> None:
             live_run.tasks[ti.task_id] = ti
     for live in alive.runs.values():
         live.selected = selected_of(live.row, live.spec, live.tasks.values())
+        for ti in list(live.tasks.values()):
+            if ti.task_id not in live.spec.by_id and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
+                alive.put(c.removed(ti, now))  # of a version that the run was not moved to after all
 
 
 def _match_items(alive: Alive, store: Store, live: LiveBackfill) -> None:

@@ -48,6 +48,8 @@ def federal_holidays(year: int) -> dict[date, str]:
     catchup=False,
     max_active_runs=8,
     batchable=True,
+    reads={"flights_raw": "time_hour", "weather_raw": "time_hour"},
+    writes=["clean_flights", "daily_delays", "rolling_delays"],
     tags=["example"],
 )
 def flights():
