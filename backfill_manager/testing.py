@@ -127,9 +127,17 @@ class Playground:
         candidate = Candidate(self.store, SystemClock(), lease_s=1, version="test")
         leader = candidate.run_once()
         assert leader is not None, "the lease of this process's own former manager is taken at once"
-        self.leader: Leader = leader
         self.alive: Alive = wake(self.store, term=leader.term, now=self.clock.now())
         self._decisions = Decisions(self.alive, self.store, leader)
+
+    @property
+    def leader(self) -> Leader:
+        """Through which everything is committed; one of your own may take its place."""
+        return self._decisions.leader
+
+    @leader.setter
+    def leader(self, leader: Leader) -> None:
+        self._decisions.leader = leader
 
     # -- what is asked ------------------------------------------------------------------------------------------------
     def add_dag(self, spec: DagSpec) -> None:
@@ -168,7 +176,7 @@ class Playground:
         made = Changes()
         made.put(row)
         self.leader.commit(made)
-        live = LiveBackfill(row=row, spec=spec, counts=Counter({s.PENDING: len(items)}))
+        live = LiveBackfill(row=row, spec=self.alive.spec_of_backfill(row), counts=Counter({s.PENDING: len(items)}))
         refill(live, self.store)
         self.alive.backfills[backfill_id] = live
         return backfill_id

@@ -289,7 +289,7 @@ def set_(
     set_: options.Set = None,
     conf: options.Conf = None,
 ) -> None:
-    """Change a backfill while it goes on; what is not named stays. Runs that have begun keep what they began with.
+    """Change a backfill while it goes on; what is not named stays. What runs already is not touched.
 
     Examples:
 

@@ -62,7 +62,7 @@ def print_preview(call: Call, plan: Mapping[str, Any]) -> None:
     call.out.line("")
     call.out.line(f"{in_words(plan['summary']).capitalize()}.")
     if running := plan["summary"]["running"]:
-        call.out.line(f"{_tasks(running)} of them {'runs or waits' if running == 1 else 'run or wait'}: stopped first.")
+        call.out.line(f"{running:,} of them {'is' if running == 1 else 'are'} running or about to: stopped first.")
 
 
 def in_words(summary: Mapping[str, int]) -> str:

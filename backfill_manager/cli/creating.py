@@ -23,7 +23,7 @@ from backfill_manager.requests import asking
 from backfill_manager.requests.backfills import BackfillAsk, check
 from backfill_manager.requests.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.views.backfills import requested_view
-from backfill_manager.views.dags import current_dag
+from backfill_manager.views.dags import current_dag, current_dags
 from backfill_manager.views.managers import somebody_leads
 
 if TYPE_CHECKING:
@@ -162,10 +162,13 @@ def _plan(call: Call, ask: BackfillAsk, dag: DagSpec, dag_version: int) -> dict[
 
 def _plan_here(call: Call, ask: BackfillAsk, dag: DagSpec, dag_version: int) -> dict[str, Any]:
     from backfill_manager.cli.local_spark import local_spark
-    from backfill_manager.planning.backfill_plan import existing_runs, plan_backfill
+    from backfill_manager.execution.input_files import input_files
+    from backfill_manager.planning.cascade import plan_as_asked
+    from backfill_manager.planning.estimates import with_estimates
 
     if call.out.is_table:
         call.out.remark("No manager is leading: planning here, which starts Spark and takes some seconds.")
+    others = current_dags(call.store) if ask.downstream else {}
     with local_spark(call) as spark:
-        existing = existing_runs(call.store, ask, dag)
-        return plan_backfill(spark, ask, dag, dag_version, existing).to_json_document()
+        plan = plan_as_asked(spark, call.store, ask, dag, dag_version, others)
+        return with_estimates(plan, call.store, input_files(spark), call.clock.now()).to_json_document()

@@ -8,9 +8,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.model.records import Pool
+from backfill_manager.store.roots import is_local
 
 if TYPE_CHECKING:
     from backfill_manager.cli.call import Call
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def local_spark(call: Call) -> Iterator[Any]:
-    with _quiet_stderr(unless=call.debug):
+    """For looking only: what Spark makes for itself is taken away again."""
+    with _quiet_stderr(unless=call.debug), _no_new_warehouse(call.settings.warehouse):
         spark = start_spark(call)
         try:
             yield spark
@@ -40,6 +43,18 @@ def start_spark(call: Call) -> Any:
             warehouse=settings.warehouse,
             conf=settings.spark.conf,
         )
+
+
+@contextmanager
+def _no_new_warehouse(warehouse: str) -> Iterator[None]:
+    """Spark makes the folder of the warehouse as soon as it is asked for any table."""
+    folder = Path(warehouse)
+    was_there = not is_local(warehouse) or folder.exists()
+    try:
+        yield
+    finally:
+        if not was_there and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 @contextmanager

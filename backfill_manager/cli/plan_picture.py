@@ -32,6 +32,8 @@ def print_plan(call: Call, plan: Mapping[str, Any]) -> None:
         call.out.line("")
         for line in tree_lines(summary.get("dag_id", "this DAG"), summary, plan["downstream"]):
             call.out.line(line)
+    for dag_id, why in (summary.get("left_out") or {}).items():
+        call.out.remark(f"{dag_id} would be left out: {why}.")
     if summary["skipped"] and not summary["pending"]:
         call.out.remark("Nothing would run. --reprocess failed or --reprocess completed re-does dates that have a run.")
 
@@ -68,20 +70,20 @@ def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
             known.append(f"in {_number(estimate['files'], 'file')}")
         read = " ".join(known) + (f", {size(estimate['bytes'])}" if estimate.get("bytes") is not None else "")
         yield f"They will read about {read}."
-    run = estimate.get("run_s") or {}
-    if run.get("median") is not None:
-        span = f" ({seconds(run['shortest'])} to {seconds(run['longest'])} so far)" if "shortest" in run else ""
+    item = estimate.get("run_s") or {}  # per item, also where several make one run
+    if item.get("median") is not None:
+        span = f" ({seconds(item['shortest'])} to {seconds(item['longest'])} so far)" if "shortest" in item else ""
         total = estimate.get("total_s")
         end = f", until {estimate['finishes_at']}" if estimate.get("finishes_at") else ""
         whole = "" if total is None else f"; all of it about {seconds(total)}{end}"
-        yield f"A run takes about {seconds(run['median'])}{span}{whole}."
+        yield f"An item takes about {seconds(item['median'])}{span}{whole}."
     if unknown := estimate.get("unknown"):
-        yield f"Not known: {', '.join(map(str, unknown)) if isinstance(unknown, list | tuple) else unknown}."
+        yield f"Nothing is known of the size of {', '.join(unknown)}."
 
 
 def tree_lines(dag_id: str, summary: Mapping[str, Any], downstream: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Each DAG below the one it waits for (the last of them, when there are several; the others are named)."""
-    yield f"{dag_id}: {counts_in_words(summary)}"
+    yield f"{dag_id}: {_counts_and_time(summary)}"
     below: dict[str, list[Mapping[str, Any]]] = {}
     for plan in downstream:
         waits_for = _names(plan["waits_for"])
@@ -95,8 +97,13 @@ def _branches(dag_id: str, below: Mapping[str, Sequence[Mapping[str, Any]]], ind
         last = number == len(children)
         others = [name for name in _names(plan["waits_for"]) if name != dag_id]
         also = f" (waits for {' and '.join(others)}, too)" if others else ""
-        yield f"{indent}{'└─ ' if last else '├─ '}{plan['dag_id']}{also}: {counts_in_words(plan['summary'])}"
+        yield f"{indent}{'└─ ' if last else '├─ '}{plan['dag_id']}{also}: {_counts_and_time(plan['summary'])}"
         yield from _branches(plan["dag_id"], below, indent + ("   " if last else "│  "))
+
+
+def _counts_and_time(summary: Mapping[str, Any]) -> str:
+    total = (summary.get("estimate") or {}).get("total_s")
+    return counts_in_words(summary) + ("" if total is None else f", about {seconds(total)}")
 
 
 def _names(waits_for: Any) -> list[str]:

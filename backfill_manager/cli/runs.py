@@ -85,7 +85,7 @@ def timeline(
     call: Call,
     dag: Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id.")],
     n: Annotated[
-        int | None, typer.Option("-n", min=1, metavar="N", help="How many, the newest. \\[default: 50]")
+        int | None, typer.Option("-n", min=1, metavar="N", help="How many, the newest. \\[default: 50, all for JSON]")
     ] = None,
 ) -> None:
     """Draw a DAG's timeline: its runs in the order of logical dates, each with an arrow to the one it comes after, and
@@ -97,7 +97,7 @@ def timeline(
     from backfill_manager.cli.timeline_picture import timeline_rows
     from backfill_manager.views.timeline import timeline as timeline_of
 
-    limit = n or 50
+    limit = n or (50 if call.out.is_table else None)
     found = timeline_of(call.store, dag_of(call, dag), limit)
     if not call.out.is_table:
         call.out.document(found)

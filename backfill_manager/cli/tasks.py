@@ -10,7 +10,7 @@ from backfill_manager.cli.call import Call, command, group
 from backfill_manager.cli.old_spellings import OF_TASKS_CLEAR
 from backfill_manager.cli.output import Column, seconds
 from backfill_manager.cli.runs import TASK_COLUMNS, refuse_overridden
-from backfill_manager.model.states import TASK_FINISHED
+from backfill_manager.model.states import RUN_FINISHED, TASK_FINISHED
 
 if TYPE_CHECKING:
     from backfill_manager.model.records import DagRun
@@ -173,19 +173,23 @@ def print_log(
     call: Call, run: DagRun, task: str, *, try_number: int | None = None, follow: bool = False
 ) -> tuple[list[dict[str, Any]], str]:
     """Print what a task logged (for people), with `follow` until it has ended. Returns the lines, and its state."""
-    from backfill_manager.views import tasks
+    from backfill_manager.views import runs, tasks
 
     seen: tuple[int, int] = (0, -1)
     lines: list[dict[str, Any]] = []
+    over = False
     while True:
-        # The state first: lines that come between the two looks are then not lost.
+        # A tick commits a task's end before its log, and its run's end after it: a run that has ended has its whole log,
+        # a task alone gets one more look.
+        whole = over or runs.find_run(call.store, run.run_id, dag_id=run.dag_id).state in RUN_FINISHED
         state = tasks.find_task_instance(call.store, run, task).state
         new = tasks.list_log_lines(call.store, run, task, try_number=try_number, after=seen)
         for line in new:
             _print(call, line)
             seen = (line["launch"], line["line"])
         lines += new
-        if not follow or state in TASK_FINISHED:
+        over = state in TASK_FINISHED
+        if not follow or (over and whole):
             return lines, state
         call.pause(0.5)
 

@@ -1,4 +1,4 @@
-"""`bfm dags trigger`: a run by hand, and which interval it got."""
+"""`bfm dags trigger`: a run by hand. Which interval it got is in the manager's answer."""
 
 from __future__ import annotations
 
@@ -36,16 +36,9 @@ def trigger_dag(call: Call, dag_id: str, logical_date: str | None, conf: str | N
     elif answer is None:
         call.out.line(f"Trigger {dag_id}: asked for (request {request.request_id}).")
     else:
-        call.out.line(f"{answer.message}{_interval(run)}")
+        call.out.line(f"Asked for: {answer.message}.")
 
 
 def _run(call: Call, dag_id: str, run_id: str) -> DagRun | None:
     found = call.store.read(DagRun, [Condition("dag_id", "=", dag_id), Condition("run_id", "=", run_id)], limit=1)
     return found[0] if found else None
-
-
-def _interval(run: DagRun | None) -> str:
-    """What the manager chose, when no date was named; and what a date came to, when one was."""
-    if run is None or run.interval_start is None:
-        return ""
-    return f" (the interval {format_instant(run.interval_start)} .. {format_instant(run.interval_end)})"

@@ -21,8 +21,8 @@ from backfill_manager.model.records import DagRun, TaskInstance
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.backfills import find_backfill, list_items
 from backfill_manager.views.managers import START_ONE, somebody_leads
-from backfill_manager.views.time_left import with_time_left
 from backfill_manager.views.tasks import list_task_instances, task_view
+from backfill_manager.views.time_left import with_time_left
 
 EVERY_S: Final = 0.5
 LINES_APART_S: Final = 2.0  # where every line stays, fewer of them

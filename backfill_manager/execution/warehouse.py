@@ -36,12 +36,23 @@ def adopt_tables(spark: SparkSession) -> list[str]:
 
 def adopt(spark: SparkSession, name: str) -> bool:
     """The same for one table that is about to be made: True if it was there."""
-    schema, _, table = name.removeprefix("spark_catalog.").replace("`", "").rpartition(".")
+    folder = folder_of(spark, name)
+    return folder is not None and bool(_adopt_folder(spark, *_schema_and_table(spark, name), folder))
+
+
+def folder_of(spark: SparkSession, name: str) -> str | None:
+    """The folder of the warehouse in which a table of this name lies, if it does; None where a metastore knows where
+    tables are, and for what is no name of a table in the session's own catalog."""
+    schema, table = _schema_and_table(spark, name)
     if not _forgets(spark) or "." in schema or not _VALID.fullmatch(table):
-        return False
-    schema = schema or spark.catalog.currentDatabase()
+        return None
     folder = "" if schema == "default" else f"/{schema}.db"
-    return bool(_adopt_folder(spark, schema, table, f"{_warehouse(spark)}{folder}/{table.lower()}"))
+    return f"{_warehouse(spark)}{folder}/{table.lower()}"
+
+
+def _schema_and_table(spark: SparkSession, name: str) -> tuple[str, str]:
+    schema, _, table = name.removeprefix("spark_catalog.").replace("`", "").rpartition(".")
+    return schema or spark.catalog.currentDatabase(), table
 
 
 def _forgets(spark: SparkSession) -> bool:

@@ -59,6 +59,8 @@ def _keep_backfill(
         alive.put(c.backfill_paused(live.row, f"{failures} failed items: paused by stop_on_failure={limit}"))
     if not live.row.is_paused and not live.row.is_cancelling and _is_open(live, now):
         _make_runs(alive, live, now, next_seq)
+    if live.row.state == s.QUEUED and live.running:
+        alive.put(c.backfill_started(live.row, now))
     if live.counts[s.PENDING] == 0 and live.counts[s.RUNNING] == 0:
         _end_backfill(alive, live, now)
 
@@ -71,7 +73,7 @@ def _make_runs(alive: Alive, live: LiveBackfill, now: datetime, next_seq: Callab
         if batch[0].batch is not None:  # half of a failed batch, which may have been larger than what is set now
             batch = [item for item in islice(live.pending, at, None) if item.batch == batch[0].batch]
         items = batch[: next_batch(batch, live.row.batch)]
-        if at + len(items) == len(live.pending) and live.window_is_short and live.row.batch > 1:
+        if at + len(items) == len(live.pending) and live.window_is_short and 1 < live.row.batch >= len(items):
             return  # the rest of it has not been read yet
         waits = _wait_verdict(alive, live, items)
         if waits == "wait":
@@ -112,6 +114,9 @@ def _take(
     if first == "adopt":
         assert standing is not None
         n = standing.items
+        while len(items) < n and at < len(live.pending):  # it was made when more were joined than are now
+            items.append(live.pending[at])
+            del live.pending[at]
         _adopt(alive, live, items[:n], standing)
     elif first == "make":
         n = next((n for n, (word, _) in enumerate(verdicts) if word != "make"), len(items))
@@ -126,17 +131,17 @@ def _take(
 def _verdict(live: LiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun | None]:
     """What becomes of an item, and the run that stands on its date."""
     standing = live.stretch.standing(place_of(item.logical_date, item.partition_key))
-    mine = standing is not None and standing.backfill_id == live.row.backfill_id
-    if standing is None:
-        over = live.stretch.covering(item.logical_date)
-        return ("in flight" if over is not None and over.state in s.RUN_LIVE else "make"), None
-    if mine and standing.run_id == item.run_id and standing.state not in s.RUN_LIVE:
+    there = standing or live.stretch.covering(item.logical_date)
+    if there is None:
+        return "make", None
+    mine, is_live = there.backfill_id == live.row.backfill_id, there.state in s.RUN_LIVE
+    if mine and there.run_id == item.run_id and not is_live:
         return "make", standing  # its own run of before, which failed
-    if mine and standing.ordinal == item.ordinal:
-        return "adopt", standing
-    if standing.state in s.RUN_LIVE:
+    if mine and there.ordinal == item.ordinal:
+        return "adopt", there
+    if is_live:
         return "in flight", None
-    if standing.state not in REDO[live.row.reprocess]:
+    if not mine and there.state not in REDO[live.row.reprocess]:
         return "already exists", None
     return "make", standing
 
@@ -180,7 +185,7 @@ def _make(
         priority=live.row.priority, now=now,
     )  # fmt: skip
     _begin(alive, live, items, run.row)
-    if live.row.state == s.QUEUED:
+    if live.row.state == s.QUEUED:  # also one whose runs are all marked at once
         alive.put(c.backfill_started(live.row, now))
     if live.row.mark_success:
         for ti in list(run.tasks.values()):

@@ -25,7 +25,7 @@ from backfill_manager.store.contract import Condition, Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EVERY_S = 3
+EVERY_S = 4
 WARM_UP = 4  # runs that are not counted, in each phase
 DAG_FILE = f"""
 from datetime import timedelta
@@ -35,14 +35,14 @@ from backfill_manager import dag, task
 def steady():
     @task
     def job(ctx):
-        ctx.spark.range(0, 40_000_000, 1, 8).selectExpr("sum(id * id % 7)").collect()
+        ctx.spark.range(0, 150_000_000, 1, 16).selectExpr("sum(id * id % 7)").collect()
     job()
 
 @dag(schedule=None, max_active_runs=64, max_active_tasks=64)
 def load():
     @task
     def job(ctx):
-        ctx.spark.range(0, 40_000_000, 1, 16).selectExpr("sum(id * id % 7)").collect()
+        ctx.spark.range(0, 400_000_000, 1, 64).selectExpr("sum(id * id % 7)").collect()
     job()
 """
 

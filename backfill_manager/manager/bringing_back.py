@@ -9,6 +9,7 @@ from collections import Counter
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import Refused
+from backfill_manager.manager.item_keeper import forget_waits
 from backfill_manager.manager.run_maker import selected_of
 from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun
 from backfill_manager.model import changes as c
@@ -44,14 +45,19 @@ def reopen_backfill_of(alive: Alive, store: Store, row: DagRun) -> LiveBackfill 
         alive.backfills[row.backfill_id] = live
         alive.put(c.backfill_reopened(live.row))
     taken = [Condition("backfill_id", "=", row.backfill_id), Condition("run_id", "=", row.run_id)]
-    running = live.running.get((row.dag_id, row.run_id), [])
-    for item in store.read(BackfillItem, taken, order_by=["ordinal"]):
+    changed = {item.key: item for item in alive.changes.rows(BackfillItem.TABLE)}
+    running: list[BackfillItem] = []
+    for stored in store.read(BackfillItem, taken, order_by=["ordinal"]):
+        item: BackfillItem = changed.get(stored.key, stored)  # type: ignore[assignment]
         if item.state in (s.SUCCESS, s.FAILED, s.CANCELLED):
             again = c.item_reopened(item)
             alive.put_item(live, item, again)
             running.append(again)
+        elif item.state == s.RUNNING:  # a crash came between it and its backfill
+            running.append(item)
     if running:
         live.running[row.dag_id, row.run_id] = running
+        forget_waits(alive, row.backfill_id)
     return live
 
 

@@ -25,8 +25,9 @@ class Decisions:
     """The decisions of one term. `free`: by pool, slots that are neither taken nor spoken for."""
 
     def __init__(self, alive: Alive, store: Store, leader: Leader) -> None:
-        self.alive, self._store, self._leader = alive, store, leader
+        self.alive, self._store, self.leader = alive, store, leader
         self.inbox = Inbox(alive, store, leader)
+        self._draining = False
 
     def decide(
         self,
@@ -38,8 +39,8 @@ class Decisions:
         *,
         draining: bool = False,
     ) -> None:
-        alive, next_seq = self.alive, self._leader.next_seq
-        outcomes.take_in(alive, list(events), self._leader.term)
+        alive, next_seq, self._draining = self.alive, self.leader.next_seq, draining
+        outcomes.take_in(alive, list(events), self.leader.term)
         self.inbox.take_in(requests, now, todo)
         if not draining:
             timekeeper.keep_time(alive, now, next_seq)
@@ -59,9 +60,9 @@ class Decisions:
         """The group commit of the tick; True if there was anything."""
         changes = self.alive.take_changes()
         for move in todo.moves:
-            self._leader.move_items(move.backfill_id, move.was, move.state, move.reason)
+            self.leader.move_items(move.backfill_id, move.was, move.state, move.reason)
         if len(changes):
-            self._leader.commit(changes)
+            self.leader.commit(changes)
         return bool(len(changes) or todo.moves)
 
     def next_due(self, now: datetime) -> datetime | None:
@@ -69,5 +70,6 @@ class Decisions:
         retries = [
             ti.retry_at for _, ti in self.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None
         ]
-        others = (timekeeper.next_due(self.alive, now), backfill_keeper.opens_next(self.alive, now))
+        scheduled = None if self._draining else timekeeper.next_due(self.alive, now)
+        others = (scheduled, backfill_keeper.opens_next(self.alive, now))
         return min([*retries, *(at for at in others if at is not None)], default=None)

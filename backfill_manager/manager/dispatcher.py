@@ -45,13 +45,14 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
             continue
         task = run.spec.task(ti.task_id)
         pool = pool_of(alive, run, task)
-        if room.get(pool, 0) < task.weight and pool in alive.pools:
+        weight = min(task.weight, alive.pools[pool].slots) if pool in alive.pools else task.weight  # else it never could
+        if room.get(pool, 0) < weight and pool in alive.pools:
             continue
         if of_dag[ti.dag_id] >= run.spec.max_active_tasks:
             continue
         if task.max_active_tis is not None and of_task[ti.dag_id, ti.task_id] >= task.max_active_tis:
             continue
-        room[pool] = room.get(pool, 0) - task.weight
+        room[pool] = room.get(pool, 0) - weight
         of_dag[ti.dag_id] += 1
         of_task[ti.dag_id, ti.task_id] += 1
         taken = c.queued(ti, now, pool)

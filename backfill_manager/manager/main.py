@@ -122,7 +122,7 @@ def _lead(
             leads=heart.leads,
             slots={pool.name: pool.slots for pool in alive.pools.values()},
         )
-        planner = Planner(spark, store, on_planned=lambda planned: ticker.happened(planned))
+        planner = Planner(spark, store, on_planned=lambda planned: ticker.happened(planned), clock=clock)
         ticker = Ticker(alive, store, leader, clock=clock, executor=executor, planner=planner)
         bells.append(ticker)
 

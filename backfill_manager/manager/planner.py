@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from backfill_manager.clock import EPOCH, UTC
+from backfill_manager.clock import EPOCH, UTC, Clock, SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import BackfillManagerError
+from backfill_manager.execution.input_files import input_files
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.manager.instructions import PlanWanted
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.planning.cascade import Dags, plan_as_asked
+from backfill_manager.planning.estimates import with_estimates
 from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests.kinds import BACKFILL_DRY_RUN
 from backfill_manager.store.contract import Store
 from backfill_manager.telemetry import get_logger
 
@@ -44,21 +48,31 @@ class Planned:
     refusal: str = ""
 
 
+@dataclass(frozen=True)
+class _Asked:
+    wanted: PlanWanted
+    spec: DagSpec
+    dag_version: int
+    others: Dags
+
+
 class Planner:
-    def __init__(self, spark: SparkSession, store: Store, on_planned: Callable[[Planned], None]) -> None:
+    def __init__(
+        self, spark: SparkSession, store: Store, on_planned: Callable[[Planned], None], clock: Clock | None = None
+    ) -> None:
         self._spark, self._store, self._on_planned = spark, store, on_planned
-        self._asked: queue.SimpleQueue[tuple[PlanWanted, DagSpec, int] | None] = queue.SimpleQueue()
+        self._clock = clock or SystemClock()
+        self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name="planner", daemon=True)
         self._stopping = False
 
     def start(self) -> None:
         self._thread.start()
 
-    def plan(
-        self, wanted: PlanWanted, spec: DagSpec, dag_version: int, others: Mapping[str, tuple[DagSpec, int]]
-    ) -> None:
-        """Soon `on_planned` is called, from the planner's thread."""
-        self._asked.put((wanted, spec, dag_version))
+    def plan(self, wanted: PlanWanted, spec: DagSpec, dag_version: int, others: Dags) -> None:
+        """Soon `on_planned` is called, from the planner's thread. `others`: the active DAGs, for a request with
+        `downstream`."""
+        self._asked.put(_Asked(wanted, spec, dag_version, others))
 
     def stop(self) -> None:
         """A plan that is being made is given up: nobody would take it in."""
@@ -78,24 +92,25 @@ class Planner:
         while (asked := self._asked.get()) is not None:
             self._answer(session, asked)
 
-    def _answer(self, session: SparkSession, asked: tuple[PlanWanted, DagSpec, int] | None) -> None:
+    def _answer(self, session: SparkSession, asked: _Asked | None) -> None:
         try:
             if asked is None:
                 self._warm_up(session)
                 return
-            wanted, spec, dag_version = asked
-            plan = plan_backfill(session, wanted.ask, spec, dag_version, existing_runs(self._store, wanted.ask, spec))
+            plan = plan_as_asked(session, self._store, asked.wanted.ask, asked.spec, asked.dag_version, asked.others)
+            if asked.wanted.kind == BACKFILL_DRY_RUN:  # a real one is made without waiting for its figures
+                plan = with_estimates(plan, self._store, input_files(session), self._clock.now())
         except Exception as error:  # a plan that breaks is answered and logged; the manager goes on
             if self._stopping:
                 return
             said = str(error)
             if not isinstance(error, BackfillManagerError):
-                log.exception("planning failed", backfill=asked[0].backfill_id if asked else "warm-up")
+                log.exception("planning failed", backfill=asked.wanted.backfill_id if asked else "warm-up")
                 said = f"Planning failed: {type(error).__name__}: {said.strip().partition(chr(10))[0]}"
             if asked is not None:
-                self._on_planned(Planned(asked[0], asked[2], asked[1], None, said))
+                self._on_planned(Planned(asked.wanted, asked.dag_version, asked.spec, None, said))
         else:
-            self._on_planned(Planned(wanted, dag_version, spec, plan))
+            self._on_planned(Planned(asked.wanted, asked.dag_version, asked.spec, plan))
 
     def _warm_up(self, session: SparkSession) -> None:
         spec = DagSpec(dag_id="warm-up", tasks=(TaskSpec("none"),), schedule="0 0 * * *", timezone="Europe/Amsterdam")

@@ -87,15 +87,22 @@ def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str],
 
 
 def recent_timeline(dag_id: str, most: int, store: Store) -> Stretch:
-    """The newest `most` runs of the timeline."""
+    """The newest `most` runs of the timeline; of those that were overridden there the numbers, as after a batch a date
+    may be made again on which nothing stands any more."""
     where = [
         Condition("dag_id", "=", dag_id), Condition("run_type", "!=", s.EXTERNAL_RUN),
         Condition("state", "!=", s.OVERRIDDEN), Condition("logical_date", "not_null"),
     ]  # fmt: skip
     runs = store.read(DagRun, where, order_by=["-logical_date"], limit=most)
-    stretch = Stretch.of(runs)
-    if len(runs) == most:
-        stretch.floor = runs[-1].logical_date
+    floor = runs[-1].logical_date if len(runs) == most else None
+    known = Condition("logical_date", "not_null") if floor is None else Condition("logical_date", ">=", floor)
+    gone = store.read(DagRun, [where[0], Condition("state", "=", s.OVERRIDDEN), known])
+    stretch = Stretch.of([*gone, *runs])
+    stretch.floor = floor
+    if floor is not None:
+        reaching = [Condition("items", ">", 1), Condition("logical_date", "<", floor), Condition("interval_end", ">", floor)]
+        for batch in store.read(DagRun, [*where, *reaching], order_by=["-interval_end"], limit=1):
+            stretch.put(batch)
     return stretch
 
 

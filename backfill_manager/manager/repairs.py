@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
@@ -23,19 +24,28 @@ from backfill_manager.manager.instructions import CancelTry, Instructions
 from backfill_manager.manager.item_keeper import reopen_failed
 from backfill_manager.manager.reading_ahead import timeline_around
 from backfill_manager.manager.run_keeper import cancel_tasks
-from backfill_manager.manager.run_maker import make_run
+from backfill_manager.manager.run_maker import NOT_SELECTED, make_run, selected_of
 from backfill_manager.manager.working_set import Alive, LiveRun
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, Request, TaskInstance
-from backfill_manager.planning.clear_plan import ClearedRun, ClearPlan, plan_clear
+from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
 from backfill_manager.planning.next_run import latest_complete
 from backfill_manager.planning.timeline import Stretch, place_of, run_id_for
 from backfill_manager.requests import kinds
+from backfill_manager.requests.backfills import selected_tasks
 from backfill_manager.requests.clearing import ClearAsk
 from backfill_manager.store.contract import Condition, Leader, Store
 
 Said = tuple[str | None, str]  # the touched thing's id, and what is to be said
+
+
+@dataclass
+class _Clearing:
+    """A clear under way, as it was planned: what has been stopped would not look the same again."""
+
+    summary: dict[str, int]
+    runs: list[ClearedRun]  # that are still to be cleared
 
 
 class Repairs:
@@ -48,7 +58,7 @@ class Repairs:
 
     def __init__(self, alive: Alive, store: Store, leader: Leader) -> None:
         self._alive, self._store, self._leader = alive, store, leader
-        self._clearing: dict[str, ClearPlan] = {}  # request id -> what it means to clear, while that is being stopped
+        self._clearing: dict[str, _Clearing] = {}  # by request, while something is being stopped
 
     def may_read(self) -> bool:
         """True when the tables say of runs and items what memory says."""
@@ -132,6 +142,8 @@ class Repairs:
         cancel_tasks(self._alive, live, f"cancelled by {request.requested_by}", now, todo)
         if any(ti.state in s.TASK_STARTED for ti in live.tasks.values()):
             return None
+        if not any(ti.state == s.CANCELLED for ti in live.tasks.values()):
+            raise Refused(f"Run {row.run_id} had finished when it was to be stopped.")
         return row.run_id, f"run {row.run_id} is cancelled"
 
     def _mark_run(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
@@ -177,43 +189,64 @@ class Repairs:
 
     # -- clear --------------------------------------------------------------------------------------------------------
     def _clear(self, request: Request, ask: ClearAsk, now: datetime, todo: Instructions) -> Said | None:
-        if request.request_id not in self._clearing:
+        by = request.request_id
+        if by not in self._clearing:
+            if ask.latest_version:
+                self._finish_moves(by, now)
             try:
                 plan = plan_clear(self._store, ask, self._alive.dags, partial(version_spec, self._alive, self._store))
             except InvalidInput:
-                done = self._store.count(
-                    TaskInstance.TABLE, [], [Condition("cleared_by", "=", request.request_id)]
-                )  # in the tick before a crash, it may be
-                if not done.get((), 0):
+                done = len(self._cleared_by(by))
+                if not done:
                     raise
-                return ask.dag, f"cleared {done[()]} tasks"
-            self._clearing[request.request_id] = plan  # what has been stopped would not look the same again
-        chosen = [(one, self._as_known(one)) for one in self._clearing[request.request_id].runs]
-        stopping = [
-            self._stop(tasks, f"stopped to be cleared by {request.requested_by}", todo, but=request.request_id)
-            for _, tasks in chosen
-        ]
-        if any(stopping):
+                return ask.dag, f"cleared {done} tasks"  # in the tick before a crash
+            self._clearing[by] = _Clearing(plan.summary, list(plan.runs))
+        clearing = self._clearing[by]
+        clearing.runs = [one for one in clearing.runs if self._clear_run(one, request, now, todo)]
+        if clearing.runs:
             return None
-        del self._clearing[request.request_id]
-        for one, tasks in chosen:
-            again = [ti for ti in tasks if ti.state in s.TASK_FINISHED and ti.cleared_by != request.request_id]
-            if again or (one.to_version is not None and one.run.dag_version != one.to_version):
-                self._clear_run(one, again, request.request_id, now)
-        tasks_cleared = sum(len(tasks) for _, tasks in chosen)
-        return ask.dag, f"cleared {tasks_cleared} tasks in {len(chosen)} runs"
+        del self._clearing[by]
+        return ask.dag, f"cleared {clearing.summary['tasks']} tasks in {clearing.summary['runs']} runs"
 
-    def _as_known(self, one: ClearedRun) -> list[TaskInstance]:
-        """The chosen tasks as memory knows them, which may be newer than the tables."""
+    def _clear_run(self, one: ClearedRun, request: Request, now: datetime, todo: Instructions) -> bool:
+        """Clear what is planned of one run as soon as nothing of it runs any more; True while that is awaited."""
+        by = request.request_id
         live = self._alive.runs.get((one.run.dag_id, one.run.run_id))
-        return [live.tasks.get(ti.task_id, ti) if live else ti for ti in (*one.tasks, *one.running)]
-
-    def _clear_run(self, one: ClearedRun, tasks: list[TaskInstance], request_id: str, now: datetime) -> None:
-        run = self._alive.runs.get((one.run.dag_id, one.run.run_id)) or reopen_run(self._alive, self._store, one.run)
-        for ti in tasks:
-            self._alive.put(c.cleared(ti, request_id))
-        if one.to_version is not None and run.row.dag_version != one.to_version:
+        row = live.row if live else self._rows(one.run.dag_id, one.run.run_id)[0]
+        tasks = live.tasks if live else task_rows(self._store, row)
+        chosen = {ti.task_id for ti in (*one.tasks, *one.running)}
+        if any(ti.cleared_by == by for ti in tasks.values()) or row.state == s.OVERRIDDEN:
+            return False  # done, in an earlier tick; or another run has taken its place meanwhile
+        moves = one.to_version is not None and row.dag_version != one.to_version
+        if moves and one.to_version is not None:  # what the new version does not have goes away
+            kept = version_spec(self._alive, self._store, row.dag_id, one.to_version).by_id
+            stopped_first = {task_id for task_id in tasks if task_id in chosen or task_id not in kept}
+        else:
+            stopped_first = chosen
+        reason = f"stopped to be cleared by {request.requested_by}"
+        if self._stop([tasks[task_id] for task_id in sorted(stopped_first) if task_id in tasks], reason, todo):
+            return True
+        run = live or reopen_run(self._alive, self._store, row)
+        for ti in one.running:  # what failed to start only because this was stopped
+            chosen |= {up for up in _downstream(run.spec, ti.task_id) if _is(run.tasks.get(up), s.UPSTREAM_FAILED)}
+        for task_id in sorted(chosen & set(run.tasks)):  # what its backfill leaves out never ran, and stays so
+            left_out = task_id in run.spec.by_id and task_id not in run.selected
+            if run.tasks[task_id].state != s.NONE and not left_out:
+                self._alive.put(c.cleared(run.tasks[task_id], by))
+        if moves and one.to_version is not None:
             self._move_to(run, one.to_version, now)
+        return False
+
+    def _cleared_by(self, request_id: str) -> list[TaskInstance]:
+        return self._store.read(TaskInstance, [Condition("cleared_by", "=", request_id)])
+
+    def _finish_moves(self, by: str, now: datetime) -> None:
+        """A crash may have come between the tasks that this request cleared and their runs: these have not moved to the
+        latest version then."""
+        for dag_id, run_id in sorted({(ti.dag_id, ti.run_id) for ti in self._cleared_by(by)}):
+            run, version = self._alive.runs.get((dag_id, run_id)), self._alive.dags[dag_id].current_version
+            if run is not None and run.row.dag_version != version:
+                self._move_to(run, version, now)
 
     def _move_to(self, run: LiveRun, version: int, now: datetime) -> None:
         """The run goes on with another version of its DAG: tasks it lost are `removed`, tasks it gained begin."""
@@ -227,15 +260,17 @@ class Repairs:
                 gone = c.cleared(ti, ti.cleared_by) if ti.state in s.TASK_FINISHED else ti
                 self._alive.put(c.removed(gone, now))
         for task in run.spec.tasks:
-            if task.task_id not in known:
+            if task.task_id in known:
+                if run.tasks[task.task_id].state == s.REMOVED:
+                    self._alive.put(c.cleared(run.tasks[task.task_id], run.tasks[task.task_id].cleared_by))
+            else:
                 gained = TaskInstance(
                     dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id, state=s.NONE,
-                    run_seq=run.row.run_seq, priority=task.priority,
+                    run_seq=run.row.run_seq, priority=task.priority + (owner.row.priority if owner else 0),
                 )  # fmt: skip
-                self._alive.put(gained)
-        run.selected = frozenset(
-            task_id for task_id in run.spec.by_id if task_id in run.selected or task_id not in known
-        )
+                left_out = owner is not None and task.task_id not in selected_tasks(owner.row.tasks, run.spec)
+                self._alive.put(c.skipped(gained, now, NOT_SELECTED) if left_out else gained)
+        run.selected = selected_of(run.row, run.spec, run.tasks.values())
 
     # -- retry of a backfill ------------------------------------------------------------------------------------------
     def _retry(self, request: Request, backfill_id: str, todo: Instructions) -> Said:
@@ -258,9 +293,9 @@ class Repairs:
         return backfill_id, f"backfill {backfill_id} runs {n} failed items again"
 
     # -- looking up ---------------------------------------------------------------------------------------------------
-    def _stop(self, tasks: Iterable[TaskInstance], reason: str, todo: Instructions, *, but: str | None = None) -> bool:
-        """Have those that are queued or running stopped (but those that this request has cleared); True if any is."""
-        started = [ti for ti in tasks if ti.state in s.TASK_STARTED and (but is None or ti.cleared_by != but)]
+    def _stop(self, tasks: Iterable[TaskInstance], reason: str, todo: Instructions) -> bool:
+        """Have those that are queued or running stopped; True if any is."""
+        started = [ti for ti in tasks if ti.state in s.TASK_STARTED]
         for ti in started:
             todo.cancels.append(CancelTry((ti.dag_id, ti.run_id, ti.task_id, ti.launch), reason))
         return bool(started)
@@ -291,6 +326,10 @@ def _interval(spec: DagSpec, asked: datetime | None, now: datetime) -> tuple[dat
         return complete
     start = asked or now.replace(microsecond=0)
     return start, (timetable.next_after(start) if timetable.repeats else None) or start
+
+
+def _is(ti: TaskInstance | None, state: str) -> bool:
+    return ti is not None and ti.state == state
 
 
 def _downstream(spec: DagSpec, task_id: str) -> set[str]:

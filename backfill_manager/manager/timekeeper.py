@@ -65,7 +65,7 @@ def _live(alive: Alive) -> Counter[str]:
 
 def _upcoming(alive: Alive, dag: DagRow, spec: DagSpec, recent: Stretch, now: datetime) -> Upcoming | None:
     """Worked out once, and again only when its ground has changed or its hour has come."""
-    latest = recent.newest
+    latest = recent.furthest
     ground = (dag.current_version, latest and latest.logical_date, latest and latest.interval_end)
     known = alive.due.get(dag.dag_id)
     if known is None or known[0] != ground or (known[1] is not None and known[1].due_at <= now):
@@ -78,7 +78,7 @@ def _to_look_back_on(spec: DagSpec, recent: Stretch, due: Upcoming) -> list[DagR
     timetable, found, at = timetable_of(spec), list[DagRun](), due.start
     for _ in range(spec.lookback if timetable.repeats else 0):
         before = timetable.last_before(at)
-        if before is None or (recent.floor is not None and before < recent.floor):
+        if before is None or (recent.floor is not None and before <= recent.floor):  # who comes before it is not known
             break
         standing = recent.standing(place_of(before, None))
         if standing is not None and standing.state in s.RUN_FINISHED:

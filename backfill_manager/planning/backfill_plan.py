@@ -25,8 +25,8 @@ scheduler pool, and the session: time zones of session and process don't matter,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from backfill_manager.planning.estimates import Estimate
     from backfill_manager.requests.backfills import BackfillAsk
 
 _RUN_COLUMNS = (
@@ -61,14 +62,17 @@ _MOST_NAMED = 1000  # partition keys in one condition; beyond, all partitioned r
 @dataclass(frozen=True)
 class BackfillPlan:
     """`items` has the columns `ordinal logical_date interval_start interval_end partition_key state reason`, by
-    ordinal; instants are timestamp[us, UTC]. `ask` has the range's ends filled in."""
+    ordinal; instants are timestamp[us, UTC]. `ask` has the range's ends filled in. The last three are of a cascade
+    (`cascade`)."""
 
     ask: BackfillAsk
     dag: DagSpec
     dag_version: int
     items: pa.Table
     parents: tuple[str, ...] = ()  # of a plan downstream of another: DAGs of the tree that it waits for
-    downstream: tuple[BackfillPlan, ...] = ()
+    downstream: tuple[BackfillPlan, ...] = ()  # of the root: all of the tree, each after those it waits for
+    left_out: Mapping[str, str] = field(default_factory=dict)  # of the root: DAGs of the tree that aren't planned, why
+    estimate: Estimate | None = None  # of a dry run
 
     @cached_property
     def batches(self) -> pa.ChunkedArray:
@@ -96,6 +100,8 @@ class BackfillPlan:
             "last": format_instant(ends["max"]),
             "reprocess": self.ask.reprocess,
             "max_active_runs": self.ask.max_active_runs or self.dag.max_active_runs,
+            **({"left_out": dict(self.left_out)} if self.ask.downstream else {}),
+            **({"estimate": self.estimate.to_json_document()} if self.estimate else {}),
         }
 
     def rows_for(self, backfill_id: str, first_seq: int) -> pa.Table:
@@ -112,16 +118,31 @@ class BackfillPlan:
             "batch": pa.nulls(n, pa.int64()),  # decided when runs are made, as the setting may change till then
         }
         schema = arrow_schema(BackfillItem)
-        return pa.table([made[field.name] for field in schema], schema=schema)
+        return pa.table([made[name] for name in schema.names], schema=schema)
 
     def to_json_document(self) -> dict[str, Any]:
-        """What a dry run prints: the items as they would be made, and the summary."""
+        """What a dry run prints: the items as they would be made, the summary, and the same of all downstream."""
+        below = [
+            {
+                "dag_id": plan.ask.dag_id,
+                "waits_for": list(plan.parents),
+                "items": plan._items(),
+                "summary": plan.summary,
+            }
+            for plan in self.downstream
+        ]
+        return {"items": self._items(), "summary": self.summary, "downstream": below}
+
+    def _items(self) -> list[dict[str, Any]]:
         columns = {name: _for_json(self.items[name]) for name in self.items.column_names}
         columns["run_id"] = [None] * self.items.num_rows
         columns["batch"] = columns["run_id"] if self.ask.batch == 1 else self.batches.to_pylist()
-        names = ("ordinal", *_INSTANTS, "partition_key", "state", "reason", "run_id", "batch")
+        names = ["ordinal", *_INSTANTS, "partition_key", "state", "reason", "run_id", "batch"]
+        if self.estimate is not None:
+            columns |= self.estimate.items.to_pydict()
+            names += self.estimate.items.column_names
         rows = zip(*(columns[name] for name in names), strict=True)
-        return {"items": [dict(zip(names, row, strict=True)) for row in rows], "summary": self.summary}
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def plan_backfill(
@@ -250,7 +271,7 @@ def _as_items(planned: pa.Table) -> pa.Table:
         pa.field("state", pa.string(), nullable=False),
         pa.field("reason", pa.string()),
     ]
-    return pa.table([planned[field.name].cast(field.type) for field in fields], schema=pa.schema(fields))
+    return pa.table([planned[one.name].cast(one.type) for one in fields], schema=pa.schema(fields))
 
 
 def _for_json(column: pa.ChunkedArray) -> list[Any]:

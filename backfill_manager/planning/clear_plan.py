@@ -229,7 +229,8 @@ def _check_runs(store: Store, ask: ClearAsk, dags: Sequence[DagRow], runs: Seque
             raise _no_such_run(store, ask, dags, run_id)
     if not runs:
         _check_batches(store, ask, dags)
-        never = f"{_in_words(ask)} has never run{_between(ask)}, and what never ran can't be cleared"
+        none = f"No DAG that matches {ask.dag!r} has ever run" if ask.is_regex else f"DAG {ask.dag!r} has never run"
+        never = f"{none}{_between(ask)}, and what never ran can't be cleared"
         first = next((dag.dag_id for dag in dags if dag.is_active), None)
         if first is None:
             raise InvalidInput(f"{never}; nor can it run any more, as no bundle defines it now")

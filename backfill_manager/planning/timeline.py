@@ -39,6 +39,11 @@ def number_of(run: DagRun) -> int:
     return int(again[2:]) if again[2:].isdecimal() else 1
 
 
+def _until(run: DagRun) -> datetime:
+    assert run.logical_date is not None, "it has a place in time"
+    return max(run.interval_end or run.logical_date, run.logical_date)
+
+
 @dataclass
 class Stretch:
     """Complete between the first and last of the dates it was read for, with one neighbour beyond either end. With a
@@ -48,6 +53,7 @@ class Stretch:
     _dates: list[datetime] = field(default_factory=list)
     _runs: dict[Place, DagRun] = field(default_factory=dict)
     _numbers: dict[Place, int] = field(default_factory=dict)  # of the last run that each place has had
+    _batches: dict[Place, DagRun] = field(default_factory=dict)  # those that stand; here they may begin before the floor
 
     @classmethod
     def of(cls, runs: Iterable[DagRun]) -> Stretch:
@@ -60,22 +66,31 @@ class Stretch:
     def newest(self) -> DagRun | None:
         return self._runs[(self._dates[-1], None)] if self._dates else None
 
+    @property
+    def furthest(self) -> DagRun | None:
+        """What the schedule goes on from: the newest run, or a batch that reaches beyond its end."""
+        reaching = [run for run in (self.newest, *self._batches.values()) if run is not None]
+        return max(reaching, key=lambda run: (_until(run), run is self.newest), default=None)
+
     def trim(self, most: int) -> None:
         """Keep the newest `most` runs, and know that older ones are not known."""
         for date in self._dates[:-most]:
             del self._runs[(date, None)]
+            self._numbers.pop((date, None), None)
         if len(self._dates) > most:
             del self._dates[:-most]
-            self.floor = self._dates[0]
+            self.floor = floor = self._dates[0]
+            self._batches = {place: run for place, run in self._batches.items() if _until(run) > floor}
 
     def __len__(self) -> int:
         return len(self._dates)
 
     def covering(self, date: datetime | None) -> DagRun | None:
-        """The run before this date, if it is a batch that stands for this date too."""
-        run = self.previous(date)
-        covers = run is not None and run.items > 1 and run.interval_end is not None and date is not None
-        return run if covers and run.interval_end > date else None  # type: ignore[union-attr,operator]
+        """The batch of an earlier date that stands for this one too: the one that starts last, but a live one first."""
+        if date is None:
+            return None
+        over = [run for (start, _), run in self._batches.items() if start is not None and start < date < _until(run)]
+        return max(over, key=lambda run: (run.state in s.RUN_LIVE, run.logical_date), default=None)
 
     def next_run_id(self, run_type: str, place: Place) -> str:
         """The id of the run that is to take this place."""
@@ -90,9 +105,13 @@ class Stretch:
         only the number is kept."""
         if run.run_type == s.EXTERNAL_RUN:
             return
+        place = place_of(run.logical_date, run.partition_key)
+        if run.items > 1 and run.state != s.OVERRIDDEN and (self.floor is None or _until(run) > self.floor):
+            self._batches[place] = run
+        elif run.state != s.OVERRIDDEN:
+            self._batches.pop(place, None)
         if self.floor is not None and (run.logical_date is None or run.logical_date < self.floor):
             return
-        place = place_of(run.logical_date, run.partition_key)
         self._numbers[place] = max(number_of(run), self._numbers.get(place, 0))
         if run.state == s.OVERRIDDEN:
             return
@@ -104,7 +123,12 @@ class Stretch:
         """Bring a run that stands here up to date, or take it out when it has been overridden; one that stands
         elsewhere is none of this stretch's business."""
         place = place_of(run.logical_date, run.partition_key)
-        standing = self._runs.get(place)
+        batch, standing = self._batches.get(place), self._runs.get(place)
+        if batch is not None and batch.run_id == run.run_id:
+            if run.state == s.OVERRIDDEN:
+                del self._batches[place]
+            else:
+                self._batches[place] = run
         if standing is None or standing.run_id != run.run_id:
             return
         if run.state != s.OVERRIDDEN:

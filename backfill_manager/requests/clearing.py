@@ -49,7 +49,7 @@ class ClearAsk:
         if self.only_failed and self.only_running:
             raise InvalidInput("--only-failed and --only-running leave nothing together; use one of them")
         expressions = [("--dag-regex", self.dag)] if self.is_regex else []
-        expressions += [("--task-regex", self.tasks)] if self.tasks is not None else []
+        expressions += [("--tasks", self.tasks)] if self.tasks is not None else []
         for option, text in expressions:
             try:
                 re.compile(text)

@@ -28,7 +28,7 @@ from backfill_manager.store.schema import check_properties, properties
 ENGINE: Final = "delta-rs"
 T = TypeVar("T")
 _DELTA_TYPES: Final = {str: "string", int: "long", float: "double", bool: "boolean", datetime: "timestamp"}
-_UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
+UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -66,7 +66,7 @@ def told(table: str, place: str, doing: str = "read") -> Iterator[None]:
 
 def _local_base(root: str) -> str:
     base = str(Path(root).expanduser().absolute())
-    if wrong := _UNUSABLE.findall(base):
+    if wrong := UNUSABLE.findall(base):
         raise StateError(
             f"The state can't be kept at {base!r}: choose a path without {' '.join(sorted(set(wrong)))!r}."
         )

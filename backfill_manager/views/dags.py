@@ -107,6 +107,20 @@ def all_dags(store: Store) -> dict[str, DagRow]:
     return {row.dag_id: row for row in store.read(DagRow, order_by=("dag_id",))}
 
 
+def current_dags(store: Store) -> dict[str, tuple[DagSpec, int]]:
+    """The current definition of every DAG that is there, and its version, by id."""
+    rows = store.read(DagRow, [Condition("is_active", "=", True)], order_by=("dag_id",))
+    specs = _current_specs(store, rows)
+    return {row.dag_id: (specs[row.dag_id], row.current_version) for row in rows if row.dag_id in specs}
+
+
+def active_dags(store: Store) -> dict[str, tuple[DagSpec, int]]:
+    """The current definition of every active DAG, and its version, by id."""
+    rows = store.read(DagRow, [Condition("is_active", "=", True)])
+    specs = _current_specs(store, rows)
+    return {row.dag_id: (specs[row.dag_id], row.current_version) for row in rows if row.dag_id in specs}
+
+
 def spec_reader(store: Store) -> Callable[[str, int], DagSpec]:
     """Gives the definition of a DAG's version; each is read once. `NotFound` for a version that is not there."""
 

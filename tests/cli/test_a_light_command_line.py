@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from filled_state import FilledState
 
+from backfill_manager.dags.definition import TableRead
+
 HEAVY = ("pyspark", "py4j", "delta", "pyarrow", "pandas", "numpy", "structlog", "pendulum", "fastapi")
 SAY_WHAT_IS_LOADED = """
 import sys
@@ -80,18 +82,23 @@ def test_a_reader_that_has_seen_enough_is_no_error(state: FilledState, tmp_path:
 
 
 def test_without_a_manager_a_dry_run_plans_here_and_writes_nothing(state: FilledState, tmp_path: Path) -> None:
-    state.dag()
+    state.dag(writes=("clean_flights",))
+    state.dag("report", reads=(TableRead("clean_flights"),))
     state.pools()
     state.backfill("b1", {"success": 2})
     before = state.fingerprint()
 
-    args = ("backfill", "create", "flights", "--from", "2013-01-01", "--to", "2013-01-05", "--dry-run")
+    args = ("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-05", "--downstream", "--dry-run")
     ended = process("-m", "backfill_manager", *args, "--output", "json", cwd=tmp_path)
 
     assert (ended.returncode, ended.stderr) == (0, "")
     plan = json.loads(ended.stdout)
-    assert set(plan) == {"items", "summary"}
+    assert set(plan) == {"items", "summary", "downstream"}
     assert [item["state"] for item in plan["items"]] == ["skipped", "skipped", "pending", "pending", "pending"]
     assert plan["items"][2]["interval_start"] == "2013-01-03T05:00:00Z"
+    [below] = plan["downstream"]
+    assert (below["dag_id"], below["waits_for"], len(below["items"])) == ("report", ["flights"], 3)
+    assert plan["summary"]["estimate"]["run_s"]["median"] == 2.0
+    assert below["summary"]["estimate"]["unknown"] == ["clean_flights"]
     assert state.fingerprint() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]

@@ -54,7 +54,8 @@ def test_what_will_be_read_and_how_long_it_takes_is_told(bfm: Bfm, state: Filled
     assert "2.0 MB" in out
     assert "They will read about 336,776 rows in 12 files, 8.5 MB." in out
     assert (
-        "A run takes about 12 s (8.0 s to 40 s so far); all of it about 6 min 00 s, until 2024-05-15T12:06:00Z." in out
+        "An item takes about 12 s (8.0 s to 40 s so far); all of it about 6 min 00 s, until 2024-05-15T12:06:00Z."
+        in out
     )
 
 
@@ -64,8 +65,8 @@ def test_what_will_be_read_and_how_long_it_takes_is_told(bfm: Bfm, state: Filled
         ({}, []),
         ({"rows": None, "run_s": None, "unknown": []}, []),
         ({"rows": 5, "files": 1, "bytes": 512}, ["They will read about 5 rows in 1 file, 512 B."]),
-        ({"unknown": ["table raw"]}, ["Not known: table raw."]),
-        ({"run_s": {"median": 3.0}}, ["A run takes about 3.0 s."]),
+        ({"unknown": ["raw", "old"]}, ["Nothing is known of the size of raw, old."]),
+        ({"run_s": {"median": 3.0}}, ["An item takes about 3.0 s."]),
     ],
 )
 def test_only_what_is_known_is_told(estimate: dict[str, Any], lines: list[str]) -> None:
@@ -75,7 +76,7 @@ def test_only_what_is_known_is_told(estimate: dict[str, Any], lines: list[str]) 
 def test_backfills_that_follow_are_drawn_as_a_tree(bfm: Bfm, state: FilledState) -> None:
     downstream = [
         {"dag_id": "delays", "waits_for": ["flights"], "items": [], "summary": SUMMARY},
-        {"dag_id": "weather", "waits_for": ["flights"], "items": [], "summary": {**SUMMARY, "items": 1, "pending": 1}},
+        {"dag_id": "weather", "waits_for": ["flights"], "items": [], "summary": {**SUMMARY, "estimate": ESTIMATE}},
         {"dag_id": "report", "waits_for": ["weather", "delays"], "items": [], "summary": SUMMARY},
     ]
 
@@ -85,8 +86,20 @@ def test_backfills_that_follow_are_drawn_as_a_tree(bfm: Bfm, state: FilledState)
         "flights: 4 items: 4 would run",
         "├─ delays: 4 items: 4 would run",
         "│  └─ report (waits for weather, too): 4 items: 4 would run",
-        "└─ weather: 1 item: 1 would run",
+        "└─ weather: 4 items: 4 would run, about 6 min 00 s",
     ]
+
+
+def test_a_dag_that_is_left_out_of_the_tree_is_named_with_the_reason(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.pools()
+    state.leads()
+    plan = {"items": [item(1)], "summary": {**SUMMARY, "left_out": {"by_hand": "it has no schedule"}}, "downstream": []}
+    state.clock.meanwhile = [lambda: state.answers_next(payload=plan)]
+
+    said = bfm("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-04", "--downstream", "-n")
+
+    assert said.err == "by_hand would be left out: it has no schedule.\n"
 
 
 def test_a_tree_knows_a_single_parent_by_name() -> None:

@@ -115,7 +115,7 @@ def test_that_running_tasks_are_stopped_first_is_said_before_the_question(bfm: B
     said = bfm("tasks", "clear", "flights", "--only-running", "-n")
 
     assert "manual__2013-01-03T05:00:00Z" in said.out
-    assert "1 task of them runs or waits: stopped first." in said.out
+    assert "1 of them is running or about to: stopped first." in said.out
 
 
 def test_every_flag_of_a_clear_arrives(bfm: Bfm, filled: FilledState) -> None:

@@ -36,7 +36,7 @@ def test_a_run_by_hand_is_asked_for_in_the_zone_of_the_dag(bfm: Bfm, state: Fill
 def test_without_a_date_the_interval_that_the_manager_chose_is_told(bfm: Bfm, state: FilledState) -> None:
     def accept() -> None:
         run_id = state.run("2024-05-14", run_type="manual", state="queued")
-        state.answers_next(message="flights runs as " + run_id, object_id=run_id)
+        state.answers_next(message=f"run {run_id} from 14 to 15 May", object_id=run_id)
 
     state.dag()
     state.leads()
@@ -45,9 +45,7 @@ def test_without_a_date_the_interval_that_the_manager_chose_is_told(bfm: Bfm, st
     said = bfm("dags", "trigger", "flights")
 
     assert asked(state)[1]["logical_date"] is None
-    assert said.out == (
-        "flights runs as manual__2024-05-14T04:00:00Z (the interval 2024-05-14T04:00:00Z .. 2024-05-15T04:00:00Z)\n"
-    )
+    assert said.out == "Asked for: run manual__2024-05-14T04:00:00Z from 14 to 15 May.\n"
 
 
 def test_a_triggered_run_as_a_document(bfm: Bfm, state: FilledState) -> None:

@@ -208,6 +208,8 @@ def test_a_dag_that_never_ran_at_all_is_told_likewise(scene: Scene) -> None:
         InvalidInput, match=r"DAG 'flights' has never run, .*`bfm backfill create flights --from T --to"
     ):
         scene.clear()
+    with pytest.raises(InvalidInput, match=r"No DAG that matches 'fl' has ever run, .*`bfm backfill create flights"):
+        scene.clear("fl", is_regex=True)
     with pytest.raises(InvalidInput, match=r"'gone' has never run, .*; nor can it run any more"):
         scene.clear("gone")
 
@@ -215,7 +217,9 @@ def test_a_dag_that_never_ran_at_all_is_told_likewise(scene: Scene) -> None:
 def test_a_date_that_a_batch_took_is_told_with_the_run_that_stands_for_it(scene: Scene) -> None:
     scene.run(1, ALL_WELL, items=10, interval_start=NEW_YEAR, interval_end=NEW_YEAR + 10 * DAY)
 
-    with pytest.raises(InvalidInput, match="are part of run backfill__1, which takes 10 intervals together from 2013-01-01"):
+    with pytest.raises(
+        InvalidInput, match="are part of run backfill__1, which takes 10 intervals together from 2013-01-01"
+    ):
         scene.clear(start="2013-01-05", end="2013-01-06")
 
 

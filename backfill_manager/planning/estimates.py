@@ -1,0 +1,226 @@
+"""What a plan will read, and how long it will take: for the dry run only, from figures that are there already.
+
+What is read comes from the logs of the Delta tables that the DAG names in `reads`, without a scan: a file counts for an
+item if the values of its time column, from the smallest to the largest, meet the item's interval. A file that does not
+say, and a table that is read without a time column, count for every item. So the figures are what Spark opens, at most:
+a file counts in full however few of its rows are wanted. Items that make one run together read a file once.
+
+How long it takes comes from the DAG's own last runs that succeeded, as if nobody else wanted the slots.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backfill_manager.clock import format_instant, micros
+from backfill_manager.dags.zone import check_timezone, instant_of_reading
+from backfill_manager.model import states
+from backfill_manager.model.records import DagRun
+from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.planning.spans import Spans, micros_of
+from backfill_manager.store.contract import Condition, Store
+
+if TYPE_CHECKING:
+    from backfill_manager.dags.definition import TableRead
+    from backfill_manager.planning.spans import Numbers
+
+FIGURES: Final = ("rows", "files", "bytes")
+PAST_RUNS: Final = 100  # that are looked at
+FilesOf = Callable[[str, str | None], pa.Table | None]  # table, time column -> store.file_statistics; None: not there
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Seconds that one item took in the past."""
+
+    median: float
+    shortest: float
+    longest: float
+
+    def total(self, items: int, runs: int, at_once: int) -> float:
+        """Seconds for so many items in so many runs, of which up to `at_once` go on at a time."""
+        return self.median * items / max(1, min(at_once, runs))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """`items` has the columns `rows files bytes`, int64, one row for each item of the plan: 0 for a skipped one, null
+    for what is not known. `read` are the totals, `unknown` the tables of which nothing is known."""
+
+    items: pa.Table
+    read: dict[str, int | None]
+    durations: Durations | None
+    total_s: float | None
+    finishes_at: datetime | None
+    unknown: tuple[str, ...]
+
+    def to_json_document(self) -> dict[str, Any]:
+        run_s = None
+        if self.durations is not None:
+            run_s = {name: round(value, 3) for name, value in dataclasses.asdict(self.durations).items()}
+        return {
+            **self.read,
+            "run_s": run_s,
+            "total_s": None if self.total_s is None else round(self.total_s, 3),
+            "finishes_at": format_instant(self.finishes_at),
+            "unknown": list(self.unknown),
+        }
+
+
+def with_estimates(plan: BackfillPlan, store: Store, files_of: FilesOf, now: datetime) -> BackfillPlan:
+    """The plan, and all downstream of it, each with its `estimate`."""
+    below = tuple(with_estimates(one, store, files_of, now) for one in plan.downstream)
+    return dataclasses.replace(plan, downstream=below, estimate=estimate(plan, past_runs(store, plan), files_of, now))
+
+
+def past_runs(store: Store, plan: BackfillPlan) -> list[DagRun]:
+    """The DAG's last runs that succeeded, newest first. A run of one task by hand is none of them."""
+    where = [
+        Condition("dag_id", "=", plan.dag.dag_id),
+        Condition("state", "=", states.SUCCESS),
+        Condition("run_type", "!=", states.EXTERNAL_RUN),
+        Condition("started_at", "not_null"),
+        Condition("ended_at", "not_null"),
+    ]
+    return store.read(DagRun, where, order_by=("-ended_at",), limit=PAST_RUNS)
+
+
+def estimate(plan: BackfillPlan, past: Sequence[DagRun], files_of: FilesOf, now: datetime) -> Estimate:
+    """`past`: as `past_runs` gives them."""
+    found = {read: files_of(read.table, read.time_column) for read in plan.dag.reads}
+    tables = [_Files.of(files, plan.dag.timezone) for files in found.values() if files is not None]
+    durations = durations_of(past)
+    pending, runs = plan.summary["pending"], plan.summary["runs"]
+    total_s = None if durations is None else durations.total(pending, runs, plan.summary["max_active_runs"])
+    return Estimate(
+        items=_per_item(plan, tables),
+        read=_in_all(plan, tables),
+        durations=durations,
+        total_s=total_s,
+        finishes_at=None if total_s is None else _after(now, total_s),
+        unknown=_unknown(found),
+    )
+
+
+def durations_of(past: Sequence[DagRun]) -> Durations | None:
+    """None when there has been no run. A run of several items counts as if each had taken its part of the time."""
+    took = [
+        (run.ended_at - run.started_at).total_seconds() / run.items
+        for run in past
+        if run.started_at is not None and run.ended_at is not None
+    ]
+    return Durations(statistics.median(took), min(took), max(took)) if took else None
+
+
+def _unknown(found: dict[TableRead, pa.Table | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(read.table for read, files in found.items() if files is None))
+
+
+def _after(now: datetime, seconds: float) -> datetime | None:
+    try:
+        return now.replace(microsecond=0) + timedelta(seconds=round(seconds))
+    except OverflowError:  # beyond the year 9999
+        return None
+
+
+# -- what is read -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of one table: `spans` and `whole` hold, by figure, those that know their times and the sum over all
+    others. A figure that some file does not tell is missing from both."""
+
+    spans: dict[str, Spans]
+    whole: dict[str, int]
+    everything: dict[str, int]
+
+    @classmethod
+    def of(cls, files: pa.Table, timezone: str) -> _Files:
+        timed = pc.and_(pc.is_valid(files["first"]), pc.is_valid(files["last"]))
+        known, other = files.filter(timed), files.filter(pc.invert(timed))
+        first, last = (_instants(known[end], timezone) for end in ("first", "last"))
+        figures = [name for name in FIGURES if name == "files" or not files[name].null_count]
+        return cls(
+            {name: Spans(first, last, _weights(known, name)) for name in figures},
+            {name: int(_weights(other, name).sum()) for name in figures},
+            {name: int(_weights(files, name).sum()) for name in figures},
+        )
+
+    def read_by(self, name: str, intervals: tuple[Numbers, Numbers] | None, n: int) -> Numbers:
+        """One figure for each of `n` intervals `[start, end)`; without any, the table is read whole each time."""
+        if intervals is None:
+            return np.full(n, self.everything[name], np.int64)
+        return self.spans[name].meeting(*intervals) + self.whole[name]
+
+
+def _weights(files: pa.Table, name: str) -> Numbers:
+    if name == "files":
+        return np.ones(files.num_rows, np.int64)
+    weights: Numbers = files[name].cast(pa.int64()).to_numpy()
+    return weights
+
+
+def _instants(times: pa.ChunkedArray, timezone: str) -> Numbers:
+    """A column of times without nulls, as epoch micros. A date or a reading of a wall clock is one in the DAG's zone,
+    as in `execution.interval`."""
+    if not len(times):
+        return np.zeros(0, np.int64)
+    if pa.types.is_timestamp(times.type) and times.type.tz:
+        return micros_of(times)
+    zone = check_timezone(timezone)
+    encoded = times.cast(pa.timestamp("us")).combine_chunks().dictionary_encode()
+    instants = [micros(instant_of_reading(reading, zone)) for reading in encoded.dictionary.to_pylist()]
+    at: Numbers = np.array(instants, np.int64)[encoded.indices.to_numpy()]
+    return at
+
+
+def _per_item(plan: BackfillPlan, tables: Sequence[_Files]) -> pa.Table:
+    items = plan.items
+    runs = pc.equal(items["state"], states.PENDING)
+    columns = {}
+    for name in FIGURES:
+        figure = _figure(name, tables, _intervals(items), items.num_rows)
+        columns[name] = (
+            pa.nulls(items.num_rows, pa.int64()) if figure is None else pc.if_else(runs, pa.array(figure), 0)
+        )
+    return pa.table(columns)
+
+
+def _in_all(plan: BackfillPlan, tables: Sequence[_Files]) -> dict[str, int | None]:
+    """The totals over the runs that the pending items make, each over its joined interval."""
+    joined = (
+        plan.items.append_column("run", plan.batches)
+        .filter(pc.equal(plan.items["state"], states.PENDING))
+        .group_by("run")
+        .aggregate([("interval_start", "min"), ("interval_end", "max")])
+        .rename_columns(["run", "interval_start", "interval_end"])
+    )
+    figures = {name: _figure(name, tables, _intervals(joined), joined.num_rows) for name in FIGURES}
+    return {name: None if figure is None else int(figure.sum()) for name, figure in figures.items()}
+
+
+def _figure(name: str, tables: Sequence[_Files], intervals: tuple[Numbers, Numbers] | None, n: int) -> Numbers | None:
+    """The sum over the tables of which it is known; None if it is of none, or if a table does not tell it."""
+    if not tables or any(name not in table.spans for table in tables):
+        return None
+    total = np.zeros(n, np.int64)
+    for table in tables:
+        total += table.read_by(name, intervals, n)
+    return total
+
+
+def _intervals(items: pa.Table) -> tuple[Numbers, Numbers] | None:
+    """None for items that have no interval (partitions)."""
+    if items["interval_start"].null_count:
+        return None
+    return micros_of(items["interval_start"]), micros_of(items["interval_end"])

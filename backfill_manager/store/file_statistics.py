@@ -1,0 +1,58 @@
+"""What the log of a Delta table tells of its files, without a look into any of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backfill_manager.store.delta_rs_tables import UNUSABLE, the_engines
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def file_statistics(location: str, time_column: str | None) -> pa.Table | None:
+    """One row for each file of the table at a path or URI: `rows` (null where its writer did not say), `bytes`, and the
+    `first` and `last` value of the time column, in the column's own type: timestamp[us, UTC], timestamp[us] or date32.
+    Where they are not known they are null; they are of the type null where nothing is (no such column, or one of another
+    type). None if no Delta table can be read there."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    if UNUSABLE.search(location):
+        return None
+    try:
+        files = pa.table(DeltaTable(location).get_add_actions(flatten=True))
+    except Exception as error:
+        if not the_engines(error):
+            raise
+        return None
+    return pa.table(
+        {
+            "rows": files["num_records"].cast(pa.int64()) if "num_records" in files.column_names else _nothing(files),
+            "bytes": files["size_bytes"].cast(pa.int64()),
+            "first": _times(files, time_column, "min"),
+            "last": _times(files, time_column, "max"),
+        }
+    )
+
+
+def _times(files: pa.Table, time_column: str | None, end: str) -> pa.ChunkedArray:
+    """A table divided by the column has its value in the file's place instead of in the file's statistics."""
+    import pyarrow as pa
+
+    names = {name.casefold(): name for name in files.column_names}
+    for prefix in (end, "partition"):
+        name = names.get(f"{prefix}.{time_column}".casefold()) if time_column else None
+        if name is None:
+            continue
+        if pa.types.is_date32(files[name].type):
+            return files[name]
+        if pa.types.is_timestamp(files[name].type):
+            return files[name].cast(pa.timestamp("us", tz="UTC" if files[name].type.tz else None))
+    return _nothing(files)
+
+
+def _nothing(files: pa.Table) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    return pa.chunked_array([pa.nulls(files.num_rows)])

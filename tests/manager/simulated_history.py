@@ -1,0 +1,493 @@
+"""Ninety days in the life of a manager: hundreds of random operations, killed again and again, beside a plain model.
+
+`calm_history(seed)` asks for one thing, lets everything that follows come to rest (tasks that stay running end in any
+order, the manager is killed between any two table commits), tells the model, and goes on: all that stands in the tables is
+what the model says. `stormy_history(seed)` asks for everything at once: there the rules are checked that no order of racing
+may break. Of both, after every tick: nothing runs twice at once, and no more than the limits allow.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from manager_stories import Killed, Mortal
+from plain_model import PlainBackfill, PlainDag, PlainItem, PlainModel, PlainRun, fate_of_run
+
+from backfill_manager.clock import UTC, format_instant
+from backfill_manager.execution.outcome import Failed, Launch, LaunchKey, Outcome, Skipped, Succeeded
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Response, TaskInstance, TaskTry
+from backfill_manager.testing import FakeClock, Playground, dag_spec
+
+BEGIN = datetime(2024, 1, 22, 12, 30, tzinfo=UTC)  # both clock changes of spring lie in the ninety days
+DAYS = 90
+HOUR = timedelta(hours=1)
+FIRST, LAST = datetime(2024, 1, 1, tzinfo=UTC), BEGIN + timedelta(days=DAYS + 30)
+
+
+def local_midnights(zone: str) -> list[datetime]:
+    days = (LAST - FIRST).days
+    first = FIRST.date()
+    return [
+        datetime.combine(first + timedelta(days=n), datetime.min.time(), ZoneInfo(zone)).astimezone(UTC)
+        for n in range(days)
+    ]
+
+
+def every(step: timedelta, first: datetime = FIRST) -> list[datetime]:
+    return [first + n * step for n in range((LAST - first) // step)]
+
+
+def dags() -> list[tuple[PlainDag, dict[str, Any]]]:
+    """Each DAG as the model knows it, and what else its definition says."""
+    chain = {"load": (), "check": ("load",), "roll": ("load",)}
+    daily = every(timedelta(days=1))
+    ten_past_five = FIRST + timedelta(hours=5, minutes=10)
+    return [
+        (PlainDag("caught_up", chain, local_midnights("Europe/Amsterdam"), retries={"load": 1}, catchup=True, start=BEGIN - 9 * 24 * HOUR),
+         {"timezone": "Europe/Amsterdam", "max_active_runs": 2}),
+        (PlainDag("latest_only", {"a": (), "b": ("a",)}, every(6 * HOUR), retries={"a": 1}),
+         {"schedule": "0 */6 * * *"}),
+        (PlainDag("on_its_past", {"load": (), "roll": ("load",)}, daily, past=frozenset({"roll"}), catchup=True, start=BEGIN - 5 * 24 * HOUR),
+         {"max_active_runs": 3}),
+        (PlainDag("batched", {"a": (), "b": ("a",), "c": ("a", "b")}, daily, batchable=True, catchup=True, start=BEGIN - 3 * 24 * HOUR),
+         {"batchable": True, "max_active_runs": 2}),
+        (PlainDag("looks_back", {"a": (), "b": ("a",)}, daily, lookback=2, catchup=True, start=BEGIN - 2 * 24 * HOUR),
+         {"lookback": 2, "max_active_runs": 1}),
+        (PlainDag("by_duration", {"a": ()}, every(timedelta(days=1), ten_past_five), retries={"a": 1}, start=ten_past_five),
+         {"schedule": {"seconds": 86400}, "timezone": "America/New_York"}),
+    ]  # fmt: skip
+
+
+class History:
+    """A manager, the model beside it, and chance. `fragile` is how likely it is to be killed in the course of one
+    operation."""
+
+    def __init__(self, seed: int, *, fragile: float = 0.3) -> None:
+        self.seed, self.chance, self.fragile = seed, random.Random(seed), fragile
+        chosen = self.chance.sample(dags(), 3)
+        self.model = PlainModel(seed, [dag for dag, _ in chosen])
+        specs = []
+        for dag, more in chosen:
+            each = {
+                task: {"retries": dag.retries.get(task, 0), "retry_delay": 5.0, "depends_on_past": task in dag.past}
+                for task in dag.tasks
+            }
+            settings = {"start_date": dag.start, "catchup": dag.catchup, **more}
+            specs.append(dag_spec(dag.dag_id, *dag.tasks, upstream=dag.tasks, each=each, **settings))
+        self.ground = Playground(*specs, script=self.script, clock=FakeClock(BEGIN), scheduled=True)
+        self.specs = {spec.dag_id: spec for spec in specs}
+        self.later: dict[LaunchKey, Outcome] = {}  # of tasks that stay running for a while
+        self.held: set[str] = set()  # DAGs whose tasks run until they are let go
+        self.story: list[str] = []
+        self.crashes = 0
+
+    # -- tasks --------------------------------------------------------------------------------------------------------
+    def script(self, launch: Launch) -> Outcome | None:
+        dag_id, run_id, task_id, _ = launch.key
+        alike = [key for key in self.ground.running if key[:3] == (dag_id, run_id, task_id)]
+        assert len(alike) == 1, f"{alike} run at once"
+        if dag_id in self.held:
+            return None
+        outcome = self.outcome(launch)
+        if self.chance.random() < 0.8:
+            return outcome
+        self.later[launch.key] = outcome
+        return None
+
+    def outcome(self, launch: Launch) -> Outcome:
+        dag, run = self.model.dags[launch.ti.dag_id], launch.run
+        grid = [at for at in dag.grid if run.interval_start and run.interval_start <= at < run.interval_end]  # type: ignore[operator]
+        places = [run.partition_key] if run.partition_key else grid
+        failures = fate_of_run(self.seed, dag.dag_id, launch.ti.task_id, places, self.model.worlds[dag.dag_id])  # type: ignore[arg-type]
+        if failures < 0:
+            return Skipped("no data")
+        return Failed("boom") if launch.ti.failures < failures else Succeeded()
+
+    def release(self) -> None:
+        self.held.clear()
+        for launch in self.ground.running.values():
+            self.later.setdefault(launch.key, self.outcome(launch))
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+    def tick(self) -> bool:
+        changed = self.ground.tick()
+        self.check_limits()
+        return changed
+
+    def check_limits(self) -> None:
+        """No more runs are going on than their DAG or backfill allows."""
+        going_on: Counter[str] = Counter()
+        alive = self.ground.alive
+        for run in alive.runs.values():
+            if run.row.state == s.RUNNING and run.row.run_type != s.EXTERNAL_RUN:
+                going_on[run.row.backfill_id or run.row.dag_id] += 1
+        for name, n in going_on.items():
+            owner = alive.backfills.get(name)
+            limit = owner.row.max_active_runs if owner else self.specs[name].max_active_runs
+            in_order = bool(self.model.dags[owner.row.dag_id if owner else name].past)  # there an older one goes first
+            assert n <= limit or in_order, f"{n} runs of {name}, where {limit} are allowed"
+
+    def settle(self) -> None:
+        """Until nothing follows any more; killed on the way, it may be."""
+        if self.chance.random() < self.fragile:
+            self.ground.leader = Mortal(self.ground.leader, self.chance.randint(0, 12))  # type: ignore[assignment]
+        for _ in range(5_000):
+            try:
+                changed = self.tick()
+            except Killed:
+                self.crash()
+                continue
+            if changed:
+                continue
+            if self.later:
+                key = self.chance.choice(list(self.later))
+                if key in self.ground.running:
+                    self.ground.finish(key, self.later[key])
+                del self.later[key]
+                continue
+            waits = [ti.retry_at for _, ti in self.ground.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at]
+            if not waits:
+                break
+            self.ground.clock.advance(seconds=max(0.0, (min(waits) - self.ground.clock.now()).total_seconds()))
+        else:
+            raise AssertionError("it never comes to rest")
+        if isinstance(self.ground.leader, Mortal):
+            self.ground.leader = self.ground.leader._leader
+
+    def crash(self) -> None:
+        self.crashes += 1
+        self.later.clear()
+        self.ground.crash()
+
+    def ask(self, kind: str, expected: bool = True, **payload: Any) -> Response:
+        """Ask, come to rest, and be answered as the model says."""
+        self.told(f"{kind} {payload}")
+        self.ground.ask(kind, **payload)
+        self.settle()
+        request = self.ground.store.rows("request")[-1]
+        (answer,) = [row for row in self.ground.store.rows("response") if row.request_id == request.request_id]  # type: ignore[attr-defined]
+        assert isinstance(answer, Response)
+        assert (answer.outcome == "accepted") == expected, answer.message
+        return answer
+
+    def told(self, what: str) -> None:
+        self.story.append(f"{self.ground.clock.now():%m-%d %H:%M:%S} {what}")
+
+
+class Calm(History):
+    """One thing at a time."""
+
+    def run(self, operations: int) -> None:
+        self.settle()
+        self.model.keep_time(self.ground.clock.now())
+        self.compare()
+        choices: list[tuple[int, Callable[[], None]]] = [
+            (22, self.time_passes), (26, self.backfill), (7, self.midway), (8, self.steer), (7, self.retry), (9, self.clear),
+            (4, self.mark_run), (4, self.mark_task), (6, self.trigger), (2, self.run_task), (4, self.pause_dag), (6, self.mend),
+        ]  # fmt: skip
+        weights, deeds = zip(*choices, strict=True)
+        for n in range(operations):
+            self.chance.choices(deeds, weights)[0]()
+            if n % COMPARE_EVERY == 0:
+                self.compare()
+            if self.chance.random() < 0.03:
+                self.told("crash")
+                self.crash()
+                self.settle()
+        for dag in self.model.dags.values():
+            if dag.is_paused:
+                self.set_paused(dag, False)
+        while paused := [backfill for backfill in self.model.backfills.values() if backfill.is_paused]:
+            self.resume(paused[0])
+        left = BEGIN + timedelta(days=DAYS) - self.ground.clock.now()
+        self.pass_time(max(left, HOUR))
+        self.compare()
+        self.check_rest()
+
+    # -- operations ---------------------------------------------------------------------------------------------------
+    def pass_time(self, span: timedelta) -> None:
+        self.told(f"{span} pass")
+        self.ground.clock.advance(seconds=span.total_seconds())
+        self.settle()
+        self.model.keep_time(self.ground.clock.now())
+
+    def time_passes(self) -> None:
+        now = self.ground.clock.now()
+        here = now.replace(minute=30, second=0, microsecond=0)
+        sixes = self.chance.choice([1, 2, 4, 4, 4, 8, 16])
+        if self.chance.random() < 0.5:  # the manager was away
+            self.pass_time(here + 6 * sixes * HOUR - now)
+            return
+        for n in range(1, sixes + 1):
+            self.pass_time(here + 6 * n * HOUR - self.ground.clock.now())
+
+    def some_dag(self) -> PlainDag:
+        return self.chance.choice(list(self.model.dags.values()))
+
+    def some_dates(self, dag: PlainDag) -> list[datetime]:
+        """A few intervals round the present day, mostly in the past."""
+        now = self.ground.clock.now() - timedelta(days=self.chance.choice([0, 2, 5, 10, 15]))
+        at = min(dag.grid.index(dag.latest_complete(now)), len(dag.grid) - 8)
+        n = self.chance.randint(1, 7)
+        dates = dag.grid[max(0, at - n + 1 + self.chance.choice([0, 0, 0, 0, 2])) :][:n]
+        return dates if self.chance.random() < 0.8 else sorted(self.chance.sample(dates, max(1, n // 2)))
+
+    def backfill(self) -> None:
+        backfill = self.new_backfill(self.some_dag())
+        self.settle()
+        self.model.go_on(backfill)
+
+    def new_backfill(self, dag: PlainDag, **fixed: Any) -> PlainBackfill:
+        """Asked for in the manager and in the model; not carried out yet."""
+        chance, places = self.chance, list[Any](self.some_dates(dag))
+        if chance.random() < 0.1:
+            places = chance.sample(["eu", "us", "asia", "a_b"], chance.randint(1, 3))
+        elif chance.random() < 0.25 and not dag.past:
+            places.reverse()
+        stop = chance.choice([None, None, None, None, 1, 2])
+        tasks = chance.choice(["", "", "", "", f"^{list(dag.tasks)[-1]}$"])
+        one = stop is not None or (tasks and dag.past)
+        fields: dict[str, Any] = {
+            "reprocess": chance.choice(["none", "failed", "completed"]),
+            "batch": chance.choice([1, 3, 4, 7]) if dag.batchable else 1,
+            "max_active_runs": 1 if one else chance.choice([1, 2, 4]),
+            "stop_on_failure": stop,
+            "tasks": tasks,
+            "mark_success": chance.random() < 0.08,
+            "retries": chance.choice([None, None, 0, 1, 2]),
+            "is_paused": chance.random() < 0.1,
+            **fixed,
+        }
+        asked = {name: value for name, value in fields.items() if name not in ("retries", "tasks")}
+        asked |= {"tasks": fields["tasks"] or None}
+        asked |= {"overrides_json": f'{{"retries": {fields["retries"]}}}'} if fields["retries"] is not None else {}
+        asked |= {"state": s.PAUSED} if fields["is_paused"] else {}
+        intervals = [(at, dag.end_of(at)) for at in places if isinstance(at, datetime)]
+        keys = [key for key in places if isinstance(key, str)]
+        backfill_id = self.ground.backfill(dag.dag_id, intervals, keys=keys, **asked)
+        self.told(f"backfill {backfill_id} of {dag.dag_id} over {[str(at)[:16] for at in places]} {fields}")
+        items = [PlainItem(n, place) for n, place in enumerate(places, 1)]
+        made = PlainBackfill(dag, backfill_id, items, state="paused" if fields["is_paused"] else "queued", **fields)
+        self.model.backfills[backfill_id] = made
+        return made
+
+    def midway(self) -> None:
+        """Something is asked while the first runs of a backfill are going on."""
+        chance, dag = self.chance, self.some_dag()
+        what = chance.choice(["cancel", "let finish", "pause", "cancel run", "mark run", "clear", "crash"])
+        few = {"batch": 1} if what in ("let finish", "mark run") else {}
+        backfill = self.new_backfill(
+            dag, **few, tasks="", stop_on_failure=None, mark_success=False, is_paused=False, max_active_runs=chance.randint(1, 3)
+        )  # fmt: skip
+        self.held.add(dag.dag_id)
+        self.settle()
+        runs = self.model.go_on(backfill, most_runs=backfill.max_active_runs)
+        self.told(f"  {what} while {[run.run_id for run in runs]} run")
+        if not runs:
+            self.held.clear()
+            return
+        one = chance.choice(runs)
+        match what:
+            case "cancel" | "let finish":
+                self.ask("backfill.cancel", backfill_id=backfill.backfill_id, let_running_finish=what != "cancel")
+                self.model.cancel(backfill)
+                for run in runs if what == "cancel" else ():
+                    self.model.stop(run)
+            case "pause":
+                self.ask("backfill.pause", backfill_id=backfill.backfill_id)
+                backfill.is_paused, backfill.state = True, "paused"
+            case "cancel run":
+                self.ask("run.cancel", dag_id=dag.dag_id, run_id=one.run_id)
+                self.model.stop(one)
+            case "mark run":
+                state = chance.choice(["success", "failed"])
+                self.ask("run.mark", dag_id=dag.dag_id, run_id=one.run_id, state=state)
+                one.tasks = dict.fromkeys(one.tasks, state)
+                one.has_launched = True
+                self.model.play(one)
+                self.model.conclude(one)
+            case "clear":
+                self.ask("tasks.clear", ask={"dag": dag.dag_id, "run_ids": [one.run_id]})
+            case _:
+                self.crash()
+                self.settle()
+        self.release()
+        self.settle()
+        for run in runs:
+            if run.state == "queued":
+                self.model.play(run)
+                self.model.conclude(run)
+        self.model.go_on(backfill)
+
+    def steer(self) -> None:
+        """Of a backfill that is paused, if there is one."""
+        chance = self.chance
+        paused = [backfill for backfill in self.model.backfills.values() if backfill.is_paused]
+        any_one = list(self.model.backfills.values())
+        if not any_one:
+            return
+        backfill = chance.choice(paused or any_one)
+        what = chance.choice(["resume", "resume", "cancel", "pause", "set"])
+        if what == "resume":
+            self.resume(backfill)
+        elif what == "cancel":
+            was_live = backfill.is_live
+            self.ask("backfill.cancel", was_live, backfill_id=backfill.backfill_id, let_running_finish=chance.random() < 0.5)
+            if was_live:
+                self.model.cancel(backfill)
+        elif what == "pause":
+            self.ask("backfill.pause", backfill.is_live, backfill_id=backfill.backfill_id)
+        else:
+            batch = chance.choice([1, 2, 5])
+            may = backfill.is_live and (batch == 1 or backfill.dag.batchable)
+            self.ask("backfill.set", may, backfill_id=backfill.backfill_id, changes={"batch": batch, "priority": 3})
+            if may:
+                backfill.batch = batch
+
+    def resume(self, backfill: PlainBackfill) -> None:
+        was_live = backfill.is_live
+        self.ask("backfill.unpause", was_live, backfill_id=backfill.backfill_id)
+        if was_live:
+            self.model.resume(backfill)
+
+    def retry(self) -> None:
+        ended = [backfill for backfill in self.model.backfills.values() if backfill.state == "failed"]
+        others = list(self.model.backfills.values())
+        if others:
+            backfill = self.chance.choice(ended if ended and self.chance.random() < 0.9 else others)
+            may = not backfill.is_live and backfill.count("failed") > 0
+            self.ask("backfill.retry", may, backfill_id=backfill.backfill_id)
+            self.model.retry(backfill)
+
+    def clear(self) -> None:
+        chance, dag = self.chance, self.some_dag()
+        dates = self.some_dates(dag)
+        first, last = (None, None) if chance.random() < 0.05 else (dates[0], dates[-1])
+        tasks = chance.choice(["", "", chance.choice(list(dag.tasks))])
+        how = {"downstream": chance.random() < 0.5, "only_failed": chance.random() < 0.4}
+        span = {"start": format_instant(first), "end": format_instant(last)} if first else {}
+        ask = {"dag": dag.dag_id, **span, **({"tasks": tasks} if tasks else {}), **how}
+        self.told(f"tasks.clear {ask}")
+        self.ground.ask("tasks.clear", ask=ask)
+        self.settle()
+        may = self.model.clear(dag.dag_id, first, last, tasks, **how)
+        answer = self.ground.store.rows("response")[-1]
+        assert isinstance(answer, Response) and (answer.outcome == "accepted") == may, (may, answer.message)
+
+    def some_run(self) -> PlainRun | None:
+        found = list(self.model.standing[self.some_dag().dag_id].values())
+        return self.chance.choice(found) if found else None
+
+    def mark_run(self) -> None:
+        run = self.some_run()
+        if run is not None:
+            state = self.chance.choice(["success", "failed"])
+            self.ask("run.mark", dag_id=run.dag.dag_id, run_id=run.run_id, state=state)
+            self.model.mark_run(run, state)
+
+    def mark_task(self) -> None:
+        run = self.some_run()
+        chosen = sorted(set(run.tasks) - run.left_out) if run is not None else []
+        if run is not None:
+            task, state = self.chance.choice(chosen), self.chance.choice(["success", "failed", "skipped"])
+            self.ask("task.mark", dag_id=run.dag.dag_id, run_id=run.run_id, task_id=task, state=state)
+            self.model.mark_task(run, task, state)
+
+    def trigger(self) -> None:
+        dag = self.some_dag()
+        date = self.chance.choice([None, *self.some_dates(dag)])
+        self.ask("dag.trigger", dag_id=dag.dag_id, logical_date=format_instant(date), conf={})
+        run = self.model.make(dag, "manual", (date or dag.latest_complete(self.ground.clock.now()),))
+        self.model.play(run)
+
+    def run_task(self) -> None:
+        dag = self.some_dag()
+        date, task = self.some_dates(dag)[0], self.chance.choice(list(dag.tasks))
+        answer = self.ask("task.run", dag_id=dag.dag_id, task_id=task, logical_date=format_instant(date))
+        assert answer.object_id is not None
+        self.model.run_task(dag.dag_id, answer.object_id, task, date)
+
+    def pause_dag(self) -> None:
+        dag = self.some_dag()
+        self.set_paused(dag, not dag.is_paused)
+
+    def set_paused(self, dag: PlainDag, paused: bool) -> None:
+        self.ask("dag.pause" if paused else "dag.unpause", dag_id=dag.dag_id)
+        dag.is_paused = paused
+        self.model.keep_time(self.ground.clock.now())
+
+    def mend(self) -> None:
+        """Somebody mends what is broken, and breaks something else."""
+        dag = self.some_dag()
+        self.told(f"{dag.dag_id} is mended")
+        self.model.worlds[dag.dag_id] += 1
+
+    # -- what must have come out --------------------------------------------------------------------------------------
+    def compare(self) -> None:
+        """All that stands in the tables is what the model says."""
+        self.model.keep_time(self.ground.clock.now())  # an operation may have opened a gap that the schedule fills
+        self.settle()
+        store, model = self.ground.store, self.model
+        rows = {(run.dag_id, run.run_id): run for run in store.read(DagRun)}
+        states = {key: (run.state, run.overridden_by) for key, run in rows.items() if run.run_type != s.EXTERNAL_RUN}
+        expected = {key: (run.state, run.overridden_by) for key, run in model.runs.items()}
+        same("runs", states, expected)
+        same("external runs", {key: run.state for key, run in rows.items() if run.run_type == s.EXTERNAL_RUN}, model.external)
+        for dag_id in model.dags:
+            line = [run.run_id for run in model.timeline(dag_id)]
+            assert [rows[dag_id, run_id].previous_run_id for run_id in line] == [None, *line][: len(line)]
+        for key, run in model.runs.items():
+            first = run.place if isinstance(run.place, datetime) else None
+            told = (rows[key].logical_date, rows[key].interval_end, rows[key].items, rows[key].backfill_id)
+            assert told == (first, run.end, len(run.places), run.backfill), key
+        tasks: dict[tuple[str, str], dict[str, str]] = {}
+        for ti in store.read(TaskInstance):
+            tasks.setdefault((ti.dag_id, ti.run_id), {})[ti.task_id] = ti.state
+        same("task states", {key: tasks[key] for key in model.runs}, {key: run.tasks for key, run in model.runs.items()})
+        items = {(item.backfill_id, item.ordinal): (item.state, item.run_id) for item in store.read(BackfillItem)}
+        plain = {
+            (name, item.ordinal): (item.state, item.run_id)
+            for name, backfill in model.backfills.items()
+            for item in backfill.items
+        }
+        same("items", items, plain)
+        backfills = {row.backfill_id: row.state for row in store.read(Backfill)}
+        same("backfills", backfills, {name: backfill.state for name, backfill in model.backfills.items()})
+
+    def check_rest(self) -> None:
+        """At the end nothing is alive, and everything has been told once."""
+        check_rest(self.ground)
+
+
+COMPARE_EVERY = 10
+
+
+def same(what: str, found: dict[Any, Any], expected: dict[Any, Any]) -> None:
+    if found != expected:
+        apart = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]
+        told = [f"{key}: is {found.get(key)}, should be {expected.get(key)}" for key in apart[:6]]
+        raise AssertionError(f"{len(apart)} {what} differ: {'; '.join(told)}")
+
+
+def check_rest(ground: Playground) -> None:
+    store = ground.store
+    assert not ground.alive.runs and not ground.alive.backfills and not ground.running
+    assert not [run for run in store.read(DagRun) if run.state in s.RUN_LIVE]
+    tries = Counter((row.dag_id, row.run_id, row.task_id, row.launch) for row in store.read(TaskTry))
+    assert max(tries.values(), default=1) == 1, "a try is told once"
+    launches = {ti.key: ti.launch for ti in store.read(TaskInstance)}
+    assert Counter(key[:3] for key in tries) == Counter({key: n for key, n in launches.items() if n})
+    asked = [row.request_id for row in store.rows("request")]  # type: ignore[attr-defined]
+    assert sorted(asked) == sorted(row.request_id for row in store.rows("response")), "answered once"  # type: ignore[attr-defined]
+
+
+def calm_history(seed: int, operations: int = 200, **how: Any) -> Calm:
+    history = Calm(seed, **how)
+    history.run(operations)
+    return history

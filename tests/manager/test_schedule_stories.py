@@ -1,0 +1,372 @@
+"""Scheduled runs as SEMANTICS.md tells them ("Interval", "The timeline", "Pools and priority"; issue 4: timekeeper,
+lookback), decided without Spark, Delta or a JVM. The clock begins at 2024-01-01T00:00Z."""
+
+from __future__ import annotations
+
+import pytest
+from manager_stories import (
+    accepted, at, clear, dates, key_of, never, next_due, nothing_hangs, play, said, timeline,
+)  # fmt: skip
+
+from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
+from backfill_manager.manager.instructions import Instructions
+from backfill_manager.model import states as s
+from backfill_manager.model.records import TaskInstance
+from backfill_manager.testing import Playground, dag_spec, days
+
+FROM_2024 = {"start_date": at("2024-01-01"), "catchup": True}
+PAST = {"a": {"depends_on_past": True}}
+
+
+# -- when runs are made -----------------------------------------------------------------------------------------------
+
+
+def test_a_scheduled_run_is_made_at_its_intervals_end_and_not_a_moment_before() -> None:
+    ground = Playground(dag_spec("d", "a", start_date=at("2024-01-01")), scheduled=True)
+    play(ground, "2024-01-01T23:59:59")
+    assert not ground.runs("d")
+    assert next_due(ground) == at("2024-01-02")
+    play(ground, "2024-01-02")
+    (run,) = ground.runs("d")
+    assert (run.run_id, run.run_type, run.state) == ("scheduled__2024-01-01T00:00:00Z", "scheduled", s.SUCCESS)
+    assert (run.interval_start, run.interval_end, run.created_at) == (
+        at("2024-01-01"), at("2024-01-02"), at("2024-01-02"),
+    )  # fmt: skip
+    assert [launch.pool for launch in ground.launched] == ["scheduled"]
+
+
+def test_several_dags_that_are_due_at_once_are_all_made_in_one_turn() -> None:
+    daily = [dag_spec(f"d{n}", "a", start_date=at("2024-01-01")) for n in range(20)]
+    ground = Playground(*daily, dag_spec("hourly", "a", schedule="@hourly", **FROM_2024), scheduled=True, slots=100)
+    ground.clock.advance(hours=24)
+    ground.tick()
+    assert [len(ground.runs(spec.dag_id)) for spec in daily] == [1] * 20
+    ground.drain()
+    assert len(timeline(ground, "hourly")) == 24
+    nothing_hangs(ground)
+
+
+def test_a_paused_dag_gets_no_scheduled_run_and_may_be_backfilled_all_the_same() -> None:
+    ground = Playground(dag_spec("d", "a", **FROM_2024))
+    backfill = ground.backfill("d", days("2024-01-01", 2))
+    play(ground, "2024-01-10")
+    assert next_due(ground) is None
+    assert [run.run_type for run in ground.runs("d")] == ["backfill"] * 2
+    assert ground.row(backfill).state == s.SUCCESS
+
+
+def test_pausing_a_dag_stops_its_scheduled_runs_and_what_runs_goes_on() -> None:
+    ground = Playground(dag_spec("d", "a", "b", upstream={"b": ["a"]}, **FROM_2024), scheduled=True, script=never)
+    play(ground, "2024-01-02")
+    accepted(ground, "dag.pause", dag_id="d")
+    ground.script = lambda _: Succeeded()
+    ground.finish(key_of(ground, "01-01"), Succeeded())
+    play(ground, "2024-01-06")
+    assert [(run.state, run.run_type) for run in ground.runs("d")] == [(s.SUCCESS, "scheduled")]
+
+
+@pytest.mark.parametrize(("catchup", "made"), [(False, ["01-01", "01-09"]), (True, [f"01-{d:02}" for d in range(1, 10)])])
+def test_unpausing_makes_the_latest_only_or_with_catchup_all_that_were_missed(catchup: bool, made: list[str]) -> None:
+    ground = Playground(dag_spec("d", "a", start_date=at("2024-01-01"), catchup=catchup), scheduled=True)
+    play(ground, "2024-01-02")
+    accepted(ground, "dag.pause", dag_id="d")
+    play(ground, "2024-01-10T05:00")
+    accepted(ground, "dag.unpause", dag_id="d")
+    nothing_hangs(ground)
+    assert dates(timeline(ground, "d")) == made
+
+
+@pytest.mark.parametrize(("catchup", "made"), [(False, ["01-01", "01-05"]), (True, [f"01-0{d}" for d in range(1, 6)])])
+def test_after_downtime_missed_time_is_made_good_as_catchup_says(catchup: bool, made: list[str]) -> None:
+    ground = Playground(dag_spec("d", "a", start_date=at("2024-01-01"), catchup=catchup), scheduled=True)
+    play(ground, "2024-01-02")
+    ground.clock.advance(days=4)
+    ground.crash()
+    nothing_hangs(ground)
+    assert dates(timeline(ground, "d")) == made
+
+
+def test_a_run_that_was_due_when_the_manager_died_is_made_once() -> None:
+    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True, script=never)
+    play(ground, "2024-01-02")
+    ground.crash()
+    ground.crash()
+    ground.script = lambda _: Succeeded()
+    play(ground, "2024-01-02T12:00")
+    (run,) = ground.runs("d")
+    assert run.state == s.SUCCESS
+
+
+def test_a_changed_schedule_goes_on_from_the_end_of_what_was_made() -> None:
+    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    play(ground, "2024-01-03")
+    ground.add_dag(dag_spec("d", "a", schedule="0 */6 * * *", **FROM_2024))
+    play(ground, "2024-01-04")
+    ground.add_dag(dag_spec("d", "a", **FROM_2024))
+    play(ground, "2024-01-06")
+    assert dates(timeline(ground, "d")) == [
+        "01-01", "01-02", "01-03", "01-03T06", "01-03T12", "01-03T18", "01-04", "01-05",
+    ]  # fmt: skip
+
+
+def test_a_schedule_that_is_taken_away_makes_nothing_more() -> None:
+    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    play(ground, "2024-01-03")
+    ground.add_dag(dag_spec("d", "a", schedule=None))
+    play(ground, "2024-01-10")
+    assert len(ground.runs("d")) == 2
+    assert next_due(ground) is None
+
+
+def test_once_runs_once() -> None:
+    ground = Playground(dag_spec("d", "a", schedule="@once"), scheduled=True)
+    play(ground, "2024-01-03")
+    ground.crash()
+    play(ground, "2024-01-05")
+    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
+
+
+def test_after_end_date_there_is_nothing_to_wake_for() -> None:
+    ground = Playground(dag_spec("d", "a", end_date=at("2024-01-03"), **FROM_2024), scheduled=True)
+    play(ground, "2024-02-01")
+    assert dates(ground.runs("d")) == ["01-01", "01-02", "01-03"]
+    assert next_due(ground) is None
+
+
+def test_the_schedule_goes_on_from_what_a_backfill_has_reached() -> None:
+    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    play(ground, "2024-01-03")
+    ground.backfill("d", days("2024-01-03", 10))
+    play(ground, "2024-01-13")
+    assert [run.run_type for run in ground.runs("d")] == ["scheduled"] * 2 + ["backfill"] * 10
+    play(ground, "2024-01-14")
+    assert timeline(ground, "d")[-1].run_id == "scheduled__2024-01-13T00:00:00Z"
+
+
+def test_the_schedule_goes_on_from_the_end_of_a_batch_though_a_day_in_it_was_done_again() -> None:
+    """The latest run of the timeline is then the day's; the dates after it are the batch's all the same."""
+    ground = Playground(dag_spec("d", "a", batchable=True, **FROM_2024), scheduled=True)
+    ground.backfill("d", days("2024-01-01", 10), batch=10)
+    ground.drain()
+    ground.backfill("d", days("2024-01-04", 1), reprocess="completed")
+    play(ground, "2024-01-12")
+    assert [run.run_id for run in timeline(ground, "d")] == [
+        "backfill__2024-01-01T00:00:00Z", "backfill__2024-01-04T00:00:00Z", "scheduled__2024-01-11T00:00:00Z",
+    ]  # fmt: skip
+
+
+def test_a_manual_run_of_tomorrow_is_what_the_schedule_goes_on_from() -> None:
+    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    play(ground, "2024-01-03")
+    accepted(ground, "dag.trigger", dag_id="d", logical_date="2024-01-05T00:00:00Z", conf={})
+    play(ground, "2024-01-08")
+    assert dates(timeline(ground, "d")) == ["01-01", "01-02", "01-05", "01-06", "01-07"]
+
+
+def test_a_stopping_manager_does_not_wake_for_a_run_that_it_will_not_make() -> None:
+    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    ground.clock.advance(days=3)
+    now = ground.clock.now()
+    ground._decisions.look_ahead()
+    ground._decisions.decide([], [], {}, now, Instructions(), draining=True)
+    assert next_due(ground) is None
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_no_more_scheduled_runs_are_alive_than_max_active_runs() -> None:
+    ground = Playground(dag_spec("d", "a", max_active_runs=2, **FROM_2024), scheduled=True, script=never)
+    play(ground, "2024-01-08")
+    assert dates(ground.runs("d")) == ["01-01", "01-02"]
+    assert next_due(ground) is None, "an ending run comes first"
+    ground.finish(key_of(ground, "01-01"), Succeeded())
+    ground.drain()
+    assert [run.state for run in ground.runs("d")] == [s.SUCCESS, s.RUNNING, s.RUNNING]
+
+
+def test_a_backfills_runs_do_not_count_in_the_dags_max_active_runs() -> None:
+    ground = Playground(dag_spec("d", "a", max_active_runs=1, start_date=at("2024-01-01")), scheduled=True, script=never)
+    ground.backfill("d", days("2023-12-01", 5), max_active_runs=3)
+    play(ground, "2024-01-02")
+    running = [run.run_type for run in ground.runs("d") if run.state == s.RUNNING]
+    assert sorted(running) == ["backfill"] * 3 + ["scheduled"]
+
+
+def test_with_depends_on_past_and_one_run_at_a_time_the_days_follow_each_other() -> None:
+    ground = Playground(dag_spec("d", "a", each=PAST, max_active_runs=1, **FROM_2024), scheduled=True)
+    play(ground, "2024-01-10")
+    assert [run.state for run in timeline(ground, "d")] == [s.SUCCESS] * 9
+
+
+def test_a_scheduled_run_behind_a_failed_past_is_a_deadlock_told_with_run_and_task() -> None:
+    ground = Playground(
+        dag_spec("d", "a", each=PAST, **FROM_2024), scheduled=True,
+        script=lambda it: Failed("boom") if "01-02" in it.run.run_id else Succeeded(),
+    )  # fmt: skip
+    play(ground, "2024-01-05")
+    runs = timeline(ground, "d")
+    assert [run.state for run in runs] == [s.SUCCESS, s.FAILED, s.FAILED, s.FAILED]
+    assert runs[2].reason is not None
+    assert "deadlock: task 'a'" in runs[2].reason and "scheduled__2024-01-02T00:00:00Z" in runs[2].reason
+
+
+def test_among_the_ready_scheduled_goes_before_backfill_and_older_first() -> None:
+    ground = Playground(dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=1), scheduled=True, script=never)
+    ground.backfill("d", days("2023-12-01", 3))
+    ground.drain()
+    play(ground, "2024-01-02")
+    order = []
+    for _ in range(4):
+        (key,) = ground.running
+        order.append(key[1][:20])
+        ground.finish(key, Succeeded())
+        ground.drain()
+    assert order == [
+        "backfill__2023-12-01", "scheduled__2024-01-0", "backfill__2023-12-02", "backfill__2023-12-03",
+    ]  # fmt: skip
+
+
+def test_a_higher_priority_goes_before_a_scheduled_run() -> None:
+    ground = Playground(dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=1), scheduled=True, script=never)
+    ground.backfill("d", days("2023-12-01", 2), priority=5)
+    ground.drain()
+    play(ground, "2024-01-02")
+    ground.finish(key_of(ground, "2023-12-01"), Succeeded())
+    ground.drain()
+    assert key_of(ground, "2023-12-02")
+
+
+def test_a_backfill_that_fills_its_own_pool_leaves_a_scheduled_runs_slots_free() -> None:
+    ground = Playground(
+        dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=1000), scheduled=True, script=never, slots=2
+    )
+    ground.backfill("d", days("2023-01-01", 100), max_active_runs=100)
+    play(ground, "2024-01-02")
+    assert [launch.pool for launch in ground.launched if launch.run.run_type == "scheduled"] == ["scheduled"]
+
+
+def test_a_task_heavier_than_its_pool_runs_alone_in_it_and_does_not_hang() -> None:
+    ground = Playground(dag_spec("d", "a", each={"a": {"weight": 50}}, **FROM_2024), scheduled=True, slots=4)
+    play(ground, "2024-01-02")
+    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
+
+
+# -- lookback ---------------------------------------------------------------------------------------------------------
+
+
+def test_lookback_does_the_last_intervals_again_older_first_and_keeps_the_old_runs_readable() -> None:
+    ground = Playground(dag_spec("d", "a", lookback=2, **FROM_2024), scheduled=True)
+    play(ground, "2024-01-05")
+    assert [launch.run.run_id[11:21] + launch.run.run_id[31:] for launch in ground.launched] == [
+        "2024-01-01",
+        "2024-01-01__2", "2024-01-02",
+        "2024-01-01__3", "2024-01-02__2", "2024-01-03",
+        "2024-01-02__3", "2024-01-03__2", "2024-01-04",
+    ]  # fmt: skip
+    assert dates(timeline(ground, "d")) == ["01-01", "01-02", "01-03", "01-04"]
+    first = [run for run in ground.runs("d") if "01-01" in run.run_id]
+    assert [(run.state, run.overridden_by and run.overridden_by[-3:]) for run in first] == [
+        (s.OVERRIDDEN, "__2"), (s.OVERRIDDEN, "__3"), (s.SUCCESS, None),
+    ]  # fmt: skip
+    kept = [ti.state for ti in ground.store.read(TaskInstance) if ti.run_id == first[0].run_id]
+    assert kept == [s.SUCCESS]
+
+
+def test_lookback_fills_no_gap() -> None:
+    ground = Playground(dag_spec("d", "a", lookback=3, start_date=at("2024-01-01")), scheduled=True)
+    ground.backfill("d", days("2024-01-01", 1))
+    ground.drain()
+    ground.clock.advance(days=4)
+    nothing_hangs(ground)
+    assert dates(timeline(ground, "d")) == ["01-01", "01-04"]
+    assert len([run for run in ground.runs("d") if "01-01" in run.run_id]) == 2
+
+
+def test_lookback_leaves_alone_what_is_running() -> None:
+    ground = Playground(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True, script=never)
+    play(ground, "2024-01-04")
+    assert [run.run_id[-12:] for run in ground.runs("d")] == ["1T00:00:00Z"[-12:].rjust(12, "0")] * 0 + [
+        "-01T00:00:00Z"[-12:], "-02T00:00:00Z"[-12:], "-03T00:00:00Z"[-12:],
+    ]  # fmt: skip
+
+
+def test_lookback_does_again_what_failed_too_and_what_a_backfill_made() -> None:
+    ground = Playground(
+        dag_spec("d", "a", lookback=2, **FROM_2024),
+        script=lambda it: Failed("boom") if it.run.run_type == "backfill" and "01-02" in it.run.run_id else Succeeded(),
+    )
+    ground.backfill("d", days("2024-01-01", 2))
+    ground.drain()
+    accepted(ground, "dag.unpause", dag_id="d")
+    play(ground, "2024-01-04")
+    assert [(run.run_type, run.state) for run in timeline(ground, "d")] == [("scheduled", s.SUCCESS)] * 3
+    assert len([run for run in ground.runs("d") if run.state == s.OVERRIDDEN]) == 2
+
+
+@pytest.mark.parametrize("each", [None, PAST])
+@pytest.mark.parametrize("most", [1, 2])
+def test_lookback_with_one_run_at_a_time_and_depends_on_past_is_no_deadlock(
+    most: int, each: dict[str, dict[str, bool]] | None
+) -> None:
+    spec = dag_spec("d", "a", each=each, lookback=3, max_active_runs=most, **FROM_2024)
+    ground = Playground(spec, scheduled=True)
+    play(ground, "2024-01-08")
+    assert [run.state for run in timeline(ground, "d")] == [s.SUCCESS] * 7
+    assert len(ground.runs("d")) == 7 + 0 + 1 + 2 + 3 * 4
+
+
+def test_lookback_finds_its_intervals_though_manual_runs_lie_between_them() -> None:
+    ground = Playground(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True)
+    play(ground, "2024-01-03")
+    for hour in ("08", "12", "16"):
+        accepted(ground, "dag.trigger", dag_id="d", logical_date=f"2024-01-02T{hour}:00:00Z", conf={})
+    play(ground, "2024-01-04")
+    assert dates(timeline(ground, "d")) == ["01-01", "01-02", "01-02T08", "01-02T12", "01-02T16", "01-03"]
+    assert [run.run_id[-3:] for run in timeline(ground, "d") if "01-02T00" in run.run_id] == ["__2"]
+
+
+def test_lookback_after_a_crash_does_each_date_again_once() -> None:
+    ground = Playground(dag_spec("d", "a", lookback=2, **FROM_2024), scheduled=True)
+    play(ground, "2024-01-03")
+    ground.script = never
+    play(ground, "2024-01-04")
+    ground.crash()
+    ground.script = lambda _: Succeeded()
+    nothing_hangs(ground)
+    assert len(ground.runs("d")) == 1 + 2 + 3
+    assert [run.state for run in timeline(ground, "d")] == [s.SUCCESS] * 3
+
+
+def test_lookback_of_a_batch_does_the_batch_again_as_one_run() -> None:
+    ground = Playground(dag_spec("d", "a", lookback=3, batchable=True, **FROM_2024))
+    ground.backfill("d", days("2024-01-01", 3), batch=3)
+    ground.drain()
+    accepted(ground, "dag.unpause", dag_id="d")
+    play(ground, "2024-01-05")
+    again, new = timeline(ground, "d")
+    assert (again.items, again.interval_end, again.run_type) == (3, at("2024-01-04"), "scheduled")
+    assert (new.logical_date, new.items) == (at("2024-01-04"), 1)
+
+
+# -- a run that is cleared --------------------------------------------------------------------------------------------
+
+
+def test_a_cleared_old_run_does_not_wait_for_newer_ones_that_wait_for_it() -> None:
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"b": {"depends_on_past": True}}, max_active_runs=1,
+                    **FROM_2024)  # fmt: skip
+    held: list[str] = []
+
+    def script(launch: Launch) -> Outcome | None:
+        return None if launch.task.task_id in held else Succeeded()
+
+    ground = Playground(spec, scheduled=True, script=script)
+    play(ground, "2024-01-03")
+    held.append("a")
+    play(ground, "2024-01-04")
+    said(ground, "tasks.clear", **clear("d", run_ids=["scheduled__2024-01-02T00:00:00Z"]))
+    held.clear()
+    for key in list(ground.running):
+        ground.finish(key, Succeeded())
+    nothing_hangs(ground)
+    assert [run.state for run in timeline(ground, "d")] == [s.SUCCESS] * 3

@@ -1,0 +1,205 @@
+"""The timeline against a plain sorted list: whatever is inserted, in whatever order, everybody knows who comes before.
+
+The model is the list of (date, run id) of the runs that stand. Insertions go the way the manager's go: `make_run` over a
+stretch that is held in memory, or that has just been read from the store round the dates in question.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from datetime import datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backfill_manager.clock import UTC
+from backfill_manager.manager.reading_ahead import read_ahead, recent_timeline, timeline_around
+from backfill_manager.manager.run_maker import make_run
+from backfill_manager.manager.timekeeper import keeps
+from backfill_manager.manager.working_set import LiveBackfill
+from backfill_manager.model import changes as c
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Backfill, DagRun
+from backfill_manager.planning.timeline import Stretch, number_of, place_of, run_id_for
+from backfill_manager.store.contract import Condition
+from backfill_manager.testing import Playground, dag_spec
+
+DATES = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(14)]
+WINDOW = DATES[4:9]  # what a backfill under way holds
+DAY = timedelta(days=1)
+FORGET = "forget"  # as a new manager begins: what is held is read again
+
+inserts = st.tuples(
+    st.sampled_from([s.SCHEDULED_RUN, s.BACKFILL_RUN, s.MANUAL_RUN, s.EXTERNAL_RUN]),
+    st.integers(0, len(DATES) - 1),
+    st.sampled_from([1, 1, 1, 2, 3, 5]),
+)
+ends = st.tuples(st.sampled_from([s.SUCCESS, s.FAILED, s.CANCELLED]), st.integers(0, len(DATES) - 1), st.just(0))
+forgets = st.just((FORGET, 0, 0))
+histories = st.lists(st.one_of(inserts, inserts, ends, forgets), max_size=40)
+
+
+class Timeline:
+    """A DAG's timeline in a store, the parts of it that a manager holds, and the list that it should be."""
+
+    def __init__(self) -> None:
+        self.ground = Playground(dag_spec("d", "t", lookback=1), scheduled=True)
+        self.alive, self.store = self.ground.alive, self.ground.store
+        self.spec = self.alive.current_spec("d")
+        self.alive.backfills["b"] = LiveBackfill(row=_backfill(), spec=self.spec)
+        read_ahead(self.alive, self.store)
+        self.model: list[tuple[datetime, str]] = []
+        self.ids: set[str] = set()
+        self.made_at: dict[datetime, int] = {}
+        self.outside: set[str] = set()
+
+    def standing(self, date: datetime) -> str | None:
+        return dict(self.model).get(date)
+
+    def before(self, date: datetime) -> str | None:
+        at = bisect_left(self.model, (date, ""))
+        return self.model[at - 1][1] if at else None
+
+    def after(self, date: datetime) -> str | None:
+        return next((run_id for at, run_id in self.model if at > date), None)
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+    def insert(self, run_type: str, first: int, n: int) -> None:
+        """One run over `n` dates, in the place of what stands there; nothing if any of that is live."""
+        dates = DATES[first : first + n]
+        if run_type == s.EXTERNAL_RUN:
+            self._insert_external(dates[0])
+            return
+        old = [run_id for date in dates if (run_id := self.standing(date))]
+        if any(("d", run_id) in self.alive.runs for run_id in old):
+            return
+        stretch = self._stretch_for(run_type, dates)
+        held = [run for date in dates if (run := stretch.standing(place_of(date, None)))]
+        assert [run.run_id for run in held] == old, "a stretch knows what stands on its dates"
+        run_id = stretch.next_run_id(run_type, place_of(dates[0], None))
+        assert run_id not in self.ids, "an id is given once"
+        row = _run(run_id, run_type, dates[0], len(dates), self.ground.leader.next_seq())
+        self.made_at[dates[0]] = self.made_at.get(dates[0], 0) + 1
+        assert number_of(row) == self.made_at[dates[0]], "numbers rise, whatever the type"
+        make_run(self.alive, row, self.spec, stretch=stretch, overrides=held, now=DATES[0])
+        self.alive.recent["d"].trim(keeps(self.spec))
+        self.model = [(date, run) for date, run in self.model if run not in old]
+        insort(self.model, (dates[0], run_id))
+        self.ids.add(run_id)
+        self.outside.update(old)
+
+    def _insert_external(self, date: datetime) -> None:
+        run_id = run_id_for(s.EXTERNAL_RUN, place_of(date + timedelta(seconds=len(self.ids)), None))
+        row = _run(run_id, s.EXTERNAL_RUN, date, 1, self.ground.leader.next_seq())
+        make_run(self.alive, row, self.spec, stretch=None, selected=["t"], now=DATES[0])
+        self.ids.add(run_id)
+        self.outside.add(run_id)
+
+    def _stretch_for(self, run_type: str, dates: list[datetime]) -> Stretch:
+        """As the manager has it: the scheduler's own end of the timeline, a backfill's window, or what is read anew."""
+        recent = self.alive.recent["d"]
+        newest = recent.newest
+        if run_type == s.SCHEDULED_RUN and (newest is None or dates[0] >= newest.logical_date):  # type: ignore[operator]
+            return recent
+        if run_type == s.BACKFILL_RUN and set(dates) <= set(WINDOW):
+            return self.alive.backfills["b"].stretch
+        return Stretch.of(timeline_around("d", dates, [], self.store))
+
+    def end(self, state: str, n: int) -> None:
+        run = self.alive.runs.pop(("d", self.standing(DATES[n]) or ""), None)
+        if run is not None:
+            self.alive.put(c.run_ended(run.row, state, DATES[0]))
+
+    def forget(self) -> None:
+        self.alive.recent.clear()
+        self.alive.backfills["b"].stretch = Stretch.of(timeline_around("d", WINDOW, [], self.store))
+
+    def settle(self) -> None:
+        """The tick is over: committed, and read ahead for the next."""
+        self.ground.commit()
+        read_ahead(self.alive, self.store)
+
+    # -- what must hold -----------------------------------------------------------------------------------------------
+    def check_rows(self) -> None:
+        rows = {run.run_id: run for run in self.store.read(DagRun, [Condition("dag_id", "=", "d")])}
+        assert set(rows) == self.ids
+        previous = [None, *(run_id for _, run_id in self.model)]
+        told = [(run_id, rows[run_id].previous_run_id) for _, run_id in self.model]
+        assert told == list(zip((run_id for _, run_id in self.model), previous, strict=False))
+        for run_id in self.outside:
+            run = rows[run_id]
+            assert run.run_type == s.EXTERNAL_RUN or (run.state == s.OVERRIDDEN and run.overridden_by in self.ids)
+            assert run.run_type != s.EXTERNAL_RUN or run.previous_run_id is None
+        for (_, run_id), live in self.alive.runs.items():
+            assert live.row == rows[run_id], "memory says what the tables say"
+
+    def check_stretch(self, stretch: Stretch, dates: list[datetime]) -> None:
+        for date in dates:
+            standing = stretch.standing(place_of(date, None))
+            previous, following = stretch.previous(date), stretch.successor(date)
+            assert (standing.run_id if standing else None) == self.standing(date)
+            assert (previous.run_id if previous else None) == self.before(date)
+            assert (following.run_id if following else None) == self.after(date)
+
+    def check_newest_end(self, recent: Stretch) -> None:
+        newest = recent.newest
+        assert (newest.run_id if newest else None) == (self.model[-1][1] if self.model else None)
+        known = [date for date in DATES if recent.floor is None or date > recent.floor]
+        self.check_stretch(recent, known)
+
+
+def _run(run_id: str, run_type: str, date: datetime, n: int, run_seq: int) -> DagRun:
+    return DagRun(
+        "d", run_id, run_type, s.QUEUED, 1, run_seq, DATES[0], logical_date=date, interval_start=date,
+        interval_end=date + n * DAY, items=n,
+    )  # fmt: skip
+
+
+def _backfill() -> Backfill:
+    return Backfill("b", "d", s.RUNNING, "{}", "completed", 1, 0, "backfill", False, DATES[0], run_seq=1, dag_version=1)
+
+
+def told(history: list[tuple[str, int, int]]) -> Timeline:
+    timeline = Timeline()
+    for kind, at, n in history:
+        if kind in s.RUN_TYPES:
+            timeline.insert(kind, at, n)
+        elif kind == FORGET:
+            timeline.forget()
+        else:
+            timeline.end(kind, at)
+        timeline.settle()
+        timeline.check_rows()
+        timeline.check_stretch(timeline.alive.backfills["b"].stretch, WINDOW)
+        timeline.check_newest_end(timeline.alive.recent["d"])
+    return timeline
+
+
+@settings(deadline=None, max_examples=150)
+@given(histories)
+def test_every_run_follows_the_one_before_it_in_date_order_whatever_the_order_of_insertion(
+    history: list[tuple[str, int, int]],
+) -> None:
+    told(history)
+
+
+@settings(deadline=None, max_examples=60)
+@given(histories, st.integers(0, len(DATES) - 1), st.integers(1, 6), st.integers(1, 5))
+def test_a_window_read_from_the_store_gives_the_answers_of_the_whole_timeline(
+    history: list[tuple[str, int, int]], first: int, n: int, most: int
+) -> None:
+    timeline = told(history)
+    dates = DATES[first : first + n]
+    timeline.check_stretch(Stretch.of(timeline_around("d", [dates[0], dates[-1]], [], timeline.store)), dates)
+    recent = recent_timeline("d", most, timeline.store)
+    timeline.check_newest_end(recent)
+    recent.trim(max(1, most - 1))
+    timeline.check_newest_end(recent)
+    assert len(recent) <= max(1, most - 1)
+
+
+def test_a_date_within_an_overridden_batch_is_numbered_on_by_the_scheduler() -> None:
+    """The scheduler made the 2nd; a batch from the 1st took it over; the batch was done again for the 1st alone. So the
+    2nd is made again, and its first run, which is kept, keeps its id."""
+    told([(s.SCHEDULED_RUN, 0, 1), (s.SUCCESS, 0, 0), (s.SCHEDULED_RUN, 1, 1), (s.SUCCESS, 1, 0),
+        (s.BACKFILL_RUN, 0, 5), (s.SUCCESS, 0, 0), (s.MANUAL_RUN, 0, 1), (FORGET, 0, 0), (s.SCHEDULED_RUN, 1, 1)])  # fmt: skip
