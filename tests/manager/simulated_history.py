@@ -250,12 +250,15 @@ class Calm(History):
             places = chance.sample(["eu", "us", "asia", "a_b"], chance.randint(1, 3))
         elif chance.random() < 0.25 and not dag.past:
             places.reverse()
+        line = self.model.timeline(dag.dag_id)
+        is_old = bool(line) and all(isinstance(place, str) or place < line[-1].place for place in places)
         stop = chance.choice([None, None, None, None, 1, 2])
         tasks = chance.choice(["", "", "", "", f"^{list(dag.tasks)[-1]}$"])
         one = stop is not None or (tasks and dag.past)
         fields: dict[str, Any] = {
             "reprocess": chance.choice(["none", "failed", "completed"]),
-            "batch": chance.choice([1, 3, 4, 7]) if dag.batchable else 1,
+            # between the halves of a batch at the newest end, the schedule may go on from the first half, or not yet
+            "batch": chance.choice([1, 3, 4, 7]) if dag.batchable and is_old else 1,
             "max_active_runs": 1 if one else chance.choice([1, 2, 4]),
             "stop_on_failure": stop,
             "tasks": tasks,
