@@ -37,10 +37,12 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
         if name in OF_DAG:
             of_dag[name] = _checked(name, name, value, keywords.DAG)
             continue
-        task_id, _, setting = name.rpartition(".")
+        task_id, dot, setting = name.rpartition(".")
+        if setting in OF_DAG:
+            raise InvalidInput(f"--set {name}: {setting} is a setting of the whole DAG; write {setting}=...")
         if setting not in OF_TASK:
             raise InvalidInput(_unknown(name, setting))
-        if task_id and task_id not in of_tasks:
+        if dot and task_id not in of_tasks:
             raise InvalidInput(
                 f"--set {name}: DAG {spec.dag_id!r} has no task {task_id!r}{nearest(task_id, of_tasks) or '.'}"
             )

@@ -66,6 +66,8 @@ def _keep_backfill(
 
 
 def _make_runs(alive: Alive, live: LiveBackfill, now: datetime, next_seq: Callable[[int], int]) -> None:
+    if live.stretch.is_torn:
+        return  # read again before the next tick
     in_order = any(task.depends_on_past for task in live.spec.tasks)
     at = 0  # items before this one wait for a parent of the cascade
     while at < len(live.pending) and len(live.running) < live.row.max_active_runs:
@@ -195,9 +197,10 @@ def _make(
 
 
 def _end_backfill(alive: Alive, live: LiveBackfill, now: datetime) -> None:
-    state = s.CANCELLED if live.counts[s.CANCELLED] else s.FAILED if live.counts[s.FAILED] else s.SUCCESS
+    wrong = {state: live.counts[state] for state in (s.FAILED, s.CANCELLED) if live.counts[state]}
+    state = s.CANCELLED if live.row.is_cancelled else s.FAILED if wrong else s.SUCCESS
     reason = live.row.reason
     if state == s.FAILED and reason is None:
-        reason = f"{live.counts[s.FAILED]} of {live.row.planned} items failed"
+        reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {live.row.planned} items"
     alive.put(c.backfill_ended(live.row, state, now, reason))
     del alive.backfills[live.row.backfill_id]

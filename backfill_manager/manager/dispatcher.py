@@ -45,7 +45,9 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
             continue
         task = run.spec.task(ti.task_id)
         pool = pool_of(alive, run, task)
-        weight = min(task.weight, alive.pools[pool].slots) if pool in alive.pools else task.weight  # else it never could
+        weight = (
+            min(task.weight, alive.pools[pool].slots) if pool in alive.pools else task.weight
+        )  # else it never could
         if room.get(pool, 0) < weight and pool in alive.pools:
             continue
         if of_dag[ti.dag_id] >= run.spec.max_active_tasks:

@@ -24,6 +24,9 @@ from backfill_manager.requests.backfills import BackfillAsk
 from backfill_manager.store.contract import Condition, Leader, Store
 
 REPAIRS = Repairs.KINDS
+_STEERING = frozenset(
+    {kinds.BACKFILL_PAUSE, kinds.BACKFILL_UNPAUSE, kinds.BACKFILL_CANCEL, kinds.BACKFILL_SET, kinds.BACKFILL_RETRY}
+)
 _COLUMN_OF = {"conf": "conf_json", "overrides": "overrides_json"}
 
 
@@ -98,18 +101,20 @@ class Inbox:
     def _handle(
         self, request: Request, payload: dict[str, object], now: datetime, todo: Instructions
     ) -> tuple[str | None, str] | None:
+        if request.kind in _STEERING and (ended := self._ended_by(request, str(payload["backfill_id"]))):
+            return ended
         match request.kind:
             case kinds.BACKFILL_CREATE | kinds.BACKFILL_DRY_RUN:
                 return self._plan(request, payload, todo)
             case kinds.BACKFILL_SET:
                 return self._set_backfill(request, payload)
             case kinds.BACKFILL_PAUSE:
-                return self._pause(str(payload["backfill_id"]), request.requested_by)
+                return self._pause(request, str(payload["backfill_id"]))
             case kinds.BACKFILL_UNPAUSE:
-                return self._unpause(str(payload["backfill_id"]), now)
+                return self._unpause(request, str(payload["backfill_id"]), now)
             case kinds.BACKFILL_CANCEL:
                 finish = bool(payload["let_running_finish"])
-                return self._cancel(str(payload["backfill_id"]), finish, request.requested_by, todo)
+                return self._cancel(request, str(payload["backfill_id"]), finish, todo)
             case kinds.POOL_SET:
                 return self._set_pool(payload, todo)
             case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE:
@@ -147,6 +152,15 @@ class Inbox:
         rows = self._store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
         return rows[0].state if rows else None
 
+    def _ended_by(self, request: Request, backfill_id: str) -> tuple[str, str] | None:
+        """A backfill that this very request brought to its end, before a crash took the answer away."""
+        if backfill_id in self._alive.backfills:
+            return None
+        rows = self._store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
+        if not rows or rows[0].changed_by != request.request_id:
+            return None
+        return backfill_id, f"backfill {backfill_id} is {rows[0].state}"
+
     def _live(self, backfill_id: str, what: str) -> LiveBackfill:
         live = self._alive.backfills.get(backfill_id)
         if live is not None:
@@ -156,26 +170,33 @@ class Inbox:
             raise NotFound("backfill", backfill_id, self._alive.backfills)
         raise Refused(f"Backfill {backfill_id} is {state} already; only one that is going on can be {what}.")
 
-    def _pause(self, backfill_id: str, who: str) -> tuple[str, str]:
+    def _pause(self, request: Request, backfill_id: str) -> tuple[str, str]:
         live = self._live(backfill_id, "paused")
+        if live.row.is_cancelled:
+            raise Refused(f"Backfill {backfill_id} is {live.row.reason}; there is nothing left of it to pause.")
         if not live.row.is_paused:
-            self._alive.put(c.backfill_paused(live.row, f"paused by {who}"))
+            paused = c.backfill_paused(live.row, f"paused by {request.requested_by}")
+            self._alive.put(paused.evolve(changed_by=request.request_id))
         return backfill_id, f"backfill {backfill_id} is paused; what runs goes on"
 
-    def _unpause(self, backfill_id: str, now: datetime) -> tuple[str, str]:
+    def _unpause(self, request: Request, backfill_id: str, now: datetime) -> tuple[str, str]:
         live = self._live(backfill_id, "resumed")
         if live.row.is_paused:
-            self._alive.put(c.backfill_resumed(live.row, now, live.counts[s.FAILED]))
+            resumed = c.backfill_resumed(live.row, now, live.counts[s.FAILED])
+            self._alive.put(resumed.evolve(changed_by=request.request_id))
         return backfill_id, f"backfill {backfill_id} goes on"
 
-    def _cancel(self, backfill_id: str, let_running_finish: bool, who: str, todo: Instructions) -> tuple[str, str]:
+    def _cancel(
+        self, request: Request, backfill_id: str, let_running_finish: bool, todo: Instructions
+    ) -> tuple[str, str]:
         live = self._live(backfill_id, "cancelled")
-        reason = f"cancelled by {who}"
+        reason = f"cancelled by {request.requested_by}"
         close_pending(self._alive, live, s.CANCELLED, reason, todo)
         if let_running_finish:
-            self._alive.put(live.row.evolve(reason=reason))
+            cancelled = c.backfill_cancelling(live.row, reason, let_running_finish=True)
+            self._alive.put(cancelled.evolve(changed_by=request.request_id))
             return backfill_id, f"backfill {backfill_id} is cancelled; {len(live.running)} runs that go on may finish"
-        self._alive.put(c.backfill_cancelling(live.row, reason))
+        self._alive.put(c.backfill_cancelling(live.row, reason).evolve(changed_by=request.request_id))
         return backfill_id, f"backfill {backfill_id} is cancelled; {len(live.running)} runs are being stopped"
 
     def _set_backfill(self, request: Request, payload: dict[str, object]) -> tuple[str, str]:

@@ -7,7 +7,6 @@ deadlock) is not: its halves would meet the same.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 from backfill_manager.manager.instructions import Instructions, MoveItems
@@ -21,7 +20,7 @@ IN_HALVES = "its batch failed; tried again in halves"
 
 def end_items(alive: Alive, live: LiveBackfill, items: Sequence[BackfillItem], run: DagRun) -> None:
     """`run`, which has ended, had taken these items."""
-    if run.state == s.FAILED and len(items) > 1 and run.started_at is not None:
+    if run.state == s.FAILED and len(items) > 1 and run.started_at is not None and not live.row.is_cancelled:
         _halve(alive, live, items)
         return
     for item in items:
@@ -30,13 +29,10 @@ def end_items(alive: Alive, live: LiveBackfill, items: Sequence[BackfillItem], r
 
 def _halve(alive: Alive, live: LiveBackfill, items: Sequence[BackfillItem]) -> None:
     middle = (len(items) + 1) // 2
-    again = []
     for half in (items[:middle], items[middle:]):
         for item in half:
-            back = c.item_again(item, half[0].ordinal, IN_HALVES)
-            alive.put_item(live, item, back)
-            again.append(back)
-    live.pending = deque(sorted([*again, *live.pending], key=lambda item: item.ordinal))
+            alive.put_item(live, item, c.item_again(item, half[0].ordinal, IN_HALVES))
+    live.pending.clear()  # read again, with the timeline round them, which may not be held any more
 
 
 def close_pending(alive: Alive, live: LiveBackfill, state: str, reason: str, todo: Instructions) -> None:
@@ -45,6 +41,9 @@ def close_pending(alive: Alive, live: LiveBackfill, state: str, reason: str, tod
     live.counts[state] += live.counts[s.PENDING]
     live.counts[s.PENDING] = 0
     live.pending.clear()
+    for item in alive.changes.rows(BackfillItem.TABLE):  # pending only since this tick: the statement comes before them
+        if isinstance(item, BackfillItem) and (item.backfill_id, item.state) == (live.row.backfill_id, s.PENDING):
+            alive.changes.put(c.item_ended(item, state, reason))
     forget_waits(alive, live.row.backfill_id)
 
 

@@ -22,7 +22,7 @@ from backfill_manager.dags.library import Library
 from backfill_manager.errors import LostLease
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.jars import cache_folder
-from backfill_manager.execution.session import build_session
+from backfill_manager.execution.session import build_session, put_behind_us
 from backfill_manager.execution.warehouse import adopt_tables
 from backfill_manager.manager.bundle_watcher import BundleWatcher, Scanned, ScannedAll
 from backfill_manager.manager.doorbell import Doorbell
@@ -110,6 +110,7 @@ def _lead(
         put_pools(alive, settings)
         leader.commit(alive.take_changes())
         spark = spark or _session(settings, alive)
+        put_behind_us(spark)
         adopt_tables(spark)
         heart.application_id = spark.sparkContext.applicationId
 

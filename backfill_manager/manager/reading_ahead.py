@@ -33,7 +33,10 @@ def read_ahead(alive: Alive, store: Store) -> bool:
         if live.window_is_short and len(live.pending) < _low_water(live):
             refill(live, store)
             found = True
-        elif live.parents and live.waits is None:
+        elif live.stretch.is_torn:
+            live.stretch = _stretch_of(live, store)
+            found = True
+        if live.parents and live.waits is None:
             live.waits = _waits(live, store)
             found = True
     for run in alive.runs.values():
@@ -61,16 +64,20 @@ def refill(live: LiveBackfill, store: Store) -> None:
     window = max(WINDOW, 4 * live.row.batch)
     live.pending = deque(store.read(BackfillItem, where, order_by=["ordinal"], limit=window))
     if live.pending:
-        keys = [item.partition_key for item in live.pending if item.partition_key is not None]
-        dates = [item.logical_date for item in live.pending if item.logical_date is not None]
-        live.stretch = Stretch.of(timeline_around(live.row.dag_id, dates, keys, store))
+        live.stretch = _stretch_of(live, store)
     if live.parents:
         live.waits = _waits(live, store)
 
 
+def _stretch_of(live: LiveBackfill, store: Store) -> Stretch:
+    keys = [item.partition_key for item in live.pending if item.partition_key is not None]
+    dates = [item.logical_date for item in live.pending if item.logical_date is not None]
+    return Stretch.of(timeline_around(live.row.dag_id, dates or live.stretch.edges, keys, store))
+
+
 def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str], store: Store) -> list[DagRun]:
-    """Runs of the timeline on these dates or keys, between them, and the nearest one on either side; and those that
-    were overridden there, for their numbers."""
+    """Runs of the timeline on these dates or keys, between them, the nearest one on either side, and batches that reach
+    in from before; and those that were overridden there, for their numbers."""
     base = [Condition("dag_id", "=", dag_id), Condition("run_type", "!=", s.EXTERNAL_RUN)]
     standing = [*base, Condition("state", "!=", s.OVERRIDDEN)]
     found: list[DagRun] = []
@@ -83,6 +90,12 @@ def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str],
         for operator, edge, order in (("<", first, "-logical_date"), (">", last, "logical_date")):
             beyond = Condition("logical_date", operator, edge)  # type: ignore[arg-type]
             found += store.read(DagRun, [*standing, beyond], order_by=[order], limit=1)
+        reaching = [
+            Condition("items", ">", 1),
+            Condition("logical_date", "<", first),
+            Condition("interval_end", ">", first),
+        ]
+        found += store.read(DagRun, [*standing, *reaching])
     return found
 
 
@@ -100,7 +113,11 @@ def recent_timeline(dag_id: str, most: int, store: Store) -> Stretch:
     stretch = Stretch.of([*gone, *runs])
     stretch.floor = floor
     if floor is not None:
-        reaching = [Condition("items", ">", 1), Condition("logical_date", "<", floor), Condition("interval_end", ">", floor)]
+        reaching = [
+            Condition("items", ">", 1),
+            Condition("logical_date", "<", floor),
+            Condition("interval_end", ">", floor),
+        ]
         for batch in store.read(DagRun, [*where, *reaching], order_by=["-interval_end"], limit=1):
             stretch.put(batch)
     return stretch

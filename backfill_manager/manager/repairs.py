@@ -24,10 +24,11 @@ from backfill_manager.manager.instructions import CancelTry, Instructions
 from backfill_manager.manager.item_keeper import reopen_failed
 from backfill_manager.manager.reading_ahead import timeline_around
 from backfill_manager.manager.run_keeper import cancel_tasks
-from backfill_manager.manager.run_maker import NOT_SELECTED, make_run, selected_of
+from backfill_manager.manager.run_maker import make_run, selected_of
 from backfill_manager.manager.working_set import Alive, LiveRun
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
+from backfill_manager.model.changes import NOT_SELECTED
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, Request, TaskInstance
 from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
 from backfill_manager.planning.next_run import latest_complete
@@ -111,10 +112,12 @@ class Repairs:
         if task_id not in spec.by_id:
             raise NotFound(f"task of DAG {dag.dag_id!r}", task_id, spec.by_id)
         run_id = run_id_for(s.EXTERNAL_RUN, place_of(request.requested_at, None))
-        if self._rows(dag.dag_id, run_id):
-            if self._rows(dag.dag_id, run_id)[0].request_id == request.request_id:
-                return run_id, f"run {run_id} has been made already"
-            run_id = f"{run_id}__{request.request_id}"  # somebody else asked in the same microsecond
+        own_id = f"{run_id}__{request.request_id}"  # when somebody else asked in the same microsecond
+        there = [*self._rows(dag.dag_id, run_id), *self._rows(dag.dag_id, own_id)]
+        for run in there:
+            if run.request_id == request.request_id:
+                return run.run_id, f"run {run.run_id} has been made already"
+        run_id = own_id if there else run_id
         at = parse_instant(payload["logical_date"])
         start, end = _interval(spec, at, now)
         row = self._new_run(request, dag, s.EXTERNAL_RUN, run_id, now).evolve(
@@ -191,6 +194,7 @@ class Repairs:
     def _clear(self, request: Request, ask: ClearAsk, now: datetime, todo: Instructions) -> Said | None:
         by = request.request_id
         if by not in self._clearing:
+            self._derive_again(by)
             if ask.latest_version:
                 self._finish_moves(by, now)
             try:
@@ -229,9 +233,9 @@ class Repairs:
         run = live or reopen_run(self._alive, self._store, row)
         for ti in one.running:  # what failed to start only because this was stopped
             chosen |= {up for up in _downstream(run.spec, ti.task_id) if _is(run.tasks.get(up), s.UPSTREAM_FAILED)}
-        for task_id in sorted(chosen & set(run.tasks)):  # what its backfill leaves out never ran, and stays so
-            left_out = task_id in run.spec.by_id and task_id not in run.selected
-            if run.tasks[task_id].state != s.NONE and not left_out:
+        # What its backfill leaves out never ran, and stays so; what its version does not have (any more) is `removed`.
+        for task_id in sorted(chosen & set(run.tasks) & run.selected):
+            if run.tasks[task_id].state != s.NONE:
                 self._alive.put(c.cleared(run.tasks[task_id], by))
         if moves and one.to_version is not None:
             self._move_to(run, one.to_version, now)
@@ -239,6 +243,15 @@ class Repairs:
 
     def _cleared_by(self, request_id: str) -> list[TaskInstance]:
         return self._store.read(TaskInstance, [Condition("cleared_by", "=", request_id)])
+
+    def _derive_again(self, by: str) -> None:
+        """A crash may have come between the tasks that this request cleared and their runs, and the tasks may have ended
+        at once (behind one that failed): the runs end anew."""
+        for dag_id, run_id in sorted({(ti.dag_id, ti.run_id) for ti in self._cleared_by(by)}):
+            if (dag_id, run_id) not in self._alive.runs:
+                for row in self._rows(dag_id, run_id):
+                    if row.state != s.OVERRIDDEN:
+                        reopen_run(self._alive, self._store, row)
 
     def _finish_moves(self, by: str, now: datetime) -> None:
         """A crash may have come between the tasks that this request cleared and their runs: these have not moved to the
@@ -288,7 +301,9 @@ class Repairs:
         if not live.counts[s.FAILED] and not live.counts[s.PENDING]:  # pending: a crash came in the middle of this
             raise Refused(f"Backfill {backfill_id} is {rows[0].state} and has no failed item to try again.")
         self._alive.backfills[backfill_id] = live
-        self._alive.put(c.backfill_reopened(live.row).evolve(changed_by=request.request_id))
+        self._alive.put(
+            c.backfill_reopened(live.row).evolve(is_cancelled=False, reason=None, changed_by=request.request_id)
+        )
         n = reopen_failed(self._alive, live, todo)
         return backfill_id, f"backfill {backfill_id} runs {n} failed items again"
 

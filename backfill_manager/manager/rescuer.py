@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
-from backfill_manager.manager.bringing_back import reopen_backfill_of, reopen_run
+from backfill_manager.manager.bringing_back import reopen_backfill_of, reopen_run, task_rows, version_spec
 from backfill_manager.manager.item_keeper import end_items
 from backfill_manager.manager.reading_ahead import refill
+from backfill_manager.manager.run_keeper import outcome_of
 from backfill_manager.manager.run_maker import selected_of
 from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun, RunKey
 from backfill_manager.model import changes as c
@@ -112,14 +113,26 @@ def _match_items(alive: Alive, store: Store, live: LiveBackfill) -> None:
             live.running[key] = items
             continue
         finished = store.read(DagRun, [Condition("dag_id", "=", key[0]), Condition("run_id", "=", key[1])])
-        if finished and finished[0].state in (s.SUCCESS, s.FAILED, s.CANCELLED):
-            end_items(alive, live, items, finished[0])
+        if finished:
+            end_items(alive, live, items, _as_it_ended(alive, store, live, finished[0]))
+
+
+def _as_it_ended(alive: Alive, store: Store, live: LiveBackfill, row: DagRun) -> DagRun:
+    """A run may have been overridden in the very tick in which it ended: its tasks tell how."""
+    if row.state != s.OVERRIDDEN:
+        return row
+    version_spec(alive, store, row.dag_id, row.dag_version)
+    tasks, spec = task_rows(store, row), alive.spec_of_run(row, live.row)
+    run = LiveRun(row=row, spec=spec, tasks=tasks, selected=selected_of(row, spec, tasks.values()))
+    ended: DagRun = row.evolve(state=outcome_of(run))
+    return ended
 
 
 def _bring_back(alive: Alive, store: Store) -> None:
     """A finished run with tasks that are to run, and a live run whose items or backfill had ended: they were cleared."""
     for run in list(alive.runs.values()):
-        reopen_backfill_of(alive, store, run.row)
+        owner = reopen_backfill_of(alive, store, run.row)
+        run.spec = alive.spec_of_run(run.row, owner.row if owner else None)  # with its settings, though it had ended
     unfinished = sorted(set(s.TASK_STATES) - s.TASK_FINISHED)
     cleared = store.read(TaskInstance, [Condition("cleared_by", "not_null"), Condition("state", "in", unfinished)])
     for dag_id, run_id in sorted({(ti.dag_id, ti.run_id) for ti in cleared}):
@@ -130,11 +143,23 @@ def _bring_back(alive: Alive, store: Store) -> None:
 
 
 def _mend_tries(alive: Alive, store: Store, term: int) -> None:
-    ended = [ti for _, ti in alive.tasks() if ti.launch and ti.state not in (*s.TASK_STARTED, s.NONE, s.SCHEDULED)]
-    if not ended:
+    """Every start that has ended has its try. What one came to is not known any more when its task was cleared, or
+    started again, in the tick that the crash broke off: then it is lost."""
+    begun = [ti for _, ti in alive.tasks() if ti.launch]
+    if not begun:
         return
-    where = [Condition("run_seq", ">=", min(ti.run_seq for ti in ended))]
+    where = [Condition("run_seq", ">=", min(ti.run_seq for ti in begun))]
     told = {(t.dag_id, t.run_id, t.task_id, t.launch) for t in store.read(TaskTry, where)}
-    for ti in ended:
-        if (*ti.key, ti.launch) not in told:
-            alive.changes.put(c.try_of(ti, term, state=s.FAILED if ti.state == s.UP_FOR_RETRY else ti.state))
+    for ti in begun:
+        ended = ti.launch - 1 if ti.state in s.TASK_STARTED else ti.launch
+        for launch in range(1, ended + 1):
+            if (*ti.key, launch) in told:
+                continue
+            if launch == ti.launch and ti.state not in (s.NONE, s.SCHEDULED):
+                tried = c.try_of(ti, term, state=s.FAILED if ti.state == s.UP_FOR_RETRY else ti.state)
+            else:
+                gone = ti.evolve(
+                    launch=launch, started_at=None, ended_at=None, duration_s=None, error="not known any more"
+                )
+                tried = c.try_of(gone, term, state="lost")
+            alive.changes.put(tried)

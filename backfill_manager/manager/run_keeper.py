@@ -33,7 +33,7 @@ def keep_runs(alive: Alive, now: datetime, todo: Instructions) -> None:
 def _admitted(alive: Alive) -> set[RunKey]:
     """The runs that may start tasks."""
     admitted, taken = set[RunKey](), Counter[tuple[str, str]]()
-    for run in sorted(alive.runs.values(), key=lambda run: (run.row.logical_date or EPOCH, run.row.run_seq)):
+    for run in sorted(alive.runs.values(), key=_turn):
         owner = alive.backfills.get(run.row.backfill_id or "")
         if run.row.run_type == s.EXTERNAL_RUN:
             admitted.add(run.key)
@@ -46,6 +46,14 @@ def _admitted(alive: Alive) -> set[RunKey]:
     return admitted
 
 
+def _turn(run: LiveRun) -> tuple[bool, datetime, int]:
+    """What runs keeps its place, then older dates first. Where tasks depend on the past an older run comes before all,
+    for a newer one that runs may be waiting for it."""
+    waits_for_older = any(task.depends_on_past for task in run.spec.tasks)
+    keeps_place = run.row.state == s.RUNNING and not waits_for_older
+    return (not keeps_place, run.row.logical_date or EPOCH, run.row.run_seq)
+
+
 def _keep_run(alive: Alive, run: LiveRun, may_start: bool, now: datetime, todo: Instructions) -> None:
     owner = alive.backfills.get(run.row.backfill_id or "")
     if owner is not None and owner.row.is_cancelling:
@@ -53,11 +61,8 @@ def _keep_run(alive: Alive, run: LiveRun, may_start: bool, now: datetime, todo: 
     blocked = _advance_tasks(alive, run, now) if may_start else None
     states = {task_id: ti.state for task_id, ti in run.tasks.items()}
     if all(state in s.TASK_FINISHED for state in states.values()):
-        leaves = [states[task_id] for task_id in run.spec.leaves if task_id in run.selected]
-        leaves = leaves or [states[task_id] for task_id in run.selected if task_id in states]
-        every = [states[task_id] for task_id in run.selected if task_id in states]
         failed = sorted(task_id for task_id, state in states.items() if state == s.FAILED)
-        state = run_outcome(leaves, every)
+        state = outcome_of(run)
         reason = f"failed: {', '.join(failed)}" if state == s.FAILED and failed else None
         end_run(alive, run, state, now, reason)
     elif blocked and not any(state in (s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED) for state in states.values()):
@@ -69,6 +74,13 @@ def _keep_run(alive: Alive, run: LiveRun, may_start: bool, now: datetime, todo: 
         if owner is not None and never_began and owner.counts[s.PENDING]:
             close_pending(alive, owner, s.FAILED, blocked, todo)
             owner.row = owner.row.evolve(reason=blocked)
+
+
+def outcome_of(run: LiveRun) -> str:
+    """The state of a run whose tasks have all finished."""
+    states = {task_id: ti.state for task_id, ti in run.tasks.items() if task_id in run.selected}
+    leaves = [states[task_id] for task_id in run.spec.leaves if task_id in states]
+    return run_outcome(leaves or list(states.values()), list(states.values()))
 
 
 def _advance_tasks(alive: Alive, run: LiveRun, now: datetime) -> str | None:

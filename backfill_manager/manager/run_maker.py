@@ -13,10 +13,9 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.manager.working_set import Alive, LiveRun
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
+from backfill_manager.model.changes import NOT_SELECTED
 from backfill_manager.model.records import DagRun, TaskInstance
 from backfill_manager.planning.timeline import Stretch
-
-NOT_SELECTED = "left out by the backfill's tasks"
 
 
 def selected_of(row: DagRun, spec: DagSpec, tasks: Iterable[TaskInstance]) -> frozenset[str]:

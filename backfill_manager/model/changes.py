@@ -14,6 +14,8 @@ from backfill_manager.errors import IllegalTransition
 from backfill_manager.model import states as s
 from backfill_manager.model.records import COMMIT_ORDER, Backfill, BackfillItem, DagRun, Record, TaskInstance, TaskTry
 
+NOT_SELECTED = "left out by the backfill's tasks"  # why a task is skipped that never was to run
+
 R = TypeVar("R", TaskInstance, DagRun, Backfill, BackfillItem)
 
 
@@ -186,15 +188,18 @@ def backfill_resumed(backfill: Backfill, at: datetime, failed: int) -> Backfill:
     )  # fmt: skip
 
 
-def backfill_cancelling(backfill: Backfill, reason: str) -> Backfill:
-    """Asked to cancel with what runs: it ends when the last of its tasks has stopped."""
-    marked: Backfill = backfill.evolve(is_cancelling=True, reason=reason)
+def backfill_cancelling(backfill: Backfill, reason: str, *, let_running_finish: bool = False) -> Backfill:
+    """It ends when the last of its tasks has stopped, or has finished."""
+    marked: Backfill = backfill.evolve(is_cancelled=True, is_cancelling=not let_running_finish, reason=reason)
     return marked
 
 
 def backfill_reopened(backfill: Backfill) -> Backfill:
-    """It had ended; failed items or cleared runs of it run again."""
-    return _move(backfill, s.RUNNING, completed_at=None, reason=None, is_cancelling=False, failed_when_resumed=0)
+    """It had ended; failed items or cleared runs of it run again. What was cancelled of it stays so."""
+    return _move(
+        backfill, s.RUNNING, completed_at=None, is_cancelling=False, failed_when_resumed=0,
+        reason=backfill.reason if backfill.is_cancelled else None,
+    )  # fmt: skip
 
 
 def backfill_ended(backfill: Backfill, state: str, at: datetime, reason: str | None = None) -> Backfill:

@@ -76,7 +76,8 @@ class Backfill(Record):
     created_at: datetime
     run_seq: int  # higher than every item's of its plan
     planned: int = 0  # items, of any state
-    is_cancelling: bool = False  # asked to cancel with what runs; survives a crash in the middle of it
+    is_cancelled: bool = False  # a person has cancelled it: nothing of it begins any more
+    is_cancelling: bool = False  # ... with what runs; survives a crash in the middle of it
     dag_version: int = 0
     batch: int = 1  # items that one run may take together
     conf_json: str = "{}"

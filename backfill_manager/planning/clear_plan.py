@@ -21,6 +21,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.timetable import parse_date
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.model import states as s
+from backfill_manager.model.changes import NOT_SELECTED
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
 from backfill_manager.requests.clearing import ClearAsk
 from backfill_manager.store.contract import Condition, Store
@@ -146,7 +147,10 @@ def cleared_run(
     ask: ClearAsk, run: DagRun, dag: DagRow, task_ids: frozenset[str], instances: Iterable[TaskInstance]
 ) -> ClearedRun:
     """What is touched of one run; maybe nothing."""
-    chosen = sorted((ti for ti in instances if ti.task_id in task_ids), key=lambda ti: ti.task_id)
+    there = (
+        ti for ti in instances if ti.task_id in task_ids and not (ti.state == s.SKIPPED and ti.error == NOT_SELECTED)
+    )
+    chosen = sorted(there, key=lambda ti: ti.task_id)  # what its backfill leaves out never ran, and stays so
     wanted = states_to_clear(ask)
     moves = ask.latest_version and dag.current_version != run.dag_version
     return ClearedRun(

@@ -53,14 +53,24 @@ class Stretch:
     _dates: list[datetime] = field(default_factory=list)
     _runs: dict[Place, DagRun] = field(default_factory=dict)
     _numbers: dict[Place, int] = field(default_factory=dict)  # of the last run that each place has had
-    _batches: dict[Place, DagRun] = field(default_factory=dict)  # those that stand; here they may begin before the floor
+    _batches: dict[Place, DagRun] = field(default_factory=dict)  # that stand; here they may begin before the floor
+    edges: tuple[datetime, ...] = ()  # the first and last date that it was read with
+    _torn: set[datetime] = field(
+        default_factory=set
+    )  # edges on which nothing stands any more: who is next is not known
 
     @classmethod
     def of(cls, runs: Iterable[DagRun]) -> Stretch:
         stretch = cls()
         for run in runs:
             stretch.put(run)
+        stretch.edges = (stretch._dates[0], stretch._dates[-1]) if stretch._dates else ()
         return stretch
+
+    @property
+    def is_torn(self) -> bool:
+        """It must be read again before it is asked for neighbours: a batch has taken away the run beyond one end."""
+        return self.floor is None and bool(self._torn)
 
     @property
     def newest(self) -> DagRun | None:
@@ -117,6 +127,7 @@ class Stretch:
             return
         if run.logical_date is not None and place not in self._runs:
             insort(self._dates, run.logical_date)
+            self._torn.discard(run.logical_date)
         self._runs[place] = run
 
     def know(self, run: DagRun) -> None:
@@ -137,6 +148,8 @@ class Stretch:
         del self._runs[place]
         if run.logical_date is not None:
             del self._dates[bisect_left(self._dates, run.logical_date)]
+            if run.logical_date in self.edges:
+                self._torn.add(run.logical_date)
 
     def previous(self, date: datetime | None) -> DagRun | None:
         if date is None:

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidInput
 
+_CLOCKS_CHANGE_AT = 30  # whole multiples of so many minutes of UTC, in every zone of our time
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
 
 
@@ -40,19 +41,12 @@ class WorkingHours:
 
     def opens_at(self, at: datetime, timezone: str) -> datetime:
         """The first instant at or after `at` at which it is open, to the minute."""
-        if self.is_open(at, timezone):
-            return at
-        wait = (self.start - self._minute(at, timezone)) % (24 * 60)
-        near = at.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=wait)
-        for minutes in (
-            0,
-            *(sign * step for step in range(15, 181, 15) for sign in (-1, 1)),
-        ):  # clocks may change meanwhile
-            there = near + timedelta(minutes=minutes)
-            opened = self.is_open(there, timezone)
-            if there > at and opened and not self.is_open(there - timedelta(minutes=1), timezone):
-                return there
-        return near
+        there = at if self.is_open(at, timezone) else at.astimezone(UTC).replace(second=0, microsecond=0)
+        while there < at or not self.is_open(there, timezone):
+            wait = (self.start - self._minute(there, timezone)) % (24 * 60)
+            to_change = _CLOCKS_CHANGE_AT - there.minute % _CLOCKS_CHANGE_AT  # until then a clock runs on evenly
+            there += timedelta(minutes=min(wait, to_change) or to_change)
+        return there
 
     @staticmethod
     def _minute(at: datetime, timezone: str) -> int:

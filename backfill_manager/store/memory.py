@@ -96,12 +96,11 @@ class MemoryStore(Store):
 
     def unanswered(self) -> list[Request]:
         with self.lock:
-            answered = {row.key for row in self.rows("response")}
-            asked = self.read(Request, order_by=["requested_at", "request_id"])
+            requests, answered = self.rows("request"), self._places["response"]
+            asked = [row for row in requests if isinstance(row, Request) and (row.request_id,) not in answered]
         first: dict[str, Request] = {}
-        for row in asked:
-            if row.key not in answered:
-                first.setdefault(row.request_id, row)
+        for row in sorted(asked, key=lambda row: (row.requested_at, row.request_id)):
+            first.setdefault(row.request_id, row)
         return list(first.values())
 
     def requests_version(self) -> int:
@@ -122,7 +121,9 @@ class MemoryStore(Store):
 
     # -- leadership ---------------------------------------------------------------------------------------------------
     def lease(self) -> Manager | None:
-        return next(iter(self.read(Manager, order_by=["-term"], limit=1)), None)
+        with self.lock:
+            terms = [row for row in self.rows("manager") if isinstance(row, Manager)]
+        return max(terms, key=lambda row: row.term, default=None)
 
     def lead(self, row: Manager) -> Leader:
         with self.lock:
@@ -148,11 +149,11 @@ class MemoryStore(Store):
     def write(self, rows: Sequence[Record]) -> None:
         """Put rows of one table in: replaced by key, or appended where rows never change. Under the lock."""
         for row in rows:
-            table, places = self.rows(row.TABLE), self._places[row.TABLE]
-            if not row.APPEND_ONLY and row.key in places:
-                table[places[row.key]] = row
+            table, places, key = self.rows(row.TABLE), self._places[row.TABLE], row.key
+            if not row.APPEND_ONLY and key in places:
+                table[places[key]] = row
             else:
-                places[row.key] = len(table)
+                places[key] = len(table)
                 table.append(row)
 
     def replace(self, table: str, rows: list[Record]) -> None:

@@ -131,7 +131,9 @@ class PlainModel:
         return [self.standing[dag_id][date] for date in sorted(dated)]
 
     def before(self, run: PlainRun) -> PlainRun | None:
-        earlier = [one for one in self.timeline(run.dag.dag_id) if isinstance(run.place, datetime) and one.place < run.place]  # type: ignore[operator]
+        earlier = [
+            one for one in self.timeline(run.dag.dag_id) if isinstance(run.place, datetime) and one.place < run.place
+        ]  # type: ignore[operator]
         return earlier[-1] if earlier else None
 
     def stands_for(self, dag_id: str, place: Place) -> PlainRun | None:
@@ -354,7 +356,9 @@ class PlainModel:
         for owner in owners.values():
             self.go_on(owner)
 
-    def clear(self, dag_id: str, first: Place | None, last: Place | None, tasks: str, *, downstream: bool, only_failed: bool) -> bool:
+    def clear(
+        self, dag_id: str, first: Place | None, last: Place | None, tasks: str, *, downstream: bool, only_failed: bool
+    ) -> bool:
         """False: there is nothing to clear."""
         dag = self.dags[dag_id]
         chosen = {task for task in dag.tasks if re.search(tasks, task)}

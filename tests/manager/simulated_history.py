@@ -114,6 +114,55 @@ class History:
         for launch in self.ground.running.values():
             self.later.setdefault(launch.key, self.outcome(launch))
 
+    # -- what may be asked --------------------------------------------------------------------------------------------
+    def some_dag(self) -> PlainDag:
+        return self.chance.choice(list(self.model.dags.values()))
+
+    def some_dates(self, dag: PlainDag) -> list[datetime]:
+        """A few intervals round the present day, mostly in the past."""
+        now = self.ground.clock.now() - timedelta(days=self.chance.choice([0, 2, 5, 10, 15]))
+        at = min(dag.grid.index(dag.latest_complete(now)), len(dag.grid) - 8)
+        n = self.chance.randint(1, 7)
+        dates = dag.grid[max(0, at - n + 1 + self.chance.choice([0, 0, 0, 0, 2])) :][:n]
+        return dates if self.chance.random() < 0.8 else sorted(self.chance.sample(dates, max(1, n // 2)))
+
+    def new_backfill(self, dag: PlainDag, **fixed: Any) -> PlainBackfill:
+        """Asked for in the manager and in the model; not carried out yet."""
+        chance, places = self.chance, list[Any](self.some_dates(dag))
+        if chance.random() < 0.1:
+            places = chance.sample(["eu", "us", "asia", "a_b"], chance.randint(1, 3))
+        elif chance.random() < 0.25 and not dag.past:
+            places.reverse()
+        stop = chance.choice([None, None, None, None, 1, 2])
+        tasks = chance.choice(["", "", "", "", f"^{list(dag.tasks)[-1]}$"])
+        one = stop is not None or (tasks and dag.past)
+        fields: dict[str, Any] = {
+            "reprocess": chance.choice(["none", "failed", "completed"]),
+            "batch": chance.choice([1, 3, 4, 7]) if dag.batchable and self.may_batch(dag, places) else 1,
+            "max_active_runs": 1 if one else chance.choice([1, 2, 4]),
+            "stop_on_failure": stop,
+            "tasks": tasks,
+            "mark_success": chance.random() < 0.08,
+            "retries": chance.choice([None, None, 0, 1, 2]),
+            "is_paused": chance.random() < 0.1,
+            **fixed,
+        }
+        asked = {name: value for name, value in fields.items() if name not in ("retries", "tasks")}
+        asked |= {"tasks": fields["tasks"] or None}
+        asked |= {"overrides_json": f'{{"retries": {fields["retries"]}}}'} if fields["retries"] is not None else {}
+        asked |= {"state": s.PAUSED} if fields["is_paused"] else {}
+        intervals = [(at, dag.end_of(at)) for at in places if isinstance(at, datetime)]
+        keys = [key for key in places if isinstance(key, str)]
+        backfill_id = self.ground.backfill(dag.dag_id, intervals, keys=keys, **asked)
+        self.told(f"backfill {backfill_id} of {dag.dag_id} over {[str(at)[:16] for at in places]} {fields}")
+        items = [PlainItem(n, place) for n, place in enumerate(places, 1)]
+        made = PlainBackfill(dag, backfill_id, items, state="paused" if fields["is_paused"] else "queued", **fields)
+        self.model.backfills[backfill_id] = made
+        return made
+
+    def may_batch(self, dag: PlainDag, places: list[Any]) -> bool:
+        return True
+
     # -- time ---------------------------------------------------------------------------------------------------------
     def tick(self) -> bool:
         changed = self.ground.tick()
@@ -122,16 +171,17 @@ class History:
 
     def check_limits(self) -> None:
         """No more runs are going on than their DAG or backfill allows."""
-        going_on: Counter[str] = Counter()
+        going_on: Counter[tuple[str, str | None]] = Counter()
         alive = self.ground.alive
         for run in alive.runs.values():
             if run.row.state == s.RUNNING and run.row.run_type != s.EXTERNAL_RUN:
-                going_on[run.row.backfill_id or run.row.dag_id] += 1
-        for name, n in going_on.items():
-            owner = alive.backfills.get(name)
-            limit = owner.row.max_active_runs if owner else self.specs[name].max_active_runs
-            in_order = bool(self.model.dags[owner.row.dag_id if owner else name].past)  # there an older one goes first
-            assert n <= limit or in_order, f"{n} runs of {name}, where {limit} are allowed"
+                going_on[run.row.dag_id, run.row.backfill_id if run.row.backfill_id in alive.backfills else None] += 1
+        for (dag_id, backfill_id), n in going_on.items():
+            limit = (
+                alive.backfills[backfill_id].row.max_active_runs if backfill_id else self.specs[dag_id].max_active_runs
+            )
+            in_order = bool(self.model.dags[dag_id].past)  # there an older one goes before all
+            assert n <= limit or in_order, f"{n} runs of {backfill_id or dag_id}, where {limit} are allowed"
 
     def settle(self) -> None:
         """Until nothing follows any more; killed on the way, it may be."""
@@ -227,58 +277,16 @@ class Calm(History):
         for n in range(1, sixes + 1):
             self.pass_time(here + 6 * n * HOUR - self.ground.clock.now())
 
-    def some_dag(self) -> PlainDag:
-        return self.chance.choice(list(self.model.dags.values()))
-
-    def some_dates(self, dag: PlainDag) -> list[datetime]:
-        """A few intervals round the present day, mostly in the past."""
-        now = self.ground.clock.now() - timedelta(days=self.chance.choice([0, 2, 5, 10, 15]))
-        at = min(dag.grid.index(dag.latest_complete(now)), len(dag.grid) - 8)
-        n = self.chance.randint(1, 7)
-        dates = dag.grid[max(0, at - n + 1 + self.chance.choice([0, 0, 0, 0, 2])) :][:n]
-        return dates if self.chance.random() < 0.8 else sorted(self.chance.sample(dates, max(1, n // 2)))
-
     def backfill(self) -> None:
         backfill = self.new_backfill(self.some_dag())
         self.settle()
         self.model.go_on(backfill)
 
-    def new_backfill(self, dag: PlainDag, **fixed: Any) -> PlainBackfill:
-        """Asked for in the manager and in the model; not carried out yet."""
-        chance, places = self.chance, list[Any](self.some_dates(dag))
-        if chance.random() < 0.1:
-            places = chance.sample(["eu", "us", "asia", "a_b"], chance.randint(1, 3))
-        elif chance.random() < 0.25 and not dag.past:
-            places.reverse()
+    def may_batch(self, dag: PlainDag, places: list[Any]) -> bool:
+        """Not at the newest end: between the halves of a batch that failed, the schedule may go on from the first half, or
+        not yet."""
         line = self.model.timeline(dag.dag_id)
-        is_old = bool(line) and all(isinstance(place, str) or place < line[-1].place for place in places)
-        stop = chance.choice([None, None, None, None, 1, 2])
-        tasks = chance.choice(["", "", "", "", f"^{list(dag.tasks)[-1]}$"])
-        one = stop is not None or (tasks and dag.past)
-        fields: dict[str, Any] = {
-            "reprocess": chance.choice(["none", "failed", "completed"]),
-            # between the halves of a batch at the newest end, the schedule may go on from the first half, or not yet
-            "batch": chance.choice([1, 3, 4, 7]) if dag.batchable and is_old else 1,
-            "max_active_runs": 1 if one else chance.choice([1, 2, 4]),
-            "stop_on_failure": stop,
-            "tasks": tasks,
-            "mark_success": chance.random() < 0.08,
-            "retries": chance.choice([None, None, 0, 1, 2]),
-            "is_paused": chance.random() < 0.1,
-            **fixed,
-        }
-        asked = {name: value for name, value in fields.items() if name not in ("retries", "tasks")}
-        asked |= {"tasks": fields["tasks"] or None}
-        asked |= {"overrides_json": f'{{"retries": {fields["retries"]}}}'} if fields["retries"] is not None else {}
-        asked |= {"state": s.PAUSED} if fields["is_paused"] else {}
-        intervals = [(at, dag.end_of(at)) for at in places if isinstance(at, datetime)]
-        keys = [key for key in places if isinstance(key, str)]
-        backfill_id = self.ground.backfill(dag.dag_id, intervals, keys=keys, **asked)
-        self.told(f"backfill {backfill_id} of {dag.dag_id} over {[str(at)[:16] for at in places]} {fields}")
-        items = [PlainItem(n, place) for n, place in enumerate(places, 1)]
-        made = PlainBackfill(dag, backfill_id, items, state="paused" if fields["is_paused"] else "queued", **fields)
-        self.model.backfills[backfill_id] = made
-        return made
+        return bool(line) and all(isinstance(place, str) or place < line[-1].place for place in places)
 
     def midway(self) -> None:
         """Something is asked while the first runs of a backfill are going on."""
@@ -341,7 +349,9 @@ class Calm(History):
             self.resume(backfill)
         elif what == "cancel":
             was_live = backfill.is_live
-            self.ask("backfill.cancel", was_live, backfill_id=backfill.backfill_id, let_running_finish=chance.random() < 0.5)
+            self.ask(
+                "backfill.cancel", was_live, backfill_id=backfill.backfill_id, let_running_finish=chance.random() < 0.5
+            )
             if was_live:
                 self.model.cancel(backfill)
         elif what == "pause":
@@ -441,7 +451,11 @@ class Calm(History):
         states = {key: (run.state, run.overridden_by) for key, run in rows.items() if run.run_type != s.EXTERNAL_RUN}
         expected = {key: (run.state, run.overridden_by) for key, run in model.runs.items()}
         same("runs", states, expected)
-        same("external runs", {key: run.state for key, run in rows.items() if run.run_type == s.EXTERNAL_RUN}, model.external)
+        same(
+            "external runs",
+            {key: run.state for key, run in rows.items() if run.run_type == s.EXTERNAL_RUN},
+            model.external,
+        )
         for dag_id in model.dags:
             line = [run.run_id for run in model.timeline(dag_id)]
             assert [rows[dag_id, run_id].previous_run_id for run_id in line] == [None, *line][: len(line)]
@@ -452,13 +466,18 @@ class Calm(History):
         tasks: dict[tuple[str, str], dict[str, str]] = {}
         for ti in store.read(TaskInstance):
             tasks.setdefault((ti.dag_id, ti.run_id), {})[ti.task_id] = ti.state
-        same("task states", {key: tasks[key] for key in model.runs}, {key: run.tasks for key, run in model.runs.items()})
+        same(
+            "task states", {key: tasks[key] for key in model.runs}, {key: run.tasks for key, run in model.runs.items()}
+        )
         items = {(item.backfill_id, item.ordinal): (item.state, item.run_id) for item in store.read(BackfillItem)}
-        plain = {
-            (name, item.ordinal): (item.state, item.run_id)
-            for name, backfill in model.backfills.items()
-            for item in backfill.items
-        }
+        plain = {}
+        for name, backfill in model.backfills.items():
+            for item in backfill.items:
+                run_id = item.run_id
+                held = run_id is not None and model.runs[backfill.dag.dag_id, run_id].never_began
+                if held:  # a crash may have come before it took the item, and then there was nothing to take it for
+                    run_id = items[name, item.ordinal][1]
+                plain[name, item.ordinal] = (item.state, run_id)
         same("items", items, plain)
         backfills = {row.backfill_id: row.state for row in store.read(Backfill)}
         same("backfills", backfills, {name: backfill.state for name, backfill in model.backfills.items()})
@@ -492,5 +511,215 @@ def check_rest(ground: Playground) -> None:
 
 def calm_history(seed: int, operations: int = 200, **how: Any) -> Calm:
     history = Calm(seed, **how)
+    history.run(operations)
+    return history
+
+
+class Stormy(History):
+    """Everything at once, and killed at any moment. What comes of it depends on who was quicker; so what is checked are
+    the rules, by telling the runs over again in the order in which they were made."""
+
+    marked: set[tuple[str, str]]
+
+    def run(self, operations: int) -> None:
+        self.marked = set()
+        choices: list[tuple[int, Callable[[], None]]] = [
+            (30, self.some_ticks), (20, self.some_ends), (14, self.time_passes), (12, self.backfill), (16, self.ask_anything),
+            (2, self.crash), (4, self.die_soon),
+        ]  # fmt: skip
+        weights, deeds = zip(*choices, strict=True)
+        for _ in range(operations):
+            self.chance.choices(deeds, weights)[0]()
+        for dag_id in self.model.dags:
+            self.ground.ask("dag.unpause", dag_id=dag_id)
+        self.calm_down()
+        while paused := [live.row.backfill_id for live in self.ground.alive.backfills.values() if live.row.is_paused]:
+            self.ground.ask("backfill.unpause", backfill_id=paused[0])
+            self.calm_down()
+        check_rest(self.ground)
+        self.check_rules()
+
+    def calm_down(self) -> None:
+        self.release()
+        self.settle()
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+    def script(self, launch: Launch) -> Outcome | None:
+        ended = super().script(launch)
+        return ended if self.chance.random() < 0.5 else self.later.setdefault(launch.key, self.outcome(launch)) and None
+
+    def try_tick(self) -> None:
+        try:
+            self.tick()
+        except Killed:
+            self.crash()
+
+    def some_ticks(self) -> None:
+        for _ in range(self.chance.randint(1, 3)):
+            self.try_tick()
+
+    def some_ends(self) -> None:
+        for key in self.chance.sample(sorted(self.later), min(len(self.later), self.chance.randint(1, 4))):
+            outcome = self.later.pop(key)
+            if key in self.ground.running:
+                self.ground.finish(key, outcome)
+        self.try_tick()
+
+    def time_passes(self) -> None:
+        self.ground.clock.advance(
+            hours=self.chance.choice([1, 5, 12, 24, 24, 50]), seconds=self.chance.randint(0, 3599)
+        )
+        self.try_tick()
+
+    def die_soon(self) -> None:
+        if not isinstance(self.ground.leader, Mortal):
+            self.ground.leader = Mortal(self.ground.leader, self.chance.randint(0, 8))  # type: ignore[assignment]
+
+    def backfill(self) -> None:
+        if isinstance(self.ground.leader, Mortal):  # the playground makes a backfill in commits of its own
+            self.ground.leader = self.ground.leader._leader
+        self.new_backfill(self.some_dag())
+
+    def ask_anything(self) -> None:
+        """Whatever a person may ask at this moment, sensible or not."""
+        chance, dag = self.chance, self.some_dag()
+        backfill_id = chance.choice([*self.model.backfills][-6:] or ["none"])
+        runs = self.ground.runs(dag.dag_id)[-15:]
+        run_id = chance.choice(runs).run_id if runs else "none"
+        date = format_instant(chance.choice(self.some_dates(dag)))
+        clear = {"dag": dag.dag_id, "only_failed": chance.random() < 0.3, "downstream": chance.random() < 0.5}
+        span = chance.choice([{"start": date, "end": date}, {"start": date}, {"run_ids": [run_id]}])
+        of_run = {"dag_id": dag.dag_id, "run_id": run_id}
+        kind, payload = chance.choice(
+            [
+                ("backfill.pause", {"backfill_id": backfill_id}),
+                ("backfill.unpause", {"backfill_id": backfill_id}),
+                ("backfill.cancel", {"backfill_id": backfill_id, "let_running_finish": chance.random() < 0.5}),
+                ("backfill.retry", {"backfill_id": backfill_id}),
+                ("backfill.retry", {"backfill_id": backfill_id}),
+                ("backfill.set", {"backfill_id": backfill_id, "changes": {"batch": chance.choice([1, 4]), "priority": 2}}),
+                ("tasks.clear", {"ask": {**clear, **span}}),
+                ("tasks.clear", {"ask": {**clear, **span}}),
+                ("run.mark", {**of_run, "state": chance.choice(["success", "failed"])}),
+                ("task.mark", {**of_run, "task_id": list(dag.tasks)[0], "state": chance.choice(["success", "failed", "skipped"])}),
+                ("run.cancel", of_run),
+                ("dag.trigger", {"dag_id": dag.dag_id, "logical_date": chance.choice([None, date]), "conf": {}}),
+                ("task.run", {"dag_id": dag.dag_id, "task_id": list(dag.tasks)[0], "logical_date": date}),
+                (chance.choice(["dag.pause", "dag.unpause", "dag.unpause"]), {"dag_id": dag.dag_id}),
+            ]
+        )  # fmt: skip
+        if kind.endswith(".mark"):
+            self.marked.add((dag.dag_id, run_id))
+        self.told(f"{kind} {payload}")
+        self.ground.ask(kind, **payload)
+        self.try_tick()
+
+    # -- the rules ----------------------------------------------------------------------------------------------------
+    def check_rules(self) -> None:
+        for dag in self.model.dags.values():
+            runs = sorted(self.ground.runs(dag.dag_id), key=lambda run: run.run_seq)
+            inside = [run for run in runs if run.run_type != s.EXTERNAL_RUN]
+            self.check_timeline(inside)
+            self.check_schedule(dag, inside)
+            tasks: dict[str, list[TaskInstance]] = {}
+            for ti in self.ground.tasks(dag.dag_id):
+                tasks.setdefault(ti.run_id, []).append(ti)
+            for run in runs:
+                self.check_run(dag, run, tasks[run.run_id])
+        self.check_backfills()
+
+    def check_timeline(self, runs: list[DagRun]) -> None:
+        by_id = {run.run_id: run for run in runs}
+        standing = [run for run in runs if run.state != s.OVERRIDDEN]
+        dated = sorted((run for run in standing if run.logical_date), key=lambda run: run.logical_date)  # type: ignore[arg-type,return-value]
+        places = Counter((run.logical_date, run.partition_key) for run in standing)
+        assert max(places.values(), default=1) == 1, "a date has one run that stands"
+        told, ids = {run.run_id: run.previous_run_id for run in dated}, [run.run_id for run in dated]
+        same("previous runs", told, dict(zip(ids, [None, *ids], strict=False)))
+        made: Counter[Any] = Counter()
+        for run in runs:
+            place = (run.logical_date, run.partition_key)
+            made[place] += 1
+            number = run.run_id.rpartition("__")[2] if run.run_id.count("__") > 1 else "1"
+            assert number == str(made[place]), f"{run.run_id} is number {made[place]} of its date"
+            if run.state == s.OVERRIDDEN:
+                by = by_id[run.overridden_by or ""]
+                assert by.run_seq > run.run_seq and by.partition_key == run.partition_key
+                assert run.logical_date is None or by.logical_date <= run.logical_date < by.interval_end  # type: ignore[operator]
+
+    def check_schedule(self, dag: PlainDag, runs: list[DagRun]) -> None:
+        """Told in order: each scheduled run is what comes next after what stood then; and in the end nothing is due."""
+        seq = {run.run_id: run.run_seq for run in runs}
+        redone = {run.overridden_by for run in runs if run.state == s.OVERRIDDEN}
+        for run in runs:
+            assert run.interval_start is None or run.items == sum(
+                run.interval_start <= at < run.interval_end for at in dag.grid
+            )  # type: ignore[operator]
+            if run.run_type != s.SCHEDULED_RUN or (dag.lookback and run.run_id in redone):
+                continue
+            then = [old for old in runs if old.run_seq < run.run_seq]
+            then = [old for old in then if old.state != s.OVERRIDDEN or seq[old.overridden_by or ""] > run.run_seq]
+            assert run.logical_date == self.due(dag, then, run.created_at), f"{run.run_id} was not what came next"
+        standing = [run for run in runs if run.state != s.OVERRIDDEN]
+        assert self.due(dag, standing, self.ground.clock.now()) is None, "nothing is due any more"
+
+    @staticmethod
+    def due(dag: PlainDag, standing: list[DagRun], now: datetime) -> datetime | None:
+        ends = [run.interval_end for run in standing if run.interval_end is not None]
+        begin = max([*ends, *([dag.start] if dag.start else [])], default=None)
+        start = dag.latest_complete(now)
+        if begin is not None and (dag.catchup or start < begin):
+            start = dag.first_from(begin)
+        return start if dag.end_of(start) <= now else None
+
+    def check_run(self, dag: PlainDag, run: DagRun, tasks: list[TaskInstance]) -> None:
+        """Its tasks ended as it was their fate, or as a person said; the run as its tasks."""
+        states = {ti.task_id: ti.state for ti in tasks}
+        assert set(states) == set(dag.tasks) or run.run_type == s.EXTERNAL_RUN
+        chosen = {ti.task_id for ti in tasks if ti.error != "left out by the backfill's tasks"}
+        if run.state == s.SUCCESS:
+            assert not {s.CANCELLED} & {states[task] for task in chosen}
+        elif run.state == s.FAILED and run.run_type != s.EXTERNAL_RUN:
+            assert {s.FAILED, s.UPSTREAM_FAILED} & set(states.values())
+        elif run.state == s.CANCELLED:
+            assert s.CANCELLED in states.values()
+        if (run.dag_id, run.run_id) in self.marked:
+            return
+        places = [run.partition_key] if run.partition_key else [
+            at for at in dag.grid if run.interval_start <= at < run.interval_end  # type: ignore[operator]
+        ]  # fmt: skip
+        for ti in tasks:
+            assert ti.state in s.TASK_FINISHED
+            failures = fate_of_run(self.seed, dag.dag_id, ti.task_id, places, 0)  # type: ignore[arg-type]
+            if ti.generation or not ti.launch:
+                continue
+            if ti.state == s.SUCCESS:
+                assert 0 <= failures <= 2 and ti.failures == failures
+            elif ti.state == s.FAILED:
+                assert failures > 0 and ti.failures <= failures
+            elif ti.state == s.SKIPPED:
+                assert failures < 0
+
+    def check_backfills(self) -> None:
+        runs = {(run.dag_id, run.run_id): run for run in self.ground.store.read(DagRun)}
+        for row in self.ground.store.read(Backfill):
+            items = self.ground.items(row.backfill_id)
+            states = {item.state for item in items}
+            assert states <= s.ITEM_FINISHED
+            derived = next((state for state in (s.CANCELLED, s.FAILED) if state in states), s.SUCCESS)
+            assert row.state == derived, f"backfill {row.backfill_id} is {row.state}, its items {states}"
+            for item in items:
+                run = runs.get((row.dag_id, item.run_id or ""))
+                if (
+                    run is not None
+                    and run.state != s.OVERRIDDEN
+                    and item.state != s.SKIPPED
+                    and "deadlock" not in str(item.reason)
+                ):
+                    assert item.state == run.state or item.state == s.CANCELLED, f"{item} of {run}"
+
+
+def stormy_history(seed: int, operations: int = 250, **how: Any) -> Stormy:
+    history = Stormy(seed, **how)
     history.run(operations)
     return history

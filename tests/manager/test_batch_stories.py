@@ -24,7 +24,9 @@ def poisoned(*poison: str) -> object:
     def script(launch: Launch) -> Outcome | None:
         run = launch.run
         assert run.interval_start is not None and run.interval_end is not None
-        return Failed("poison") if any(run.interval_start <= at(day) < run.interval_end for day in poison) else Succeeded()
+        return (
+            Failed("poison") if any(run.interval_start <= at(day) < run.interval_end for day in poison) else Succeeded()
+        )
 
     return script
 
@@ -299,3 +301,54 @@ def test_partition_keys_are_never_joined() -> None:
     assert [run.items for run in ground.runs("d")] == [1, 1, 1]
     assert ground.states(backfill) == {s.SUCCESS: 3}
     assert dates(ground.runs("d")) == []
+
+
+@pytest.mark.parametrize("finish", [False, True])
+@pytest.mark.parametrize("ticks", [0, 1])
+def test_a_batch_that_fails_while_its_backfill_is_being_cancelled_is_not_tried_in_halves(
+    ticks: int, finish: bool
+) -> None:
+    ground = Playground(SPEC, script=never)
+    backfill = ground.backfill("d", days("2013-01-01", 8), batch=4, max_active_runs=1)
+    ground.drain()
+    ground.ask("backfill.cancel", backfill_id=backfill, let_running_finish=finish)
+    if finish:
+        for _ in range(ticks):
+            ground.tick()
+    ground.finish(key_of(ground, "01-01"), Failed("boom"))
+    nothing_hangs(ground)
+    assert ground.states(backfill) == {s.FAILED: 4, s.CANCELLED: 4}
+    assert ground.row(backfill).state == s.CANCELLED
+    assert len(ground.launched) == 1
+
+
+def test_a_batch_that_takes_away_the_neighbour_of_another_backfills_dates_leaves_the_timeline_right() -> None:
+    ground = ground_with()
+    ground.backfill("d", days("2013-01-01", 6))
+    ground.drain()
+    waiting = ground.backfill("d", days("2013-01-02", 2), reprocess="completed", is_paused=True, state=s.PAUSED)
+    ground.drain()
+    ground.backfill("d", days("2013-01-03", 2), batch=2, reprocess="completed")
+    ground.drain()
+    accepted(ground, "backfill.unpause", backfill_id=waiting)
+    nothing_hangs(ground)
+    assert spans(ground) == [("01-01", 1), ("01-02", 1), ("01-03", 1), ("01-05", 1), ("01-06", 1)]
+    timeline(ground, "d")
+
+
+def test_days_that_fail_in_an_earlier_window_find_their_place_in_the_timeline() -> None:
+    """Halves of a batch come back after what was held of the timeline has moved on."""
+    n = 2 * WINDOW
+    ground = Playground(
+        SPEC, script=lambda it: None if "2013-01-01" in it.run.run_id and it.run.items > 1 else Succeeded()
+    )
+    backfill = ground.backfill("d", days("2013-01-01", n), batch=4, max_active_runs=2)
+    ground.drain()
+    ground.finish(key_of(ground, "2013-01-01"), Failed("boom"))
+    for _ in range(5):
+        ground.tick()
+        for key in list(ground.running):
+            ground.finish(key, Failed("boom"))
+    nothing_hangs(ground)
+    assert ground.row(backfill).state in s.BACKFILL_FINISHED
+    timeline(ground, "d")

@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
 
 import pytest
+from manager_stories import Killed, Mortal, accepted, clear, dies_after
 
+from backfill_manager.clock import UTC
 from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
 from backfill_manager.model import states as s
-from backfill_manager.model.changes import Changes
-from backfill_manager.model.records import BackfillItem, TaskTry
-from backfill_manager.store.contract import Leader
-from backfill_manager.testing import Playground, dag_spec, days
+from backfill_manager.model.records import BackfillItem, DagRun, Response, TaskInstance, TaskTry
+from backfill_manager.testing import FakeClock, Playground, dag_spec, days
 
 SEEDS = 150
 SPEC = dag_spec(
@@ -26,37 +28,6 @@ SPEC = dag_spec(
     upstream={"check": ["load"], "roll": ["load"]},
     each={"load": {"retries": 1, "retry_delay": 5.0}},
 )  # fmt: skip
-
-
-class Killed(Exception):
-    """kill -9, as the code would see it if it could."""
-
-
-class Mortal:
-    """A leader that dies after so many more commits of single tables."""
-
-    def __init__(self, leader: Leader, tables_left: int) -> None:
-        self._leader, self.tables_left = leader, tables_left
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._leader, name)
-
-    def _one_more(self) -> None:
-        if self.tables_left <= 0:
-            raise Killed
-        self.tables_left -= 1
-
-    def commit(self, changes: Changes) -> None:
-        for _, rows in changes.by_table():
-            self._one_more()
-            part = Changes()
-            for row in rows:
-                part.put(row)
-            self._leader.commit(part)
-
-    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
-        self._one_more()
-        self._leader.move_items(backfill_id, was, state, reason)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -103,3 +74,134 @@ def test_every_item_ends_as_it_would_have_and_nothing_finished_runs_again(seed: 
     made = {run.run_id for run in ground.runs("d")}
     assert {ti.run_id for ti in ground.tasks("d")} == made, "no task without its run"
     assert {item.run_id for item in ground.store.read(BackfillItem) if item.run_id} == made, "no run without its item"
+
+
+# -- one operation, killed after every single table that it commits ---------------------------------------------------
+
+
+class Poisoned:
+    """January 2024 with one day that fails until it is mended."""
+
+    def __init__(self, *, batchable: bool = False, scheduled: bool = False) -> None:
+        self.poison = {3}
+        spec = dag_spec(
+            "d", "load", "roll", upstream={"roll": ["load"]}, batchable=batchable, catchup=True, lookback=1 if scheduled else 0,
+            start_date=datetime(2024, 1, 1, tzinfo=UTC),
+        )  # fmt: skip
+        clock = FakeClock(datetime(2024, 1, 6, tzinfo=UTC))
+        self.ground = Playground(spec, script=self.script, clock=clock, scheduled=scheduled)
+
+    def script(self, launch: Launch) -> Outcome | None:
+        start, end = launch.run.interval_start, launch.run.interval_end
+        assert start is not None and end is not None
+        poisoned = any(start <= datetime(2024, 1, day, tzinfo=UTC) < end for day in self.poison)
+        return Failed("boom") if poisoned and launch.task.task_id == "load" else Succeeded()
+
+    @property
+    def outcome(self) -> tuple[object, ...]:
+        """All that must come out the same; launches and instants may not."""
+        store = self.ground.store
+        runs = {
+            (run.run_id, run.state, run.previous_run_id, run.overridden_by, run.items) for run in store.read(DagRun)
+        }
+        tasks = {(ti.run_id, ti.task_id, ti.state, ti.generation) for ti in store.read(TaskInstance)}
+        items = {(item.ordinal, item.state, item.run_id) for item in store.read(BackfillItem)}
+        answers = sorted((row.kind, row.outcome) for row in store.read(Response))
+        backfills = [row.state for row in store.rows("backfill")]  # type: ignore[attr-defined]
+        return runs, tasks, items, answers, backfills
+
+
+def scheduled_runs_that_look_back() -> Poisoned:
+    """Five days are due at once; each does the day before again."""
+    return Poisoned(scheduled=True)
+
+
+def a_batch_that_is_halved() -> Poisoned:
+    world = Poisoned(batchable=True)
+    world.ground.backfill("d", days("2024-01-01", 5), batch=5, max_active_runs=1)
+    return world
+
+
+def a_batch_that_is_halved_newest_first() -> Poisoned:
+    world = Poisoned(batchable=True)
+    world.ground.backfill("d", days("2024-01-01", 5)[::-1], batch=4, max_active_runs=1)
+    return world
+
+
+def _done_and_mended() -> Poisoned:
+    world = Poisoned()
+    world.ground.backfill("d", days("2024-01-01", 5))
+    world.ground.drain()
+    world.poison = {5}
+    return world
+
+
+def a_retry() -> Poisoned:
+    world = _done_and_mended()
+    (row,) = world.ground.store.rows("backfill")
+    world.ground.ask("backfill.retry", backfill_id=row.backfill_id)  # type: ignore[attr-defined]
+    return world
+
+
+def a_clear_of_everything() -> Poisoned:
+    world = _done_and_mended()
+    world.ground.ask("tasks.clear", **clear("d"))
+    return world
+
+
+def a_clear_of_what_comes_after_a_failure() -> Poisoned:
+    """What is cleared ends at once, without ever being launched."""
+    world = Poisoned()
+    world.ground.backfill("d", days("2024-01-03", 1))
+    world.ground.drain()
+    accepted(
+        world.ground, "task.mark", dag_id="d", run_id="backfill__2024-01-03T00:00:00Z", task_id="roll", state="success"
+    )
+    world.ground.ask("tasks.clear", **clear("d", tasks="roll"))
+    return world
+
+
+def a_cancel_of_what_is_paused() -> Poisoned:
+    world = Poisoned()
+    backfill = world.ground.backfill("d", days("2024-01-01", 5), is_paused=True, state=s.PAUSED)
+    world.ground.ask("backfill.cancel", backfill_id=backfill, let_running_finish=False)
+    return world
+
+
+def a_trigger_over_a_run() -> Poisoned:
+    world = _done_and_mended()
+    world.ground.ask("dag.trigger", dag_id="d", logical_date="2024-01-03T00:00:00Z", conf={})
+    return world
+
+
+def two_tasks_by_hand_at_one_instant() -> Poisoned:
+    world = Poisoned()
+    for task_id in ("load", "roll"):
+        world.ground.ask("task.run", dag_id="d", task_id=task_id, logical_date="2024-01-02T00:00:00Z")
+    return world
+
+
+OPERATIONS: list[Callable[[], Poisoned]] = [
+    scheduled_runs_that_look_back, a_batch_that_is_halved, a_batch_that_is_halved_newest_first, a_retry, a_clear_of_everything,
+    a_clear_of_what_comes_after_a_failure, a_cancel_of_what_is_paused, a_trigger_over_a_run, two_tasks_by_hand_at_one_instant,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
+def test_killed_after_any_table_an_operation_comes_out_the_same(operation: Callable[[], Poisoned]) -> None:
+    whole = operation()
+    whole.ground.drain()
+    for tables in range(200):
+        world = operation()
+        was_killed = dies_after(world.ground, tables)
+        world.ground.drain()
+        assert not world.ground.alive.runs and not world.ground.store.unanswered(), f"killed after {tables} tables"
+        assert world.outcome == whole.outcome, f"killed after {tables} tables"
+        tries = Counter((row.run_id, row.task_id, row.launch) for row in world.ground.store.read(TaskTry))
+        launches = {
+            (ti.run_id, ti.task_id, n) for ti in world.ground.store.read(TaskInstance) for n in range(1, ti.launch + 1)
+        }
+        assert set(tries) == launches and max(tries.values(), default=1) == 1, "each start has its try"
+        if not was_killed:
+            return
+    raise AssertionError("it commits more tables than are tried here")

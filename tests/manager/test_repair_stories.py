@@ -8,7 +8,20 @@ import json
 
 import pytest
 from manager_stories import (
-    Stubborn, accepted, at, clear, dates, dies_after, key_of, never, nothing_hangs, play, refused, said, task_of, timeline,
+    Stubborn,
+    accepted,
+    at,
+    clear,
+    dates,
+    dies_after,
+    key_of,
+    never,
+    nothing_hangs,
+    play,
+    refused,
+    said,
+    task_of,
+    timeline,
 )  # fmt: skip
 
 from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
@@ -28,7 +41,11 @@ def fails(*parts: str) -> object:
     """A script: what has one of these texts in `task run` fails."""
 
     def script(launch: Launch) -> Outcome | None:
-        return Failed("boom") if any(part in f"{launch.task.task_id} {launch.run.run_id}" for part in parts) else Succeeded()
+        return (
+            Failed("boom")
+            if any(part in f"{launch.task.task_id} {launch.run.run_id}" for part in parts)
+            else Succeeded()
+        )
 
     return script
 
@@ -75,7 +92,12 @@ def test_a_cleared_task_has_all_its_retries_again() -> None:
 
 @pytest.mark.parametrize(
     ("how", "again"),
-    [({}, "b"), ({"upstream": True}, "ab"), ({"downstream": True}, "bc"), ({"upstream": True, "downstream": True}, "abc")],
+    [
+        ({}, "b"),
+        ({"upstream": True}, "ab"),
+        ({"downstream": True}, "bc"),
+        ({"upstream": True, "downstream": True}, "abc"),
+    ],
 )
 def test_clear_of_one_task_takes_what_is_before_and_after_it_when_told(how: dict[str, bool], again: str) -> None:
     ground = Playground(THREE)
@@ -159,7 +181,10 @@ def test_what_runs_is_stopped_first_and_then_cleared() -> None:
     nothing_hangs(ground)
     assert (task_of(ground, FIRST, "a").try_number, task_of(ground, FIRST, "a").generation) == (2, 1)
     assert states_of(ground, FIRST) == {"a": s.SUCCESS, "b": s.SUCCESS, "c": s.SUCCESS}
-    assert [(t.launch, t.state) for t in ground.store.read(TaskTry) if t.task_id == "a"] == [(1, "cancelled"), (2, "success")]
+    assert [(t.launch, t.state) for t in ground.store.read(TaskTry) if t.task_id == "a"] == [
+        (1, "cancelled"),
+        (2, "success"),
+    ]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -566,7 +591,9 @@ def test_a_trigger_of_a_dag_that_is_not_there_names_what_is_near() -> None:
 
 def test_a_task_run_by_hand_stands_outside_the_timeline() -> None:
     spec = dag_spec("d", "a", each={"a": {"depends_on_past": True}}, start_date=at("2024-01-01"), catchup=True)
-    ground = Playground(spec, scheduled=True, script=lambda it: Failed("x") if it.run.run_type == "external" else Succeeded())
+    ground = Playground(
+        spec, scheduled=True, script=lambda it: Failed("x") if it.run.run_type == "external" else Succeeded()
+    )
     play(ground, "2024-01-02")
     ground.clock.advance(seconds=7)
     answer = accepted(ground, "task.run", dag_id="d", task_id="a", logical_date="2024-01-02T00:00:00Z")
@@ -590,7 +617,9 @@ def test_a_task_run_by_hand_runs_that_task_alone_even_next_to_a_live_run_of_its_
     assert external is not None and states_of(ground, external) == {"b": s.SUCCESS}
     ground.crash()
     nothing_hangs(ground)
-    assert "There is no task" in refused(ground, "task.run", dag_id="d", task_id="z", logical_date="2013-01-01T00:00:00Z")
+    assert "There is no task" in refused(
+        ground, "task.run", dag_id="d", task_id="z", logical_date="2013-01-01T00:00:00Z"
+    )
 
 
 def test_a_task_run_by_hand_survives_a_crash_as_itself() -> None:
@@ -816,7 +845,9 @@ def test_overrides_set_while_it_runs_hold_for_its_live_runs_too() -> None:
         ({"is_polite": "yes"}, "must be true or false"),
     ],
 )
-def test_a_change_that_can_not_be_made_is_refused_with_what_would_be_right(changes: dict[str, object], told: str) -> None:
+def test_a_change_that_can_not_be_made_is_refused_with_what_would_be_right(
+    changes: dict[str, object], told: str
+) -> None:
     from backfill_manager.clock import EPOCH
     from backfill_manager.model.records import Request
 
@@ -844,3 +875,19 @@ def test_a_backfill_that_has_ended_can_not_be_changed() -> None:
     ground = Playground(THREE)
     backfill = done(ground)
     assert "success already" in refused(ground, "backfill.set", backfill_id=backfill, changes={"priority": 1})
+
+
+def test_a_clear_that_waited_while_the_run_moved_to_a_version_without_its_task_leaves_that_removed() -> None:
+    ground = Stubborn(dag_spec("d", "a", "b"), script=never)
+    done(ground)
+    ground.finish((*key_of(ground, FIRST, "b"),), Succeeded())  # type: ignore[arg-type]
+    ground.drain()
+    ground.ask("tasks.clear", **clear("d"))
+    ground.add_dag(dag_spec("d", "a"))
+    ground.ask("tasks.clear", **clear("d", latest_version=True))
+    ground.drain()
+    ground.script = lambda _: Succeeded()
+    ground.give_in(FIRST)
+    nothing_hangs(ground)
+    assert states_of(ground, FIRST) == {"a": s.SUCCESS, "b": s.REMOVED}
+    assert [answer.outcome for answer in ground.store.read(Response)] == ["accepted"] * 2

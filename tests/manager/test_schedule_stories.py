@@ -5,7 +5,18 @@ from __future__ import annotations
 
 import pytest
 from manager_stories import (
-    accepted, at, clear, dates, key_of, never, next_due, nothing_hangs, play, said, timeline,
+    accepted,
+    at,
+    clear,
+    dates,
+    dies_after,
+    key_of,
+    never,
+    next_due,
+    nothing_hangs,
+    play,
+    said,
+    timeline,
 )  # fmt: skip
 
 from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
@@ -65,7 +76,9 @@ def test_pausing_a_dag_stops_its_scheduled_runs_and_what_runs_goes_on() -> None:
     assert [(run.state, run.run_type) for run in ground.runs("d")] == [(s.SUCCESS, "scheduled")]
 
 
-@pytest.mark.parametrize(("catchup", "made"), [(False, ["01-01", "01-09"]), (True, [f"01-{d:02}" for d in range(1, 10)])])
+@pytest.mark.parametrize(
+    ("catchup", "made"), [(False, ["01-01", "01-09"]), (True, [f"01-{d:02}" for d in range(1, 10)])]
+)
 def test_unpausing_makes_the_latest_only_or_with_catchup_all_that_were_missed(catchup: bool, made: list[str]) -> None:
     ground = Playground(dag_spec("d", "a", start_date=at("2024-01-01"), catchup=catchup), scheduled=True)
     play(ground, "2024-01-02")
@@ -186,7 +199,9 @@ def test_no_more_scheduled_runs_are_alive_than_max_active_runs() -> None:
 
 
 def test_a_backfills_runs_do_not_count_in_the_dags_max_active_runs() -> None:
-    ground = Playground(dag_spec("d", "a", max_active_runs=1, start_date=at("2024-01-01")), scheduled=True, script=never)
+    ground = Playground(
+        dag_spec("d", "a", max_active_runs=1, start_date=at("2024-01-01")), scheduled=True, script=never
+    )
     ground.backfill("d", days("2023-12-01", 5), max_active_runs=3)
     play(ground, "2024-01-02")
     running = [run.run_type for run in ground.runs("d") if run.state == s.RUNNING]
@@ -212,7 +227,9 @@ def test_a_scheduled_run_behind_a_failed_past_is_a_deadlock_told_with_run_and_ta
 
 
 def test_among_the_ready_scheduled_goes_before_backfill_and_older_first() -> None:
-    ground = Playground(dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=1), scheduled=True, script=never)
+    ground = Playground(
+        dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=1), scheduled=True, script=never
+    )
     ground.backfill("d", days("2023-12-01", 3))
     ground.drain()
     play(ground, "2024-01-02")
@@ -228,7 +245,9 @@ def test_among_the_ready_scheduled_goes_before_backfill_and_older_first() -> Non
 
 
 def test_a_higher_priority_goes_before_a_scheduled_run() -> None:
-    ground = Playground(dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=1), scheduled=True, script=never)
+    ground = Playground(
+        dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=1), scheduled=True, script=never
+    )
     ground.backfill("d", days("2023-12-01", 2), priority=5)
     ground.drain()
     play(ground, "2024-01-02")
@@ -370,3 +389,26 @@ def test_a_cleared_old_run_does_not_wait_for_newer_ones_that_wait_for_it() -> No
         ground.finish(key, Succeeded())
     nothing_hangs(ground)
     assert [run.state for run in timeline(ground, "d")] == [s.SUCCESS] * 3
+
+
+@pytest.mark.parametrize("tables", range(14))
+def test_a_crash_anywhere_while_scheduled_runs_are_made_again_and_anew_changes_nothing(tables: int) -> None:
+    """With lookback: every date is made once, and what was done again stays done once."""
+    ground = Playground(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True)
+    play(ground, "2024-01-03")
+    ground.clock.advance(days=1)
+    dies_after(ground, tables)
+    nothing_hangs(ground)
+    assert [run.state for run in timeline(ground, "d")] == [s.SUCCESS] * 3
+    assert dates(timeline(ground, "d")) == ["01-01", "01-02", "01-03"]
+    assert len(ground.runs("d")) in (1 + 2 + 2, 1 + 2 + 1 + 1)
+
+
+def test_the_oldest_run_that_is_held_keeps_its_place_when_manual_runs_hide_what_lies_before() -> None:
+    ground = Playground(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True)
+    play(ground, "2024-01-03")
+    for hour in ("08", "12"):
+        accepted(ground, "dag.trigger", dag_id="d", logical_date=f"2024-01-02T{hour}:00:00Z", conf={})
+    ground.crash()
+    play(ground, "2024-01-04")
+    assert dates(timeline(ground, "d")) == ["01-01", "01-02", "01-02T08", "01-02T12", "01-03"]

@@ -37,8 +37,8 @@ def test_an_illegal_change_raises_with_the_things_story() -> None:
         c.started(ti(s.SUCCESS), AT)
     with pytest.raises(IllegalTransition, match="dag_run d/r: running -> overridden"):
         c.run_overridden(DagRun("d", "r", "backfill", s.RUNNING, 1, 1, AT), "r__2")
-    with pytest.raises(IllegalTransition, match="backfill_item b/1: success -> running"):
-        c.item_started(BackfillItem("b", 1, s.SUCCESS, 1), "r")
+    with pytest.raises(IllegalTransition, match="backfill_item b/1: skipped -> running"):
+        c.item_started(BackfillItem("b", 1, s.SKIPPED, 1), "r")
     backfill = Backfill("b", "d", s.SUCCESS, "{}", "none", 1, 0, "backfill", False, AT, 1)
     with pytest.raises(IllegalTransition, match="backfill b: success -> paused"):
         c.backfill_paused(backfill)

@@ -1,0 +1,109 @@
+"""Settings of a DAG and its tasks that one backfill sets for itself (SEMANTICS "Backfill": scoped to it, and to nothing
+else; issue 4: unknown settings are listed, the nearest is offered)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from backfill_manager.dags.overrides import OF_DAG, OF_TASK, with_overrides
+from backfill_manager.errors import InvalidInput
+from backfill_manager.testing import dag_spec
+
+SPEC = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"a": {"retries": 1}})
+
+
+def test_nothing_to_set_leaves_the_definition_as_it_is() -> None:
+    assert with_overrides(SPEC, {}) is SPEC
+
+
+def test_a_name_alone_sets_every_task() -> None:
+    changed = with_overrides(SPEC, {"retries": 5, "timeout": 60})
+    assert [(task.retries, task.timeout) for task in changed.tasks] == [(5, 60.0)] * 2
+    assert [task.retries for task in SPEC.tasks] == [1, 0], "the definition itself is untouched"
+
+
+def test_a_tasks_own_setting_comes_after_every_tasks_in_whatever_order_they_are_given() -> None:
+    for overrides in ({"retries": 5, "a.retries": 2}, {"a.retries": 2, "retries": 5}):
+        assert [task.retries for task in with_overrides(SPEC, overrides).tasks] == [2, 5]
+
+
+def test_a_setting_of_the_dag() -> None:
+    assert with_overrides(SPEC, {"max_active_tasks": 3}).max_active_tasks == 3
+
+
+def test_everything_else_stays() -> None:
+    changed = with_overrides(SPEC, {"b.pool": "nightly"})
+    assert changed.task("a") == SPEC.task("a")
+    assert dataclasses.replace(changed.task("b"), pool=None) == SPEC.task("b")
+    assert dataclasses.replace(changed, tasks=SPEC.tasks) == SPEC
+
+
+def test_a_task_whose_id_has_dots_is_told_by_the_last_one() -> None:
+    spec = dag_spec("d", "load.raw", "load")
+    assert with_overrides(spec, {"load.raw.retries": 3}).task("load.raw").retries == 3
+    assert with_overrides(spec, {"load.retries": 4}).task("load").retries == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("retries", 0, 0), ("retry_delay", 5, 5.0), ("retry_backoff", 2, 2.0), ("max_retry_delay", 9, 9.0),
+        ("timeout", None, None), ("depends_on_past", True, True), ("trigger_rule", "all_done", "all_done"),
+        ("pool", "nightly", "nightly"), ("priority", -3, -3), ("weight", 2, 2), ("max_active_tis", 1, 1),
+    ],
+)  # fmt: skip
+def test_each_setting_of_a_task(name: str, value: Any, expected: Any) -> None:
+    assert [getattr(task, name) for task in with_overrides(SPEC, {name: value}).tasks] == [expected] * 2
+
+
+def test_every_setting_there_is_has_been_tried_above() -> None:
+    tried = test_each_setting_of_a_task.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    assert {name for name, *_ in tried} == set(OF_TASK)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({"retires": 1}, "did you mean 'retries'"),
+        ({"a.time_out": 1}, "did you mean 'timeout'"),
+        ({"sql": "select 1"}, f"There are {', '.join((*OF_DAG, *OF_TASK))}."),
+        ({"max_active_runs": 3}, "a backfill has its own --max-active-runs"),
+        ({"params": {}}, "run parameters are given with --conf"),
+        ({"schedule": "@daily"}, "which intervals are run is said by --kind, --from and --to"),
+        ({"c.retries": 1}, "--set c.retries: DAG 'd' has no task 'c'"),
+        ({"retries": -1}, "--set retries: retries must be a whole number of 0 or more, not -1"),
+        ({"retries": True}, "must be a whole number of 0 or more"),
+        ({"a.retries": "3"}, "--set a.retries: retries must be a whole number of 0 or more, not '3'"),
+        ({"timeout": 0}, "must be more than zero seconds"),
+        ({"timeout": float("nan")}, "must be more than zero seconds"),
+        ({"trigger_rule": "all_good"}, "must be a trigger rule"),
+        ({"depends_on_past": "yes"}, "must be True or False"),
+        ({"pool": "no such/pool"}, "must be 1 to 200 letters"),
+        ({"weight": 0}, "must be a whole number of 1 or more"),
+        ({"max_active_tasks": 0}, "must be a whole number of 1 or more"),
+        ({"a.max_active_tasks": 2}, "--set a.max_active_tasks: "),
+        ({"": 1}, "is not a setting"),
+        ({"a.": 1}, "is not a setting"),
+        ({".retries": 1}, "has no task ''"),
+    ],
+)
+def test_what_can_not_be_set_is_refused_in_one_line_with_what_would_be_right(
+    overrides: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        with_overrides(SPEC, overrides)
+    assert told in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_setting_of_the_dag_given_to_one_task_is_told_as_what_it_is() -> None:
+    with pytest.raises(InvalidInput, match="of the whole DAG"):
+        with_overrides(SPEC, {"a.max_active_tasks": 2})
+
+
+def test_a_pool_that_is_scheduled_runs_own_can_be_named_but_is_not_taken() -> None:
+    """The dispatcher sends a backfill's tasks elsewhere (SEMANTICS "Pools and priority")."""
+    assert with_overrides(SPEC, {"pool": "scheduled"}).task("a").pool == "scheduled"
