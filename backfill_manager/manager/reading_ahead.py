@@ -18,6 +18,7 @@ from backfill_manager.planning.cascade_waits import FAILED, Waits
 from backfill_manager.planning.timeline import Stretch
 from backfill_manager.store.contract import Condition, Store
 
+MOST_RECENT = 1000  # runs held of the newest end of a timeline, before it is trimmed
 WINDOW = 500  # pending items held for one backfill; more where batches are large
 
 
@@ -29,6 +30,8 @@ def read_ahead(alive: Alive, store: Store) -> bool:
             spec = alive.current_spec(dag.dag_id)
             alive.recent[dag.dag_id] = recent_timeline(dag.dag_id, keeps(spec), store)
             found = True
+        elif dag.dag_id in alive.recent and len(alive.recent[dag.dag_id]) > MOST_RECENT:  # a backfill's, most of them
+            alive.recent[dag.dag_id].trim(keeps(alive.current_spec(dag.dag_id)))
     for live in alive.backfills.values():
         if live.window_is_short and len(live.pending) < _low_water(live):
             refill(live, store)

@@ -339,7 +339,7 @@ def _interval(spec: DagSpec, asked: datetime | None, now: datetime) -> tuple[dat
     complete = latest_complete(timetable, now)
     if asked is None and complete is not None:
         return complete
-    start = asked or now.replace(microsecond=0)
+    start = asked or now
     return start, (timetable.next_after(start) if timetable.repeats else None) or start
 
 

@@ -17,7 +17,7 @@ from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.manager.instructions import CancelTry, Instructions
 from backfill_manager.manager.item_keeper import close_pending, end_items
-from backfill_manager.manager.working_set import Alive, LiveRun, RunKey
+from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun, RunKey
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
 from backfill_manager.planning.readiness import PAST_IS_DONE, run_outcome, verdict
@@ -66,6 +66,8 @@ def _keep_run(alive: Alive, run: LiveRun, may_start: bool, now: datetime, todo: 
         reason = f"failed: {', '.join(failed)}" if state == s.FAILED and failed else None
         end_run(alive, run, state, now, reason)
     elif blocked and not any(state in (s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED) for state in states.values()):
+        if owner is not None and _has_items_to_take(owner, run):
+            return
         never_began = all(ti.launch == 0 for ti in run.tasks.values())
         for ti in list(run.tasks.values()):
             if ti.state == s.NONE:
@@ -74,6 +76,12 @@ def _keep_run(alive: Alive, run: LiveRun, may_start: bool, now: datetime, todo: 
         if owner is not None and never_began and owner.counts[s.PENDING]:
             close_pending(alive, owner, s.FAILED, blocked, todo)
             owner.row = owner.row.evolve(reason=blocked)
+
+
+def _has_items_to_take(owner: LiveBackfill, run: LiveRun) -> bool:
+    """After a crash between a run and its items the backfill takes them first, and leaves out those before them."""
+    may_take = not owner.row.is_paused and not owner.row.is_cancelling
+    return run.key not in owner.running and owner.counts[s.PENDING] > 0 and may_take
 
 
 def outcome_of(run: LiveRun) -> str:

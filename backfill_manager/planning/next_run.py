@@ -31,7 +31,7 @@ def upcoming(spec: DagSpec, latest: DagRun | None, now: datetime) -> Upcoming | 
     if spec.schedule == ONCE:
         at = spec.start_date or now
         return None if latest is not None else Upcoming(at, at, at)
-    timetable = timetable_of(spec, EPOCH)  # a duration without a start_date goes by whole multiples of itself
+    timetable = timetable_of(spec, _anchor(latest))
     if not timetable.repeats:
         return None
     start = _start(spec, timetable, _begin(spec, latest), now)
@@ -46,6 +46,13 @@ def latest_complete(timetable: Timetable, now: datetime) -> tuple[datetime, date
     end = timetable.last_at_or_before(now) if timetable.repeats else None
     start = timetable.last_before(end) if end is not None else None
     return None if start is None or end is None else (start, end)
+
+
+def _anchor(latest: DagRun | None) -> datetime:
+    """Of a duration without a `start_date`: it goes on from where the timeline ends, else by whole multiples of itself."""
+    if latest is None or latest.logical_date is None:
+        return EPOCH
+    return latest.interval_end or latest.logical_date
 
 
 def _begin(spec: DagSpec, latest: DagRun | None) -> datetime | None:

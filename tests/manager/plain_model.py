@@ -104,6 +104,7 @@ class PlainBackfill:
     retries: int | None = None
     is_paused: bool = False
     state: str = "queued"
+    is_cancelled: bool = False
     seen: int = 0  # failed items when it was last resumed
 
     def count(self, state: str) -> int:
@@ -131,9 +132,12 @@ class PlainModel:
         return [self.standing[dag_id][date] for date in sorted(dated)]
 
     def before(self, run: PlainRun) -> PlainRun | None:
+        place = run.place
+        if not isinstance(place, datetime):
+            return None
         earlier = [
-            one for one in self.timeline(run.dag.dag_id) if isinstance(run.place, datetime) and one.place < run.place
-        ]  # type: ignore[operator]
+            one for one in self.timeline(run.dag.dag_id) if isinstance(one.place, datetime) and one.place < place
+        ]
         return earlier[-1] if earlier else None
 
     def stands_for(self, dag_id: str, place: Place) -> PlainRun | None:
@@ -286,7 +290,7 @@ class PlainModel:
         if owner is None:
             return
         taken = [item for item in owner.items if item.run_id == run.run_id and item.state == "running"]
-        if run.state == "failed" and len(taken) > 1 and run.has_begun:
+        if run.state == "failed" and len(taken) > 1 and run.has_begun and not owner.is_cancelled:
             middle = (len(taken) + 1) // 2
             for half in (taken[:middle], taken[middle:]):
                 for item in half:
@@ -307,8 +311,9 @@ class PlainModel:
 
     def _maybe_end(self, backfill: PlainBackfill) -> None:
         if not backfill.count("pending") and not backfill.count("running"):
-            ends = [state for state in ("cancelled", "failed") if backfill.count(state)]
-            backfill.state, backfill.is_paused = (ends[0] if ends else "success"), False
+            wrong = backfill.count("failed") + backfill.count("cancelled")
+            backfill.state = "cancelled" if backfill.is_cancelled else "failed" if wrong else "success"
+            backfill.is_paused = False
 
     def resume(self, backfill: PlainBackfill) -> None:
         if backfill.is_paused:
@@ -316,6 +321,7 @@ class PlainModel:
         self.go_on(backfill)
 
     def cancel(self, backfill: PlainBackfill) -> None:
+        backfill.is_cancelled = True
         for item in backfill.items:
             item.state = "cancelled" if item.state == "pending" else item.state
         self._maybe_end(backfill)
@@ -323,7 +329,7 @@ class PlainModel:
     def retry(self, backfill: PlainBackfill) -> bool:
         if backfill.is_live or not backfill.count("failed"):
             return False
-        backfill.state, backfill.seen = "running", 0
+        backfill.state, backfill.seen, backfill.is_cancelled = "running", 0, False
         for item in backfill.items:
             item.state = "pending" if item.state == "failed" else item.state
         self.go_on(backfill)
@@ -344,8 +350,7 @@ class PlainModel:
             if not owner.is_live:
                 owner.state, owner.seen = "running", 0
         for run in changed:
-            owner = owners.get(run.backfill)
-            for item in owner.items if owner else ():
+            for item in owners[run.backfill].items if run.backfill is not None else ():
                 if item.run_id == run.run_id and item.state in ("success", "failed", "cancelled"):
                     item.state = "running"
             run.has_begun = False

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from backfill_manager.execution.outcome import Failed, Launch, Lost, Outcome, Skipped, Succeeded
+from backfill_manager.execution.outcome import Failed, Launch, Lost, Outcome, Skipped, Succeeded, TaskEnded
+from backfill_manager.manager.instructions import Instructions
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Response, TaskTry
 from backfill_manager.testing import Playground, dag_spec, days
@@ -248,6 +251,63 @@ def test_partitions_run_by_key_and_each_key_once() -> None:
     assert ground.states(again) == {s.SKIPPED: 1, s.SUCCESS: 1}
 
 
+def test_two_backfills_over_the_same_partition_keys_meet_and_one_gives_way() -> None:
+    ground = Playground(PIPELINE, script=never)
+    first = ground.backfill("d", keys=["eu", "us"])
+    second = ground.backfill("d", keys=["us", "asia"], reprocess="completed")
+    ground.drain()
+    assert [(item.partition_key, item.state, item.reason) for item in ground.items(second)] == [
+        ("us", s.SKIPPED, "in flight"), ("asia", s.RUNNING, None),
+    ]  # fmt: skip
+    ground.script = lambda _: Succeeded()
+    for key in list(ground.running):
+        ground.finish(key, Succeeded())
+    ground.drain()
+    assert sorted(run.run_id for run in ground.runs("d")) == ["backfill__asia", "backfill__eu", "backfill__us"]
+    assert {run.previous_run_id for run in ground.runs("d")} == {None}, "without a date there is no run before"
+    assert [ground.row(backfill).state for backfill in (first, second)] == [s.SUCCESS] * 2
+
+
+def test_a_backfill_of_which_all_is_left_out_is_a_success() -> None:
+    ground = Playground(PIPELINE)
+    ground.backfill("d", JANUARY)
+    ground.drain()
+    ground.launched.clear()
+    again = ground.backfill("d", JANUARY)
+    ground.drain()
+    assert (ground.row(again).state, ground.states(again)) == (s.SUCCESS, {s.SKIPPED: 5})
+    assert not ground.launched
+
+
+def test_what_a_backfill_sets_holds_for_its_own_runs_and_for_no_others() -> None:
+    ground = Playground(dag_spec("d", "a"), script=lambda _: Failed("boom"))
+    own = {"overrides_json": json.dumps({"retries": 2}), "conf_json": json.dumps({"full": True})}
+    ground.backfill("d", JANUARY[:1], **own)
+    ground.backfill("d", JANUARY[1:2])
+    ground.drain()
+    ground.ask("dag.trigger", dag_id="d", logical_date="2013-01-03T00:00:00Z", conf={})
+    ground.drain()
+    assert [ti.try_number for ti in ground.tasks("d")] == [3, 1, 1]
+    assert [launch.params for launch in ground.launched if "01-01" not in launch.run.run_id] == [{}, {}]
+    assert [launch.params for launch in ground.launched if "01-01" in launch.run.run_id] == [{"full": True}] * 3
+
+
+def test_a_run_inserted_before_a_live_one_is_waited_for_by_what_has_not_begun() -> None:
+    spec = dag_spec("d", "load", "roll", upstream={"roll": ["load"]}, each={"roll": {"depends_on_past": True}})
+    ground = Playground(spec, script=lambda it: None if it.task.task_id == "load" else Succeeded())
+    ground.backfill("d", JANUARY[1:2])
+    ground.drain()
+    ground.backfill("d", JANUARY[:1])
+    ground.drain()
+    for day in ("01-02", "01-01"):
+        (key,) = [key for key in ground.running if day in key[1]]
+        ground.finish(key, Succeeded())
+        ground.drain()
+    assert [(launch.run.run_id[15:20], launch.task.task_id) for launch in ground.launched] == [
+        ("01-02", "load"), ("01-01", "load"), ("01-01", "roll"), ("01-02", "roll"),
+    ]  # fmt: skip
+
+
 def test_higher_priority_goes_first_then_older() -> None:
     ground = Playground(dag_spec("low", "t"), dag_spec("high", "t"), script=never, slots=2)
     ground.backfill("low", JANUARY[:2], priority=0)
@@ -295,3 +355,31 @@ def test_a_task_that_spark_lost_runs_again_without_costing_a_try() -> None:
     ground.drain()
     (ti,) = ground.tasks("d")
     assert (ti.state, ti.try_number, ti.failures, ti.launch) == (s.SUCCESS, 1, 0, 2)
+
+
+def test_a_manager_told_to_stop_starts_nothing_more_and_the_next_one_goes_on() -> None:
+    ground = Playground(PIPELINE, script=never)
+    backfill = ground.backfill("d", JANUARY[:2], max_active_runs=1)
+    ground.drain()
+    free, now = {"scheduled": 16, "backfill": 16}, ground.clock.now()
+    ground.ask("manager.stop", drain=True)
+    told = Instructions()
+    ground._decisions.decide([], ground.store.unanswered(), free, now, told)
+    ground._decisions.commit(told)
+    assert (told.stop, told.drain) == (True, True)
+    (answer,) = ground.store.read(Response)
+    assert (answer.outcome, answer.message) == ("accepted", "stopping when what runs has finished")
+
+    (running,) = ground.running
+    last = Instructions()
+    ground._decisions.decide([TaskEnded(running, Succeeded(), now)], [], free, now, last, draining=True)
+    ground._decisions.commit(last)
+    assert (last.launches, ground.tasks("d", "a")[0].state) == ([], s.SUCCESS), (
+        "what ran has finished, and that is kept"
+    )
+
+    ground.script = lambda _: Succeeded()
+    ground.crash()
+    ground.drain()
+    assert ground.row(backfill).state == s.SUCCESS
+    assert [ti.launch for ti in ground.tasks("d")] == [1] * 4, "nothing ran twice"

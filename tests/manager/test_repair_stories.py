@@ -493,6 +493,41 @@ def test_marking_a_failed_past_ends_a_deadlock() -> None:
     assert (ground.row(backfill).state, ground.states(backfill)) == (s.SUCCESS, {s.SUCCESS: 3})
 
 
+ROLLING = dag_spec("d", "load", "roll", upstream={"roll": ["load"]}, each={"roll": {"depends_on_past": True}})
+
+
+@pytest.mark.parametrize(("state", "then"), [("success", s.SUCCESS), ("skipped", s.SUCCESS), ("failed", s.FAILED)])
+def test_one_task_of_the_past_that_is_marked_in_time_is_the_past_that_a_live_run_sees(state: str, then: str) -> None:
+    ground = Playground(ROLLING, script=lambda it: None if it.task.task_id == "load" else Failed("boom"))
+    backfill = done(ground, 2)
+    ground.finish(key_of(ground, FIRST), Succeeded())
+    ground.drain()
+    assert states_of(ground, FIRST) == {"load": s.SUCCESS, "roll": s.FAILED}
+    accepted(ground, "task.mark", dag_id="d", run_id=FIRST, task_id="roll", state=state)
+    ground.script = lambda _: Succeeded()
+    ground.finish(key_of(ground, SECOND), Succeeded())
+    nothing_hangs(ground)
+    assert [run.state for run in ground.runs("d")] == [then] * 2
+    assert (states_of(ground, FIRST)["roll"], ground.row(backfill).state) == (state, then)
+    assert then == s.SUCCESS or "deadlock: task 'roll'" in (ground.runs("d")[1].reason or "")
+
+
+@pytest.mark.parametrize("state", ["success", "skipped"])
+def test_a_past_that_could_not_start_is_a_deadlock_until_one_task_of_it_is_marked(state: str) -> None:
+    ground = Playground(ROLLING, script=fails("load backfill__2013-01-01"))
+    backfill = done(ground, 2)
+    assert states_of(ground, FIRST) == {"load": s.FAILED, "roll": s.UPSTREAM_FAILED}
+    told = ground.runs("d")[1].reason or ""
+    assert "deadlock: task 'roll'" in told and f"upstream_failed in the run before, {FIRST}" in told
+    accepted(ground, "task.mark", dag_id="d", run_id=FIRST, task_id="load", state=state)
+    assert states_of(ground, FIRST) == {"load": state, "roll": state}, "what follows it goes on, or is skipped with it"
+    assert ground.runs("d")[1].state == s.FAILED, "a run that has ended stays so until somebody asks for it"
+    accepted(ground, "tasks.clear", **clear("d", only_failed=True))
+    nothing_hangs(ground)
+    assert states_of(ground, SECOND) == {"load": s.SUCCESS, "roll": s.SUCCESS}
+    assert (ground.row(backfill).state, ground.states(backfill)) == (s.SUCCESS, {s.SUCCESS: 2})
+
+
 @pytest.mark.parametrize("tables", range(10))
 @pytest.mark.parametrize(
     ("kind", "payload"),

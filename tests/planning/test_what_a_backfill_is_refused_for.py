@@ -91,6 +91,16 @@ def test_what_can_be_done_passes(dag: DagSpec, said: dict[str, Any]) -> None:
     check(BackfillAsk(dag.dag_id, **said), dag)
 
 
+def test_newest_first_is_refused_where_a_task_depends_on_the_past_and_the_task_is_named() -> None:
+    with pytest.raises(InvalidInput, match="its task 'rolling' has depends_on_past"):
+        check(BackfillAsk("flights", **RANGE, run_backwards=True), WAITING)
+    by_override = BackfillAsk("flights", **RANGE, run_backwards=True, overrides={"delays.depends_on_past": True})
+    with pytest.raises(InvalidInput, match="its task 'delays' has depends_on_past"):
+        check(by_override, DAILY)
+    in_order = BackfillAsk("flights", **RANGE, run_backwards=True, overrides={"rolling.depends_on_past": False})
+    check(in_order, WAITING)
+
+
 def test_the_ends_left_out_are_the_dags_own_in_what_is_kept() -> None:
     ask = BackfillAsk("flights", end_date=day(31)).with_defaults(BOUNDED)
     assert ask.config()["start_date"] == "2013-01-01T00:00:00Z" and ask.end_date == day(31)

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from state_stories import AT, changes, request, run, takes_over, task
 
 from backfill_manager.errors import StateError, StateNotInitialised
-from backfill_manager.model.records import DagRun, Pool, Request
+from backfill_manager.model.records import DagRun, Pool, Request, TaskInstance
 from backfill_manager.store import Store, open_store
 from backfill_manager.store.delta_rs import DeltaRsStore
 from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY
@@ -154,6 +154,14 @@ def test_tables_carry_no_feature_and_both_retentions(state: DeltaRsStore) -> Non
         assert table.metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 10 minutes"
         assert table.metadata().configuration["delta.checkpointInterval"] == "100"
         assert table.version() == 0  # one commit made it, with all of this in it
+
+
+def test_a_task_instance_without_a_run_is_refused_by_its_table(state: DeltaRsStore) -> None:
+    leader = takes_over(state)
+    stray = TaskInstance("d", None, "t", "none", leader.next_seq())  # type: ignore[arg-type]
+    with pytest.raises(StateError, match="task_instance .* can't be written"):
+        leader.commit(changes(stray))
+    assert state.read(TaskInstance) == []
 
 
 def test_a_reader_outlives_a_state_that_is_made_anew(state: DeltaRsStore) -> None:

@@ -1,0 +1,78 @@
+"""docs/semantics.md keeps its word: its rules are numbered one after the other, and each names tests that exist.
+
+Tests are found with `ast`; nothing is imported and nothing runs here.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PAGE = (REPOSITORY / "docs" / "semantics.md").read_text(encoding="utf-8")
+RULE = re.compile(r"^- \*\*S(\d+)\*\* (.+?)(?=^- |^#|\Z)", re.MULTILINE | re.DOTALL)
+TEST = re.compile(r"`(tests/[^`]+)`")
+
+
+@functools.cache
+def tests_in(file: str) -> frozenset[str]:
+    """The tests that pytest finds in a file of the repository, by name; none where there is no such file."""
+    path = REPOSITORY / file
+    if not path.is_file():
+        return frozenset()
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return frozenset(node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
+
+
+def faults(page: str) -> list[str]:
+    """Everything that is wrong with a page of rules, a line each."""
+    rules = RULE.findall(page)
+    found = [] if rules else ["there is no rule: a line `- **S1** ...` is wanted"]
+    for number, (said, text) in zip(count(1), rules, strict=False):
+        if int(said) != number:
+            found.append(f"S{said} stands where S{number} is wanted")
+        named = [test for test in TEST.findall(text) if "::" in test]
+        if not named:
+            found.append(f"S{said} names no test: `tests/file.py::test_name` is wanted beneath it")
+        found += [f"S{said} names {test}, which does not exist" for test in named if not exists(test)]
+    stray = len(re.findall(r"\*\*S\d+", page)) - len(rules)
+    return found + ([f"{stray} rules are not written as `- **S1** ...`"] if stray else [])
+
+
+def exists(test: str) -> bool:
+    file, _, name = test.partition("::")
+    return name in tests_in(file)
+
+
+def test_each_rule_of_the_semantics_has_a_number_of_its_own_and_a_test_that_holds_it() -> None:
+    assert faults(PAGE) == []
+
+
+HELD = "A rule.<br>\n  `tests/test_semantics.py::test_a_rule_that_nothing_holds_is_seen`\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "told"),
+    [
+        ("# Rules\n", "there is no rule"),
+        ("- **S1** A rule of which nobody knows whether it holds.\n\n## Next\n\n`tests/x.py::test_y`\n", "S1 names no test"),
+        ("- **S1** A rule, see `tests/test_semantics.py`.\n", "S1 names no test"),
+        ("- **S1** A rule.<br>\n  `tests/test_semantics.py::test_that_was_renamed`\n", "test_that_was_renamed, which does not"),
+        ("- **S1** A rule.<br>\n  `tests/test_gone.py::test_gone`\n", "test_gone, which does not exist"),
+        (f"- **S1** {HELD}- **S1** {HELD}", "S1 stands where S2 is wanted"),
+        (f"- **S1** {HELD}- **S3** {HELD}", "S3 stands where S2 is wanted"),
+        (f"- **S1** {HELD}* **S2** {HELD}", "1 rules are not written as"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_nothing_holds_is_seen(page: str, told: str) -> None:
+    (fault,) = faults(page)
+    assert told in fault
+
+
+def test_a_page_whose_rules_are_held_is_not_complained_of() -> None:
+    assert faults(f"# Rules\n\n- **S1** {HELD}\n## More\n\n- **S2** {HELD}") == []
