@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ TEST = re.compile(r"`(tests/[^`]+)`")
 
 
 @functools.cache
-def tests_in(file: str) -> frozenset[str]:
+def names_in(file: str) -> frozenset[str]:
     """The tests that pytest finds in a file of the repository, by name; none where there is no such file."""
     path = REPOSITORY / file
     if not path.is_file():
@@ -33,7 +32,7 @@ def faults(page: str) -> list[str]:
     """Everything that is wrong with a page of rules, a line each."""
     rules = RULE.findall(page)
     found = [] if rules else ["there is no rule: a line `- **S1** ...` is wanted"]
-    for number, (said, text) in zip(count(1), rules, strict=False):
+    for number, (said, text) in enumerate(rules, 1):
         if int(said) != number:
             found.append(f"S{said} stands where S{number} is wanted")
         named = [test for test in TEST.findall(text) if "::" in test]
@@ -46,7 +45,7 @@ def faults(page: str) -> list[str]:
 
 def exists(test: str) -> bool:
     file, _, name = test.partition("::")
-    return name in tests_in(file)
+    return name in names_in(file)
 
 
 def test_each_rule_of_the_semantics_has_a_number_of_its_own_and_a_test_that_holds_it() -> None:

@@ -27,7 +27,9 @@ AHEAD = 2.0  # of a pool's slots
 def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instructions) -> None:
     """`free` is what the executor says of each pool: slots that are neither taken nor spoken for."""
     room = {name: free.get(name, 0) + int(pool.slots * AHEAD) for name, pool in alive.pools.items()}
-    of_dag: Counter[str] = Counter()
+    of_dag: Counter[tuple[str, str | None]] = (
+        Counter()
+    )  # a backfill counts for itself: it takes nothing from the schedule
     of_task: Counter[tuple[str, str]] = Counter()
     ready: list[tuple[tuple[int, int, int], LiveRun, TaskInstance]] = []
     scheduled_waits = False
@@ -35,7 +37,7 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
         if ti.state in (s.SCHEDULED, s.QUEUED) and run.row.run_type == s.SCHEDULED_RUN:
             scheduled_waits = True
         if ti.state in s.TASK_STARTED:
-            of_dag[ti.dag_id] += 1
+            of_dag[ti.dag_id, run.row.backfill_id] += 1
             of_task[ti.dag_id, ti.task_id] += 1
         elif ti.state == s.SCHEDULED:
             ready.append(((-ti.priority, int(run.row.run_type != s.SCHEDULED_RUN), ti.run_seq), run, ti))
@@ -50,12 +52,12 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
         )  # else it never could
         if room.get(pool, 0) < weight and pool in alive.pools:
             continue
-        if of_dag[ti.dag_id] >= run.spec.max_active_tasks:
+        if of_dag[ti.dag_id, run.row.backfill_id] >= run.spec.max_active_tasks:
             continue
         if task.max_active_tis is not None and of_task[ti.dag_id, ti.task_id] >= task.max_active_tis:
             continue
         room[pool] = room.get(pool, 0) - weight
-        of_dag[ti.dag_id] += 1
+        of_dag[ti.dag_id, run.row.backfill_id] += 1
         of_task[ti.dag_id, ti.task_id] += 1
         taken = c.queued(ti, now, pool)
         alive.put(taken)

@@ -210,7 +210,8 @@ class Repairs:
         if clearing.runs:
             return None
         del self._clearing[by]
-        return ask.dag, f"cleared {clearing.summary['tasks']} tasks in {clearing.summary['runs']} runs"
+        tasks, runs = (clearing.summary[what] for what in ("tasks", "runs"))
+        return ask.dag, f"cleared {tasks} task{'s' * (tasks != 1)} in {runs} run{'s' * (runs != 1)}"
 
     def _clear_run(self, one: ClearedRun, request: Request, now: datetime, todo: Instructions) -> bool:
         """Clear what is planned of one run as soon as nothing of it runs any more; True while that is awaited."""

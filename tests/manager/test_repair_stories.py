@@ -760,7 +760,8 @@ def test_max_active_runs_changes_while_it_runs_up_and_down() -> None:
 
 
 def test_priority_changes_for_tasks_that_wait_already_too() -> None:
-    ground = Playground(dag_spec("d", "a", max_active_tasks=1), dag_spec("e", "a"), script=never)
+    one_at_a_time = dag_spec("d", "a", each={"a": {"max_active_tis": 1}})
+    ground = Playground(one_at_a_time, script=never)
     first = ground.backfill("d", JANUARY[:2])
     second = ground.backfill("d", days("2014-01-01", 2))
     ground.drain()

@@ -228,7 +228,7 @@ def test_a_scheduled_run_behind_a_failed_past_is_a_deadlock_told_with_run_and_ta
 
 def test_among_the_ready_scheduled_goes_before_backfill_and_older_first() -> None:
     ground = Playground(
-        dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=1), scheduled=True, script=never
+        dag_spec("d", "a", start_date=at("2024-01-01"), each={"a": {"max_active_tis": 1}}), scheduled=True, script=never
     )
     ground.backfill("d", days("2023-12-01", 3))
     ground.drain()
@@ -246,7 +246,7 @@ def test_among_the_ready_scheduled_goes_before_backfill_and_older_first() -> Non
 
 def test_a_higher_priority_goes_before_a_scheduled_run() -> None:
     ground = Playground(
-        dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=1), scheduled=True, script=never
+        dag_spec("d", "a", start_date=at("2024-01-01"), each={"a": {"max_active_tis": 1}}), scheduled=True, script=never
     )
     ground.backfill("d", days("2023-12-01", 2), priority=5)
     ground.drain()
@@ -412,3 +412,14 @@ def test_the_oldest_run_that_is_held_keeps_its_place_when_manual_runs_hide_what_
     ground.crash()
     play(ground, "2024-01-04")
     assert dates(timeline(ground, "d")) == ["01-01", "01-02", "01-02T08", "01-02T12", "01-03"]
+
+
+def test_a_backfill_with_all_the_tasks_that_its_dag_allows_holds_no_scheduled_run_back() -> None:
+    ground = Playground(
+        dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=2), scheduled=True, script=never
+    )
+    ground.backfill("d", days("2023-12-01", 9), max_active_runs=9)
+    ground.drain()
+    assert len(ground.running) == 2, "its own count of the DAG's max_active_tasks"
+    play(ground, "2024-01-02")
+    assert [key[1][:9] for key in ground.running if key[1].startswith("scheduled")] == ["scheduled"]

@@ -161,6 +161,13 @@ def test_a_duration_without_start_date_goes_by_whole_multiples_of_itself_wheneve
         )  # fmt: skip
 
 
+def test_a_duration_without_start_date_goes_on_from_where_the_timeline_ends() -> None:
+    backfilled = run(at("2024-01-01T02:07"), at("2024-01-01T03:07"), s.BACKFILL_RUN)
+    for catchup, first in ((True, "2024-01-01T03:07"), (False, "2024-01-01T05:07")):
+        found = interval(upcoming(dag({"seconds": 3600.0}, catchup=catchup), backfilled, at("2024-01-01T06:30")))
+        assert found == (at(first), at(first) + timedelta(hours=1))
+
+
 def test_once_is_made_once_at_start_date_or_at_once() -> None:
     later = dag("@once", start_date=at("2024-03-01"))
     assert upcoming(later, None, at("2024-01-01")) == Upcoming(at("2024-03-01"), at("2024-03-01"), at("2024-03-01"))

@@ -159,7 +159,7 @@ def test_tables_carry_no_feature_and_both_retentions(state: DeltaRsStore) -> Non
 def test_a_task_instance_without_a_run_is_refused_by_its_table(state: DeltaRsStore) -> None:
     leader = takes_over(state)
     stray = TaskInstance("d", None, "t", "none", leader.next_seq())  # type: ignore[arg-type]
-    with pytest.raises(StateError, match="task_instance .* can't be written"):
+    with pytest.raises(StateError, match=r"task_instance .* can't be written"):
         leader.commit(changes(stray))
     assert state.read(TaskInstance) == []
 
