@@ -295,7 +295,7 @@ def test_tables_are_found_again_after_a_restart_with_an_in_memory_catalog(stage:
     stage.play(launch, writes(table, 1))
     _forget(stage.spark, table)
     assert not stage.spark.catalog.tableExists(table)
-    assert adopt_tables(stage.spark) == [f"default.{table}"]
+    assert f"default.{table}" in adopt_tables(stage.spark)
     assert adopt_tables(stage.spark) == []
     assert stage.play(again(launch), writes(table, 2)) == Succeeded(None)
     assert values(stage.spark, table) == [1, 1, 1]

@@ -42,7 +42,7 @@ import helper
 from backfill_manager import dag, sql, task
 
 
-@dag(schedule="@daily", start_date="2024-03-01", timezone="Europe/Amsterdam", params={"factor": 1})
+@dag(schedule="@daily", start_date="2024-03-01", end_date="2024-12-31", timezone="Europe/Amsterdam", params={"factor": 1})
 def readings():
     @task(retries=1, retry_delay=0.1)
     def load(ctx):

@@ -30,7 +30,7 @@ DAG_FILE = """
 from backfill_manager import dag, task
 
 
-@dag(schedule="@daily", start_date="2024-01-01", max_active_runs=4)
+@dag(schedule="@daily", start_date="2024-01-01", end_date="2024-12-31", max_active_runs=4)
 def steady():
     @task
     def replace(ctx):
@@ -126,7 +126,7 @@ def test_killed_in_the_middle_and_started_again_each_interval_is_written_once(
     last = managers("--until-idle")
     assert last.wait(180) == 0, (root / "manager2.log").read_text()
 
-    assert store.read(Backfill)[0].state == s.SUCCESS
+    assert store.read(Backfill)[0].state == s.SUCCESS, [ti.error for ti in store.read(TaskInstance) if ti.error]
     assert store.count("backfill_item", ["state"]) == {(s.SUCCESS,): DAYS}
     assert {ti.state for ti in store.read(TaskInstance)} == {s.SUCCESS}
     assert {ti.try_number for ti in store.read(TaskInstance)} == {1}, "a crash costs no try"
