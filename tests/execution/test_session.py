@@ -1,16 +1,22 @@
-"""Before there is a session: Java, jars from disk, the pools' file."""
+"""Before there is a session: Java, jars from disk, the pools' file; and who gives way to whom on one machine."""
 
 from __future__ import annotations
 
+import os
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from backfill_manager.errors import InvalidInput, WrongJava
 from backfill_manager.execution import jars
-from backfill_manager.execution.session import fair_scheduler_xml
+from backfill_manager.execution.session import NICER_BY, fair_scheduler_xml, put_behind_us
 from backfill_manager.model.records import Pool
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def a_java(folder: Path, says: str, code: int = 0) -> Path:
@@ -70,3 +76,13 @@ def test_the_pools_file_names_every_pool_fair_inside_and_control_first_of_all() 
         'odd <"pool">': ["FAIR", "1", "0"],
         "control": ["FIFO", "1000", "1"],
     }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the priorities of threads")
+def test_on_one_machine_spark_gives_way_to_the_manager(spark: SparkSession) -> None:
+    put_behind_us(spark)
+    jvm: Any = spark.sparkContext._jvm
+    pid = jvm.java.lang.ProcessHandle.current().pid()
+    nicer = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICER_BY)
+    assert os.getpriority(os.PRIO_PROCESS, pid) == nicer
+    assert sum(spark.sparkContext.parallelize(range(4), 2).collect()) == 6, "and works on"
