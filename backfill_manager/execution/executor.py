@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import Clock
-from backfill_manager.errors import AbandonedTry
+from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution import inheritance, task_log
 from backfill_manager.execution.inheritance import JobScope
 from backfill_manager.execution.outcome import (
@@ -270,7 +270,7 @@ class Executor:
             if it.abandoned is not None:
                 raise AbandonedTry(f"this try is over ({_reason(it.abandoned)}); it writes no more")
             if not self._leads():
-                raise AbandonedTry("this manager does not lead any more; its tasks write no more")
+                raise LostLease("this manager is not sure that it still leads; its tasks write no more")
 
         outcome: Outcome = Lost("its thread broke off")
         try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.warehouse import adopt
+from backfill_manager.execution.warehouse import adopt, folder_of
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -92,6 +92,7 @@ class OutputTable:
         from delta.tables import DeltaTable
         from pyspark.sql.types import StructField, StructType
 
+        self._clear_half_made()
         builder = DeltaTable.createIfNotExists(self._spark)
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)
         builder = builder.addColumns(
@@ -100,6 +101,21 @@ class OutputTable:
         for key, value in PROPERTIES.items():
             builder = builder.property(key, value)
         builder.execute()
+
+    def _clear_half_made(self) -> None:
+        """A writer that was killed while it made the table leaves a log folder without a commit, and Delta makes no table
+        where anything lies. That folder, if it is all there is, goes."""
+        folder = self.name if self.is_path else folder_of(self._spark, self.name)
+        if folder is None:
+            return
+        jvm: Any = self._spark._jvm
+        table = jvm.org.apache.hadoop.fs.Path(folder)
+        log = jvm.org.apache.hadoop.fs.Path(table, "_delta_log")
+        files = table.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
+        if not files.exists(log) or len(files.listStatus(table)) > 1:
+            return
+        if all(str(status.getPath().getName()).startswith(".") for status in files.listStatus(log)):  # temporary files
+            files.delete(log, True)
 
     def save(self, writer: DataFrameWriter) -> None:
         writer.save(self.name) if self.is_path else writer.saveAsTable(self.name)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.errors import AbandonedTry, InvalidInput
+from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
 from backfill_manager.execution.context import TaskContext, worker_context
 from backfill_manager.execution.failure import one_line, spark_is_gone, told_in_full
 from backfill_manager.execution.inheritance import JobScope
@@ -54,6 +54,9 @@ def perform(
     except AbandonedTry as refused:
         scope.log("WARNING", str(refused))
         return Failed(one_line(refused), retryable=False)
+    except LostLease as unsure:  # if it does lead, the task runs again; if not, nothing that it says is heard
+        scope.log("WARNING", str(unsure))
+        return Lost(one_line(unsure))
     except FailedOnWorker as failed:
         return Failed(str(failed))
     except BaseException as error:  # noqa: BLE001 - users' code: anything may come, SystemExit too; it is told, not hidden

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from execution_stage import PATIENCE, Stage, a_launch, day, rows_of, version_of
 
-from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Succeeded
+from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Lost, Succeeded
 from backfill_manager.execution.output import transaction_id
-from backfill_manager.execution.warehouse import adopt_tables
+from backfill_manager.execution.warehouse import adopt_tables, folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +152,7 @@ def test_a_manager_that_does_not_lead_any_more_writes_nothing(stage: Stage, tabl
     launch = a_launch()
     stage.leading[0] = False
     outcome = stage.play(launch, writes(table))
-    assert outcome == Failed("this manager does not lead any more; its tasks write no more", retryable=False)
+    assert outcome == Lost("this manager is not sure that it still leads; its tasks write no more"), "it costs no try"
     assert not stage.spark.catalog.tableExists(table)
 
 
@@ -330,3 +330,27 @@ def test_a_name_that_is_no_name_and_a_frame_that_is_no_frame_are_refused(stage: 
     assert isinstance(outcome, Failed) and "'two words' is neither a table's name" in outcome.error
     outcome = stage.play(a_launch(run_id="list"), lambda ctx: ctx.write([1, 2], "numbers", time_column="at"))
     assert isinstance(outcome, Failed) and "wants a Spark DataFrame, not a list" in outcome.error
+
+
+@pytest.mark.parametrize("name", ["a path", "half_made_table"])
+def test_a_table_whose_making_was_killed_half_way_is_made_after_all(stage: Stage, tmp_path: Path, name: str) -> None:
+    if name == "a path":
+        name = str(tmp_path / "table")
+        folder = Path(name)
+    else:
+        folder = Path(str(folder_of(stage.spark, name)).removeprefix("file:"))
+    log = folder / "_delta_log"
+    log.mkdir(parents=True)
+    (log / ".00000000000000000000.json.1a2b.tmp").write_text("{")
+    assert isinstance(stage.play(a_launch(), writes(name)), Succeeded)
+    again_there = folder / "_delta_log" / "00000000000000000000.json"
+    assert again_there.exists()
+
+
+def test_a_folder_with_anything_else_in_it_is_not_taken_for_a_half_made_table(stage: Stage, tmp_path: Path) -> None:
+    folder = tmp_path / "somebody's"
+    (folder / "_delta_log").mkdir(parents=True)
+    (folder / "letters.txt").write_text("dear")
+    outcome = stage.play(a_launch(), writes(str(folder)))
+    assert isinstance(outcome, Failed)
+    assert (folder / "letters.txt").read_text() == "dear" and (folder / "_delta_log").exists()
