@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backfill_manager.cli import main
-from backfill_manager.dags.loader import scan_bundle
+from backfill_manager.dags.loading.loader import scan_bundle
 from backfill_manager.settings import BundleSettings
 
 REPOSITORY = Path(__file__).parents[1]

@@ -102,7 +102,7 @@ def test_imports_go_down_and_libraries_stay_in_their_rooms(path: Path) -> None:
     ("file", "source", "told"),
     [
         ("model/x.py", "from backfill_manager.store import open_store", "model imports store, which is not below it"),
-        ("model/x.py", "import backfill_manager.dags.loader", "model imports dags"),
+        ("model/x.py", "import backfill_manager.dags.loading.loader", "model imports dags"),
         ("dags/x.py", "def f():\n    from backfill_manager.manager import main", "x.py:2: dags imports manager"),
         ("dags/x.py", "from backfill_manager import planning", "dags imports planning"),
         ("dags/x.py", "from ..execution import session", "dags imports execution"),

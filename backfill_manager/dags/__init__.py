@@ -1,5 +1,6 @@
-"""What can run: the definition of a DAG and its tasks, timetables, loading DAG files, DAG versions.
+"""What can run: definitions of DAGs and their tasks, timetables, and how they come from bundles into the state.
 
-May import `errors`, `clock`, `settings`, `telemetry`, `model`, `store`. User code is run only by `loader` (in a process of
-its own, to find out what a file defines) and by `library` (in the manager, to run the version that a run was made with).
+    bundles/ (files) ─► loading/ (a file's definitions, in a process that may die) ─► parsers/ (when, which) ─► store (versions)
+
+May import `errors`, `clock`, `settings`, `telemetry`, `model`, `store`.
 """

@@ -17,10 +17,10 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from backfill_manager.dags.bundle_files import hash_of
+from backfill_manager.dags.bundles.files import hash_of
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.import_failure import FailedFile
-from backfill_manager.dags.loader import BundleScan, ParsedFile
+from backfill_manager.dags.loading.import_failure import FailedFile
+from backfill_manager.dags.loading.loader import BundleScan, ParsedFile
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 
 

@@ -1,6 +1,6 @@
 """Looks after the bundles: when a bundle's files have changed, it is scanned and the scan handed to the next tick.
 
-Scanning runs DAG files in processes of their own (dags/loader.py); this thread only waits for them.
+Scanning runs DAG files in processes of their own (dags/loading/); this thread only waits for them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backfill_manager.clock import Clock
-from backfill_manager.dags.loader import BundleScan, content_hash, scan_bundle
+from backfill_manager.dags.loading.loader import BundleScan, content_hash, scan_bundle
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.settings import BundleSettings, LimitSettings
 from backfill_manager.telemetry import get_logger

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager import __version__
 from backfill_manager.clock import Clock, SystemClock
-from backfill_manager.dags.library import Library
+from backfill_manager.dags.loading.library import Library
 from backfill_manager.errors import LostLease
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.jars import cache_folder

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.dags.library import Library
-from backfill_manager.dags.loader import scan_bundle
+from backfill_manager.dags.loading.library import Library
+from backfill_manager.dags.loading.loader import scan_bundle
 from backfill_manager.dags.timetable import timetable_of
 from backfill_manager.dags.versions import changes_for
 from backfill_manager.errors import InvalidInput, NotFound

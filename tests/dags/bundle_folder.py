@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import dedent
 
-from backfill_manager.dags.loader import BundleScan, scan_bundle
+from backfill_manager.dags.loading.loader import BundleScan, scan_bundle
 from backfill_manager.settings import BundleSettings, LimitSettings
 
 

@@ -13,8 +13,8 @@ from textwrap import dedent
 import pytest
 from bundle_folder import BundleFolder
 
-from backfill_manager.dags.library import Library
-from backfill_manager.dags.loader import BundleScan
+from backfill_manager.dags.loading.library import Library
+from backfill_manager.dags.loading.loader import BundleScan
 from backfill_manager.dags.versions import changes_for
 from backfill_manager.errors import InvalidDag, StateError
 from backfill_manager.model.records import DagVersion

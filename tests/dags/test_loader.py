@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from bundle_folder import BundleFolder
 
-from backfill_manager.dags.import_failure import FailedFile
-from backfill_manager.dags.loader import content_hash, load_file, parse
+from backfill_manager.dags.loading.import_failure import FailedFile
+from backfill_manager.dags.loading.loader import content_hash, load_file, parse
 from backfill_manager.errors import InvalidDag, InvalidInput
 from backfill_manager.settings import BundleSettings, LimitSettings
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from bundle_folder import BundleFolder
 
-from backfill_manager.dags.bundle_files import LARGEST_DATA_FILE, read_bundle
-from backfill_manager.dags.snapshot import take
+from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE, read_bundle
+from backfill_manager.dags.bundles.snapshot import take
 
 
 def kept(folder: Path) -> dict[str, str]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from backfill_manager.dags.bundle_files import BundleContent
+from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.dags.import_failure import FailedFile
-from backfill_manager.dags.loader import BundleScan, ParsedFile
+from backfill_manager.dags.loading.import_failure import FailedFile
+from backfill_manager.dags.loading.loader import BundleScan, ParsedFile
 from backfill_manager.dags.versions import changes_for
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 

@@ -135,7 +135,7 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
 
 
 def test_a_task_of_a_loaded_bundle_takes_its_modules_along(stage: Stage, tmp_path: Path) -> None:
-    from backfill_manager.dags.library import Library
+    from backfill_manager.dags.loading.library import Library
 
     (tmp_path / "clients").mkdir()
     (tmp_path / "clients" / "__init__.py").write_text("from .api import fetch\n")

@@ -20,8 +20,8 @@ import pandas as pd
 import pytest
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.dags.library import Library
-from backfill_manager.dags.loader import scan_bundle
+from backfill_manager.dags.loading.library import Library
+from backfill_manager.dags.loading.loader import scan_bundle
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.outcome import Event, Launch, Succeeded, TaskEnded
 from backfill_manager.execution.warehouse import adopt_tables

@@ -13,7 +13,7 @@ from backfill_manager.errors import BackfillManagerError
 
 LONGEST_MESSAGE: Final = 500
 LONGEST_TRACEBACK: Final = 20_000
-_OURS: Final = str(Path(__file__).parent.parent)
+_OURS: Final = str(Path(__file__).parents[2])
 _IMPORTING: Final = ("<frozen importlib", str(Path(importlib.__file__).parent))
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.dags.bundle_files import BundleContent, read_bundle
+from backfill_manager.dags.bundles.files import BundleContent, read_bundle
+from backfill_manager.dags.bundles.snapshot import take
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.import_failure import FailedFile, explain, explain_dump
-from backfill_manager.dags.snapshot import take
+from backfill_manager.dags.loading.import_failure import FailedFile, explain, explain_dump
 from backfill_manager.errors import InvalidDag, InvalidInput
 from backfill_manager.settings import BundleSettings, LimitSettings
 
@@ -104,7 +104,7 @@ def scan_bundle(bundle: BundleSettings, *, snapshots: Path, limits: LimitSetting
 def load_file(path: str | Path, *, root: Path | None = None) -> list[Dag]:
     """The DAGs of one file, executed in this process: for `dags test` and for tests of one's own DAGs. `root` is the
     bundle that its imports start from, by default its folder. `InvalidDag` names file and line of whatever is wrong."""
-    from backfill_manager.dags.bundle_imports import open_bundle
+    from backfill_manager.dags.loading.bundle_imports import open_bundle
 
     file = Path(path).absolute()
     folder = (root or file.parent).absolute()
@@ -151,7 +151,7 @@ def _process(
         try:
             process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "backfill_manager.dags.parse_file",
+                    sys.executable, "-m", "backfill_manager.dags.loading.parse_file",
                     str(root), file, str(theirs), str(time_limit), json.dumps(limits),
                 ],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

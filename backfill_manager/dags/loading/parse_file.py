@@ -1,4 +1,4 @@
-"""The process that finds out what one DAG file defines: `python -m ...dags.parse_file ROOT FILE FD SECONDS LIMITS`.
+"""The process that finds out what one DAG file defines: `python -m ...dags.loading.parse_file ROOT FILE FD SECONDS LIMITS`.
 
 The file is a stranger's code: it may print, hang, exit, crash. The answer goes to a pipe of its own (`FD`), as one
 JSON document, and the process ends there, whatever threads the file has started. When there is no answer to give, the
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from backfill_manager.dags.import_failure import FailedFile, explain
+from backfill_manager.dags.loading.import_failure import FailedFile, explain
 from backfill_manager.errors import InvalidDag
 
 
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
 
 def answer_for(root: Path, file: str, limits: dict[str, int]) -> dict[str, Any]:
     """`{"dags": [definition, ...], "imported": [file, ...]}`, or `{"failed": {...}}`: all of the file or nothing."""
-    from backfill_manager.dags.bundle_imports import open_bundle
+    from backfill_manager.dags.loading.bundle_imports import open_bundle
 
     bundle = open_bundle(root)
     try:

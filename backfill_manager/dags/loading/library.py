@@ -13,9 +13,9 @@ from pathlib import Path
 from threading import Lock
 
 from backfill_manager.dags.authoring import Dag
-from backfill_manager.dags.bundle_imports import Bundle, open_bundle
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.import_failure import explain
+from backfill_manager.dags.loading.bundle_imports import Bundle, open_bundle
+from backfill_manager.dags.loading.import_failure import explain
 from backfill_manager.errors import InvalidDag, StateError
 from backfill_manager.model.records import DagVersion
 

@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from backfill_manager.dags.bundle_files import BundleContent, may_make_dags, read, read_bundle, walk
+from backfill_manager.dags.bundles.files import BundleContent, may_make_dags, read, read_bundle, walk
 from backfill_manager.errors import InvalidInput
 
 
