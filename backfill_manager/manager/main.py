@@ -70,7 +70,7 @@ def run_manager(
         try:
             made = store.init()
             if made:
-                log.info("state made", root=state, tables=len(made))
+                log.info("state made or brought up to date", root=state, tables=len(made))
             candidate = Candidate(store, clock, lease_s=settings.lease.seconds, version=__version__)
             leader = candidate.wait(stop)
             if leader is None:

@@ -41,6 +41,7 @@ class Request(Record):
     requested_by: str
     requested_at: datetime
     source: str = "cli"  # cli, api, ui
+    requested_from: str | None = None  # of api and ui: the address it came from
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,7 @@ class DagRow(Record):
     tags_json: str = "[]"
     start_date: datetime | None = None
     end_date: datetime | None = None
+    deactivated_by: str | None = None  # the person who did; it comes back with new content, or when it is asked for
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,7 @@ class DagVersion(Record):
     file: str  # within the bundle
     snapshot: str  # folder that holds the bundle's files as they were
     created_at: datetime
+    commit_id: str | None = None  # of a git bundle
 
 
 @dataclass(frozen=True)
@@ -262,6 +265,7 @@ class BundleRow(Record):
     parser: str
     content_hash: str
     refreshed_at: datetime
+    commit_id: str | None = None  # of a git bundle
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,9 @@ class Store(ABC):
     # -- the state as a whole -----------------------------------------------------------------------------------------
     @abstractmethod
     def init(self) -> list[str]:
-        """Make the tables that are missing; returns their names. Harmless when repeated. `StateError` if it can't be
-        written, is of a newer version, or belongs to another engine."""
+        """Make the tables that are missing, and add columns that an older release did not have; returns the names of
+        those that were changed. Harmless when repeated. `StateError` if it can't be written, is of a newer version, or
+        belongs to another engine."""
 
     @abstractmethod
     def exists(self) -> bool:

@@ -23,7 +23,7 @@ from deltalake.schema import PrimitiveType
 from backfill_manager.errors import StateError, StateNotInitialised
 from backfill_manager.model.records import RECORDS, TABLES, Manager, Record, columns
 from backfill_manager.store.roots import is_local
-from backfill_manager.store.schema import check_properties, properties
+from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, check_properties, is_older, properties
 
 ENGINE: Final = "delta-rs"
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Tables:
         with told(Manager.TABLE, self.place(Manager.TABLE), "looked for"):
             return DeltaTable.is_deltatable(self.place(Manager.TABLE))
 
-    def open(self, table: str) -> DeltaTable:
+    def open(self, table: str, *, may_be_older: bool = False) -> DeltaTable:
         """A handle of the table as it is now."""
         place = self.place(table)
         with told(table, place, "opened"):
@@ -102,7 +102,9 @@ class Tables:
                     f"Table {table} of the state is missing at {place}. Restore it, or make it anew, empty: "
                     f"`bfm --state {self.root} state init`."
                 ) from error
-            check_properties(handle.metadata().configuration, engine=ENGINE, table=table, place=place)
+            check_properties(
+                handle.metadata().configuration, engine=ENGINE, table=table, place=place, may_be_older=may_be_older
+            )
         return handle
 
     def fresh(self, table: str) -> DeltaTable:
@@ -136,7 +138,8 @@ class Tables:
             place = self.place(record.TABLE)
             with told(record.TABLE, place, "made"):
                 if DeltaTable.is_deltatable(place):
-                    self.open(record.TABLE)
+                    if self._brought_up_to_date(record):
+                        made.append(record.TABLE)
                     continue
                 DeltaTable.create(
                     place, schema=_delta_schema(record), mode="ignore", configuration=dict(properties(ENGINE)),
@@ -144,6 +147,17 @@ class Tables:
                 )  # fmt: skip
             made.append(record.TABLE)
         return made
+
+    def _brought_up_to_date(self, record: type[Record]) -> bool:
+        """A table of an older release gets the columns that were added since; its version is said last."""
+        handle = self.open(record.TABLE, may_be_older=True)
+        if not is_older(handle.metadata().configuration):
+            return False
+        there = {field.name for field in handle.schema().fields}
+        if missing := [field for field in _delta_schema(record).fields if field.name not in there]:
+            handle.alter.add_columns(missing)
+        handle.alter.set_table_properties({VERSION_PROPERTY: str(SCHEMA_VERSION)}, raise_if_not_exists=False)
+        return True
 
     def forget(self) -> None:
         with self._lock:

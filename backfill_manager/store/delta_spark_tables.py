@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from backfill_manager.errors import StateError, StateNotInitialised
 from backfill_manager.model.records import RECORDS, TABLES, Manager, Record, columns
-from backfill_manager.store.schema import check_properties, properties
+from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, check_properties, is_older, properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -115,10 +115,12 @@ class Tables:
         """Once for each table and store: made by us, for this engine, by no newer version."""
         if table in self._checked:
             return
-        with self.told(table, "opened"):
-            found = self.spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
-        check_properties({row[0]: row[1] for row in found}, engine=ENGINE, table=table, place=self.name(table))
+        check_properties(self._properties(table), engine=ENGINE, table=table, place=self.name(table))
         self._checked.add(table)
+
+    def _properties(self, table: str) -> dict[str, str]:
+        with self.told(table, "opened"):
+            return {row[0]: row[1] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()}
 
     def frame(self, table: str, session: SparkSession | None = None) -> DataFrame:
         self.check_owner(table)
@@ -152,11 +154,25 @@ class Tables:
                 if record is RECORDS[0]:
                     self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self._catalog}.{self._schema}")
                 if self.spark.catalog.tableExists(self.name(record.TABLE)):
-                    self.check_owner(record.TABLE)
+                    if self._brought_up_to_date(record):
+                        made.append(record.TABLE)
                     continue
                 self.spark.sql(_create_table(self.name(record.TABLE), record))
             made.append(record.TABLE)
         return made
+
+    def _brought_up_to_date(self, record: type[Record]) -> bool:
+        """A table of an older release gets the columns that were added since; its version is said last."""
+        name, found = self.name(record.TABLE), self._properties(record.TABLE)
+        check_properties(found, engine=ENGINE, table=record.TABLE, place=name, may_be_older=True)
+        if not is_older(found):
+            return False
+        there = set(self.spark.table(name).columns)
+        if missing := [x for x in spark_schema(record) if x.name not in there]:
+            added = ", ".join(f"{x.name} {x.dataType.simpleString()}" for x in missing)
+            self.spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({added})")
+        self.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{VERSION_PROPERTY}' = '{SCHEMA_VERSION}')")
+        return True
 
 
 def _create_table(name: str, record: type[Record]) -> str:

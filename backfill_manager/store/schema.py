@@ -18,7 +18,7 @@ from backfill_manager.model.records import COMMIT_ORDER, Record, columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2  # 2: request.requested_from, dag.deactivated_by, commit_id of dag_version and bundle
 ENGINE_PROPERTY: Final = "backfill_manager.engine"
 VERSION_PROPERTY: Final = "backfill_manager.state_version"
 LEADER_APP_ID: Final = "backfill_manager.leader"  # of the application transaction that carries the term
@@ -37,8 +37,10 @@ def properties(engine: str) -> dict[str, str]:
     return {**TABLE_PROPERTIES, ENGINE_PROPERTY: engine, VERSION_PROPERTY: str(SCHEMA_VERSION)}
 
 
-def check_properties(found: Mapping[str, str], *, engine: str, table: str, place: str) -> None:
-    """`StateError` when the table belongs to the other engine, to a newer version, or to someone else altogether."""
+def check_properties(
+    found: Mapping[str, str], *, engine: str, table: str, place: str, may_be_older: bool = False
+) -> None:
+    """`StateError` when the table belongs to the other engine, to another version, or to someone else altogether."""
     owner, version = found.get(ENGINE_PROPERTY), found.get(VERSION_PROPERTY)
     if owner is None or version is None or not version.isdigit():
         raise StateError(f"Table {table} at {place} was not made by backfill_manager; choose another state root.")
@@ -47,11 +49,21 @@ def check_properties(found: Mapping[str, str], *, engine: str, table: str, place
             f"Table {table} at {place} has state version {version}; this backfill_manager knows {SCHEMA_VERSION}. "
             "Use the newer release that wrote it."
         )
+    if int(version) < SCHEMA_VERSION and not may_be_older:
+        raise StateError(
+            f"Table {table} at {place} has state version {version}, this backfill_manager works with {SCHEMA_VERSION}. "
+            "`bfm state init` adds what is missing, and so does a manager when it starts; older releases can't read it then."
+        )
     if owner != engine:
         raise StateError(
             f"Table {table} at {place} belongs to the engine {owner}, this is {engine}. One engine per state, ever: "
             "mixing them loses commits. Name the state as it was made."
         )
+
+
+def is_older(found: Mapping[str, str]) -> bool:
+    """Made by an older release: its table lacks columns that were added since, each of which may be null."""
+    return int(found.get(VERSION_PROPERTY, SCHEMA_VERSION)) < SCHEMA_VERSION
 
 
 def column_mismatch(record: type[Record], found: Iterable[str]) -> str | None:
