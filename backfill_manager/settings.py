@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from backfill_manager.errors import InvalidConfig, nearest
@@ -30,6 +30,15 @@ from backfill_manager.errors import InvalidConfig, nearest
 DEFAULT_CONF: Final = "conf/manager.yaml"
 EXAMPLES: Final = "jobs/bundles"
 PREFIX: Final = "BFM_"
+PARSERS: Final = ("standard", "single_pass", "event")
+PARSER_GROUP: Final = "backfill_manager.bundle_parsers"  # entry points: other people's
+GIT_TRANSPORTS: Final = ("https", "http", "ssh", "git", "file")
+_UNITS: Final = {
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600),
+    **dict.fromkeys(("d", "day", "days"), 86400),
+}
 
 
 def _number(value: Any) -> Any:
@@ -45,6 +54,16 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
+def _seconds(value: Any) -> Any:
+    """`90s`, `5 minutes`, `1 day` as seconds."""
+    if not isinstance(value, str):
+        return _number(value)
+    found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([a-z]*)\s*", value, re.ASCII | re.IGNORECASE)
+    if not found or found[2].lower() not in _UNITS:
+        raise ValueError(f"must be seconds, or a time such as `90s`, `5 minutes`, `2h` or `1 day`, not {value!r}")
+    return float(found[1]) * _UNITS[found[2].lower()]
+
+
 def _matching(pattern: str, told: str, *, secret: bool = False) -> AfterValidator:
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value, re.DOTALL):
@@ -54,17 +73,26 @@ def _matching(pattern: str, told: str, *, secret: bool = False) -> AfterValidato
     return AfterValidator(check)
 
 
-def _named_once(things: list[Any]) -> list[Any]:
-    names = [thing.name for thing in things]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"each name once; twice here: {', '.join(twice)}")
-    return things
+_Listed = TypeVar("_Listed")
+
+
+def _each_once(key: str) -> Callable[[list[_Listed]], list[_Listed]]:
+    def check(things: list[_Listed]) -> list[_Listed]:
+        names = [getattr(thing, key) for thing in things]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"each {key} once; twice here: {', '.join(twice)}")
+        return things
+
+    return check
+
+
+_named_once = _each_once("name")
 
 
 Positive = Annotated[int, BeforeValidator(_number), Field(gt=0)]
 NotNegative = Annotated[int, BeforeValidator(_number), Field(ge=0)]
-Seconds = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)]
 Name = Annotated[str, _matching(r"[A-Za-z0-9_.-]{1,200}", "up to 200 letters, digits, `_`, `.` or `-`")]
 Filled = Annotated[str, _matching(r".*\S.*", "some text")]
 
@@ -73,23 +101,95 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _inside_the_bundle(path: str) -> str:
+    """`/glacier/`, as AIP-85 writes it, is `glacier`."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if not parts or ".." in parts:
+        raise ValueError(f"must be a folder inside the bundle such as `reports/daily`, not {path!r}")
+    return "/".join(parts)
+
+
 class DirectorySettings(_Section):
     """Times of its own for a folder of a bundle."""
 
-    path: Filled
+    path: Annotated[str, AfterValidator(_inside_the_bundle)]
     scan_interval: Seconds | None = None
     min_file_parse_interval: Seconds | None = None
 
 
-class BundleSettings(_Section):
-    """A folder of DAG files."""
+def _known_parser(name: str) -> str:
+    if name in PARSERS:
+        return name
+    from importlib.metadata import entry_points  # reads every installed package's files
+
+    offered = sorted({point.name for point in entry_points(group=PARSER_GROUP)})
+    if name in offered:
+        return name
+    *most, last = [repr(known) for known in (*PARSERS, *offered)]
+    raise ValueError(f"must be {', '.join(most)} or {last}, not {name!r}{nearest(name, [*PARSERS, *offered], n=1)}")
+
+
+def _git_url(url: str) -> str:
+    """Told without its value: there may be a password in it."""
+    transport, has_transport, rest = url.partition("://")
+    runs_a_program = url.startswith("-") or "::" in url.partition("/")[0]  # an option; `ext::command`
+    unknown = bool(has_transport) and (transport not in GIT_TRANSPORTS or not rest or rest.startswith("-"))
+    if runs_a_program or unknown or re.search(r"[\x00-\x1f]", url):
+        known = ", ".join(f"{name}://" for name in GIT_TRANSPORTS)
+        raise ValueError(f"must be a git repository: {known}, user@host:path or a local path")
+    return url
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown: without user and password, or the token that stands there."""
+    return re.sub(r"(?<=://)[^/\s]*@", "", url)
+
+
+def _git_ref(ref: str) -> str:
+    if re.search(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|^[-+/]|[/.]$", ref):
+        raise ValueError(f"must be a branch, a tag or a commit, not {ref!r}")
+    return ref
+
+
+class _Origin(_Section):
+    """Where a bundle's files come from."""
 
     name: Name
-    path: Filled
-    parser: Literal["standard", "single_pass", "event"] = "standard"
+    path: Filled = "."  # a folder, .zip or .whl; with `git` the folder within the repository
+    git: Annotated[Filled, AfterValidator(_git_url)] | None = None
+    ref: Annotated[Filled, AfterValidator(_git_ref)] = "HEAD"  # branch, tag or commit
+
+
+class BundleRules(_Section):
+    """How a bundle's files are read: what its own `manifest.yaml` may say as well."""
+
+    parser: Annotated[str, AfterValidator(_known_parser)] = "standard"
     fetch_interval: Seconds = 30.0  # between two looks for changes
     import_timeout: Seconds = 30.0  # one file may take to be executed
-    directories: list[DirectorySettings] = []
+    import_memory: Positive = 1024  # MB that one file may take to be executed
+    keep_last_good: bool = True  # DAGs of a file that can't be executed any more stay as they were
+    directories: Annotated[list[DirectorySettings], AfterValidator(_each_once("path"))] = []
+
+
+class BundleSettings(BundleRules, _Origin):  # in this order its origin is printed first
+    """Files that make DAGs."""
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> BundleSettings:
+        if self.git is None and "path" not in self.model_fields_set:
+            raise ValueError("must have a path: a folder, a .zip or a .whl")
+        if self.git is None and "ref" in self.model_fields_set:
+            raise ValueError("must have the repository's address as `git` when it has a ref")
+        if self.git is not None and (self.path.startswith("/") or ".." in self.path.split("/")):
+            raise ValueError(f"must have as path a folder inside the repository such as `dags`, not {self.path!r}")
+        return self
+
+    @property
+    def place(self) -> str:
+        """Where it comes from, for people."""
+        if self.git is None:
+            return self.path
+        return f"{without_password(self.git)} at {self.ref}" + (f", {self.path}" if self.path != "." else "")
 
 
 def _not_control(name: str) -> str:
@@ -163,6 +263,9 @@ DEFAULT_POOLS: Final = (
 class Settings(_Section):
     state: Filled = "./state"
     warehouse: Filled = "./warehouse"
+    snapshots: Filled | None = (
+        None  # files of DAG versions; None: with the state if that is a folder, else in our cache
+    )
     bundles: Annotated[list[BundleSettings], AfterValidator(_named_once)] = []
     pools: Annotated[list[PoolSettings], AfterValidator(_named_once)] = list(DEFAULT_POOLS)
     limits: LimitSettings = LimitSettings()
@@ -177,10 +280,11 @@ class Settings(_Section):
 
 
 Loc = tuple[str | int, ...]
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 @dataclass
-class _Said:
+class Said:
     """What the sources say, laid over each other, and where each thing was said."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -194,10 +298,15 @@ class _Said:
                 return self.places[loc[:end]]
         return "defaults"
 
+    def move(self, loc: Loc, to: Loc) -> None:
+        """What was said at `loc`, and in it, is known as `to` from now on."""
+        moved = {at: place for at, place in self.places.items() if at[: len(loc)] == loc}
+        self.places.update({(*to, *at[len(loc) :]): place for at, place in moved.items()})
+
 
 def load_settings(conf: str | None, *, state: str | None = None, environ: Mapping[str, str]) -> Settings:
     """The settings from file, environment and flags; `InvalidConfig` names everything that is wrong with its place."""
-    said = _Said()
+    said = Said()
     named = conf or environ.get("BFM_CONF")
     path = Path(named or DEFAULT_CONF)
     if named or path.exists():
@@ -209,16 +318,21 @@ def load_settings(conf: str | None, *, state: str | None = None, environ: Mappin
     if state is not None:
         said.values["state"] = state
         said.places["state",] = "--state"
+    return validated(Settings, said)
+
+
+def validated(model: type[_Model], said: Said) -> _Model:
+    """What was said as `model`; `InvalidConfig` has a line with the place of each thing that is wrong."""
     try:
-        settings = Settings.model_validate(said.values)
+        right = model.model_validate(said.values)
     except ValidationError as error:
-        said.wrong += [_told(detail, said) for detail in error.errors(include_url=False)]
+        said.wrong += [_told(detail, said, model) for detail in error.errors(include_url=False)]
     if said.wrong:
         raise InvalidConfig("\n".join(said.wrong))
-    return settings
+    return right
 
 
-def _complete_pools(said: _Said) -> None:
+def _complete_pools(said: Said) -> None:
     """`scheduled` and `backfill` always exist, and what the file leaves unsaid about them is theirs, not any pool's."""
     given = said.values.get("pools", [])
     if not isinstance(given, list):
@@ -234,9 +348,7 @@ def _complete_pools(said: _Said) -> None:
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
-def _read_file(path: Path, said: _Said, *, told_by: str | None) -> None:
-    import yaml  # type: ignore[import-untyped]
-
+def _read_file(path: Path, said: Said, *, told_by: str | None) -> None:
     source = f" (from {told_by})" if told_by else ""
     try:
         text = path.read_text(encoding="utf-8")
@@ -248,24 +360,36 @@ def _read_file(path: Path, said: _Said, *, told_by: str | None) -> None:
         raise InvalidConfig(f"{path}{source} is not UTF-8 text.") from None
     except OSError as error:
         raise InvalidConfig(f"{path}{source} can't be read: {error.strerror or error}.") from None
-    loader = yaml.SafeLoader(text)
+    read_yaml(text, str(path), said, such_as="state: ./state")
+
+
+def read_yaml(text: str, path: str, said: Said, *, such_as: str) -> None:
+    """Lay the keys of a YAML text over what was said, and their lines; `path` is how the file is called to people."""
+    import yaml  # type: ignore[import-untyped]
+
+    loader = None
     try:
+        loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
         if root is None:  # empty, or comments only
             return
         if not isinstance(root, yaml.MappingNode):
-            raise InvalidConfig(f"{path}, line {root.start_mark.line + 1}: must hold keys such as `state: ./state`.")
+            raise InvalidConfig(f"{path}, line {root.start_mark.line + 1}: must hold keys such as `{such_as}`.")
         _find_places(root, path, said, set())
         said.values.update(loader.construct_document(root))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
-        raise InvalidConfig(f"{path}{where}: not valid YAML: {getattr(error, 'problem', None) or error}.") from None
+        why = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise InvalidConfig(f"{path}{where}: not valid YAML: {why}.") from None
+    except (ValueError, RecursionError) as error:  # the 31st of February; a thousand brackets
+        raise InvalidConfig(f"{path}: not valid YAML: {error}.") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
-def _find_places(node: Any, path: Path, said: _Said, seen: set[int], loc: Loc = ()) -> None:
+def _find_places(node: Any, path: str, said: Said, seen: set[int], loc: Loc = ()) -> None:
     """The line of every key and list entry; a key that is there twice (YAML would take the last) is wrong."""
     said.places.setdefault(loc, f"{path}, line {node.start_mark.line + 1}")
     if isinstance(node.value, str) or id(node) in seen:
@@ -288,7 +412,7 @@ def _find_places(node: Any, path: Path, said: _Said, seen: set[int], loc: Loc = 
 # -- the environment --------------------------------------------------------------------------------------------------
 
 
-def _read_environment(environ: Mapping[str, str], said: _Said) -> None:
+def _read_environment(environ: Mapping[str, str], said: Said) -> None:
     for variable in sorted(environ):
         if not variable.startswith(PREFIX):
             continue
@@ -321,7 +445,7 @@ def _from_environment(text: str) -> Any:
         raise ValueError(getattr(error, "problem", None) or str(error)) from None
 
 
-def _locate(parts: list[str], said: _Said) -> Loc | None:
+def _locate(parts: list[str], said: Said) -> Loc | None:
     """Where in the settings a variable points: `["pools", "backfill", "slots"]` -> `("pools", 1, "slots")`."""
     loc: Loc = ()
     model: type[BaseModel] | None = Settings
@@ -352,7 +476,7 @@ def _put(values: dict[str, Any], loc: Loc, value: Any) -> None:
     here[loc[-1]] = value
 
 
-def _variables(said: _Said) -> Iterator[str]:
+def _variables(said: Said) -> Iterator[str]:
     for name, info in Settings.model_fields.items():
         yield f"{PREFIX}{name.upper()}"
         inner = _model_of(info.annotation)
@@ -383,14 +507,16 @@ _MUST: Final = {
     "int_from_float": "must be a whole number",
     "float_type": "must be a number",
     "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
 }
 
 
-def _told(detail: ErrorDetails, said: _Said) -> str:
+def _told(detail: ErrorDetails, said: Said, model: type[BaseModel]) -> str:
     loc: Loc = detail["loc"]
     where = f"{said.place(loc)}: {_dotted(loc)}"
     if detail["type"] == "extra_forbidden":
-        known = _keys_at(loc[:-1])
+        known = _keys_at(loc[:-1], model)
         return f"{where} is not a setting{nearest(str(loc[-1]), known, n=1) or '; known here: ' + ', '.join(known)}"
     if detail["type"] == "missing":
         return f"{where} is missing"
@@ -401,12 +527,12 @@ def _told(detail: ErrorDetails, said: _Said) -> str:
     return f"{where} {why if why.startswith(('must', 'each')) else 'is wrong: ' + why}{told}"
 
 
-def _keys_at(loc: Loc) -> list[str]:
-    model: type[BaseModel] | None = Settings
+def _keys_at(loc: Loc, model: type[BaseModel]) -> list[str]:
+    at: type[BaseModel] | None = model
     for step in loc:
-        if isinstance(step, str) and model is not None:
-            model = _model_of(model.model_fields[step].annotation)
-    return list(model.model_fields) if model else []
+        if isinstance(step, str) and at is not None:
+            at = _model_of(at.model_fields[step].annotation)
+    return list(at.model_fields) if at else []
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:

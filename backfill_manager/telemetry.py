@@ -10,6 +10,7 @@ that a light command imports may import this (structlog costs more than the comm
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from collections.abc import MutableMapping
@@ -23,6 +24,8 @@ _SECRET_IN_URL: Final = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
 _SECRET_IN_TEXT: Final = re.compile(
     r"(?i)\b((?:[\w.-]*(?:passw(?:or)?d|secret|token|api_?key|credential)[\w.-]*)\s*[=:]\s*|bearer\s+)[^\s,;&'\"]+"
 )
+_SECRET_VARIABLE: Final = re.compile(r"PASSWORD|SECRET|TOKEN|KEY|CREDENTIAL", re.IGNORECASE)
+_SHORTEST_SECRET: Final = 6  # a shorter value would be found all over a text that has nothing to do with it
 HIDDEN: Final = "***"
 
 
@@ -44,7 +47,7 @@ def get_logger(room: str, **about: Any) -> FilteringBoundLogger:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            hide_secrets,
+            _hide_secrets_of_line,
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "room", "event"]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
@@ -54,7 +57,7 @@ def get_logger(room: str, **about: Any) -> FilteringBoundLogger:
     return logger
 
 
-def hide_secrets(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _hide_secrets_of_line(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Values whose key, or whose own text, says that they are secret."""
     for key, value in line.items():
         if _SECRET_KEY.search(key):
@@ -67,3 +70,13 @@ def hide_secrets(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> 
 def without_secrets(text: str) -> str:
     """`s3://key:secret@host` -> `s3://***@host`, `password=x` -> `password=***`."""
     return _SECRET_IN_TEXT.sub(rf"\1{HIDDEN}", _SECRET_IN_URL.sub(HIDDEN, text))
+
+
+def hide_secrets(text: str) -> str:
+    """Without the values of environment variables whose names say that they are secret, and without passwords in URLs:
+    for what other people's code says of itself (messages, tracebacks)."""
+    values = {value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)}
+    spelled = {form for value in values for form in (value, repr(value)[1:-1]) if len(value) >= _SHORTEST_SECRET}
+    for secret in sorted(spelled, key=len, reverse=True):  # the longest first: one may be a part of another
+        text = text.replace(secret, HIDDEN)
+    return _SECRET_IN_URL.sub(HIDDEN, text)

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from backfill_manager.clock import UTC, SystemClock
-from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.definition import CALLBACKS, DagSpec, TaskSpec
 from backfill_manager.execution.outcome import Cancelled as CancelledOutcome
 from backfill_manager.execution.outcome import Launch, LaunchKey, Outcome, Succeeded, TaskEnded, TaskStarted
 from backfill_manager.manager.backfill_maker import backfill_row
@@ -76,14 +77,20 @@ def dag_spec(
     *task_ids: str,
     upstream: Mapping[str, Sequence[str]] | None = None,
     each: Mapping[str, Mapping[str, Any]] | None = None,
+    callbacks: Sequence[str] = (),
     **settings: Any,
 ) -> DagSpec:
-    """A definition with these tasks; `upstream` says who waits for whom, `each` gives single tasks settings."""
-    tasks = tuple(
+    """A definition with these tasks; `upstream` says who waits for whom, `each` gives single tasks settings. `callbacks`
+    are ids: `clean.on_failure` tells of a task, `on_success` of the whole run."""
+    tasks = [
         TaskSpec(task_id, upstream=tuple((upstream or {}).get(task_id, ())), **(each or {}).get(task_id, {}))
         for task_id in task_ids
-    )
-    return DagSpec(dag_id=dag_id, tasks=tasks, **{"schedule": "0 0 * * *", **settings})
+    ]
+    for callback in callbacks:
+        watches, _, name = callback.rpartition(".")
+        told = TaskSpec(callback, calls_back=CALLBACKS[name], watches=watches or None)
+        tasks.append(dataclasses.replace(told, **(each or {}).get(callback, {})))
+    return DagSpec(dag_id=dag_id, tasks=tuple(tasks), **{"schedule": "0 0 * * *", **settings})
 
 
 def days(first: str, n: int) -> list[tuple[datetime, datetime]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backfill_manager.cli import main
-from backfill_manager.dags.loading.loader import scan_bundle
+from backfill_manager.dags.parsers.here import parse_bundle
 from backfill_manager.settings import BundleSettings
 
 REPOSITORY = Path(__file__).parents[1]
@@ -25,7 +25,7 @@ def test_the_first_dag_loads_and_is_about_ten_lines(tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     (bundle / "departures.py").write_text(block)
-    scan = scan_bundle(BundleSettings(name="readme", path=str(bundle)), snapshots=tmp_path / "snapshots")
+    scan = parse_bundle(BundleSettings(name="readme", path=str(bundle)), snapshots=tmp_path / "snapshots")
     assert scan.failed == ()
     (dag,) = scan.parsed[0].dags
     assert (dag.dag_id, [(task.task_id, task.kind, task.upstream) for task in dag.tasks]) == (

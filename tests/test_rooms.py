@@ -25,7 +25,7 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
         frozenset,
         (
             {"errors", "clock"},
-            {"settings", "telemetry"},
+            {"settings", "telemetry", "client"},
             {"model"},
             {"store"},
             {"dags"},
@@ -34,7 +34,9 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
             {"execution"},
             {"views"},
             {"manager"},
-            {"cli", "api", "ui", "testing"},
+            {"api", "testing"},
+            {"ui"},
+            {"cli"},
             {"__main__"},
         ),
     )
@@ -53,6 +55,12 @@ HOMES: Final[dict[str, frozenset[str]]] = {
     "structlog": frozenset({"telemetry"}),
     "croniter": frozenset({"dags"}),
     "pendulum": frozenset({"dags"}),
+    "fastapi": frozenset({"api", "ui"}),
+    "starlette": frozenset({"api", "ui"}),
+    "uvicorn": frozenset({"api", "ui"}),
+    "prometheus_client": frozenset({"api"}),
+    "itsdangerous": frozenset({"api"}),
+    "jinja2": frozenset({"ui"}),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,13 +117,46 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> N
         ("pools: [3]", "pools[0] must be keys and values, not 3"),
         (
             "bundles: [{name: a, path: b, parser: evnt}]",
-            "bundles[0].parser must be 'standard', 'single_pass' or 'event'",
+            "bundles[0].parser must be 'standard', 'single_pass' or 'event', not 'evnt'; did you mean 'event'?",
         ),
         ("bundles: [{name: a, path: b}, {name: a, path: c}]", "bundles each name once; twice here: a"),
         (
             "bundles:\n- name: a\n  path: b\n  fetch_interval: 0",
             "line 4: bundles[0].fetch_interval must be greater than 0",
         ),
+        ("bundles: [{name: a}]", "line 1: bundles[0] must have a path: a folder, a .zip or a .whl"),
+        (
+            "bundles: [{name: a, path: b, ref: v1}]",
+            "bundles[0] must have the repository's address as `git` when it has",
+        ),
+        (
+            "bundles: [{name: a, git: /r, path: ../b}]",
+            "must have as path a folder inside the repository such as `dags`, not '../b'",
+        ),
+        (
+            "bundles: [{name: a, git: /r, ref: --upload-pack=x}]",
+            "bundles[0].ref must be a branch, a tag or a commit, not '--upload-pack=x'",
+        ),
+        ("bundles: [{name: a, git: /r, ref: 'a:b'}]", "bundles[0].ref must be a branch, a tag or a commit, not 'a:b'"),
+        ("bundles: [{name: a, path: b, import_memory: 0}]", "bundles[0].import_memory must be greater than 0, not 0"),
+        (
+            "bundles: [{name: a, path: b, fetch_interval: 5 parsecs}]",
+            "fetch_interval must be seconds, or a time such as `90s`, `5 minutes`, `2h` or `1 day`, not '5 parsecs'",
+        ),
+        ("bundles: [{name: a, path: b, fetch_interval: yes}]", "bundles[0].fetch_interval must be a number, not true"),
+        (
+            "bundles: [{name: a, path: b, directories: [{path: a/../../b}]}]",
+            "bundles[0].directories[0].path must be a folder inside the bundle such as `reports/daily`, not 'a/../../b'",
+        ),
+        (
+            "bundles: [{name: a, path: b, directories: [{path: /}]}]",
+            "bundles[0].directories[0].path must be a folder inside the bundle such as `reports/daily`, not '/'",
+        ),
+        (
+            "bundles: [{name: a, path: b, directories: [{path: c}, {path: /c/}]}]",
+            "bundles[0].directories each path once; twice here: c",
+        ),
+        ("snapshots: ''", "snapshots must be some text, not ''"),
         ("lease: {seconds: 1}\nlease: {seconds: 2}", "manager.yaml, line 2: lease is here twice; first on line 1"),
         ("lease: 5", "manager.yaml, line 1: lease must be keys and values"),
         ("api: {port: 70000}", "api.port must be less than or equal to 65535, not 70000"),
@@ -183,3 +217,73 @@ def test_reading_the_settings_imports_nothing_heavy() -> None:
 
 def test_a_token_that_was_pasted_in_place_of_its_hash_is_not_printed() -> None:
     assert "hunter2" not in "\n".join(wrong("api: {tokens: [{name: a, sha256: hunter2}]}"))
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("45", 45), ("0.5", 0.5), ("90s", 90), ("'45'", 45), ("5 minutes", 300), ("1 minute", 60), ("2h", 7200),
+        ("1.5 hours", 5400), ("1 day", 86400), ("2 Days", 172800), ("3min", 180), ("10 sec", 10),
+    ],
+)  # fmt: skip
+def test_a_time_may_have_a_unit(said: str, seconds: float) -> None:
+    text = f"bundles: [{{name: a, path: b, fetch_interval: {said}}}]"
+    assert load(text).bundles[0].fetch_interval == seconds
+    assert load("bundles: [{name: a, path: b}]", {"BFM_BUNDLES__A__FETCH_INTERVAL": said.strip("'")}).bundles[
+        0
+    ].fetch_interval == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("said", ["5ms", "soon", "-5", "1 h 30", "1e3", "''", "٣ minutes", "0x10h", "5 minutess"])
+def test_a_time_that_is_none_is_told(said: str) -> None:
+    (line,) = wrong(f"bundles: [{{name: a, path: b, import_timeout: {said}}}]")
+    assert "bundles[0].import_timeout must be " in line
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.org/dags.git", "ssh://git@example.org/dags.git", "git@example.org:team/dags.git",
+        "git://example.org/dags", "file:///srv/dags.git", "/srv/my dags.git", "../dags.git",
+    ],
+)  # fmt: skip
+def test_a_bundle_may_be_a_git_repository(url: str) -> None:
+    (bundle,) = load(f"bundles: [{{name: a, git: '{url}', ref: release/1.x, path: jobs}}]").bundles
+    assert (bundle.git, bundle.ref, bundle.path) == (url, "release/1.x", "jobs")
+    (bundle,) = load(f"bundles: [{{name: a, git: '{url}'}}]").bundles
+    assert (bundle.ref, bundle.path) == ("HEAD", ".")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ext::sh -c touch% /tmp/x", "fd::17", "--upload-pack=touch x", "ftp://u:hunter2@example.org/x", "https://",
+        "ssh://-oProxyCommand=x/y", "https://u:hunter2@example.org/\\n",
+    ],
+)  # fmt: skip
+def test_another_transport_is_refused_without_showing_the_address(url: str) -> None:
+    (line,) = wrong(f'bundles: [{{name: a, git: "{url}"}}]')
+    assert line == (
+        "manager.yaml, line 1: bundles[0].git must be a git repository: https://, http://, ssh://, git://, file://, "
+        "user@host:path or a local path"
+    )
+
+
+def test_a_parser_of_an_installed_package_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    about = Path("site/nightly-1.dist-info")
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: nightly\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[backfill_manager.bundle_parsers]\nnightly = nightly:Nightly\n")
+    monkeypatch.syspath_prepend("site")
+    assert load("bundles: [{name: a, path: b, parser: nightly}]").bundles[0].parser == "nightly"
+    (line,) = wrong("bundles: [{name: a, path: b, parser: nightl}]")
+    assert "must be 'standard', 'single_pass', 'event' or 'nightly', not 'nightl'; did you mean 'nightly'?" in line
+
+
+def test_the_example_configuration_is_right_with_all_that_it_shows_as_comments() -> None:
+    text = (Path(__file__).parents[1] / "conf" / "manager.yaml").read_text()
+    assert [bundle.name for bundle in load(text).bundles] == ["examples"]
+    shown = re.sub(r"^(\s*)# (?=[ \w]+:|- )", r"\1", text.split("\n\n", 1)[1], flags=re.MULTILINE)
+    settings = load(shown)
+    assert [bundle.name for bundle in settings.bundles] == ["examples", "team", "release"]
+    assert (settings.bundles[1].ref, settings.bundles[2].path) == ("main", "dist/dags-1.0-py3-none-any.whl")

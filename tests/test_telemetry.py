@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backfill_manager.telemetry import get_logger, without_secrets
+from backfill_manager.telemetry import get_logger, hide_secrets, without_secrets
 
 
 def test_a_line_says_when_how_grave_where_and_what(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,6 +51,17 @@ def test_secrets_are_hidden_by_key_and_in_text(capsys: pytest.CaptureFixture[str
 )
 def test_what_looks_like_a_secret_is_hidden_and_the_rest_is_not(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
+
+
+def test_secrets_of_the_environment_are_hidden_wherever_a_text_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAREHOUSE_PASSWORD", "hunter2")
+    monkeypatch.setenv("OTHER_TOKEN", "hunter2-and-more")
+    monkeypatch.setenv("aws_secret_access_key", "line\none")
+    monkeypatch.setenv("SHORT_KEY", "abc")
+    monkeypatch.setenv("REGION", "eu-west-1")
+    shown = hide_secrets(r"no hunter2, no hunter2-and-more, no 'line\none'; abc in eu-west-1, s3://me:word@host/x")
+    assert shown == "no ***, no ***, no '***'; abc in eu-west-1, s3://***@host/x"
+    assert hide_secrets("line\none") == "***"
 
 
 def test_structlogs_own_configuration_is_left_alone() -> None:

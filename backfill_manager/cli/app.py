@@ -24,6 +24,7 @@ from backfill_manager.errors import BackfillManagerError, nearest
 GROUPS: Final = (
     ("manager", "Start, look at and stop the manager, which alone runs things."),
     ("dags", "What can run: DAGs, their next intervals, files that could not be read."),
+    ("bundles", "Where DAGs come from; parse them now, or try what would change."),
     ("backfill", "Ask for a backfill, watch it, pause it, cancel it."),
     ("runs", "DAG runs, whatever made them."),
     ("tasks", "Tasks of a DAG, their states in a run, their logs."),

@@ -11,8 +11,7 @@ from backfill_manager.cli import backfill_options as options
 from backfill_manager.cli.call import Call, command, group
 from backfill_manager.cli.old_spellings import OF_BACKFILL_CREATE
 from backfill_manager.cli.output import Column, first_line, seconds
-from backfill_manager.errors import Refused
-from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
+from backfill_manager.model.states import BACKFILL_STATES, ITEM_STATES
 
 app = group("backfill", "Ask for a backfill, watch it, pause it, cancel it.")
 IdArgument = Annotated[
@@ -312,12 +311,11 @@ def _steer(call: Call, id: str, kind: str, verb: str, payload: dict[str, Any]) -
     from backfill_manager.cli.answers import tell_answer
     from backfill_manager.requests import asking
     from backfill_manager.views import backfills
+    from backfill_manager.views.payloads import going_on
 
-    found = backfills.find_backfill(call.store, id)
-    if found["state"] in BACKFILL_FINISHED:
-        raise Refused(f"Backfill {found['backfill_id']} has ended ({found['state']}): there is nothing to {verb}.")
-    backfill_id = found["backfill_id"]
-    request = asking.ask(call.store, call.clock, kind, {"backfill_id": backfill_id, **payload})
+    about = going_on(backfills.find_backfill(call.store, id), verb)
+    backfill_id = about["backfill_id"]
+    request = asking.ask(call.store, call.clock, kind, {**about, **payload})
     tell_answer(call, request, f"{verb.capitalize()} backfill {backfill_id}", backfill_id=backfill_id)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,13 +9,13 @@ from typing import Any, Final
 from backfill_manager.cli.answers import tell_answer
 from backfill_manager.cli.call import Call
 from backfill_manager.cli.output import Column
-from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.errors import InvalidInput
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.requests import asking
 from backfill_manager.requests.clearing import ClearAsk
 from backfill_manager.requests.kinds import TASKS_CLEAR
 from backfill_manager.views.dags import all_dags, spec_reader
-from backfill_manager.views.runs import find_run
+from backfill_manager.views.payloads import with_whole_run_ids
 
 SHOWN: Final = 50  # runs
 _COLUMNS: Final = (
@@ -28,7 +27,7 @@ _COLUMNS: Final = (
 def clear_tasks(call: Call, ask: ClearAsk, *, dry_run: bool, yes: bool) -> int:
     """The exit code: 0, also for whoever says no."""
     ask.check()
-    ask = _with_whole_run_ids(call, ask)
+    ask = with_whole_run_ids(call.store, ask)
     plan = plan_clear(call.store, ask, all_dags(call.store), spec_reader(call.store)).to_json_document()
     if dry_run and not call.out.is_table:
         call.out.document(plan)
@@ -76,17 +75,6 @@ def _tasks(n: int) -> str:
 
 def _version(run: Mapping[str, Any]) -> str:
     return f"{run['dag_version']} → {run['to_version']}" if run["to_version"] else str(run["dag_version"])
-
-
-def _with_whole_run_ids(call: Call, ask: ClearAsk) -> ClearAsk:
-    """Runs may be named as everywhere: by a beginning, a logical date, or `latest`."""
-    if not ask.run_ids:
-        return ask
-    dag_id = None if ask.is_regex else ask.dag
-    if dag_id is not None and dag_id not in (known := all_dags(call.store)):
-        raise NotFound("DAG", dag_id, known, hint="; see `bfm dags list`.")
-    ids = (find_run(call.store, one, dag_id=dag_id).run_id for one in ask.run_ids)
-    return dataclasses.replace(ask, run_ids=tuple(dict.fromkeys(ids)))
 
 
 def _agreed(summary: Mapping[str, int]) -> bool:

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from backfill_manager.cli.call import Call, command, group
+from backfill_manager.settings import without_password
 
 app = group("config", "The configuration as it is understood.")
 MASK: Final = "********"
@@ -59,6 +60,8 @@ def masked(value: Any, key: str = "") -> Any:
     if isinstance(value, list):
         return [masked(one, key) if isinstance(one, dict | list) else one for one in value]
     if isinstance(value, str):
+        if key == "git":  # a user may be a token
+            return without_password(value)
         if key == "url":
             return _WEBHOOK.sub(r"\1" + MASK, _URL_PASSWORD.sub(r"\1:" + MASK + "@", value))
         return MASK if value and _SECRET.search(key) else _URL_PASSWORD.sub(r"\1:" + MASK + "@", value)

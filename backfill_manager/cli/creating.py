@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from backfill_manager.cli.answers import NOBODY_LEADS
 from backfill_manager.cli.backfill import config_in_words
 from backfill_manager.cli.call import Call
-from backfill_manager.cli.json_values import conf_of, settings_of
+from backfill_manager.requests.json_values import conf_of, settings_of
 from backfill_manager.cli.plan_picture import print_plan
 from backfill_manager.dags.timetable import parse_date
-from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound, Refused
-from backfill_manager.model.records import Pool
-from backfill_manager.model.states import SCHEDULED_RUN
+from backfill_manager.errors import BackfillManagerError, InvalidInput, Refused
 from backfill_manager.requests import asking
-from backfill_manager.requests.backfills import BackfillAsk, check
+from backfill_manager.requests.backfills import BackfillAsk
 from backfill_manager.requests.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.views.backfills import requested_view
 from backfill_manager.views.dags import current_dag, current_dags
 from backfill_manager.views.managers import somebody_leads
+from backfill_manager.views.payloads import new_backfill
 
 if TYPE_CHECKING:
     from backfill_manager.dags.definition import DagSpec
@@ -62,14 +61,12 @@ class Wish:
 def create_backfill(call: Call, wish: Wish, *, dry_run: bool, wait: bool, request_id: str | None) -> int:
     row, dag = current_dag(call.store, wish.dag_id)
     ask = ask_for(wish, dag)
-    check(ask, dag)
+    request_id = request_id or call.clock.new_id()
+    payload = new_backfill(call.store, call.settings, ask, asking.id_from(request_id))
     ask = ask.with_defaults(dag)
-    check_pool(call, ask.pool)
     if dry_run:
         print_plan(call, _plan(call, ask, dag, row.current_version))
         return 0
-    request_id = request_id or call.clock.new_id()
-    payload = {"backfill_id": asking.id_from(request_id), "ask": json.loads(ask.to_payload())}
     request = asking.ask(call.store, call.clock, BACKFILL_CREATE, payload, request_id=request_id)
     asked = requested_view(request)
     backfill_id = asked["backfill_id"]
@@ -131,14 +128,6 @@ def _kind(wish: Wish) -> Kind:
     if not listed and wish.kind in option:
         raise InvalidInput(f"--kind {wish.kind} needs at least one {option[wish.kind]}.")
     return listed or wish.kind or "schedule"
-
-
-def check_pool(call: Call, name: str) -> None:
-    if name == SCHEDULED_RUN:
-        raise InvalidInput("--pool scheduled is for scheduled runs; a backfill takes 'backfill', or one of your own.")
-    known = [row.name for row in call.store.read(Pool)] or [pool.name for pool in call.settings.pools]
-    if name not in known:
-        raise NotFound("pool", name, known, hint=f"; there are {', '.join(sorted(known))}.")
 
 
 # -- the dry run ------------------------------------------------------------------------------------------------------

@@ -22,6 +22,14 @@ def schedule(value: Any) -> str:
     return "by hand" if value is None else str(value)
 
 
+def waits_for(task: dict[str, Any]) -> str:
+    """What a task of a DAG waits for; of a callback, what it tells of."""
+    if task["calls_back"] is None:
+        return ", ".join(task["upstream"])
+    ended = {"success": "when it succeeded", "failed": "when it failed"}[task["calls_back"]]
+    return f"tells of {task['watches'] or 'the run'}, {ended}"
+
+
 @command(app, "list")
 def list_(call: Call) -> None:
     """List the DAGs: schedule, zone, version, file, and when the next scheduled run is due (UTC).
@@ -67,10 +75,10 @@ def show(call: Call, dag: DagArgument) -> None:
     call.out.thing(found, [*fields, ("runs", runs or "none yet")])
     call.out.line("")
     columns = (
-        "task_id", "kind", Column("upstream", "waits for", ", ".join), "trigger_rule", Column("retries", right=True),
+        "task_id", "kind", Column("waits_for", "waits for"), "trigger_rule", Column("retries", right=True),
         "depends_on_past",
     )  # fmt: skip
-    call.out.rows(found["tasks"], columns)
+    call.out.rows([{**one, "waits_for": waits_for(one)} for one in found["tasks"]], columns)
 
 
 @command(app, "next")
@@ -177,6 +185,17 @@ def test(
     return 0 if found["run"]["state"] == "success" else 1
 
 
+@command(app, "schema")
+def schema(call: Call) -> None:
+    """Print the JSON Schema of `*.dag.yaml` files, for editors.
+
+    Example: [cyan]bfm dags schema > dag.schema.json[/]
+    """
+    from backfill_manager.dags import yaml_schema
+
+    call.out.document(yaml_schema.shipped())
+
+
 @command(app, "import-errors")
 def import_errors(call: Call) -> None:
     """List the files that could not be read: where, and what is wrong. The last good version of their DAGs stays.
@@ -189,6 +208,44 @@ def import_errors(call: Call) -> None:
         "bundle", "file", Column("line", right=True), Column("message", fold=True), Column("first_seen_at", "since"),
     )  # fmt: skip
     call.out.rows(dags.list_import_errors(call.store), columns, empty="Every file could be read.")
+
+
+@command(app, "versions")
+def versions(
+    call: Call,
+    dag: DagArgument,
+    diff: Annotated[
+        tuple[int, int] | None,
+        typer.Option("--diff", metavar="OLD NEW", help="What differs between two: settings, tasks and code."),
+    ] = None,
+) -> None:
+    """List the versions of a DAG, newest first. One is made when the definition changes, or the code that it may run; a
+    run keeps the version it was made with.
+
+    Example: [cyan]bfm dags versions flights --diff 1 2[/]
+    """
+    from backfill_manager.cli.version_picture import tell_difference
+    from backfill_manager.views.versions import diff_versions, list_versions
+
+    if diff is not None:
+        tell_difference(call, diff_versions(call.store, dag, *diff))
+        return
+    columns = (
+        Column("version", right=True), Column("is_current", "current"), "created_at", "bundle", "file",
+        Column("commit_id", "commit", lambda commit: commit[:12] if commit else ""),
+        Column("content_hash", "content", lambda digest: digest[:12]),
+    )  # fmt: skip
+    call.out.rows(list_versions(call.store, dag), columns)
+
+
+@command(app, "deactivate")
+def deactivate(call: Call, dag: DagArgument) -> None:
+    """Make a DAG inactive: nothing more is scheduled or can be asked for. What runs of it goes on. It comes back with new
+    content, or when its file is parsed with `bfm bundles parse`.
+
+    Example: [cyan]bfm dags deactivate flights[/]
+    """
+    _pause(call, dag, "deactivate")
 
 
 def _pause(call: Call, dag: str, verb: str) -> None:

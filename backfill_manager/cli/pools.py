@@ -45,19 +45,8 @@ def set_(
 
     Example: [cyan]bfm pools set backfill --slots 32[/]
     """
-    from backfill_manager.errors import NotFound
-    from backfill_manager.model.records import Pool
     from backfill_manager.requests import asking
+    from backfill_manager.views import payloads
 
-    known = {row.name: row for row in call.store.read(Pool)}
-    if name not in known:
-        raise NotFound(
-            "pool", name, known, hint="; a new one is made in conf/manager.yaml, for the manager's next start."
-        )
-    payload = {
-        "name": name,
-        "slots": slots,
-        "weight": known[name].weight if weight is None else weight,
-        "min_share": known[name].min_share if min_share is None else min_share,
-    }
+    payload = payloads.set_pool(call.store, name, slots=slots, weight=weight, min_share=min_share)
     tell_answer(call, asking.ask(call.store, call.clock, asking.kinds.POOL_SET, payload), f"Set pool {name}")

@@ -24,8 +24,11 @@ PATIENCE_S: Final = 60.0
 
 def run_one_task(call: Call, dag_id: str, task_id: str, logical_date: str) -> int:
     _, spec = current_dag(call.store, dag_id)
-    if task_id not in spec.by_id:
-        raise NotFound(f"task of {dag_id!r}", task_id, spec.by_id, hint=f"; it has {', '.join(spec.by_id)}.")
+    ids = [task.task_id for task in spec.work]
+    if task_id not in ids:
+        why = " is a callback and tells how something ended" if spec.is_callback(task_id) else ""
+        hint = f"; {task_id}{why}: clear it to have it told again." if why else f"; it has {', '.join(ids)}."
+        raise NotFound(f"task of {dag_id!r}", task_id, () if why else ids, hint=hint)
     at = parse_date(logical_date, spec.timezone, name="T")
     payload = {"dag_id": dag_id, "task_id": task_id, "logical_date": format_instant(at)}
     is_led = somebody_leads(call.store, call.clock.now())

@@ -8,7 +8,7 @@ import typer
 
 from backfill_manager.cli.call import Call, command, group
 from backfill_manager.cli.output import Column, first_line, seconds
-from backfill_manager.model.states import OVERRIDDEN, RUN_FINISHED, RUN_STATES
+from backfill_manager.model.states import RUN_STATES
 
 app = group("runs", "DAG runs, whatever made them.")
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Its id, a beginning of it, or `latest`.")]
@@ -118,14 +118,12 @@ def cancel(call: Call, run: RunArgument, dag: DagOption = None) -> None:
     Example: [cyan]bfm runs cancel 2013-01-05 --dag flights[/]
     """
     from backfill_manager.cli.answers import tell_answer
-    from backfill_manager.errors import Refused
     from backfill_manager.requests import asking
+    from backfill_manager.views.payloads import cancelled_run
     from backfill_manager.views.runs import find_run
 
     row = find_run(call.store, run, dag_id=dag)
-    if row.state in RUN_FINISHED:
-        raise Refused(f"Run {row.run_id} of {row.dag_id} has ended ({row.state}): there is nothing to cancel.")
-    one = {"dag_id": row.dag_id, "run_id": row.run_id}
+    one = cancelled_run(row)
     request = asking.ask(call.store, call.clock, asking.kinds.RUN_CANCEL, one)
     tell_answer(call, request, f"Cancel run {row.run_id}", **one)
 
@@ -143,19 +141,10 @@ def mark(
     """
     from backfill_manager.cli.answers import tell_answer
     from backfill_manager.requests import asking
+    from backfill_manager.views.payloads import marked_run
     from backfill_manager.views.runs import find_run
 
     row = find_run(call.store, run, dag_id=dag)
-    refuse_overridden(row.run_id, row.state, row.overridden_by)
-    one = {"dag_id": row.dag_id, "run_id": row.run_id}
-    request = asking.ask(call.store, call.clock, asking.kinds.RUN_MARK, {**one, "state": state})
-    tell_answer(call, request, f"Mark run {row.run_id} {state}", **one, state=state)
-
-
-def refuse_overridden(run_id: str, state: str, overridden_by: str | None) -> None:
-    from backfill_manager.errors import Refused
-
-    if state == OVERRIDDEN:
-        raise Refused(
-            f"Run {run_id} was overridden and is kept as it was; the run that stands there is {overridden_by}."
-        )
+    one = marked_run(row, state)
+    request = asking.ask(call.store, call.clock, asking.kinds.RUN_MARK, one)
+    tell_answer(call, request, f"Mark run {row.run_id} {state}", **one)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from backfill_manager.cli.call import Call, command, group
+from backfill_manager.cli.dags import waits_for
 from backfill_manager.cli.old_spellings import OF_TASKS_CLEAR
 from backfill_manager.cli.output import Column, seconds
-from backfill_manager.cli.runs import TASK_COLUMNS, refuse_overridden
+from backfill_manager.cli.runs import TASK_COLUMNS
 from backfill_manager.model.states import RUN_FINISHED, TASK_FINISHED
 
 if TYPE_CHECKING:
@@ -33,8 +34,10 @@ def list_(call: Call, dag: DagArgument) -> None:
     from backfill_manager.views import dags
 
     found = dags.list_tasks(dags.current_dag(call.store, dag)[1])
+    if call.out.is_table:
+        found = [{**one, "waits_for": waits_for(one)} for one in found]
     columns = (
-        "task_id", "kind", Column("upstream", "waits for", ", ".join), "trigger_rule", Column("retries", right=True),
+        "task_id", "kind", Column("waits_for", "waits for"), "trigger_rule", Column("retries", right=True),
         Column("timeout_s", "timeout", seconds, right=True), "depends_on_past", Column("pool", "pool"),
         Column("priority", right=True),
     )  # fmt: skip
@@ -111,12 +114,11 @@ def mark(
     """
     from backfill_manager.cli.answers import tell_answer
     from backfill_manager.requests import asking
-    from backfill_manager.views import runs, tasks
+    from backfill_manager.views import runs
+    from backfill_manager.views.payloads import marked_task
 
     row = runs.find_run(call.store, run, dag_id=dag_of(call, dag))
-    refuse_overridden(row.run_id, row.state, row.overridden_by)
-    tasks.find_task_instance(call.store, row, task)
-    one = {"dag_id": row.dag_id, "run_id": row.run_id, "task_id": task, "state": state}
+    one = marked_task(call.store, row, task, state)
     request = asking.ask(call.store, call.clock, asking.kinds.TASK_MARK, one)
     tell_answer(call, request, f"Mark {task} of {row.run_id} {state}", **one)
 

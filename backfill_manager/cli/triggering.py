@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from backfill_manager.cli.answers import answered
 from backfill_manager.cli.call import Call
-from backfill_manager.cli.json_values import conf_of
-from backfill_manager.clock import format_instant
-from backfill_manager.dags.timetable import parse_date
+from backfill_manager.requests.json_values import conf_of
 from backfill_manager.model.records import DagRun
 from backfill_manager.requests import asking
 from backfill_manager.requests.kinds import DAG_TRIGGER
 from backfill_manager.store.contract import Condition
-from backfill_manager.views.dags import current_dag
+from backfill_manager.views.payloads import triggered_dag
 from backfill_manager.views.runs import run_view
 
 
 def trigger_dag(call: Call, dag_id: str, logical_date: str | None, conf: str | None) -> None:
-    _, spec = current_dag(call.store, dag_id)
-    at = None if logical_date is None else parse_date(logical_date, spec.timezone, name="--logical-date")
-    payload = {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf_of(conf)}
+    payload = triggered_dag(call.store, dag_id, logical_date, conf_of(conf))
     request = asking.ask(call.store, call.clock, DAG_TRIGGER, payload)
     answer = answered(call, request)
     run = None if answer is None or answer.object_id is None else _run(call, dag_id, answer.object_id)

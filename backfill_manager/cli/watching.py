@@ -118,7 +118,9 @@ def _failed_task(store: Store, dag_id: str, run_id: str | None) -> dict[str, Any
         return None
     runs = store.read(DagRun, [Condition("dag_id", "=", dag_id), Condition("run_id", "=", run_id)], limit=1)
     tasks = list_task_instances(store, runs[0]) if runs else []
-    return next((task for task in tasks if task["state"] == states.FAILED), None)
+    failed = [task for task in tasks if task["state"] == states.FAILED]
+    named = (runs[0].reason or "" if runs else "").removeprefix("failed: ").split(", ")  # a callback never is
+    return next((task for task in failed if task["task_id"] in named), failed[0] if failed else None)
 
 
 def _stuck(backfill: dict[str, Any]) -> bool:

@@ -15,6 +15,9 @@ task needs anywhere.
 
 Inside a DAG's body a task function that is called makes a task; anywhere else it is the plain function that it was, so
 that a unit test calls it with a `ctx` of its own. Every mistake is an `InvalidDag` that names DAG, task and keyword.
+
+`on_success` and `on_failure` are plain functions `def tell(ctx)`: each becomes a task of its own, `clean.on_failure`,
+or `on_failure` for the whole DAG, that runs when there is something to tell (manager/calling_back.py).
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
 from backfill_manager.dags import keywords
-from backfill_manager.dags.definition import DagSpec, TaskKind, TaskSpec
+from backfill_manager.dags.definition import CALLBACK_TIMEOUT_S, CALLBACKS, DagSpec, TaskKind, TaskSpec
 from backfill_manager.errors import InvalidDag, InvalidInput
 
 if TYPE_CHECKING:
@@ -46,7 +49,8 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Dag:
-    """A DAG as its file made it: what it is (`spec`), and what its python tasks run (`functions`, by task id)."""
+    """A DAG as its file made it: what it is (`spec`), and what its python tasks and callbacks run (`functions`, by task
+    id)."""
 
     spec: DagSpec
     functions: Mapping[str, Function]
@@ -75,6 +79,7 @@ class _Building:
     functions: dict[str, Function] = field(default_factory=dict)
     upstream: dict[str, dict[str, None]] = field(default_factory=dict)
     decorated: list[str] = field(default_factory=list)
+    callbacks: list[TaskSpec] = field(default_factory=list)
 
     def add(self, kind: TaskKind, task_id: str, settings: Mapping[str, Any], function: Function | None = None) -> Task:
         if task_id in self.tasks:
@@ -82,11 +87,29 @@ class _Building:
                 f"DAG {self.dag_id!r} has two tasks with the id {task_id!r}; give one of them another with task_id=..."
             )
         chosen = {**self.default_args, **settings, "task_id": task_id}
+        callbacks = {name: chosen.pop(name, None) for name in CALLBACKS}
         self.tasks[task_id] = TaskSpec(kind=kind, **chosen)
+        self.call_back(callbacks, watches=task_id)
         self.upstream[task_id] = {}
         if function is not None:
             self.functions[task_id] = function
         return Task(self, task_id)
+
+    def call_back(self, callbacks: Mapping[str, Function | None], *, watches: str | None = None) -> None:
+        """Each function becomes a task that tells how `watches` (None: the whole run) ended. It has the priority of what
+        it watches, and no other setting of it."""
+        for name, function in callbacks.items():
+            if function is None:
+                continue
+            told = TaskSpec(
+                task_id=name if watches is None else f"{watches}.{name}",
+                calls_back=CALLBACKS[name],
+                watches=watches,
+                timeout=CALLBACK_TIMEOUT_S,
+                priority=0 if watches is None else self.tasks[watches].priority,
+            )
+            self.callbacks.append(told)
+            self.functions[told.task_id] = function
 
 
 @dataclass
@@ -308,7 +331,8 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         ) from None
     if "description" not in said and function.__doc__:
         said["description"] = inspect.cleandoc(function.__doc__).partition("\n")[0]
-    _read_times(said, who)
+    callbacks = {name: said.pop(name, None) for name in CALLBACKS}
+    read_times(said, who)
 
     collection = _collecting.get()
     file = collection.file if collection else Path(function.__code__.co_filename)
@@ -321,10 +345,11 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     if not building.tasks and building.decorated:
         names = ", ".join(building.decorated)
         raise InvalidDag(f"{who} has no task: {names} {'is' if len(building.decorated) == 1 else 'are'} never called")
-    tasks = tuple(
+    building.call_back(callbacks)
+    tasks = (
         dataclasses.replace(spec, upstream=tuple(building.upstream[spec.task_id])) for spec in building.tasks.values()
     )
-    spec = DagSpec(tasks=tasks, **said)
+    spec = DagSpec(tasks=(*tasks, *building.callbacks), **said)
     spec.check()
     made = Dag(spec, building.functions, frozenset(settings))
     if collection is not None:
@@ -332,7 +357,7 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     return made
 
 
-def _read_times(said: dict[str, Any], who: str) -> None:
+def read_times(said: dict[str, Any], who: str) -> None:
     """Schedule, zone and dates in the form in which `DagSpec` holds them."""
     from backfill_manager.dags.timetable import check_timezone, parse_date, parse_schedule
 

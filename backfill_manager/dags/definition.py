@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import graphlib
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidDag, nearest
@@ -23,11 +24,19 @@ TriggerRule = Literal[
 ]  # fmt: skip
 TRIGGER_RULES: Final[tuple[str, ...]] = TriggerRule.__args__  # type: ignore[attr-defined]
 TaskKind = Literal["python", "executor", "sql"]
+CallsBack = Literal["success", "failed"]
+CALLBACKS: Final[dict[str, CallsBack]] = {
+    "on_success": "success",
+    "on_failure": "failed",
+}  # keyword -> what it tells of
+CALLBACK_TIMEOUT_S: Final = 600.0
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One task. `python` runs in a driver thread, `executor` wholly on a Spark executor, `sql` is a Spark SQL text."""
+    """One task. `python` runs in a driver thread, `executor` wholly on a Spark executor, `sql` is a Spark SQL text.
+
+    A task that `calls_back` is a callback: it runs once what it `watches` has ended so, and decides nothing."""
 
     task_id: str
     kind: TaskKind = "python"
@@ -47,6 +56,12 @@ class TaskSpec:
     into: str | None = None  # a sql task's output table (or path): the last statement's rows go through ctx.write
     time_column: str | None = None  # of `into`: tells which rows are the interval's
     partition_column: str | None = None  # of `into`: holds the partition key
+    calls_back: CallsBack | None = None  # of a callback: the outcome that it tells of
+    watches: str | None = None  # of a callback: the task that it tells of; None: the whole run
+
+    @property
+    def is_callback(self) -> bool:
+        return self.calls_back is not None
 
     def delay_before(self, failures: int) -> float:
         """Seconds to wait after the `failures`-th failed try."""
@@ -88,6 +103,27 @@ class DagSpec:
         return self.by_id[task_id]
 
     @cached_property
+    def work(self) -> tuple[TaskSpec, ...]:
+        """The tasks that are no callbacks: those that decide."""
+        return tuple(task for task in self.tasks if not task.is_callback)
+
+    @cached_property
+    def callbacks(self) -> tuple[TaskSpec, ...]:
+        """Those of tasks first, those of the whole run last: the order in which they are called."""
+        callbacks = (task for task in self.tasks if task.is_callback)
+        return tuple(sorted(callbacks, key=lambda task: task.watches is None))
+
+    def is_callback(self, task_id: str) -> bool:
+        """False for a task that this version does not have."""
+        return task_id in self.by_id and self.by_id[task_id].is_callback
+
+    def callbacks_of(self, task_ids: Collection[str]) -> frozenset[str]:
+        """The callbacks that go with these tasks: their own, and those of the whole run if there is any task."""
+        if not any(task_id in self.by_id and not self.is_callback(task_id) for task_id in task_ids):
+            return frozenset()
+        return frozenset(task.task_id for task in self.callbacks if task.watches is None or task.watches in task_ids)
+
+    @cached_property
     def by_id(self) -> dict[str, TaskSpec]:
         return {task.task_id: task for task in self.tasks}
 
@@ -96,21 +132,22 @@ class DagSpec:
 
     @cached_property
     def in_order(self) -> tuple[TaskSpec, ...]:
-        """Tasks, each after those it waits for."""
-        order = graphlib.TopologicalSorter({t.task_id: t.upstream for t in self.tasks}).static_order()
-        return tuple(self.by_id[task_id] for task_id in order)
+        """Tasks, each after those it waits for; callbacks come last."""
+        order = graphlib.TopologicalSorter({t.task_id: t.upstream for t in self.work}).static_order()
+        return (*(self.by_id[task_id] for task_id in order), *self.callbacks)
 
     @cached_property
     def leaves(self) -> tuple[str, ...]:
-        """Tasks that no other waits for: they decide how a run ends."""
-        waited_for = {up for task in self.tasks for up in task.upstream}
-        return tuple(task.task_id for task in self.tasks if task.task_id not in waited_for)
+        """Tasks that no other waits for: they decide how a run ends. Callbacks decide nothing."""
+        waited_for = {up for task in self.work for up in task.upstream}
+        return tuple(task.task_id for task in self.work if task.task_id not in waited_for)
 
     def check(self) -> None:
         """`InvalidDag` for a task id used twice, an unknown upstream or trigger rule, a cycle, or no task at all."""
         ids = [task.task_id for task in self.tasks]
-        if not ids:
+        if not self.work:
             raise InvalidDag(f"DAG {self.dag_id!r} has no task")
+        self._check_callbacks()
         for task in self.tasks:
             if ids.count(task.task_id) > 1:
                 raise InvalidDag(f"DAG {self.dag_id!r} has two tasks with the id {task.task_id!r}")
@@ -120,18 +157,35 @@ class DagSpec:
                     f"{nearest(task.trigger_rule, TRIGGER_RULES) or '; one of ' + ', '.join(TRIGGER_RULES)}"
                 )
             for up in task.upstream:
-                if up not in ids:
-                    raise InvalidDag(
-                        f"DAG {self.dag_id!r}, task {task.task_id!r} waits for {up!r}, which does not exist"
-                    )
+                if up not in ids or self.is_callback(up):
+                    why = "is a callback: nothing can wait for it" if up in ids else "does not exist"
+                    raise InvalidDag(f"DAG {self.dag_id!r}, task {task.task_id!r} waits for {up!r}, which {why}")
         try:
             graphlib.TopologicalSorter({t.task_id: t.upstream for t in self.tasks}).prepare()
         except graphlib.CycleError as error:
             raise InvalidDag(f"DAG {self.dag_id!r} has a cycle: {' >> '.join(reversed(error.args[1]))}") from None
 
+    def _check_callbacks(self) -> None:
+        """`InvalidDag` for one that has a task's id, watches what is not there, or has what only other tasks can have."""
+        work = [task.task_id for task in self.work]
+        for callback in self.callbacks:
+            who = f"DAG {self.dag_id!r}, callback {callback.task_id!r}"
+            if callback.task_id in work:
+                raise InvalidDag(f"{who} has the id of a task; give the task another with task_id=...")
+            if callback.calls_back not in get_args(CallsBack):
+                raise InvalidDag(f"{who} tells of {callback.calls_back!r}; there are {', '.join(CALLBACKS.values())}")
+            if callback.watches is not None and callback.watches not in work:
+                raise InvalidDag(f"{who} watches {callback.watches!r}, which does not exist")
+            if callback.upstream or callback.depends_on_past or callback.kind != "python":
+                raise InvalidDag(f"{who} is a plain function that waits for nothing but what it tells of")
+
     def to_json(self) -> str:
-        """Stable text: equal definitions give equal text, so that it can be hashed."""
+        """Stable text: equal definitions give equal text, so that it can be hashed. What only callbacks have is told of
+        them alone: a DAG without any has the text that it had before there were callbacks."""
         plain = dataclasses.asdict(self)
+        for task in plain["tasks"]:
+            if task["calls_back"] is None:
+                del task["calls_back"], task["watches"]
         plain["start_date"] = format_instant(self.start_date)
         plain["end_date"] = format_instant(self.end_date)
         return json.dumps(plain, sort_keys=True, ensure_ascii=False)

@@ -6,6 +6,8 @@ The TypedDicts say the same to type checkers and editors.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import math
 import re
@@ -13,10 +15,11 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any, Final, TypedDict
 
-from backfill_manager.dags.definition import TRIGGER_RULES, TableRead
+from backfill_manager.dags.definition import CALLBACKS, TRIGGER_RULES, TableRead
 from backfill_manager.errors import InvalidDag, nearest
 
 Check = Callable[[Any], Any]
+Callback = Callable[[Any], object]  # def tell(ctx)
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
@@ -33,6 +36,8 @@ class TaskSettings(TypedDict, total=False):
     priority: int
     weight: int
     max_active_tis: int | None
+    on_success: Callback | None
+    on_failure: Callback | None
 
 
 class SqlSettings(TaskSettings, total=False):
@@ -59,6 +64,8 @@ class DagSettings(TypedDict, total=False):
     description: str
     owner: str
     default_args: Mapping[str, Any]
+    on_success: Callback | None
+    on_failure: Callback | None
 
 
 def check_keywords(given: Mapping[str, Any], known: Mapping[str, Check], who: str) -> dict[str, Any]:
@@ -187,6 +194,24 @@ def _instant(value: Any) -> str | date | None:
     return value
 
 
+def _callback(value: Any) -> Callback:
+    """A function, or a `functools.partial` of one. What it is named, and where it stands, is all the same."""
+    told = f"must be a plain function that takes one argument, as in `def tell(ctx)`, not {value!r}"
+    function = value.func if isinstance(value, functools.partial) else value
+    if (
+        not inspect.isroutine(function)
+        or inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+    ):
+        raise ValueError(told)
+    try:
+        inspect.signature(value).bind(object())
+    except TypeError:
+        raise ValueError(told) from None
+    callback: Callback = value
+    return callback
+
+
 def _schedule(value: Any) -> Any:
     return value  # dags.timetable has the say
 
@@ -210,6 +235,7 @@ TASK: Final[Mapping[str, Check]] = {
     "priority": _whole(None),
     "weight": _whole(1),
     "max_active_tis": _whole(1, or_none=True),
+    **dict.fromkeys(CALLBACKS, _or_none(_callback)),
 }
 DEFAULT_ARGS: Final[Mapping[str, Check]] = {name: check for name, check in TASK.items() if name != "task_id"}
 SQL: Final[Mapping[str, Check]] = {
@@ -236,4 +262,5 @@ DAG: Final[Mapping[str, Check]] = {
     "description": _text,
     "owner": _text,
     "default_args": _task_settings,
+    **dict.fromkeys(CALLBACKS, _or_none(_callback)),
 }

@@ -1,6 +1,7 @@
 """Settings of a DAG and its tasks that one backfill sets for itself: `retries=3`, `clean.timeout=600`.
 
-A name alone is a setting of the DAG, or of every one of its tasks; `task.setting` is that task's. Values are what
+A name alone is a setting of the DAG, or of every one of its tasks; `task.setting` is that task's, and a callback is set by
+its own id only: `clean.on_failure.retries=2`. Values are what
 `@dag` and `@task` would take, as JSON. The definition that comes out is used for this backfill's runs and nothing else.
 """
 
@@ -19,6 +20,7 @@ OF_TASK: Final = (
     "retries", "retry_delay", "retry_backoff", "max_retry_delay", "timeout", "depends_on_past", "trigger_rule", "pool",
     "priority", "weight", "max_active_tis",
 )  # fmt: skip
+_NOT_OF_CALLBACKS: Final = ("depends_on_past", "trigger_rule")  # they wait for nothing but what they tell of
 _INSTEAD: Final = {
     "max_active_runs": "a backfill has its own --max-active-runs",
     "params": "run parameters are given with --conf",
@@ -46,8 +48,10 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
             raise InvalidInput(
                 f"--set {name}: DAG {spec.dag_id!r} has no task {task_id!r}{nearest(task_id, of_tasks) or '.'}"
             )
+        if dot and spec.is_callback(task_id) and setting in _NOT_OF_CALLBACKS:
+            raise InvalidInput(f"--set {name}: a callback waits for nothing but what it tells of; it has no {setting}")
         checked = _checked(name, setting, value, keywords.TASK)
-        for chosen in [task_id] if task_id else of_tasks:
+        for chosen in [task_id] if task_id else [task.task_id for task in spec.work]:
             of_tasks[chosen][setting] = checked
     tasks = tuple(dataclasses.replace(task, **of_tasks[task.task_id]) for task in spec.tasks)
     return dataclasses.replace(spec, tasks=tasks, **of_dag)

@@ -1,12 +1,16 @@
-"""What a scan of a bundle changes in the state: a pure function from what is there to the rows to be written.
+"""What a submission changes in the state: a pure function from what is there to the rows to be written.
 
 - A DAG gets a new version when its definition changes, or the code that it may run: every file of the bundle but
-  those that make other DAGs (unless its own file imports them). An edit of one DAG leaves the others alone.
-- A file that can't be loaded keeps its last good DAGs as they are, with the error beside them.
+  those that make other DAGs (unless its own file reads them). An edit of one DAG leaves the others alone.
+- A file that can't be loaded keeps its last good DAGs as they are, with the error beside them (`keep_last_good`; without
+  it they become inactive).
 - An id belongs to the file that holds it already; else to the first by name. Another file that claims it gets an error
   that names the holder, and none of its DAGs is taken: a file counts whole or not at all.
+- A file that was moved takes its DAGs along: they get a version that names the new place.
 - A DAG that no file makes any more becomes inactive; its versions and runs stay. One that comes back goes on from them.
-- A bundle whose folder can't be read changes nothing but its error: an unmounted disk deactivates no DAG.
+- A DAG that a person deactivated comes back with new content, or when its file is parsed because a person asked for it.
+- Files that the submission doesn't speak for stay as they are.
+- A bundle that can't be had changes nothing but its error: an unmounted disk deactivates no DAG.
 - Nothing has changed: nothing is written.
 """
 
@@ -16,108 +20,142 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from backfill_manager.dags.bundles.files import hash_of
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.loading.import_failure import FailedFile
-from backfill_manager.dags.loading.loader import BundleScan, ParsedFile
+from backfill_manager.dags.loading.loader import ParsedFile
+from backfill_manager.dags.submission import Submission
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
+
+MANIFEST = "manifest.yaml"  # says how a bundle is read; no DAG runs it
 
 
 def changes_for(
-    scan: BundleScan,
+    submission: Submission,
     dags: Iterable[DagRow],
     versions: Iterable[DagVersion],
     problems: Iterable[ImportProblem],
     at: datetime,
     bundle: BundleRow | None = None,
 ) -> list[Record]:
-    """Rows to write after `scan`. `dags` are those of every bundle (ids are shared), `versions` the newest of each DAG
-    (more do no harm), `problems` and `bundle` this bundle's as they stand."""
+    """Rows to write. `dags` are those of every bundle (ids are shared), `versions` the newest of each DAG (more do no
+    harm), `problems` and `bundle` this bundle's as they stand."""
     known = {row.dag_id: row for row in dags}
     newest: dict[str, DagVersion] = {}
     for version in versions:
         if version.dag_id not in newest or version.version > newest[version.dag_id].version:
             newest[version.dag_id] = version
 
-    taken, clashes = _without_clashes(scan, known)
-    failed = {failure.file: failure for failure in (*scan.failed, *clashes)}
+    taken, clashes = _without_clashes(submission, known)
+    failed = {failure.file: failure for failure in (*submission.failed, *clashes)}
+    code = _Code(submission, known)
     rows: list[Record] = []
     made: set[str] = set()
     for parsed in taken:
-        code = _code_hash(scan, parsed)
-        for spec in parsed.dags:
-            made.add(spec.dag_id)
-            rows += _dag_rows(scan, spec, code, known.get(spec.dag_id), newest.get(spec.dag_id), at)
-    if scan.readable:
+        digest = code.of(parsed)
+        for dag_id, definition in zip(parsed.dag_ids, parsed.definitions, strict=True):
+            made.add(dag_id)
+            rows += _dag_rows(submission, parsed.file, definition, digest, known.get(dag_id), newest.get(dag_id), at)
+    if submission.readable:
         rows += [
             row.evolve(is_active=False, updated_at=at)
             for row in known.values()
-            if row.bundle == scan.bundle and row.is_active and row.dag_id not in made and row.file not in failed
+            if row.is_active and row.dag_id not in made and _is_gone(submission, row, failed)
         ]
-        rows += _bundle_rows(scan, bundle, at)
-    return rows + _problem_rows(scan, failed, problems, at)
+        rows += _bundle_rows(submission, bundle, at)
+    return rows + _problem_rows(submission, failed, problems, at)
 
 
-def _without_clashes(scan: BundleScan, known: Mapping[str, DagRow]) -> tuple[list[ParsedFile], list[FailedFile]]:
+def _is_gone(submission: Submission, row: DagRow, failed: Mapping[str, FailedFile]) -> bool:
+    """No file makes it any more, as far as this submission can tell."""
+    if row.bundle != submission.bundle or not submission.deactivates or not submission.speaks_for(row.file):
+        return False
+    return row.file not in failed or not submission.keep_last_good
+
+
+def _without_clashes(submission: Submission, known: Mapping[str, DagRow]) -> tuple[list[ParsedFile], list[FailedFile]]:
     """The files that count, and an error for each that claims an id of another."""
-    unreadable = {failure.file for failure in scan.failed}
     makers: dict[str, list[str]] = {}
-    for parsed in scan.parsed:
-        for spec in parsed.dags:
-            makers.setdefault(spec.dag_id, []).append(parsed.file)
+    for parsed in submission.parsed:
+        for dag_id in parsed.dag_ids:
+            makers.setdefault(dag_id, []).append(parsed.file)
+    standing = {failure.file for failure in submission.failed}  # they may still make what they made
+    standing |= {file for file in submission.content.files if not submission.speaks_for(file)}
     holders: dict[str, tuple[str, str]] = {}  # dag id -> bundle and file that it belongs to
     for dag_id, files in makers.items():
         row = known.get(dag_id)
-        if row is not None and row.is_active and (row.bundle != scan.bundle or row.file in {*files, *unreadable}):
+        if row is not None and row.is_active and (row.bundle != submission.bundle or row.file in {*files, *standing}):
             holders[dag_id] = (row.bundle, row.file)
         else:
-            holders[dag_id] = (scan.bundle, min(files))
+            holders[dag_id] = (submission.bundle, min(files))
     taken, clashes = [], []
-    for parsed in scan.parsed:
-        foreign = next(
-            (spec.dag_id for spec in parsed.dags if holders[spec.dag_id] != (scan.bundle, parsed.file)), None
-        )
+    for parsed in submission.parsed:
+        mine = (submission.bundle, parsed.file)
+        foreign = next((dag_id for dag_id in parsed.dag_ids if holders[dag_id] != mine), None)
         if foreign is None:
             taken.append(parsed)
             continue
         bundle, file = holders[foreign]
-        where = file if bundle == scan.bundle else f"{file} of bundle {bundle!r}"
+        where = file if bundle == submission.bundle else f"{file} of bundle {bundle!r}"
         message = f"DAG {foreign!r} is already made by {where}; give one of them another dag_id, or take one away"
         clashes.append(FailedFile(parsed.file, None, message))
     return taken, clashes
 
 
-def _code_hash(scan: BundleScan, parsed: ParsedFile) -> str:
-    """Of every file that its DAGs may run or read, even if only a task imports it: all but other DAGs' files."""
-    makers = {other.file for other in scan.parsed if other.dags} | {failure.file for failure in scan.failed}
-    others = makers - {parsed.file, *parsed.imported}
-    return hash_of({file: digest for file, digest in scan.content.files.items() if file not in others})
+class _Code:
+    """Hashes of the code that the DAGs of a file may run or read, even if only a task imports it: all of the bundle but
+    files that make other DAGs."""
+
+    def __init__(self, submission: Submission, known: Mapping[str, DagRow]) -> None:
+        self._files = {file: digest for file, digest in submission.content.files.items() if file != MANIFEST}
+        makers = {parsed.file for parsed in submission.parsed if parsed.dag_ids}
+        makers |= {failure.file for failure in submission.failed}
+        none_now = {parsed.file for parsed in submission.parsed if not parsed.dag_ids}
+        makers |= {row.file for row in known.values() if row.bundle == submission.bundle and row.file not in none_now}
+        self._makers = makers
+
+    @cached_property
+    def _shared(self) -> str:
+        return hash_of({file: digest for file, digest in self._files.items() if file not in self._makers})
+
+    def of(self, parsed: ParsedFile) -> str:
+        own = self._makers & {parsed.file, *parsed.imported, *parsed.read}
+        return hash_of({"": self._shared, **{file: self._files[file] for file in own if file in self._files}})
 
 
 def _dag_rows(
-    scan: BundleScan, spec: DagSpec, code: str, row: DagRow | None, last: DagVersion | None, at: datetime
+    submission: Submission,
+    file: str,
+    definition: str,
+    code: str,
+    row: DagRow | None,
+    last: DagVersion | None,
+    at: datetime,
 ) -> list[Record]:
-    definition = spec.to_json()
     digest = hashlib.sha256(f"{definition}\0{code}".encode()).hexdigest()
-    number = last.version if last else 0
-    rows: list[Record] = []
-    if last is None or (last.content_hash, last.bundle) != (digest, scan.bundle):
-        number += 1
-        version = DagVersion(
-            dag_id=spec.dag_id, version=number, content_hash=digest, definition_json=definition, bundle=scan.bundle,
-            file=spec.file, snapshot=scan.snapshot, created_at=at,
-        )  # fmt: skip
-        rows.append(version)
+    is_new = last is None or (last.content_hash, last.bundle) != (digest, submission.bundle)
+    if row is not None and not is_new:
+        if row.deactivated_by is not None and not submission.asked:
+            return []
+        if row.is_active:  # everything that the row says comes from the definition
+            return []
+    spec = DagSpec.from_json(definition)
+    number = (last.version if last else 0) + is_new
     now = DagRow(
-        dag_id=spec.dag_id, bundle=scan.bundle, file=spec.file, current_version=number,
+        dag_id=spec.dag_id, bundle=submission.bundle, file=file, current_version=number,
         is_paused=row.is_paused if row else False, is_active=True, schedule=_schedule_text(spec),
         timezone=spec.timezone, updated_at=at, description=spec.description or None, owner=spec.owner or None,
         tags_json=json.dumps(spec.tags, ensure_ascii=False), start_date=spec.start_date, end_date=spec.end_date,
     )  # fmt: skip
-    if row is None or now != row.evolve(updated_at=at):
-        rows.append(now)
-    return rows
+    if not is_new:
+        return [now]
+    version = DagVersion(
+        dag_id=spec.dag_id, version=number, content_hash=digest, definition_json=definition, bundle=submission.bundle,
+        file=file, snapshot=submission.snapshot, created_at=at, commit_id=submission.commit_id,
+    )  # fmt: skip
+    return [version, now]
 
 
 def _schedule_text(spec: DagSpec) -> str | None:
@@ -127,25 +165,32 @@ def _schedule_text(spec: DagSpec) -> str | None:
     return spec.schedule
 
 
-def _bundle_rows(scan: BundleScan, row: BundleRow | None, at: datetime) -> list[Record]:
+def _bundle_rows(submission: Submission, row: BundleRow | None, at: datetime) -> list[Record]:
     now = BundleRow(
-        name=scan.bundle, path=scan.path, parser=scan.parser, content_hash=scan.content_hash, refreshed_at=at
+        name=submission.bundle, path=submission.path, parser=submission.parser,
+        content_hash=submission.content.hash, refreshed_at=at, commit_id=submission.commit_id,
     )  # fmt: skip
     return [] if row is not None and now == row.evolve(refreshed_at=at) else [now]
 
 
 def _problem_rows(
-    scan: BundleScan, failed: Mapping[str, FailedFile], problems: Iterable[ImportProblem], at: datetime
+    submission: Submission, failed: Mapping[str, FailedFile], problems: Iterable[ImportProblem], at: datetime
 ) -> list[Record]:
     rows: list[Record] = []
-    standing = {problem.file: problem for problem in problems if problem.bundle == scan.bundle and problem.is_current}
+    standing = {p.file: p for p in problems if p.bundle == submission.bundle and p.is_current}
     for file, failure in sorted(failed.items()):
         before = standing.get(file)
         now = ImportProblem(
-            bundle=scan.bundle, file=file, line=failure.line, message=failure.message, traceback=failure.traceback,
-            is_current=True, first_seen_at=before.first_seen_at if before else at, last_seen_at=at,
+            bundle=submission.bundle, file=file, line=failure.line, message=failure.message,
+            traceback=failure.traceback, is_current=True, first_seen_at=before.first_seen_at if before else at,
+            last_seen_at=at,
         )  # fmt: skip
         if before is None or now != before.evolve(last_seen_at=at):
             rows.append(now)
-    mended = (problem for file, problem in sorted(standing.items()) if file not in failed)
-    return rows + [p.evolve(is_current=False, last_seen_at=at) for p in mended if scan.readable or p.file == "."]
+    mended = (p for file, p in sorted(standing.items()) if file not in failed and _is_mended(submission, file))
+    return rows + [p.evolve(is_current=False, last_seen_at=at) for p in mended]
+
+
+def _is_mended(submission: Submission, file: str) -> bool:
+    """`.` is the bundle as a whole: it could be had after all. Its manifest is read before anything else of it."""
+    return file == "." or (submission.readable and (file == MANIFEST or submission.speaks_for(file)))

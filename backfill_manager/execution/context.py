@@ -11,7 +11,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.interval import Interval, bounds
 from backfill_manager.execution.on_worker import TaskSkipped, WorkerContext
-from backfill_manager.execution.outcome import Launch
+from backfill_manager.execution.outcome import Ended, Launch
 from backfill_manager.execution.output import Mode, OutputWriter
 
 if TYPE_CHECKING:
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 
 def all_upstream(dag: DagSpec, task_id: str) -> tuple[str, ...]:
-    """Every task that comes before this one, near and far."""
+    """Every task that comes before this one, near and far; of a callback, what it tells of too."""
     tasks, found, next_ones = dag.by_id, set[str](), [task_id]
+    if tasks[task_id].is_callback:
+        watched = tasks[task_id].watches
+        next_ones = [task.task_id for task in dag.work if watched in (None, task.task_id)]
+        found |= set(next_ones)
     while next_ones:
         for up in tasks[next_ones.pop()].upstream:
             if up not in found:
@@ -50,6 +54,7 @@ class TaskContext:
         self.partition_key: str | None = launch.run.partition_key
         self.params: dict[str, Any] = dict(launch.params)
         self.try_number: int = launch.ti.try_number
+        self.ended: Ended | None = launch.ended  # in a callback: what it tells of (task_id, state, error)
         self.log = log
         self._output = OutputWriter(spark, launch, log, refuse_if_abandoned)
 
@@ -101,7 +106,8 @@ class TaskContext:
         raise TaskSkipped(reason)
 
     def result(self, task_id: str) -> Any:
-        """What an upstream task returned; None if it returned nothing or was skipped."""
+        """What an upstream task returned; None if it returned nothing or was skipped. A callback may ask for every task
+        that its telling is about."""
         above = all_upstream(self._launch.dag, self.task_id)
         if task_id not in above:
             raise InvalidInput(

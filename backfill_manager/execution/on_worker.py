@@ -41,6 +41,7 @@ class WorkerContext:
     try_number: int
     results: dict[str, Any] = field(default_factory=dict)
     upstream: tuple[str, ...] = ()  # all that come before it, near and far
+    ended: None = None  # only callbacks tell of something, and they run in the driver
     log: Any = None  # a logging.Logger, made where the function runs: loggers don't travel
 
     def skip(self, reason: str) -> None:

@@ -17,6 +17,15 @@ LaunchKey = tuple[str, str, str, int]  # dag_id, run_id, task_id, launch
 
 
 @dataclass(frozen=True)
+class Ended:
+    """What a callback tells of: a task of its run, or the whole run."""
+
+    task_id: str | None  # None: the run
+    state: str  # success, failed
+    error: str | None = None  # the task's error in one line, or the run's reason: "failed: clean"
+
+
+@dataclass(frozen=True)
 class Launch:
     """One start of one task instance, with everything that its thread needs and no more."""
 
@@ -30,6 +39,7 @@ class Launch:
     results: dict[str, Any] = field(default_factory=dict)  # of finished upstream tasks, by task id
     timeout_s: float | None = None
     priority: int = 0
+    ended: Ended | None = None  # of a callback: what it tells of
 
     @property
     def key(self) -> LaunchKey:

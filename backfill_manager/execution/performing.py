@@ -89,7 +89,8 @@ def _run(
     if function is None:
         run_sql(launch, ctx, refuse_if_abandoned)
         return None
-    return to_result_json(task.task_id, function(ctx))
+    returned = function(ctx)
+    return None if task.is_callback else to_result_json(task.task_id, returned)  # nobody reads what a callback returns
 
 
 def _function(launch: Launch, library: CodeLibrary) -> Callable[..., Any]:

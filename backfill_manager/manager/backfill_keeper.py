@@ -192,7 +192,8 @@ def _make(
     if live.row.mark_success:
         for ti in list(run.tasks.values()):
             if ti.state == s.NONE:
-                alive.put(c.marked_success(ti, now))
+                is_callback = run.spec.is_callback(ti.task_id)
+                alive.put(c.skipped(ti, now, "marked success") if is_callback else c.marked_success(ti, now))
         end_run(alive, run, s.SUCCESS, now, "marked success")
 
 

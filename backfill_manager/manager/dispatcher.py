@@ -15,6 +15,7 @@ from datetime import datetime
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.outcome import Launch
+from backfill_manager.manager.calling_back import ended_of
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.working_set import Alive, LiveRun
 from backfill_manager.model import changes as c
@@ -61,8 +62,10 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
         of_task[ti.dag_id, ti.task_id] += 1
         taken = c.queued(ti, now, pool)
         alive.put(taken)
-        if run.row.state == s.QUEUED:
+        if run.row.started_at is None and not task.is_callback:
             alive.put(c.run_started(run.row, now))
+        elif run.row.state == s.QUEUED:
+            alive.put(c.run_calls_back(run.row))
         todo.launches.append(_launch(alive, run, taken, task, pool))
 
 
@@ -81,5 +84,5 @@ def _launch(alive: Alive, run: LiveRun, ti: TaskInstance, task: TaskSpec, pool: 
     return Launch(
         ti=ti, run=run.row, dag=run.spec, task=task, version=alive.versions[run.row.dag_id, run.row.dag_version],
         pool=pool, params={**run.spec.params, **json.loads(run.row.conf_json)}, results=results,
-        timeout_s=task.timeout, priority=ti.priority,
+        timeout_s=task.timeout, priority=ti.priority, ended=ended_of(run, task) if task.is_callback else None,
     )  # fmt: skip

@@ -11,8 +11,9 @@ import json
 from collections.abc import Iterable
 from datetime import datetime
 
+from backfill_manager.dags.store import DagStore
 from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest
-from backfill_manager.manager.instructions import Instructions, PlanWanted
+from backfill_manager.manager.instructions import Instructions, ParseWanted, PlanWanted
 from backfill_manager.manager.item_keeper import close_pending
 from backfill_manager.manager.repairs import Repairs
 from backfill_manager.manager.working_set import Alive, LiveBackfill
@@ -25,8 +26,11 @@ from backfill_manager.store.contract import Condition, Leader, Store
 
 REPAIRS = Repairs.KINDS
 _STEERING = frozenset(
-    {kinds.BACKFILL_PAUSE, kinds.BACKFILL_UNPAUSE, kinds.BACKFILL_CANCEL, kinds.BACKFILL_SET, kinds.BACKFILL_RETRY}
-)
+    {
+        kinds.BACKFILL_PAUSE, kinds.BACKFILL_UNPAUSE, kinds.BACKFILL_CANCEL, kinds.BACKFILL_SET, kinds.BACKFILL_RETRY,
+        kinds.BACKFILL_HIDE,
+    }
+)  # fmt: skip
 _COLUMN_OF = {"conf": "conf_json", "overrides": "overrides_json"}
 
 
@@ -36,7 +40,8 @@ class Inbox:
     def __init__(self, alive: Alive, store: Store, leader: Leader) -> None:
         self._alive, self._store, self._term = alive, store, leader.term
         self._repairs = Repairs(alive, store, leader)
-        self._planning: dict[str, str] = {}  # request id -> backfill id
+        self._dags = DagStore(alive)
+        self._planning: dict[str, str] = {}  # request id -> backfill id; "" for a bundle that is being parsed
         self.is_waiting = False  # a request could not be answered yet, and is looked at again in the next tick
 
     def take_in(self, requests: Iterable[Request], now: datetime, todo: Instructions) -> None:
@@ -64,6 +69,12 @@ class Inbox:
         """The plan is there, and committed with this answer."""
         self._planning.pop(wanted.request_id, None)
         self._answer(wanted.request_id, wanted.kind, kinds.ACCEPTED, object_id, message, payload_json, now)
+
+    def parsed(self, wanted: ParseWanted, message: str, payload_json: str, now: datetime) -> None:
+        """The bundle has been parsed; what came of it is committed with this answer."""
+        self._planning.pop(wanted.request_id, None)
+        kind = kinds.BUNDLE_PARSE
+        self._answer(wanted.request_id, kind, kinds.ACCEPTED, wanted.bundle, message, payload_json, now)
 
     def refuse(self, request_id: str, kind: str, reason: str, now: datetime) -> None:
         self._planning.pop(request_id, None)
@@ -115,10 +126,20 @@ class Inbox:
             case kinds.BACKFILL_CANCEL:
                 finish = bool(payload["let_running_finish"])
                 return self._cancel(request, str(payload["backfill_id"]), finish, todo)
+            case kinds.BACKFILL_HIDE:
+                return self._hide(request, str(payload["backfill_id"]), now, todo)
             case kinds.POOL_SET:
                 return self._set_pool(payload, todo)
             case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE:
                 return self._pause_dag(str(payload["dag_id"]), request.kind == kinds.DAG_PAUSE, now)
+            case kinds.DAG_DEACTIVATE:
+                row = self._dags.deactivate_dag(str(payload["dag_id"]), by=request.requested_by, at=now)
+                return row.dag_id, f"DAG {row.dag_id} is inactive; what runs of it goes on"
+            case kinds.BUNDLE_DEACTIVATE:
+                return self._deactivate(request, str(payload["bundle"]), str(payload["subpath"]).strip("/"), now)
+            case kinds.BUNDLE_PARSE:
+                todo.parses.append(self._parse(request, payload))
+                return None
             case kinds.MANAGER_STOP:
                 todo.stop, todo.drain = True, bool(payload["drain"])
                 return None, "stopping" + (" when what runs has finished" if todo.drain else "")
@@ -145,18 +166,35 @@ class Inbox:
         todo.plans.append(PlanWanted(request.request_id, request.kind, backfill_id, ask, request.requested_by))
         return None
 
+    def _parse(self, request: Request, payload: dict[str, object]) -> ParseWanted:
+        self._planning[request.request_id] = ""
+        return ParseWanted(
+            request.request_id,
+            str(payload["bundle"]),
+            str(payload["subpath"]).strip("/"),
+            dry_run=bool(payload["dry_run"]),
+            deactivate_removed=bool(payload["deactivate_removed"]),
+        )
+
+    def _deactivate(self, request: Request, bundle: str, subpath: str, now: datetime) -> tuple[str, str]:
+        if bundle not in self._alive.bundles:
+            raise NotFound("bundle", bundle, self._alive.bundles)
+        gone = self._dags.deactivate_subpath(bundle, subpath, by=request.requested_by, at=now)
+        where = f"{subpath} of bundle {bundle}" if subpath else f"bundle {bundle}"
+        return bundle, f"{where}: {', '.join(gone) or 'no active DAG'} {'is' if len(gone) < 2 else 'are'} inactive"
+
     def _state_of(self, backfill_id: str) -> str | None:
         live = self._alive.backfills.get(backfill_id)
         if live is not None:
             return live.row.state
-        rows = self._store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
+        rows = self._store.read(Backfill, [_is(backfill_id)])
         return rows[0].state if rows else None
 
     def _ended_by(self, request: Request, backfill_id: str) -> tuple[str, str] | None:
         """A backfill that this very request brought to its end, before a crash took the answer away."""
         if backfill_id in self._alive.backfills:
             return None
-        rows = self._store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
+        rows = self._store.read(Backfill, [_is(backfill_id)])
         if not rows or rows[0].changed_by != request.request_id:
             return None
         return backfill_id, f"backfill {backfill_id} is {rows[0].state}"
@@ -198,6 +236,21 @@ class Inbox:
             return backfill_id, f"backfill {backfill_id} is cancelled; {len(live.running)} runs that go on may finish"
         self._alive.put(c.backfill_cancelling(live.row, reason).evolve(changed_by=request.request_id))
         return backfill_id, f"backfill {backfill_id} is cancelled; {len(live.running)} runs are being stopped"
+
+    def _hide(self, request: Request, backfill_id: str, now: datetime, todo: Instructions) -> tuple[str, str]:
+        """Cancelled if it goes on, and left out of lists from now on."""
+        live = self._alive.backfills.get(backfill_id)
+        if live is not None:
+            if not live.row.is_cancelled:
+                self._cancel(request, backfill_id, False, todo)
+            self._alive.put(live.row.evolve(hidden_at=now, changed_by=request.request_id))
+            return backfill_id, f"backfill {backfill_id} is cancelled and hidden"
+        ended = [*self._alive.changes.rows(Backfill.TABLE), *self._store.read(Backfill, [_is(backfill_id)])]
+        row = next((row for row in ended if isinstance(row, Backfill) and row.backfill_id == backfill_id), None)
+        if row is None:
+            raise NotFound("backfill", backfill_id, self._alive.backfills)
+        self._alive.put(row.evolve(hidden_at=now, changed_by=request.request_id))
+        return backfill_id, f"backfill {backfill_id} ({row.state}) is hidden"
 
     def _set_backfill(self, request: Request, payload: dict[str, object]) -> tuple[str, str]:
         changes: dict[str, object] = dict(payload["changes"])  # type: ignore[call-overload]
@@ -249,3 +302,7 @@ class Inbox:
             raise NotFound("DAG", dag_id, self._alive.dags)
         self._alive.put(row.evolve(is_paused=paused, updated_at=now))
         return dag_id, f"DAG {dag_id} is {'paused' if paused else 'not paused'}"
+
+
+def _is(backfill_id: str) -> Condition:
+    return Condition("backfill_id", "=", backfill_id)

@@ -34,12 +34,22 @@ class PlanWanted:
     asked_by: str
 
 
+@dataclass(frozen=True)
+class ParseWanted:
+    request_id: str
+    bundle: str
+    subpath: str  # within the bundle; "" is all of it
+    dry_run: bool
+    deactivate_removed: bool
+
+
 @dataclass
 class Instructions:
     launches: list[Launch] = field(default_factory=list)
     cancels: list[CancelTry] = field(default_factory=list)
     moves: list[MoveItems] = field(default_factory=list)
     plans: list[PlanWanted] = field(default_factory=list)
+    parses: list[ParseWanted] = field(default_factory=list)
     slots: dict[str, int] = field(default_factory=dict)  # pools whose slots have changed
     stop: bool = False
     drain: bool = True

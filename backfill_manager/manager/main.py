@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from backfill_manager import __version__
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.dags.loading.library import Library
+from backfill_manager.dags.store import DagStore
 from backfill_manager.errors import LostLease
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.jars import cache_folder
 from backfill_manager.execution.session import build_session, put_behind_us
 from backfill_manager.execution.warehouse import adopt_tables
-from backfill_manager.manager.bundle_watcher import BundleWatcher, Scanned, ScannedAll
+from backfill_manager.manager.bundle_watcher import BundleWatcher
 from backfill_manager.manager.doorbell import Doorbell
 from backfill_manager.manager.lease import Candidate, Heart
 from backfill_manager.manager.planner import Planner
@@ -105,9 +106,11 @@ def _lead(
     heart = Heart(leader, clock, lease_s=settings.lease.seconds, on_lost=lease_lost)
     heart.start()
     parts: list[Any] = [heart]
+    snapshots = snapshots_folder(settings, store.root)
     try:
         alive = wake(store, term=leader.term, now=clock.now())
         put_pools(alive, settings)
+        DagStore(alive).keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
         leader.commit(alive.take_changes())
         spark = spark or _session(settings, alive)
         put_behind_us(spark)
@@ -127,16 +130,15 @@ def _lead(
         ticker = Ticker(alive, store, leader, clock=clock, executor=executor, planner=planner)
         bells.append(ticker)
 
-        def heard(event: Scanned | ScannedAll) -> None:
-            ticker.happened(event)
-
         watcher = BundleWatcher(
             settings.bundles,
-            snapshots=snapshots_folder(store.root),
+            dags=DagStore(alive),
+            snapshots=snapshots,
             limits=settings.limits,
             clock=clock,
-            on_event=heard,
+            on_event=ticker.happened,
         )
+        ticker.watcher = watcher
         doorbell = Doorbell(store, ticker.ring)
 
         def wake_to_stop() -> None:
@@ -201,8 +203,11 @@ def put_pools(alive: Alive, settings: Settings) -> None:
             alive.put(Pool(name=pool.name, slots=pool.slots, weight=pool.weight, min_share=pool.min_share))
 
 
-def snapshots_folder(root: str) -> Path:
-    """Where the files of DAG versions are kept: in the state itself when that is a folder, else in this user's cache."""
+def snapshots_folder(settings: Settings, root: str) -> Path:
+    """Where the files of DAG versions are kept: as it is configured, else in the state itself when that is a folder,
+    else in this user's cache."""
+    if settings.snapshots:
+        return Path(settings.snapshots)
     return Path(root) / "snapshots" if is_local(root) else cache_folder() / "snapshots"
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.loading.library import Library
-from backfill_manager.dags.loading.loader import scan_bundle
+from backfill_manager.dags.parsers.here import parse_bundle
+from backfill_manager.dags.store import DagStore
 from backfill_manager.dags.timetable import timetable_of
-from backfill_manager.dags.versions import changes_for
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.session import build_session
@@ -26,7 +26,7 @@ from backfill_manager.manager.run_maker import make_run
 from backfill_manager.manager.tick import Ticker
 from backfill_manager.manager.working_set import Alive, RunKey
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRow, DagRun, TaskInstance, TaskLog
+from backfill_manager.model.records import DagRun, TaskInstance, TaskLog
 from backfill_manager.planning.timeline import Stretch, place_of, run_id_for
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
@@ -49,12 +49,11 @@ def test_dag(
     assert leader is not None
     put_pools(alive, settings)
     with tempfile.TemporaryDirectory(prefix="bfm-test-") as scratch:
+        dags = DagStore(alive)
         for bundle in settings.bundles:
-            scan = scan_bundle(bundle, snapshots=Path(scratch), limits=settings.limits)
-            for row in changes_for(
-                scan, alive.dags.values(), alive.versions.values(), alive.problems.values(), clock.now()
-            ):
-                alive.put(row.evolve(is_paused=True) if isinstance(row, DagRow) else row)  # nothing else is to run
+            dags.submit(parse_bundle(bundle, snapshots=Path(scratch), limits=settings.limits), clock.now())
+        for row in list(alive.dags.values()):
+            alive.put(row.evolve(is_paused=True))  # nothing else is to run
         if dag_id not in alive.dags:
             broken = [f"{p.file}:{p.line or 1}: {p.message}" for p in alive.problems.values()]
             raise NotFound(

@@ -1,4 +1,5 @@
-"""What the executor tells becomes changes: an outcome is a value, matched once. Pure."""
+"""What the executor tells becomes changes: an outcome is a value, matched once. Pure, but for a line in the manager's log
+about a callback that failed: its run goes on as if nothing were, and nobody else would hear of it."""
 
 from __future__ import annotations
 
@@ -20,6 +21,9 @@ from backfill_manager.manager.working_set import Alive
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
+from backfill_manager.telemetry import get_logger
+
+log = get_logger("outcomes")
 
 
 def take_in(alive: Alive, events: list[Event], term: int) -> None:
@@ -42,6 +46,8 @@ def take_in(alive: Alive, events: list[Event], term: int) -> None:
             ti = c.started(ti, event.at)  # refused before its thread began
         moved = _ended(ti, event, run.spec.task(task_id))
         alive.put(moved)
+        if moved.state == s.FAILED and run.spec.is_callback(task_id):
+            log.warning("callback failed", dag=dag_id, run=run_id, callback=task_id, error=moved.error)
         lost = isinstance(event.outcome, Lost)
         tried = moved.evolve(try_number=ti.try_number, error=event.outcome.reason) if lost else moved  # type: ignore[union-attr]
         alive.changes.put(c.try_of(tried, term, state="lost" if lost else moved_state(moved)))

@@ -9,7 +9,7 @@ Doing the same request twice, after a crash before its answer, has the effect of
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -111,6 +111,11 @@ class Repairs:
         task_id = str(payload["task_id"])
         if task_id not in spec.by_id:
             raise NotFound(f"task of DAG {dag.dag_id!r}", task_id, spec.by_id)
+        if spec.is_callback(task_id):
+            raise Refused(
+                f"{task_id} is a callback: it tells how something ended, and by hand nothing has. To have a run tell again: "
+                f"`bfm tasks clear {dag.dag_id} --run RUN -t {task_id}`"
+            )
         run_id = run_id_for(s.EXTERNAL_RUN, place_of(request.requested_at, None))
         own_id = f"{run_id}__{request.request_id}"  # when somebody else asked in the same microsecond
         there = [*self._rows(dag.dag_id, run_id), *self._rows(dag.dag_id, own_id)]
@@ -145,9 +150,11 @@ class Repairs:
         cancel_tasks(self._alive, live, f"cancelled by {request.requested_by}", now, todo)
         if any(ti.state in s.TASK_STARTED for ti in live.tasks.values()):
             return None
-        if not any(ti.state == s.CANCELLED for ti in live.tasks.values()):
-            raise Refused(f"Run {row.run_id} had finished when it was to be stopped.")
-        return row.run_id, f"run {row.run_id} is cancelled"
+        if any(ti.state == s.CANCELLED for ti in live.work):
+            return row.run_id, f"run {row.run_id} is cancelled"
+        if any(ti.state == s.CANCELLED for ti in live.tasks.values()):
+            return row.run_id, f"run {row.run_id} had done its work; its callbacks are cancelled"
+        raise Refused(f"Run {row.run_id} had finished when it was to be stopped.")
 
     def _mark_run(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
         row, state = self._run_row(payload["dag_id"], payload["run_id"]), str(payload["state"])
@@ -155,18 +162,20 @@ class Repairs:
         live = self._alive.runs.get((row.dag_id, row.run_id))
         if live is not None and self._stop(live.tasks.values(), reason, todo):
             for ti in list(live.tasks.values()):
-                if ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
-                    self._alive.put(c.marked(ti, state, now, reason))  # so that nothing starts meanwhile
+                if ti.state not in s.TASK_FINISHED | s.TASK_STARTED:  # so that nothing starts meanwhile
+                    as_marked = s.SKIPPED if live.spec.is_callback(ti.task_id) else state
+                    self._alive.put(c.marked(ti, as_marked, now, reason))
             return None
         run = live or reopen_run(self._alive, self._store, row)
         wrong = {s.SUCCESS: s.TASK_FINISHED - {s.SUCCESS, s.SKIPPED, s.REMOVED}, s.FAILED: frozenset({s.CANCELLED})}[
             state
         ]
-        for ti in list(run.tasks.values()):
+        for ti in run.work:
             unfinished = ti.state not in s.TASK_FINISHED
             if unfinished or ti.state in wrong:
                 self._alive.put(c.marked(ti, state, now, reason))
-        if state == s.FAILED and not any(ti.state == s.FAILED for ti in run.tasks.values()):
+        self._call_nobody(run, run.tasks, now, reason)
+        if state == s.FAILED and not any(ti.state == s.FAILED for ti in run.work):
             for task_id in run.spec.leaves:
                 if task_id in run.selected:
                     self._alive.put(c.marked(run.tasks[task_id], s.FAILED, now, reason))
@@ -179,16 +188,31 @@ class Repairs:
         if task_id not in tasks:
             raise NotFound(f"task of run {row.run_id}", task_id, tasks)
         reason = f"marked {state} by {request.requested_by}"
-        if self._stop([tasks[task_id]], reason, todo):
+        spec = live.spec if live else version_spec(self._alive, self._store, row.dag_id, row.dag_version)
+        again = set[str]()  # what could not start because of it may now
+        if state != s.FAILED:
+            again = {after for after in _downstream(spec, task_id) if _is(tasks.get(after), s.UPSTREAM_FAILED)}
+        again |= spec.callbacks_of(again) & set(tasks)
+        if self._stop([tasks[stopped] for stopped in sorted(again | {task_id})], reason, todo):
             return None
         run = live or reopen_run(self._alive, self._store, row)
         self._alive.put(c.marked(run.tasks[task_id], state, now, reason))
-        if state != s.FAILED:  # what could not start because of it may now
-            for after in _downstream(run.spec, task_id):
-                ti = run.tasks.get(after)
-                if ti is not None and ti.state == s.UPSTREAM_FAILED:
-                    self._alive.put(c.cleared(ti, request.request_id))
+        self._call_nobody(run, spec.callbacks_of([task_id]), now, reason)
+        for other in sorted(again & run.selected):
+            if run.tasks[other].state != s.NONE:
+                self._alive.put(c.cleared(run.tasks[other], request.request_id))
         return row.run_id, f"task {task_id} of run {row.run_id} is marked {state}"
+
+    def _call_nobody(self, run: LiveRun, task_ids: Collection[str], now: datetime, reason: str) -> None:
+        """Who marks knows: of these, the callbacks that have not started don't. Those of the whole run still tell of the
+        tasks that are left."""
+        is_over = all(ti.state in s.TASK_FINISHED for ti in run.work)
+        for callback in run.spec.callbacks:
+            ti = run.tasks.get(callback.task_id)
+            if ti is None or ti.task_id not in task_ids or ti.state in s.TASK_FINISHED | s.TASK_STARTED:
+                continue
+            if callback.watches is not None or is_over:
+                self._alive.put(c.marked(ti, s.SKIPPED, now, reason))
 
     # -- clear --------------------------------------------------------------------------------------------------------
     def _clear(self, request: Request, ask: ClearAsk, now: datetime, todo: Instructions) -> Said | None:
@@ -219,7 +243,9 @@ class Repairs:
         live = self._alive.runs.get((one.run.dag_id, one.run.run_id))
         row = live.row if live else self._rows(one.run.dag_id, one.run.run_id)[0]
         tasks = live.tasks if live else task_rows(self._store, row)
+        spec = live.spec if live else version_spec(self._alive, self._store, row.dag_id, row.dag_version)
         chosen = {ti.task_id for ti in (*one.tasks, *one.running)}
+        chosen |= spec.callbacks_of(chosen)  # of them, those that have begun since the clear was planned
         if any(ti.cleared_by == by for ti in tasks.values()) or row.state == s.OVERRIDDEN:
             return False  # done, in an earlier tick; or another run has taken its place meanwhile
         moves = one.to_version is not None and row.dag_version != one.to_version
@@ -234,6 +260,7 @@ class Repairs:
         run = live or reopen_run(self._alive, self._store, row)
         for ti in one.running:  # what failed to start only because this was stopped
             chosen |= {up for up in _downstream(run.spec, ti.task_id) if _is(run.tasks.get(up), s.UPSTREAM_FAILED)}
+        chosen |= spec.callbacks_of(chosen)
         # What its backfill leaves out never ran, and stays so; what its version does not have (any more) is `removed`.
         for task_id in sorted(chosen & set(run.tasks) & run.selected):
             if run.tasks[task_id].state != s.NONE:

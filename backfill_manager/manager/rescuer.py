@@ -18,9 +18,9 @@ from collections import Counter
 from datetime import datetime
 
 from backfill_manager.manager.bringing_back import reopen_backfill_of, reopen_run, task_rows, version_spec
+from backfill_manager.manager.calling_back import outcome_of
 from backfill_manager.manager.item_keeper import end_items
 from backfill_manager.manager.reading_ahead import refill
-from backfill_manager.manager.run_keeper import outcome_of
 from backfill_manager.manager.run_maker import selected_of
 from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun, RunKey
 from backfill_manager.model import changes as c
@@ -28,6 +28,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import (
     Backfill,
     BackfillItem,
+    BundleRow,
     DagRow,
     DagRun,
     DagVersion,
@@ -44,6 +45,7 @@ def wake(store: Store, *, term: int, now: datetime) -> Alive:
     alive = Alive()
     alive.dags = {row.dag_id: row for row in store.read(DagRow)}
     alive.pools = {row.name: row for row in store.read(Pool)}
+    alive.bundles = {row.name: row for row in store.read(BundleRow)}
     standing = store.read(ImportProblem, [Condition("is_current", "=", True)])
     alive.problems = {(row.bundle, row.file): row for row in standing}
     runs = store.read(DagRun, [Condition("state", "in", sorted(s.RUN_LIVE))])

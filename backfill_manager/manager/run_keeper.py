@@ -1,6 +1,7 @@
 """Tasks become ready; runs end. Pure decisions over the working set.
 
-The state of a run is derived, never set on the side: it ends when its tasks have. One that can never go on (all that is
+The state of a run is derived, never set on the side: it ends when its tasks and its callbacks have, as its tasks did. One
+that can never go on (all that is
 left waits for a past that failed) is a deadlock: found in the tick in which it comes about, and told with the run and
 the task that block.
 
@@ -15,12 +16,15 @@ from datetime import datetime
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.manager.calling_back import call_back, outcome_of, reason_of
 from backfill_manager.manager.instructions import CancelTry, Instructions
 from backfill_manager.manager.item_keeper import close_pending, end_items
 from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun, RunKey
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
-from backfill_manager.planning.readiness import PAST_IS_DONE, run_outcome, verdict
+from backfill_manager.planning.readiness import PAST_IS_DONE, verdict
+
+GOES_ON = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
 
 
 def keep_runs(alive: Alive, now: datetime, todo: Instructions) -> None:
@@ -58,24 +62,30 @@ def _keep_run(alive: Alive, run: LiveRun, may_start: bool, now: datetime, todo: 
     owner = alive.backfills.get(run.row.backfill_id or "")
     if owner is not None and owner.row.is_cancelling:
         cancel_tasks(alive, run, owner.row.reason or "cancelled", now, todo)
-    blocked = _advance_tasks(alive, run, now) if may_start else None
-    states = {task_id: ti.state for task_id, ti in run.tasks.items()}
-    if all(state in s.TASK_FINISHED for state in states.values()):
-        failed = sorted(task_id for task_id, state in states.items() if state == s.FAILED)
-        state = outcome_of(run)
-        reason = f"failed: {', '.join(failed)}" if state == s.FAILED and failed else None
-        end_run(alive, run, state, now, reason)
-    elif blocked and not any(state in (s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED) for state in states.values()):
+    blocked = _advance_tasks(alive, run, now) if may_start else {}
+    if blocked and not any(ti.state in GOES_ON for ti in run.work):
         if owner is not None and _has_items_to_take(owner, run):
             return
-        never_began = all(ti.launch == 0 for ti in run.tasks.values())
-        for ti in list(run.tasks.values()):
-            if ti.state == s.NONE:
-                alive.put(c.upstream_failed(ti, now))
-        end_run(alive, run, s.FAILED, now, blocked)
-        if owner is not None and never_began and owner.counts[s.PENDING]:
-            close_pending(alive, owner, s.FAILED, blocked, todo)
-            owner.row = owner.row.evolve(reason=blocked)
+        _give_up(alive, run, owner, blocked, now, todo)
+    if may_start:
+        call_back(alive, run, now)
+    if all(ti.state in s.TASK_FINISHED for ti in run.tasks.values()):
+        state = outcome_of(run)
+        end_run(alive, run, state, now, reason_of(run, state))
+
+
+def _give_up(
+    alive: Alive, run: LiveRun, owner: LiveBackfill | None, blocked: dict[str, str], now: datetime, todo: Instructions
+) -> None:
+    """Nothing of it can ever start: a deadlock. `blocked` says why, by task."""
+    never_began = all(ti.launch == 0 for ti in run.work)
+    for ti in run.work:
+        if ti.state == s.NONE:
+            alive.put(c.upstream_failed(ti, now, blocked.get(ti.task_id)))
+    if owner is not None and never_began and owner.counts[s.PENDING]:
+        reason = next(iter(blocked.values()))
+        close_pending(alive, owner, s.FAILED, reason, todo)
+        alive.put(owner.row.evolve(reason=reason))  # it may go on for a while: with what tells of it
 
 
 def _has_items_to_take(owner: LiveBackfill, run: LiveRun) -> bool:
@@ -84,19 +94,12 @@ def _has_items_to_take(owner: LiveBackfill, run: LiveRun) -> bool:
     return run.key not in owner.running and owner.counts[s.PENDING] > 0 and may_take
 
 
-def outcome_of(run: LiveRun) -> str:
-    """The state of a run whose tasks have all finished."""
-    states = {task_id: ti.state for task_id, ti in run.tasks.items() if task_id in run.selected}
-    leaves = [states[task_id] for task_id in run.spec.leaves if task_id in states]
-    return run_outcome(leaves or list(states.values()), list(states.values()))
-
-
-def _advance_tasks(alive: Alive, run: LiveRun, now: datetime) -> str | None:
-    """Move tasks on as far as their upstream lets them; returns what blocks for ever, if anything does."""
-    blocked: str | None = None
+def _advance_tasks(alive: Alive, run: LiveRun, now: datetime) -> dict[str, str]:
+    """Move tasks on as far as their upstream lets them; returns those that are blocked for ever, with the reason."""
+    blocked: dict[str, str] = {}
     for task in run.spec.in_order:
         ti = run.tasks.get(task.task_id)
-        if ti is None:
+        if ti is None or task.is_callback:
             continue
         if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= now):
             alive.put(c.scheduled(ti))
@@ -113,7 +116,7 @@ def _advance_tasks(alive: Alive, run: LiveRun, now: datetime) -> str | None:
                 if waits_for is None:
                     alive.put(c.scheduled(ti))
                 elif waits_for:
-                    blocked = blocked or waits_for
+                    blocked[task.task_id] = waits_for
             case "wait":
                 pass
     return blocked

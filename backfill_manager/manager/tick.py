@@ -15,21 +15,22 @@ from __future__ import annotations
 import json
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 
 from backfill_manager.clock import Clock
-from backfill_manager.dags import versions
+from backfill_manager.dags.store import DagStore, Taken
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.outcome import Event
 from backfill_manager.manager.backfill_maker import make_backfills
-from backfill_manager.manager.bundle_watcher import Scanned, ScannedAll
+from backfill_manager.manager.bundle_watcher import BundleWatcher, Parsed, ParsedAll
 from backfill_manager.manager.deciding import Decisions
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.planner import Planned, Planner
 from backfill_manager.manager.working_set import Alive
 from backfill_manager.model import states as s
-from backfill_manager.model.records import BundleRow, Request
+from backfill_manager.model.records import Request
 from backfill_manager.requests import kinds
 from backfill_manager.store.contract import Leader, Store
 from backfill_manager.telemetry import get_logger
@@ -40,7 +41,7 @@ COMMIT_SHARE = 8.0  # under load a commit is followed by this many times its own
 LONGEST_GAP_S = 1.0
 LONGEST_SLEEP_S = 3600.0  # the clock of the machine may be set meanwhile
 
-Happening = Event | Planned | Scanned | ScannedAll
+Happening = Event | Planned | Parsed | ParsedAll
 
 
 class Ticker:
@@ -65,8 +66,9 @@ class Ticker:
         self._urgent = False  # someone waits for an answer: no pause
         self._decisions = Decisions(alive, store, leader)
         self._inbox = self._decisions.inbox
-        self._bundles = {row.name: row for row in store.read(BundleRow)}
+        self._dags = DagStore(alive)
         self.scanned = threading.Event()  # every bundle has been scanned and committed once
+        self.watcher: BundleWatcher | None = None  # it needs the ticker, and the ticker it
         self.asked_to_stop: Instructions | None = None
         self.draining = False
 
@@ -103,10 +105,10 @@ class Ticker:
         self._take_plans([h for h in happened if isinstance(h, Planned)], now)
         self._decisions.look_ahead()
         for event in happened:
-            if isinstance(event, Scanned):
-                self._take_scan(event, now)
+            if isinstance(event, Parsed):
+                self._take_parsed(event, now)
         self._decisions.decide(
-            [h for h in happened if not isinstance(h, Planned | Scanned | ScannedAll)],
+            [h for h in happened if not isinstance(h, Planned | Parsed | ParsedAll)],
             self._requests(),
             {name: self._executor.free(name) for name in self.alive.pools},
             now,
@@ -118,7 +120,7 @@ class Ticker:
         spent = self._clock.monotonic() - began
         self._do(todo)
         self._settled = not changed
-        if any(isinstance(event, ScannedAll) for event in happened):
+        if any(isinstance(event, ParsedAll) for event in happened):
             self.scanned.set()
         if changed:
             self._leader.housekeep()  # looks first whether anything is due; then a few hundred milliseconds
@@ -181,25 +183,24 @@ class Ticker:
             message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
         self._inbox.planned(planned.wanted, root.row.backfill_id, message, None, now)
 
-    def _take_scan(self, event: Scanned, now: datetime) -> None:
-        rows = versions.changes_for(
-            event.scan,
-            self.alive.dags.values(),
-            self.alive.versions.values(),
-            self.alive.problems.values(),
-            now,
-            self._bundles.get(event.scan.bundle),
-        )
-        for row in rows:
-            self.alive.put(row)
-            if isinstance(row, BundleRow):
-                self._bundles[row.name] = row
-        log.info(
-            "bundle scanned",
-            bundle=event.scan.bundle,
-            dags=sum(len(parsed.dags) for parsed in event.scan.parsed),
-            errors=len(event.scan.failed),
-        )
+    def _take_parsed(self, event: Parsed, now: datetime) -> None:
+        wanted = event.wanted
+        if event.submission is None:
+            assert wanted is not None
+            self._inbox.refuse(wanted.request_id, kinds.BUNDLE_PARSE, event.refusal, now)
+            return
+        look_only = wanted is not None and wanted.dry_run
+        taken = (self._dags.preview if look_only else self._dags.submit)(event.submission, now)
+        if wanted is not None:
+            self._inbox.parsed(wanted, told(taken, look_only), json.dumps(taken.to_json_document()), now)
+        if not look_only:
+            log.info(
+                "bundle read",
+                bundle=taken.bundle,
+                dags=taken.dags,
+                changed=len(taken.changes),
+                errors=len(taken.errors),
+            )
 
     # -- doing --------------------------------------------------------------------------------------------------------
     def _do(self, todo: Instructions) -> None:
@@ -218,6 +219,9 @@ class Ticker:
                 if row.is_active and wanted.ask.downstream
             }
             self._planner.plan(wanted, self.alive.current_spec(dag.dag_id), dag.current_version, others)
+        for parse in todo.parses:
+            assert self.watcher is not None
+            self.watcher.ask(parse)
         if todo.stop:
             self.asked_to_stop = todo
 
@@ -243,3 +247,12 @@ class Ticker:
     def _sleep(self, seconds: float | None) -> None:
         with self._wake:
             self._wake.wait_for(lambda: self._woken, timeout=seconds)
+
+
+def told(taken: Taken, look_only: bool) -> str:
+    """One line for who asked for a bundle to be parsed."""
+    by_kind = Counter(change.what for change in taken.changes)
+    changes = ", ".join(f"{number} {what}" for what, number in sorted(by_kind.items())) or "nothing changed"
+    files = "1 file" if len(taken.errors) == 1 else f"{len(taken.errors)} files"
+    errors = f"; {files} could not be read" if taken.errors else ""
+    return f"bundle {taken.bundle}: {'would be: ' if look_only else ''}{changes}{errors}"

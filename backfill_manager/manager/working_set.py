@@ -19,6 +19,7 @@ from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import (
     Backfill,
     BackfillItem,
+    BundleRow,
     DagRow,
     DagRun,
     DagVersion,
@@ -42,7 +43,7 @@ class LiveRun:
     row: DagRun
     spec: DagSpec
     tasks: dict[str, TaskInstance]
-    selected: frozenset[str]  # task ids that this run is to run; the others are taken as done
+    selected: frozenset[str]  # task ids that this run is to run, callbacks too; the others are taken as done
     past: dict[str, str] | None = (
         None  # task states of the previous run once it is finished; None: not known here (yet)
     )
@@ -50,6 +51,12 @@ class LiveRun:
     @property
     def key(self) -> RunKey:
         return (self.row.dag_id, self.row.run_id)
+
+    @property
+    def work(self) -> list[TaskInstance]:
+        """The task instances that are no callbacks: those that decide how it ends."""
+        every = list(self.tasks.values())
+        return [ti for ti in every if not self.spec.is_callback(ti.task_id)] if self.spec.callbacks else every
 
     @property
     def needs_past(self) -> bool:
@@ -97,6 +104,7 @@ class Alive:
         self.dags: dict[str, DagRow] = {}
         self.versions: dict[tuple[str, int], DagVersion] = {}  # current ones, and those of live runs
         self.problems: dict[tuple[str, str], ImportProblem] = {}
+        self.bundles: dict[str, BundleRow] = {}
         self.pools: dict[str, Pool] = {}
         self.backfills: dict[str, LiveBackfill] = {}
         self.runs: dict[RunKey, LiveRun] = {}
@@ -125,6 +133,8 @@ class Alive:
             self.versions[row.dag_id, row.version] = row
         elif isinstance(row, ImportProblem):
             self.problems[row.bundle, row.file] = row
+        elif isinstance(row, BundleRow):
+            self.bundles[row.name] = row
         elif isinstance(row, Pool):
             self.pools[row.name] = row
         self.changes.put(row)

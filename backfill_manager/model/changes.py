@@ -104,8 +104,9 @@ def skipped(ti: TaskInstance, at: datetime, reason: str) -> TaskInstance:
     return _move(ti, s.SKIPPED, error=reason, **_ended(ti, at))
 
 
-def upstream_failed(ti: TaskInstance, at: datetime) -> TaskInstance:
-    return _move(ti, s.UPSTREAM_FAILED, **_ended(ti, at))
+def upstream_failed(ti: TaskInstance, at: datetime, error: str | None = None) -> TaskInstance:
+    """`error` only where it was no failure of this run that held it: a deadlock."""
+    return _move(ti, s.UPSTREAM_FAILED, error=error, **_ended(ti, at))
 
 
 def cancelled(ti: TaskInstance, at: datetime, reason: str) -> TaskInstance:
@@ -125,7 +126,16 @@ def try_of(ti: TaskInstance, term: int, state: str | None = None) -> TaskTry:
 
 
 def run_started(run: DagRun, at: datetime) -> DagRun:
+    """The first of its tasks starts; a callback may have run before, when only that was cleared."""
+    if run.state == s.RUNNING:
+        begun: DagRun = run.evolve(started_at=at)
+        return begun
     return _move(run, s.RUNNING, started_at=at)
+
+
+def run_calls_back(run: DagRun) -> DagRun:
+    """It runs, and none of its tasks has: what tells of a deadlock, or a callback that was cleared."""
+    return _move(run, s.RUNNING)
 
 
 def run_ended(run: DagRun, state: str, at: datetime, reason: str | None = None) -> DagRun:
@@ -197,7 +207,7 @@ def backfill_cancelling(backfill: Backfill, reason: str, *, let_running_finish: 
 def backfill_reopened(backfill: Backfill) -> Backfill:
     """It had ended; failed items or cleared runs of it run again. What was cancelled of it stays so."""
     return _move(
-        backfill, s.RUNNING, completed_at=None, is_cancelling=False, failed_when_resumed=0,
+        backfill, s.RUNNING, completed_at=None, is_cancelling=False, failed_when_resumed=0, hidden_at=None,
         reason=backfill.reason if backfill.is_cancelled else None,
     )  # fmt: skip
 

@@ -96,6 +96,7 @@ class Backfill(Record):
     started_at: datetime | None = None
     completed_at: datetime | None = None
     reason: str | None = None
+    hidden_at: datetime | None = None  # since then lists leave it out; by its id it is still found
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 Which runs: every type, those that stand (not overridden), by logical date; an `external` run only when it is named, and
 a run without a date only when no dates are given. Which tasks: by expression, with what is before or after them in the
-definition that the run has. Of those, finished ones are set back, live ones are stopped first, and one that never started
-in a live run is left as it is: it will run anyhow.
+definition that the run has, and with the callbacks that tell of them (a callback alone only by its whole id). Of those,
+finished ones are set back, live ones are stopped first, and one that never started in a live run is left as it is: it
+will run anyhow.
 
 `plan_clear` is the one function here that reads; what it reads is bounded by DAG, date and state.
 """
@@ -83,14 +84,19 @@ def plan_clear(store: Store, ask: ClearAsk, dags: Mapping[str, DagRow], spec_of:
     chosen = chosen_dags(ask, dags)
     runs = _read_runs(store, ask, chosen)
     _check_runs(store, ask, chosen, runs)
-    tasks_of = {run.key: tasks_to_clear(ask, spec_of(run.dag_id, run.dag_version)) for run in runs}
+    specs = {run.key: spec_of(run.dag_id, run.dag_version) for run in runs}
+    tasks_of = {run.key: tasks_to_clear(ask, specs[run.key]) for run in runs}
     if ask.tasks is not None and not any(tasks_of.values()):
-        specs = (spec_of(*version) for version in sorted({(run.dag_id, run.dag_version) for run in runs}))
-        ids = dict.fromkeys(task.task_id for spec in specs for task in spec.in_order)
+        versions = (spec_of(*version) for version in sorted({(run.dag_id, run.dag_version) for run in runs}))
+        ids = dict.fromkeys(task.task_id for spec in versions for task in spec.in_order if not task.is_callback)
         whose = "" if ask.is_regex else f" of DAG {ask.dag!r}"
         raise InvalidInput(f"--tasks {ask.tasks!r} matches no task{whose}; there are {_listed(list(ids))}")
-    instances = _read_tasks(store, ask, runs)
-    cleared = (cleared_run(ask, run, dags[run.dag_id], tasks_of[run.key], instances.get(run.key, ())) for run in runs)
+    with_callbacks = any(spec.callbacks for spec in specs.values())
+    instances = _read_tasks(store, s.TASK_FINISHED | STOPPED_FIRST if with_callbacks else states_to_clear(ask), runs)
+    cleared = (
+        cleared_run(ask, run, dags[run.dag_id], specs[run.key], tasks_of[run.key], instances.get(run.key, ()))
+        for run in runs
+    )
     plan = ClearPlan(tuple(one for one in cleared if one.tasks or one.running))
     if not plan.runs:
         raise InvalidInput(_why_no_task(ask, len(runs)))
@@ -130,12 +136,14 @@ def dates_of(ask: ClearAsk, dag: DagRow) -> Dates:
 
 
 def tasks_to_clear(ask: ClearAsk, spec: DagSpec) -> frozenset[str]:
-    """Ids of the tasks that `ask` means in this version of the DAG, with those before and after them if it says so."""
+    """Ids of the tasks that `ask` means in this version of the DAG, with those before and after them if it says so. A
+    callback goes with what it tells of; by itself it is meant by its whole id only (`^clean\\.on_failure$`, too)."""
     if ask.tasks is None:
-        return frozenset(spec.by_id)
+        return frozenset(task.task_id for task in spec.work)
     expression = re.compile(ask.tasks)
-    matching = frozenset(task_id for task_id in spec.by_id if expression.search(task_id))
-    chosen = matching
+    matching = frozenset(task.task_id for task in spec.work if expression.search(task.task_id))
+    whole = ask.tasks.removeprefix("^").removesuffix("$").replace("\\.", ".")
+    chosen = matching | {whole} if spec.is_callback(whole) else matching
     if ask.upstream:
         chosen |= _reached(matching, lambda task_id: spec.task(task_id).upstream)
     if ask.downstream:
@@ -144,19 +152,19 @@ def tasks_to_clear(ask: ClearAsk, spec: DagSpec) -> frozenset[str]:
 
 
 def cleared_run(
-    ask: ClearAsk, run: DagRun, dag: DagRow, task_ids: frozenset[str], instances: Iterable[TaskInstance]
+    ask: ClearAsk, run: DagRun, dag: DagRow, spec: DagSpec, task_ids: frozenset[str], instances: Iterable[TaskInstance]
 ) -> ClearedRun:
-    """What is touched of one run; maybe nothing."""
-    there = (
-        ti for ti in instances if ti.task_id in task_ids and not (ti.state == s.SKIPPED and ti.error == NOT_SELECTED)
-    )
-    chosen = sorted(there, key=lambda ti: ti.task_id)  # what its backfill leaves out never ran, and stays so
+    """What is touched of one run; maybe nothing. Whatever state a callback is in, it goes with its task."""
+    there = [ti for ti in instances if not (ti.state == s.SKIPPED and ti.error == NOT_SELECTED)]
     wanted = states_to_clear(ask)
+    touched = {ti.task_id for ti in there if ti.task_id in task_ids and ti.state in wanted}
+    touched |= spec.callbacks_of(touched)
+    chosen = sorted((ti for ti in there if ti.task_id in touched), key=lambda ti: ti.task_id)
     moves = ask.latest_version and dag.current_version != run.dag_version
     return ClearedRun(
         run=run,
-        tasks=tuple(ti for ti in chosen if ti.state in wanted and ti.state in s.TASK_FINISHED),
-        running=tuple(ti for ti in chosen if ti.state in wanted and ti.state in STOPPED_FIRST),
+        tasks=tuple(ti for ti in chosen if ti.state in s.TASK_FINISHED),
+        running=tuple(ti for ti in chosen if ti.state in STOPPED_FIRST),
         to_version=dag.current_version if moves else None,
     )
 
@@ -203,9 +211,11 @@ def _read_runs(store: Store, ask: ClearAsk, dags: Sequence[DagRow]) -> list[DagR
     return sorted(runs, key=lambda run: (run.dag_id, run.logical_date is None, run.logical_date, run.run_seq))
 
 
-def _read_tasks(store: Store, ask: ClearAsk, runs: Sequence[DagRun]) -> dict[tuple[Any, ...], list[TaskInstance]]:
+def _read_tasks(
+    store: Store, in_states: frozenset[str], runs: Sequence[DagRun]
+) -> dict[tuple[Any, ...], list[TaskInstance]]:
     found: dict[tuple[Any, ...], list[TaskInstance]] = {}
-    wanted = tuple(sorted(states_to_clear(ask)))
+    wanted = tuple(sorted(in_states))
     for some in _chunks(sorted(runs, key=lambda run: run.run_seq)):
         where = [
             Condition("run_seq", ">=", some[0].run_seq),

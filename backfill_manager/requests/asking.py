@@ -35,6 +35,7 @@ def ask(
     request_id: str | None = None,
     requested_by: str | None = None,
     source: str = "cli",
+    requested_from: str | None = None,
 ) -> Request:
     """Append one request. With a `request_id` that is there already nothing is written and the first one is returned;
     `InvalidInput` if that one asked for something else."""
@@ -59,6 +60,7 @@ def ask(
         requested_by=requested_by or whoever_asks(),
         requested_at=clock.now(),
         source=source,
+        requested_from=requested_from,
     )
     store.ask(request)
     return request

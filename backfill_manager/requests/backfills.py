@@ -21,6 +21,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.dags.timetable import ONCE, Timetable, timetable_of
 from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.requests.kinds import MOST_OF_A_NUMBER
 from backfill_manager.requests.working_hours import WorkingHours
 
 KINDS: Final = ("schedule", "single", "dates", "partitions", "missing", "stale")
@@ -105,9 +106,11 @@ class BackfillAsk:
 
 def selected_tasks(pattern: str | None, dag: DagSpec) -> tuple[str, ...]:
     """The ids of the tasks that a backfill's `tasks` chooses: the expression is found somewhere in the id. None is
-    all."""
+    all. Callbacks go with their tasks, and are not chosen by themselves."""
     expression = re.compile(pattern or "")
-    return tuple(task.task_id for task in dag.tasks if expression.search(task.task_id))
+    chosen = [task.task_id for task in dag.work if expression.search(task.task_id)]
+    with_them = dag.callbacks_of(chosen)
+    return (*chosen, *(task.task_id for task in dag.callbacks if task.task_id in with_them))
 
 
 def check(ask: BackfillAsk, dag: DagSpec) -> None:
@@ -187,8 +190,11 @@ def _check_numbers(ask: BackfillAsk) -> None:
     for option, value in numbers:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InvalidInput(f"--{option} must be a whole number from 1 up, not {value!r}")
-    if isinstance(ask.priority, bool) or not isinstance(ask.priority, int):
-        raise InvalidInput(f"--priority must be a whole number, not {ask.priority!r}")
+        if value is not None and value > MOST_OF_A_NUMBER:
+            raise InvalidInput(f"--{option} must not be above {MOST_OF_A_NUMBER:,}, not {str(value)[:30]}")
+    if isinstance(ask.priority, bool) or not isinstance(ask.priority, int) or abs(ask.priority) > MOST_OF_A_NUMBER:
+        told = f"a whole number from -{MOST_OF_A_NUMBER:,} to {MOST_OF_A_NUMBER:,}"
+        raise InvalidInput(f"--priority must be {told}, not {str(ask.priority)[:30]}")
 
 
 def _check_batch(ask: BackfillAsk, dag: DagSpec) -> None:
@@ -204,7 +210,7 @@ def _check_batch(ask: BackfillAsk, dag: DagSpec) -> None:
 
 
 def _check_tasks(ask: BackfillAsk, dag: DagSpec) -> None:
-    ids = [task.task_id for task in dag.tasks]
+    ids = [task.task_id for task in dag.work]
     if ask.tasks is not None:
         try:
             selected = selected_tasks(ask.tasks, dag)

@@ -24,10 +24,14 @@ BACKFILL_UNPAUSE: Final = "backfill.unpause"  # {"backfill_id"}
 BACKFILL_CANCEL: Final = "backfill.cancel"  # {"backfill_id", "let_running_finish"}
 BACKFILL_SET: Final = "backfill.set"  # {"backfill_id", "changes": {setting: value}}, see backfills.CHANGEABLE
 BACKFILL_RETRY: Final = "backfill.retry"  # {"backfill_id"}: its failed items, once more
+BACKFILL_HIDE: Final = "backfill.hide"  # {"backfill_id"}: cancelled if it goes on, and left out of lists
 POOL_SET: Final = "pool.set"  # {"name", "slots", "weight", "min_share"}
 MANAGER_STOP: Final = "manager.stop"  # {"drain"}
 DAG_PAUSE: Final = "dag.pause"  # {"dag_id"}
 DAG_UNPAUSE: Final = "dag.unpause"  # {"dag_id"}
+DAG_DEACTIVATE: Final = "dag.deactivate"  # {"dag_id"}
+BUNDLE_PARSE: Final = "bundle.parse"  # {"bundle", "subpath", "dry_run", "deactivate_removed"}; "" is all of the bundle
+BUNDLE_DEACTIVATE: Final = "bundle.deactivate"  # {"bundle", "subpath"}
 DAG_TRIGGER: Final = "dag.trigger"  # {"dag_id", "logical_date": instant or null, "conf": {}}; object_id: the run's id
 RUN_CANCEL: Final = "run.cancel"  # {"dag_id", "run_id"}
 RUN_MARK: Final = "run.mark"  # {"dag_id", "run_id", "state": success | failed}
@@ -37,6 +41,8 @@ TASKS_CLEAR: Final = "tasks.clear"  # {"ask": ClearAsk}
 
 ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"
+
+MOST_OF_A_NUMBER: Final = 1_000_000_000  # of slots, a priority, a batch, ...: sums of them still fit a column
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _POOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")  # as in settings
@@ -55,14 +61,22 @@ def _id(value: Any) -> str | None:
     return "must be 1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit"
 
 
+def _subpath(value: Any) -> str | None:
+    """A file or folder of a bundle; it is only ever compared with names that are there."""
+    if not isinstance(value, str) or value.startswith("/") or ".." in value.split("/"):
+        return "must be a path within the bundle, such as daily/flights.py, or empty for all of it"
+    return None
+
+
 def _flag(value: Any) -> str | None:
     return None if isinstance(value, bool) else "must be true or false"
 
 
 def _whole(low: int) -> Test:
     def test(value: Any) -> str | None:
-        fits = isinstance(value, int) and not isinstance(value, bool) and value >= low
-        return None if fits else f"must be a whole number from {low} up"
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            return f"must be a whole number from {low} up"
+        return None if value <= MOST_OF_A_NUMBER else f"must not be above {MOST_OF_A_NUMBER:,}"
 
     return test
 
@@ -149,8 +163,12 @@ PAYLOADS: Final[Mapping[str, Mapping[str, Test]]] = {
     MANAGER_STOP: {"drain": _flag},
     DAG_PAUSE: _DAG,
     DAG_UNPAUSE: _DAG,
+    DAG_DEACTIVATE: _DAG,
+    BUNDLE_PARSE: {"bundle": _text, "subpath": _subpath, "dry_run": _flag, "deactivate_removed": _flag},
+    BUNDLE_DEACTIVATE: {"bundle": _text, "subpath": _subpath},
     BACKFILL_SET: {**_BACKFILL, "changes": _changes},
     BACKFILL_RETRY: _BACKFILL,
+    BACKFILL_HIDE: _BACKFILL,
     DAG_TRIGGER: {**_DAG, "logical_date": _or_null(_instant), "conf": _object},
     RUN_CANCEL: _RUN,
     RUN_MARK: {**_RUN, "state": _one_of("success", "failed")},

@@ -88,8 +88,13 @@ class Store(ABC):
         """Requests without a response, oldest first; one row for each request id."""
 
     @abstractmethod
+    def version(self, table: str) -> int:
+        """A number that changes whenever the table has. Milliseconds; asked many times a second, by those who keep what
+        they have read for as long as it is still so."""
+
     def requests_version(self) -> int:
-        """A number that changes when a request has arrived. Milliseconds; asked several times a second."""
+        """A number that changes when a request has arrived."""
+        return self.version(Request.TABLE)
 
     @abstractmethod
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:

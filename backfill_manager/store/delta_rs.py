@@ -120,8 +120,8 @@ class DeltaRsStore(Store):
             first.setdefault(request.request_id, request)
         return list(first.values())
 
-    def requests_version(self) -> int:
-        return int(self.tables.fresh(Request.TABLE).version())
+    def version(self, table: str) -> int:
+        return int(self.tables.fresh(record_of(table).TABLE).version())
 
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         query = single_query(sql)

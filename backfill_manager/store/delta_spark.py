@@ -126,10 +126,11 @@ class DeltaSparkStore(Store):
             first.setdefault(request.request_id, request)
         return list(first.values())
 
-    def requests_version(self) -> int:
-        self.tables.check_owner(Request.TABLE)
-        with self.tables.told(Request.TABLE):
-            return self.tables.version(Request.TABLE)
+    def version(self, table: str) -> int:
+        name = record_of(table).TABLE
+        self.tables.check_owner(name)
+        with self.tables.told(name):
+            return self.tables.version(name)
 
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         query = single_query(sql)

@@ -33,7 +33,7 @@ class MemoryStore(Store):
         self.lock = threading.RLock()
         self._tables: dict[str, list[Record]] = {}
         self._places: dict[str, dict[tuple[Any, ...], int]] = {}  # table -> key -> index in its list
-        self._requests_version = 0
+        self._versions: Counter[str] = Counter()
 
     # -- the state as a whole -----------------------------------------------------------------------------------------
     def init(self) -> list[str]:
@@ -103,8 +103,10 @@ class MemoryStore(Store):
             first.setdefault(row.request_id, row)
         return list(first.values())
 
-    def requests_version(self) -> int:
-        return self._requests_version
+    def version(self, table: str) -> int:
+        with self.lock:
+            self.rows(record_of(table).TABLE)
+            return self._versions[table]
 
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         from backfill_manager.store.memory_sql import run_query
@@ -117,7 +119,7 @@ class MemoryStore(Store):
     def ask(self, request: Request) -> None:
         with self.lock:
             self.rows("request").append(request)
-            self._requests_version += 1
+            self._versions["request"] += 1
 
     # -- leadership ---------------------------------------------------------------------------------------------------
     def lease(self) -> Manager | None:
@@ -150,6 +152,7 @@ class MemoryStore(Store):
         """Put rows of one table in: replaced by key, or appended where rows never change. Under the lock."""
         for row in rows:
             table, places, key = self.rows(row.TABLE), self._places[row.TABLE], row.key
+            self._versions[row.TABLE] += 1
             if not row.APPEND_ONLY and key in places:
                 table[places[key]] = row
             else:
@@ -158,6 +161,7 @@ class MemoryStore(Store):
 
     def replace(self, table: str, rows: list[Record]) -> None:
         self._tables[table], self._places[table] = [], {}
+        self._versions[table] += 1
         self.write(rows)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from backfill_manager.clock import format_instant
@@ -17,6 +18,7 @@ from backfill_manager.requests.backfills import BackfillAsk
 from backfill_manager.requests.kinds import BACKFILL_CREATE, REFUSED, parse_payload
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.ids import LATEST, choose
+from backfill_manager.views.paging import Order, read_page
 
 WAITING = "waiting for the manager"
 NONE_YET = "; there are no backfills yet: ask for one with `bfm backfill create DAG --from T --to T`."
@@ -25,8 +27,10 @@ NONE_YET = "; there are no backfills yet: ask for one with `bfm backfill create 
 def list_backfills(
     store: Store, *, dag_id: str | None = None, in_states: Sequence[str] = (), limit: int | None = None
 ) -> list[dict[str, Any]]:
-    """Newest first, those that still wait for the manager included."""
-    where = [Condition("dag_id", "=", dag_id)] if dag_id else []
+    """Newest first, those that still wait for the manager included; hidden ones are left out."""
+    where = [Condition("hidden_at", "is_null")]
+    if dag_id:
+        where.append(Condition("dag_id", "=", dag_id))
     if in_states:
         where.append(Condition("state", "in", tuple(in_states)))
     rows = store.read(Backfill, where, order_by=("-created_at",), limit=limit)
@@ -39,6 +43,52 @@ def list_backfills(
     shown += [one for one in waiting if one["backfill_id"] not in known and dag_id in (None, one["dag_id"])]
     shown.sort(key=lambda one: one["created_at"], reverse=True)
     return shown[:limit]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which backfills a list shows; `kind` is that of their dates (`schedule`, `dates`, ...)."""
+
+    dag_id: str | None = None
+    in_states: tuple[str, ...] = ()
+    kind: str | None = None
+
+    def conditions(self) -> list[Condition]:
+        where = [Condition("hidden_at", "is_null")]
+        if self.dag_id is not None:
+            where.append(Condition("dag_id", "=", self.dag_id))
+        if self.in_states:
+            where.append(Condition("state", "in", self.in_states))
+        if self.kind is not None:  # `BackfillAsk.config` says it first
+            where.append(Condition("config_json", "starts_with", json.dumps({"type": self.kind})[:-1]))
+        return where
+
+    def fits(self, one: dict[str, Any]) -> bool:
+        return (
+            self.dag_id in (None, one["dag_id"])
+            and (not self.in_states or one["state"] in self.in_states)
+            and self.kind in (None, one["config"]["type"])
+        )
+
+
+def page_of_backfills(
+    store: Store, chosen: Chosen, order: Order, limit: int, after: tuple[Any, Any] | None
+) -> tuple[list[dict[str, Any]], tuple[Any, Any] | None]:
+    """Up to `limit` backfills behind the place `after`, and the place of the last if more follow."""
+    rows = read_page(store, Backfill, chosen.conditions(), order, limit + 1, after)
+    more, rows = len(rows) > limit, rows[:limit]
+    return _with_counts(store, rows), order.place(rows[-1]) if more else None
+
+
+def waiting_backfills(store: Store, chosen: Chosen) -> list[dict[str, Any]]:
+    """Those that were asked for and not made yet, newest first."""
+    found = [one for one in _waiting(store) if chosen.fits(one)]
+    if not found:
+        return []
+    ids = tuple(one["backfill_id"] for one in found)
+    made = {row.backfill_id for row in store.read(Backfill, [Condition("backfill_id", "in", ids)])}
+    found = [one for one in found if one["backfill_id"] not in made]
+    return sorted(found, key=lambda one: (one["created_at"], one["backfill_id"]), reverse=True)
 
 
 def find_backfill(store: Store, wanted: str) -> dict[str, Any]:
@@ -79,6 +129,20 @@ def list_items(
         skip = 0
     rows = store.read(BackfillItem, where, order_by=("ordinal",), limit=None if limit is None else limit + skip)
     return [item_view(row) for row in rows[skip:]]
+
+
+def page_of_items(
+    store: Store, backfill_id: str, order: Order, limit: int, after: int | None, *, in_states: Sequence[str] = ()
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Up to `limit` items behind the one with the ordinal `after`, and the last one's ordinal if more follow."""
+    where = [Condition("backfill_id", "=", backfill_id)]
+    if in_states:
+        where.append(Condition("state", "in", tuple(in_states)))
+    elif not order.descending:  # ordinals have no gap, so the page's end is known, and other files are skipped
+        where.append(Condition("ordinal", "<=", (after or 0) + limit + 1))
+    rows = read_page(store, BackfillItem, where, order, limit + 1, None if after is None else (after, after))
+    more, rows = len(rows) > limit, rows[:limit]
+    return [item_view(row) for row in rows], rows[-1].ordinal if more else None
 
 
 def count_items(store: Store, backfill_id: str, in_states: Sequence[str] = ()) -> int:
@@ -155,6 +219,7 @@ def _view(row: Backfill, counts: dict[str, int]) -> dict[str, Any]:
         "finishes_at": None,
         "created_by": row.created_by,
         "request_id": row.request_id,
+        "hidden_at": format_instant(row.hidden_at),
     }
 
 
@@ -193,6 +258,7 @@ def requested_view(request: Request) -> dict[str, Any]:
         "finishes_at": None,
         "created_by": request.requested_by,
         "request_id": request.request_id,
+        "hidden_at": None,
     }
 
 

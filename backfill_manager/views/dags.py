@@ -64,7 +64,8 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
 
 
 def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
-    """Each after those it waits for."""
+    """Each after those it waits for; callbacks, which have `calls_back`, come last. One that `watches` no task tells of
+    the whole run."""
     return [_task_view(spec, task) for task in spec.in_order]
 
 
@@ -197,7 +198,9 @@ def _task_view(spec: DagSpec, task: TaskSpec) -> dict[str, Any]:
         "kind": task.kind,
         "upstream": list(task.upstream),
         "downstream": list(spec.downstream(task.task_id)),
-        "trigger_rule": task.trigger_rule,
+        "calls_back": task.calls_back,
+        "watches": task.watches,
+        "trigger_rule": None if task.is_callback else task.trigger_rule,
         "retries": task.retries,
         "retry_delay_s": task.retry_delay,
         "timeout_s": task.timeout,

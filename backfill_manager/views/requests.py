@@ -8,7 +8,8 @@ from typing import Any
 from backfill_manager.clock import format_instant
 from backfill_manager.model.records import Request, Response
 from backfill_manager.store.contract import Condition, Store
-from backfill_manager.views.ids import choose
+from backfill_manager.views.ids import LATEST, choose
+from backfill_manager.views.paging import Order, read_page
 
 WAITING = "waiting"
 
@@ -23,13 +24,35 @@ def list_requests(store: Store, *, limit: int | None = None) -> list[dict[str, A
     return [request_view(row, answers.get(row.request_id)) for row in rows.values()]
 
 
+def page_of_requests(
+    store: Store, order: Order, limit: int, after: tuple[Any, Any] | None, *, kind: str | None = None
+) -> tuple[list[dict[str, Any]], tuple[Any, Any] | None]:
+    """Up to `limit` requests behind the place `after`, and the place of the last if more follow."""
+    where = [] if kind is None else [Condition("kind", "=", kind)]
+    rows = read_page(store, Request, where, order, limit + 1, after)
+    more, rows = len(rows) > limit, rows[:limit]
+    once = {row.request_id: row for row in reversed(rows)}
+    answers = _answers(store, tuple(once))
+    shown = [request_view(row, answers.get(row.request_id)) for row in reversed(once.values())]
+    return shown, order.place(rows[-1]) if more else None
+
+
+def _answers(store: Store, request_ids: tuple[str, ...]) -> dict[str, Response]:
+    if not request_ids:
+        return {}
+    return {row.request_id: row for row in store.read(Response, [Condition("request_id", "in", request_ids)])}
+
+
 def find_request(store: Store, wanted: str) -> dict[str, Any]:
-    rows = {row.request_id: row for row in store.read(Request, order_by=("-requested_at",))}
-    row = rows[
-        choose("request", wanted, list(rows), hint="; see `bfm requests list`." if rows else "; nothing was asked yet.")
-    ]
-    answers = store.read(Response, [Condition("request_id", "=", row.request_id)], limit=1)
-    return request_view(row, answers[0] if answers else None)
+    """By id, a beginning of it, or `latest`."""
+    where = [] if wanted == LATEST else [Condition("request_id", "starts_with", wanted)]
+    rows = store.read(Request, where, order_by=("-requested_at",), limit=1 if wanted == LATEST else 20)
+    if not rows and wanted != LATEST:  # for a message that names the nearest
+        rows = store.read(Request, order_by=("-requested_at",), limit=1000)
+    by_id = {row.request_id: row for row in reversed(rows)}
+    hint = "; see `bfm requests list`." if by_id else "; nothing was asked yet."
+    row = by_id[choose("request", wanted, list(reversed(by_id)), hint=hint)]
+    return request_view(row, _answers(store, (row.request_id,)).get(row.request_id))
 
 
 def request_view(row: Request, answer: Response | None) -> dict[str, Any]:
@@ -40,6 +63,7 @@ def request_view(row: Request, answer: Response | None) -> dict[str, Any]:
         "requested_by": row.requested_by,
         "requested_at": format_instant(row.requested_at),
         "source": row.source,
+        "requested_from": row.requested_from,
         "outcome": answer.outcome if answer else WAITING,
         "object_id": answer.object_id if answer else None,
         "message": answer.message if answer else None,

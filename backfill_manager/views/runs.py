@@ -12,6 +12,7 @@ from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.ids import LATEST
+from backfill_manager.views.paging import Order, read_page
 
 
 def list_runs(
@@ -29,6 +30,27 @@ def list_runs(
     if in_states:
         where.append(Condition("state", "in", tuple(in_states)))
     return [run_view(row) for row in store.read(DagRun, where, order_by=("-run_seq",), limit=limit)]
+
+
+def page_of_runs(
+    store: Store,
+    order: Order,
+    limit: int,
+    after: tuple[Any, Any] | None,
+    *,
+    dag_id: str | None = None,
+    backfill_id: str | None = None,
+    in_states: Sequence[str] = (),
+    run_type: str | None = None,
+) -> tuple[list[dict[str, Any]], tuple[Any, Any] | None]:
+    """Up to `limit` runs behind the place `after`, and the place of the last if more follow."""
+    chosen = (("dag_id", dag_id), ("backfill_id", backfill_id), ("run_type", run_type))
+    where = [Condition(column, "=", value) for column, value in chosen if value is not None]
+    if in_states:
+        where.append(Condition("state", "in", tuple(in_states)))
+    rows = read_page(store, DagRun, where, order, limit + 1, after)
+    more, rows = len(rows) > limit, rows[:limit]
+    return [run_view(row) for row in rows], order.place(rows[-1]) if more else None
 
 
 def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:

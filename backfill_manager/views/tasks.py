@@ -41,16 +41,25 @@ def list_tries(store: Store, run: DagRun, task_id: str | None = None) -> list[di
 
 
 def list_log_lines(
-    store: Store, run: DagRun, task_id: str, *, try_number: int | None = None, after: tuple[int, int] = (0, -1)
+    store: Store,
+    run: DagRun,
+    task_id: str,
+    *,
+    try_number: int | None = None,
+    after: tuple[int, int] = (0, -1),
+    limit: int | None = None,
 ) -> list[dict[str, Any]]:
     """What a task logged, oldest first; `after` = (launch, line) of the last line that was seen already."""
     where = _of(run, task_id)
     if try_number is not None:
         where.append(Condition("try_number", "=", try_number))
-    if after[0]:
-        where.append(Condition("launch", ">=", after[0]))
-    rows = store.read(TaskLog, where, order_by=("launch", "line"))
-    return [_log_view(row) for row in rows if (row.launch, row.line) > after]
+    launch, line = after
+    same, later = [Condition("launch", "=", launch), Condition("line", ">", line)], [Condition("launch", ">", launch)]
+    rows: list[TaskLog] = []
+    for part in (same, later) if launch else (later,):
+        left = None if limit is None else limit - len(rows)
+        rows += store.read(TaskLog, [*where, *part], order_by=("launch", "line"), limit=left)
+    return [log_view(row) for row in rows]
 
 
 def task_view(row: TaskInstance) -> dict[str, Any]:
@@ -87,7 +96,7 @@ def _try_view(row: TaskTry) -> dict[str, Any]:
     }
 
 
-def _log_view(row: TaskLog) -> dict[str, Any]:
+def log_view(row: TaskLog) -> dict[str, Any]:
     return {
         "at": format_instant(row.at),
         "level": row.level,

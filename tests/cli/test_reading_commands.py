@@ -9,6 +9,7 @@ import yaml
 from command_line import Bfm
 from filled_state import DAY, FilledState
 
+from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import Request
 
 RUN = "backfill__2013-01-01T05:00:00Z"
@@ -159,6 +160,28 @@ def test_one_dag_is_shown_with_its_tasks(bfm: Bfm, state: FilledState) -> None:
         "clean",
         "delays",
     ]
+
+
+def test_callbacks_are_shown_as_what_they_are(bfm: Bfm, state: FilledState) -> None:
+    tasks = (
+        TaskSpec("clean"),
+        TaskSpec("clean.on_failure", calls_back="failed", watches="clean"),
+        TaskSpec("on_success", calls_back="success"),
+    )
+    state.dag(tasks=tasks)
+
+    told = bfm("tasks", "list", "flights", "--output", "json").document
+    assert [(one["task_id"], one["calls_back"], one["watches"], one["trigger_rule"]) for one in told] == [
+        ("clean", None, None, "all_success"), ("clean.on_failure", "failed", "clean", None), ("on_success", "success", None, None)
+    ]  # fmt: skip
+    for people in (bfm("tasks", "list", "flights").out, bfm("dags", "show", "flights").out):
+        assert "tells of clean, when it failed" in people
+        assert "tells of the run, when it succeeded" in people
+    refused = bfm("tasks", "run", "flights", "clean.on_failure", "2013-01-05")
+    assert refused.code == 3
+    assert (
+        "clean.on_failure is a callback and tells how something ended: clear it to have it told again" in refused.error
+    )
 
 
 def test_runs_and_their_tasks_are_listed_and_shown(bfm: Bfm, state: FilledState) -> None:

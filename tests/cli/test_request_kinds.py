@@ -27,6 +27,7 @@ RIGHT = {
     "dag.unpause": {"dag_id": "flights"},
     "backfill.set": {"backfill_id": "b1", "changes": {"batch": 3, "window": "20:00-06:00"}},
     "backfill.retry": {"backfill_id": "b1"},
+    "backfill.hide": {"backfill_id": "b1"},
     "dag.trigger": {"dag_id": "flights", "logical_date": None, "conf": {}},
     "run.cancel": {"dag_id": "flights", "run_id": "manual__1"},
     "run.mark": {"dag_id": "flights", "run_id": "manual__1", "state": "success"},

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
-from backfill_manager.dags.loading.loader import BundleScan, scan_bundle
+from backfill_manager.dags.loading.loader import DagLoader
+from backfill_manager.dags.parsers.here import parse_bundle
+from backfill_manager.dags.submission import Submission
 from backfill_manager.settings import BundleSettings, LimitSettings
 
 
 class BundleFolder:
-    def __init__(self, root: Path, snapshots: Path) -> None:
-        self.root, self.snapshots = root, snapshots
+    def __init__(self, root: Path, snapshots: Path, loader: DagLoader | None = None) -> None:
+        self.root, self.snapshots, self._loader = root, snapshots, loader
         root.mkdir()
 
     def write(self, file: str, text: str) -> Path:
@@ -25,6 +28,8 @@ class BundleFolder:
         dags = "".join(f"@dag({i!r})\ndef _{n}():\n    sql('s', 'SELECT 1')\n" for n, i in enumerate(dag_ids))
         return self.write(file, f"from backfill_manager import dag, sql\n{top}\n{dags}")
 
-    def scan(self, *, import_timeout: float = 30, limits: LimitSettings | None = None) -> BundleScan:
-        settings = BundleSettings(name="b", path=str(self.root), import_timeout=import_timeout)
-        return scan_bundle(settings, snapshots=self.snapshots, limits=limits)
+    def settings(self, **settings: Any) -> BundleSettings:
+        return BundleSettings(name="b", path=str(self.root), **settings)
+
+    def scan(self, *, limits: LimitSettings | None = None, **settings: Any) -> Submission:
+        return parse_bundle(self.settings(**settings), snapshots=self.snapshots, limits=limits, loader=self._loader)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bundle_folder import BundleFolder
 
+from backfill_manager.dags.loading.loader import DagLoader
+
+
+@pytest.fixture(scope="session")
+def warm_loader() -> Iterator[DagLoader]:
+    """One for all: its workers stay warm."""
+    with DagLoader(workers=1) as loader:
+        yield loader
+
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> BundleFolder:
-    return BundleFolder(tmp_path / "bundle", tmp_path / "snapshots")
+def bundle(tmp_path: Path, warm_loader: DagLoader) -> BundleFolder:
+    return BundleFolder(tmp_path / "bundle", tmp_path / "snapshots", warm_loader)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import date, datetime, timedelta, timezone
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from backfill_manager import Dag, dag, sql, task
 from backfill_manager.dags.authoring import collecting
-from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import InvalidDag
 
 UTC = timezone.utc
@@ -401,3 +403,109 @@ def test_a_mistake_in_one_dag_leaves_the_next_one_untouched() -> None:
     with pytest.raises(InvalidDag):
         any_dag("d")(_twice)
     assert [t.task_id for t in _make().spec.tasks] == ["_work"]
+
+
+# -- callbacks --------------------------------------------------------------------------------------------------------
+
+
+def tell(ctx: Any) -> None:
+    raise AssertionError("a callback never runs in the parser")
+
+
+def tell_more(ctx: Any) -> None:
+    raise AssertionError("a callback never runs in the parser")
+
+
+def test_callbacks_of_dag_task_and_sql_become_tasks_of_their_own() -> None:
+    @dag(on_success=tell)
+    def flights() -> None:
+        @task(on_failure=tell, priority=4, retries=3, depends_on_past=True, pool="heavy")
+        def clean(ctx: Any) -> None: ...
+
+        clean() >> sql("delays", "SELECT 1", on_success=tell_more, on_failure=tell)
+
+    spec = flights.spec
+    assert [(one.task_id, one.watches, one.calls_back) for one in spec.callbacks] == [
+        ("clean.on_failure", "clean", "failed"),
+        ("delays.on_success", "delays", "success"),
+        ("delays.on_failure", "delays", "failed"),
+        ("on_success", None, "success"),
+    ]
+    told = spec.task("clean.on_failure")
+    assert (told.kind, told.upstream, told.retries, told.timeout, told.pool) == ("python", (), 0, 600.0, None)
+    assert (told.priority, told.depends_on_past) == (4, False), "as urgent as its task, and nothing else of it"
+    assert flights.functions["clean.on_failure"] is tell and flights.functions["delays.on_success"] is tell_more
+    assert ([one.task_id for one in spec.work], spec.leaves) == (["clean", "delays"], ("delays",))
+    assert [one.task_id for one in spec.in_order][:2] == ["clean", "delays"], "callbacks come last"
+    assert DagSpec.from_json(spec.to_json()) == spec
+
+
+def test_default_args_give_every_task_a_callback_but_those_that_want_none() -> None:
+    @dag(default_args={"on_failure": tell})
+    def flights() -> None:
+        @task
+        def clean(ctx: Any) -> None: ...
+
+        @task(on_failure=None)
+        def quiet(ctx: Any) -> None: ...
+
+        @task.executor(on_failure=tell_more)
+        def fetch(ctx: Any) -> None: ...
+
+        clean(), quiet(), fetch(), clean.override(task_id="again", on_failure=None)()
+
+    assert [one.task_id for one in flights.spec.callbacks] == ["clean.on_failure", "fetch.on_failure"]
+    assert (flights.functions["clean.on_failure"], flights.functions["fetch.on_failure"]) == (tell, tell_more)
+
+
+def test_a_callback_may_have_some_of_its_arguments_already() -> None:
+    def notify(channel: str, ctx: Any) -> None: ...
+
+    @dag(on_failure=partial(notify, "#ops"))
+    def flights() -> None:
+        sql("s", "SELECT 1")
+
+    assert [one.task_id for one in flights.spec.callbacks] == ["on_failure"]
+
+
+def _async_callback() -> Any:
+    async def late(ctx: Any) -> None: ...
+
+    return late
+
+
+@pytest.mark.parametrize("value", ["tell", [tell], 5, task(tell), _async_callback(), lambda: None, Path])
+def test_a_callback_that_is_no_plain_function_is_told(value: Any) -> None:
+    for keyword in ("on_success", "on_failure"):
+        with pytest.raises(InvalidDag, match=f"DAG 'd': {keyword} must be a plain function that takes one argument"):
+            any_dag("d", **{keyword: value})(lambda: None)
+        with pytest.raises(InvalidDag, match=f"task 's': {keyword} must be a plain function"):
+            any_dag("d")(lambda keyword=keyword: sql("s", "SELECT 1", **{keyword: value}))
+
+
+def test_a_task_with_the_id_of_a_callback_is_told() -> None:
+    def body() -> None:
+        sql("s", "SELECT 1", on_failure=tell)
+        sql("s.on_failure", "SELECT 1")
+
+    with pytest.raises(
+        InvalidDag, match="DAG 'd', callback 's.on_failure' has the id of a task; give the task another"
+    ):
+        any_dag("d")(body)
+    with pytest.raises(InvalidDag, match="callback 'on_failure' has the id of a task"):
+        any_dag("d", on_failure=tell)(lambda: sql("on_failure", "SELECT 1"))
+
+
+def test_nothing_waits_for_a_callback() -> None:
+    work = TaskSpec("a", upstream=("b.on_failure",))
+    told = TaskSpec("b.on_failure", calls_back="failed", watches="b")
+    with pytest.raises(
+        InvalidDag, match="task 'a' waits for 'b.on_failure', which is a callback: nothing can wait for it"
+    ):
+        DagSpec("d", (TaskSpec("b"), work, told)).check()
+    with pytest.raises(InvalidDag, match="callback 'b.on_failure' watches 'b', which does not exist"):
+        DagSpec("d", (TaskSpec("a"), told)).check()
+    with pytest.raises(InvalidDag, match="is a plain function that waits for nothing but what it tells of"):
+        DagSpec("d", (TaskSpec("b"), dataclasses.replace(told, depends_on_past=True))).check()
+    with pytest.raises(InvalidDag, match="DAG 'd' has no task"):
+        DagSpec("d", (TaskSpec("on_failure", calls_back="failed"),)).check()

@@ -14,7 +14,7 @@ import pytest
 from bundle_folder import BundleFolder
 
 from backfill_manager.dags.loading.library import Library
-from backfill_manager.dags.loading.loader import BundleScan
+from backfill_manager.dags.submission import Submission
 from backfill_manager.dags.versions import changes_for
 from backfill_manager.errors import InvalidDag, StateError
 from backfill_manager.model.records import DagVersion
@@ -39,7 +39,7 @@ def flights():
 """
 
 
-def version_of(scan: BundleScan, number: int = 1) -> DagVersion:
+def version_of(scan: Submission, number: int = 1) -> DagVersion:
     assert scan.failed == ()
     (version,) = (row for row in changes_for(scan, [], [], [], AT) if isinstance(row, DagVersion))
     made: DagVersion = version.evolve(version=number)

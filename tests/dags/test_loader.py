@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import signal
+import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bundle_folder import BundleFolder
 
+from backfill_manager.dags.bundles.files import read_bundle
 from backfill_manager.dags.loading.import_failure import FailedFile
-from backfill_manager.dags.loading.loader import content_hash, load_file, parse
+from backfill_manager.dags.loading.loader import DagLoader, LoaderClosed, ParsedFile, load_file
 from backfill_manager.errors import InvalidDag, InvalidInput
-from backfill_manager.settings import BundleSettings, LimitSettings
 
 GOOD = """
 from backfill_manager import dag, sql, task
@@ -26,29 +31,60 @@ def flights():
 """
 
 
-def only_failure(bundle: BundleFolder, import_timeout: float = 30) -> FailedFile:
-    scan = bundle.scan(import_timeout=import_timeout)
-    assert scan.parsed == ()
-    (failure,) = scan.failed
+Results = list[ParsedFile | FailedFile]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[DagLoader]:
+    """One loader for most of these stories: what one file does to its worker, the next one would notice."""
+    with DagLoader(workers=2) as loader:
+        yield loader
+
+
+@pytest.fixture
+def loader(shared: DagLoader) -> Iterator[DagLoader]:
+    yield shared
+    assert children_of(shared.process_ids()) == []
+
+
+def children_of(pids: tuple[int, ...]) -> list[int]:
+    """On Linux; elsewhere nobody is asked."""
+    lists = [Path(f"/proc/{pid}/task/{pid}/children") for pid in pids]
+    return [int(child) for path in lists if path.exists() for child in path.read_text().split()]
+
+
+def load(loader: DagLoader, bundle: BundleFolder, **settings: float) -> Results:
+    return loader.load(bundle.root, read_bundle(bundle.root).candidates, **settings)  # type: ignore[arg-type]
+
+
+def only_file(loader: DagLoader, bundle: BundleFolder) -> ParsedFile:
+    (result,) = load(loader, bundle)
+    assert isinstance(result, ParsedFile), result
+    return result
+
+
+def only_failure(loader: DagLoader, bundle: BundleFolder, **settings: float) -> FailedFile:
+    (failure,) = load(loader, bundle, **settings)
+    assert isinstance(failure, FailedFile)
     assert "\n" not in failure.message
     return failure
 
 
-def test_a_folder_of_dag_files_becomes_their_definitions(bundle: BundleFolder) -> None:
+def test_a_folder_of_dag_files_becomes_their_definitions(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("flights.py", GOOD)
     bundle.write_dag("more/two.py", "first", "second")
-    scan = bundle.scan()
-    assert scan.failed == ()
-    assert {p.file: [d.dag_id for d in p.dags] for p in scan.parsed} == {
-        "flights.py": ["flights"],
-        "more/two.py": ["first", "second"],
-    }
-    spec = scan.parsed[0].dags[0]
+    first, second = load(loader, bundle)
+    assert isinstance(first, ParsedFile) and isinstance(second, ParsedFile)
+    assert (first.file, first.dag_ids, second.file, second.dag_ids) == (
+        "flights.py", ("flights",), "more/two.py", ("first", "second"),
+    )  # fmt: skip
+    (spec,) = first.dags
     assert (spec.file, spec.schedule, [t.task_id for t in spec.in_order]) == (
         "flights.py",
         "@daily",
         ["clean", "count"],
     )
+    assert first.definitions == (spec.to_json(),)
 
 
 def test_files_that_can_make_no_dag_cost_no_process(bundle: BundleFolder) -> None:
@@ -65,60 +101,67 @@ def test_files_that_can_make_no_dag_cost_no_process(bundle: BundleFolder) -> Non
     assert (scan.parsed, scan.failed, list(scan.content.files)) == ((), (), ["_helper.py", "plain.py"])
 
 
-def test_a_syntax_error_is_told_with_its_line(bundle: BundleFolder) -> None:
+def test_a_syntax_error_is_told_with_its_line(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", "from backfill_manager import dag\n\ndef x(:\n")
-    failure = only_failure(bundle)
+    failure = only_failure(loader, bundle)
     assert (failure.file, failure.line) == ("f.py", 3)
     assert failure.message == "SyntaxError: invalid syntax"
     assert 'File "f.py", line 3' in failure.traceback
 
 
-def test_an_exception_is_told_with_the_line_of_the_dag_file_and_its_own_traceback(bundle: BundleFolder) -> None:
+def test_an_exception_is_told_with_the_line_of_the_dag_file_and_its_own_traceback(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
     bundle.write("f.py", "from backfill_manager import dag\ndef broken():\n    return {}['key']\n\nbroken()\n")
-    failure = only_failure(bundle)
+    failure = only_failure(loader, bundle)
     assert (failure.line, failure.message) == (3, "KeyError: 'key'")
     assert failure.traceback.startswith('Traceback (most recent call last):\n  File "f.py", line 5, in <module>')
     assert "bundle_imports" not in failure.traceback
 
 
-def test_an_error_in_a_helper_module_names_the_import_and_the_helper(bundle: BundleFolder) -> None:
+def test_an_error_in_a_helper_module_names_the_import_and_the_helper(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("helpers.py", "\n\n1 / 0\n")
     bundle.write("f.py", "from backfill_manager import dag\nimport helpers\n")
-    failure = only_failure(bundle)
+    failure = only_failure(loader, bundle)
     assert (failure.line, failure.message) == (2, "ZeroDivisionError: division by zero (helpers.py, line 3)")
 
 
-def test_a_mistake_in_a_dag_is_told_with_the_line_that_says_it(bundle: BundleFolder) -> None:
+def test_a_mistake_in_a_dag_is_told_with_the_line_that_says_it(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD.replace("@task\n", "@task(retrys=1)\n"))
-    failure = only_failure(bundle)
+    failure = only_failure(loader, bundle)
     assert failure.line == 6
     assert failure.message == "DAG 'flights', task 'clean' has no setting 'retrys'; did you mean 'retries'?"
 
 
-def test_a_schedule_that_is_none_is_told_with_file_and_line(bundle: BundleFolder) -> None:
+def test_a_schedule_that_is_none_is_told_with_file_and_line(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD.replace("@daily", "61 * * * *"))
-    failure = only_failure(bundle)
+    failure = only_failure(loader, bundle)
     assert failure.line == 4
     assert failure.message.startswith("DAG 'flights': ")
     assert "61 * * * *" in failure.message
 
 
-def test_a_cycle_is_told(bundle: BundleFolder) -> None:
+def test_a_cycle_is_told(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD.replace('clean() >> sql("count", "SELECT 1")', "a = clean(); a >> sql('b', 'x') >> a"))
-    assert only_failure(bundle).message.startswith("DAG 'flights' has a cycle: ")
+    assert only_failure(loader, bundle).message.startswith("DAG 'flights' has a cycle: ")
 
 
-def test_one_bad_dag_takes_the_others_of_its_file_along_but_not_those_of_other_files(bundle: BundleFolder) -> None:
+def test_one_bad_dag_takes_the_others_of_its_file_along_but_not_those_of_other_files(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
     bundle.write_dag("a.py", "good")
     bundle.write("b.py", GOOD + "\n@dag\ndef empty(): ...\n")
-    scan = bundle.scan()
-    assert [p.file for p in scan.parsed] == ["a.py"]
-    assert [(f.file, f.line, f.message) for f in scan.failed] == [("b.py", 10, "DAG 'empty' has no task")]
+    good, bad = load(loader, bundle)
+    assert isinstance(good, ParsedFile) and good.file == "a.py"
+    assert isinstance(bad, FailedFile)
+    assert (bad.file, bad.line, bad.message) == ("b.py", 10, "DAG 'empty' has no task")
 
 
-def test_an_id_that_one_file_makes_twice_is_told(bundle: BundleFolder) -> None:
+def test_an_id_that_one_file_makes_twice_is_told(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write_dag("f.py", "same", "same")
-    assert only_failure(bundle).message == "DAG 'same' is made twice in this file; give one of them another dag_id"
+    assert (
+        only_failure(loader, bundle).message == "DAG 'same' is made twice in this file; give one of them another dag_id"
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,35 +177,42 @@ def test_an_id_that_one_file_makes_twice_is_told(bundle: BundleFolder) -> None:
         ("def f(): f()\nf()", "RecursionError: maximum recursion depth exceeded"),
     ],
 )
-def test_a_file_that_ends_its_process_is_an_error_and_no_more(bundle: BundleFolder, top: str, told: str) -> None:
+def test_a_file_that_ends_its_process_is_an_error_and_no_more(
+    loader: DagLoader, bundle: BundleFolder, top: str, told: str
+) -> None:
     bundle.write_dag("f.py", "d", top=top)
-    assert only_failure(bundle).message.startswith(told)
+    assert only_failure(loader, bundle).message.startswith(told)
 
 
-def test_a_file_that_crashes_python_is_told_with_the_line_where_it_did(bundle: BundleFolder) -> None:
+def test_a_file_that_crashes_python_is_told_with_the_line_where_it_did(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write_dag("f.py", "d", top="\nimport ctypes\nctypes.string_at(0)")
-    failure = only_failure(bundle)
+    failure = only_failure(loader, bundle)
     assert (failure.line, failure.message) == (4, "the file crashed Python: Segmentation fault")
 
 
-def test_a_file_that_hangs_is_ended_and_told_with_the_line_where_it_hung(bundle: BundleFolder) -> None:
+def test_a_file_that_hangs_is_ended_and_told_with_the_line_where_it_hung(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
     bundle.write_dag("f.py", "d", top="import threading\nthreading.Event().wait()")
-    failure = only_failure(bundle, import_timeout=0.5)
+    failure = only_failure(loader, bundle, import_timeout=0.5)
     assert failure.line == 3
     assert failure.message == "took longer than 0.5 seconds to be read (import_timeout of its bundle)"
 
 
-def test_what_a_file_prints_however_much_goes_nowhere(bundle: BundleFolder, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_a_file_prints_however_much_goes_nowhere(
+    loader: DagLoader, bundle: BundleFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
     noise = (
         "import os, sys\nprint('{}' * 2_000_000)\nprint('x' * 2_000_000, file=sys.stderr)\nos.write(1, b'\\xff' * 99)"
     )
     bundle.write_dag("f.py", "d", top=noise)
-    scan = bundle.scan()
-    assert [p.file for p in scan.parsed] == ["f.py"]
+    assert only_file(loader, bundle).dag_ids == ("d",)
     assert capfd.readouterr() == ("", "")
 
 
-def test_threads_and_processes_that_a_file_starts_end_with_it(bundle: BundleFolder, tmp_path: Path) -> None:
+def test_threads_and_processes_that_a_file_starts_end_with_it(
+    loader: DagLoader, bundle: BundleFolder, tmp_path: Path
+) -> None:
     lock = tmp_path / "lock"
     child = (
         f"import fcntl, sys, threading; file = open({str(lock)!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX);"
@@ -175,19 +225,19 @@ def test_threads_and_processes_that_a_file_starts_end_with_it(bundle: BundleFold
         "assert child.stdout.readline() == b'locked\\n'\n"
     )
     bundle.write_dag("f.py", "d", top=top)
-    assert [p.file for p in bundle.scan().parsed] == ["f.py"]
+    assert only_file(loader, bundle).dag_ids == ("d",)
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # comes back when the child is gone
 
 
 def test_a_file_reads_nothing_from_standard_input_and_finds_no_neighbour_of_the_current_folder(
-    bundle: BundleFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loader: DagLoader, bundle: BundleFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "neighbour.py").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
     bundle.write_dag("f.py", "d", top="import sys\nassert sys.stdin.read() == ''\nimport neighbour")
-    assert only_failure(bundle).message == "ModuleNotFoundError: No module named 'neighbour'"
+    assert only_failure(loader, bundle).message == "ModuleNotFoundError: No module named 'neighbour'"
 
 
 def test_a_file_that_starts_spark_when_it_is_read_cannot_reach_the_managers_jvm(
@@ -196,20 +246,23 @@ def test_a_file_that_starts_spark_when_it_is_read_cannot_reach_the_managers_jvm(
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "12345")
     monkeypatch.setenv("PYSPARK_GATEWAY_SECRET", "x")
     bundle.write_dag("f.py", "d", top="import os\nassert not [name for name in os.environ if 'GATEWAY' in name]")
-    assert bundle.scan().failed == ()
+    with DagLoader(workers=1) as own:  # it starts with this environment
+        assert only_file(own, bundle).dag_ids == ("d",)
 
 
-def test_a_dag_imported_from_another_file_belongs_to_that_file_alone(bundle: BundleFolder) -> None:
+def test_a_dag_imported_from_another_file_belongs_to_that_file_alone(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write_dag("a.py", "a")
     bundle.write_dag("b.py", "b", top="import a")
-    scan = bundle.scan()
-    assert {p.file: ([d.dag_id for d in p.dags], p.imported) for p in scan.parsed} == {
-        "a.py": (["a"], ()),
-        "b.py": (["b"], ("a.py",)),
-    }
+    results = load(loader, bundle)
+    assert [(p.dag_ids, p.imported, p.read) for p in results if isinstance(p, ParsedFile)] == [
+        (("a",), (), ()),
+        (("b",), ("a.py",), ("a.py",)),
+    ]
 
 
-def test_a_dag_that_a_factory_of_a_helper_makes_belongs_to_the_file_that_called_it(bundle: BundleFolder) -> None:
+def test_a_dag_that_a_factory_of_a_helper_makes_belongs_to_the_file_that_called_it(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
     factory = (
         "from backfill_manager import dag, sql\n"
         "def make(name):\n    @dag(name)\n    def d():\n        sql('s', 'q.sql')\n"
@@ -217,25 +270,25 @@ def test_a_dag_that_a_factory_of_a_helper_makes_belongs_to_the_file_that_called_
     bundle.write("lib/_factory.py", factory)
     bundle.write("teams/q.sql", "SELECT 1")
     bundle.write("teams/f.py", "# a dag of backfill_manager\nfrom lib._factory import make\nmake('one')\nmake('two')\n")
-    scan = bundle.scan()
-    assert scan.failed == ()
-    assert [(p.file, [d.dag_id for d in p.dags]) for p in scan.parsed] == [("teams/f.py", ["one", "two"])]
+    parsed = only_file(loader, bundle)
+    assert (parsed.file, parsed.dag_ids) == ("teams/f.py", ("one", "two"))
+    assert parsed.read == ("lib/_factory.py", "teams/q.sql")
 
 
-def test_limits_of_the_settings_hold_for_dags_that_say_nothing(bundle: BundleFolder) -> None:
+def test_limits_of_the_settings_hold_for_dags_that_say_nothing(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD + "\n@dag(max_active_runs=3)\ndef own():\n    sql('s', 'SELECT 1')\n")
-    scan = bundle.scan(limits=LimitSettings(max_active_runs=5, max_active_tasks=6))
-    assert [(d.dag_id, d.max_active_runs, d.max_active_tasks) for d in scan.parsed[0].dags] == [
+    (parsed,) = loader.load(bundle.root, ["f.py"], limits={"max_active_runs": 5, "max_active_tasks": 6})
+    assert isinstance(parsed, ParsedFile)
+    assert [(d.dag_id, d.max_active_runs, d.max_active_tasks) for d in parsed.dags] == [
         ("flights", 5, 6),
         ("own", 3, 6),
     ]
 
 
 @pytest.mark.parametrize("file", ["my-dag.py", "2024/load.v2.py", "über.py", "with space.py"])
-def test_a_file_may_have_a_name_that_is_none_in_python(bundle: BundleFolder, file: str) -> None:
+def test_a_file_may_have_a_name_that_is_none_in_python(loader: DagLoader, bundle: BundleFolder, file: str) -> None:
     bundle.write_dag(file, "d")
-    scan = bundle.scan()
-    assert (scan.failed, [p.file for p in scan.parsed]) == ((), [file])
+    assert only_file(loader, bundle).file == file
 
 
 def test_a_named_pipe_that_looks_like_a_dag_file_is_passed_by(bundle: BundleFolder) -> None:
@@ -257,22 +310,304 @@ def test_snapshots_that_cannot_be_written_are_one_error_of_the_bundle(bundle: Bu
     assert f"the snapshots' folder {bundle.snapshots} can't be written" in scan.failed[0].message
 
 
-def test_the_content_hash_is_told_without_parsing_and_changes_with_the_files(bundle: BundleFolder) -> None:
-    bundle.write_dag("f.py", "d")
-    settings = BundleSettings(name="b", path=str(bundle.root))
-    before = content_hash(settings, snapshots=bundle.snapshots)
-    assert before == bundle.scan().content_hash
-    bundle.write("query.sql", "SELECT 1")
-    assert content_hash(settings, snapshots=bundle.snapshots) != before
-    settings = BundleSettings(name="b", path=str(bundle.root / "nothing"))
-    assert content_hash(settings, snapshots=bundle.snapshots) is None
+def test_what_a_file_writes_to_every_descriptor_it_finds_is_an_error_that_holds_nothing_of_it(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
+    top = "import os\nfor fd in range(3, 50):\n    try: os.write(fd, b'gar\\nbage')\n    except OSError: pass"
+    bundle.write_dag("a.py", "a", top=top)
+    bundle.write_dag("b.py", "b", top=top + "\nos._exit(0)")
+    bundle.write_dag("c.py", "c", top=top + "\nimport ctypes; ctypes.string_at(0)")
+    bundle.write_dag("d.py", "d")
+    *failed, last = load(loader, bundle)
+    assert all(isinstance(one, FailedFile) and "bage" not in one.message + one.traceback for one in failed)
+    assert isinstance(failed[0], FailedFile)
+    assert failed[0].message == "what its process answered can't be read; does it write to files it did not open?"
+    assert isinstance(last, ParsedFile)
 
 
-def test_an_answer_that_is_none_is_an_error(bundle: BundleFolder) -> None:
-    """A file may write to every descriptor it finds, the pipe included."""
-    top = "import os\nfor fd in range(3, 50):\n    try: os.write(fd, b'garbage')\n    except OSError: pass"
+# -- what a file may do to its process, and to nobody else ------------------------------------------------------------
+
+
+def test_a_file_that_hangs_in_c_is_ended_and_told_with_its_line(loader: DagLoader, bundle: BundleFolder) -> None:
+    bundle.write_dag("f.py", "d", top="import re\nre.match(r'(a+)+$', 'a' * 64 + 'b')")
+    failure = only_failure(loader, bundle, import_timeout=0.5)
+    assert failure.line == 3
+    assert failure.message == "took longer than 0.5 seconds to be read (import_timeout of its bundle)"
+    assert 'File "f.py", line 3' in failure.traceback and "worker" not in failure.traceback
+
+
+def test_a_file_that_hangs_and_stops_the_watchdog_is_ended_all_the_same(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
+    top = "import faulthandler, time\nfaulthandler.cancel_dump_traceback_later()\ntime.sleep(600)"
     bundle.write_dag("f.py", "d", top=top)
-    assert isinstance(parse(bundle.root, "f.py", 30, {}), FailedFile)
+    failure = only_failure(loader, bundle, import_timeout=0.1)
+    assert failure.message == "took longer than 0.1 seconds to be read (import_timeout of its bundle)"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits what a process maps")
+@pytest.mark.parametrize("eats", ["x = b'1' * (200 << 20)", "x = []\nwhile True: x.append(bytearray(1 << 16))"])
+def test_a_file_that_eats_memory_is_told_how_much_it_may_have(
+    loader: DagLoader, bundle: BundleFolder, eats: str
+) -> None:
+    bundle.write_dag("f.py", "d", top=eats)
+    bundle.write_dag("g.py", "e", top="x = b'1' * (20 << 20)")
+    failure, other = load(loader, bundle, import_memory_mb=64)
+    assert isinstance(failure, FailedFile) and isinstance(other, ParsedFile)
+    assert failure.message == "took more than 64 MB of memory to be read (import_memory of its bundle)"
+    assert failure.line == eats.count("\n") + 2
+
+
+def test_what_a_file_prints_is_kept_nowhere_and_secrets_are_hidden(
+    bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAREHOUSE_PASSWORD", "hunter-2")
+    top = (
+        "import os, sys\nfor out in (sys.stdout, sys.stderr): print('of ' 'mine ' * 999, file=out, flush=True)\n"
+        "secret = os.environ.pop('WAREHOUSE_PASSWORD')\n"
+    )
+    with DagLoader(workers=1) as own:  # it starts with this environment
+        for end in ("raise ValueError(f'{secret} is wrong')", "os._exit(3)", "import ctypes; ctypes.string_at(0)"):
+            bundle.write_dag("f.py", "d", top=top + end)
+            failure = only_failure(own, bundle)
+            assert "hunter" not in str(failure) + failure.traceback
+            assert "of mine" not in str(failure) + failure.traceback
+            if end.startswith("raise"):
+                assert failure.message == "ValueError: *** is wrong"
+                assert "ValueError: *** is wrong" in failure.traceback
+
+
+def test_a_process_that_leaves_the_session_of_its_file_ends_with_it_too(
+    loader: DagLoader, bundle: BundleFolder, tmp_path: Path
+) -> None:
+    if sys.platform != "linux":
+        pytest.skip("only Linux gives orphans back")
+    lock = tmp_path / "lock"
+    child = (
+        f"import fcntl, os, threading; os.fork() and os._exit(0); os.setsid(); file = open({str(lock)!r}, 'w');"
+        "fcntl.flock(file, fcntl.LOCK_EX); print('locked', flush=True); threading.Event().wait()"
+    )
+    top = (
+        "import subprocess, sys\n"
+        f"daemon = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE, start_new_session=True)\n"
+        "assert daemon.stdout.readline() == b'locked\\n'\n"
+    )
+    bundle.write_dag("f.py", "d", top=top)
+    assert only_file(loader, bundle).dag_ids == ("d",)
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # comes back when the daemon is gone
+
+
+def test_a_file_that_forks_gives_one_answer(loader: DagLoader, bundle: BundleFolder) -> None:
+    bundle.write_dag("f.py", "d", top="import os\nos.fork()\nos.fork()")
+    assert only_file(loader, bundle).dag_ids == ("d",)
+
+
+def test_a_file_that_closes_our_pipe_and_opens_its_own_gets_nothing_of_ours_into_it(
+    loader: DagLoader, bundle: BundleFolder, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    top = f"import os\nos.closerange(3, 100)\nfiles = [open({str(mine)!r}, 'w') for _ in range(20)]"
+    bundle.write_dag("f.py", "d", top=top)
+    assert only_failure(loader, bundle).message.startswith("the process that read the file ended with exit code 1")
+    assert mine.read_text() == ""
+
+
+@pytest.mark.parametrize("kill", ["SIGKILL", "SIGSTOP"])
+def test_a_file_that_kills_its_parent_costs_one_error_and_the_worker_is_replaced(
+    bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch, kill: str
+) -> None:
+    monkeypatch.setattr("backfill_manager.dags.loading.worker_process._GRACE_S", 0.5)
+    monkeypatch.setattr("backfill_manager.dags.loading.worker_process._STOP_S", 0.5)
+    bundle.write_dag("a.py", "a")
+    bundle.write_dag("b.py", "b", top=f"import os, signal, time\nos.kill(os.getppid(), signal.{kill})\ntime.sleep(600)")
+    bundle.write_dag("c.py", "c")
+    with DagLoader(workers=1) as own:
+        (before,) = own.load(bundle.root, ["a.py"])
+        old = own.process_ids()
+        good, failed, after = load(own, bundle, import_timeout=1)
+        assert isinstance(before, ParsedFile) and isinstance(good, ParsedFile) and isinstance(after, ParsedFile)
+        assert isinstance(failed, FailedFile)
+        assert "kill its parent" in failed.message or "took longer than 1 seconds" in failed.message
+        assert own.process_ids() != old
+
+
+def test_a_worker_that_dies_while_it_has_nothing_to_do_costs_nothing(bundle: BundleFolder) -> None:
+    bundle.write_dag("a.py", "a")
+    with DagLoader(workers=1) as own:
+        only_file(own, bundle)
+        (old,) = own.process_ids()
+        os.kill(old, signal.SIGKILL)
+        assert only_file(own, bundle).dag_ids == ("a",)
+
+
+def test_what_a_file_changes_in_its_process_the_next_one_does_not_see(bundle: BundleFolder) -> None:
+    changes = """
+        import builtins, json, os, sys, backfill_manager
+        os.environ["LEFT"] = "behind"
+        os.chdir("/")
+        builtins.left = json.left = backfill_manager.left = sys.modules["left"] = json
+        json.dumps, os.getcwd = None, None
+        sys.path.insert(0, "/left")
+        import helpers
+        helpers.left = 1
+        raise ValueError("after all that")
+    """
+    looks = """
+        import builtins, json, os, sys, backfill_manager, helpers
+        assert "LEFT" not in os.environ and os.getcwd() != "/" and "/left" not in sys.path
+        assert not [one for one in (builtins, json, backfill_manager, helpers) if hasattr(one, "left")]
+        assert "left" not in sys.modules and json.dumps(1) == "1"
+    """
+    bundle.write("helpers.py", "")
+    bundle.write("a.py", "# dag of backfill_manager" + changes.replace("\n        ", "\n"))
+    bundle.write_dag("b.py", "b", top=looks.replace("\n        ", "\n"))
+    with DagLoader(workers=1) as own:
+        first, second = load(own, bundle)
+    assert isinstance(first, FailedFile)
+    assert isinstance(second, ParsedFile), second
+
+
+# -- what a file looks at ---------------------------------------------------------------------------------------------
+
+
+def test_the_bundles_files_and_folders_that_a_file_looks_at_are_told(loader: DagLoader, bundle: BundleFolder) -> None:
+    bundle.write("lib/names.py", "from pathlib import Path\nNAMES = (Path(__file__).parent / 'names.txt').read_text()")
+    bundle.write("lib/names.txt", "x")
+    bundle.write("tables/a.yaml", "a: 1")
+    bundle.write("queries/q.sql", "SELECT 1")
+    bundle.write("untouched.yaml", "")
+    top = (
+        "import os, glob\nfrom pathlib import Path\nfrom lib.names import NAMES\nhere = Path(__file__).parent\n"
+        "for one in sorted(here.glob('tables/*.yaml')): one.read_text()\n"
+        "os.chdir(here); os.listdir('queries')\n"
+        "try: open(here / 'later' / 'more.yaml')\nexcept OSError: pass\n"
+        "open('/etc/hostname' if os.path.exists('/etc/hostname') else os.devnull).close()"
+    )
+    text = "@dag('d')\ndef d():\n    sql('s', 'queries/q.sql')\n"
+    bundle.write("f.py", f"from backfill_manager import dag, sql\n{top}\n{text}")
+    bundle.write_dag("plain.py", "p")
+    looking, plain = load(loader, bundle)
+    assert isinstance(looking, ParsedFile) and isinstance(plain, ParsedFile)
+    assert looking.imported == ("lib/names.py",)
+    assert looking.read == ("lib/names.py", "lib/names.txt", "queries/q.sql", "tables/a.yaml")
+    assert set(looking.listed) == {"", "queries", "tables"}
+    assert (plain.imported, plain.read, plain.listed) == ((), (), ())
+
+
+# -- the loader and its workers ---------------------------------------------------------------------------------------
+
+
+def test_results_come_in_the_order_of_the_files(loader: DagLoader, bundle: BundleFolder) -> None:
+    for number in range(200):
+        bundle.write_dag(f"f{number}.py", f"d{number}", top="raise ValueError" if number % 40 == 7 else "")
+    files = [f"f{number}.py" for number in reversed(range(200))]
+    results = loader.load(bundle.root, files)
+    assert [one.file for one in results] == files
+    failed = [one.file for one in results if isinstance(one, FailedFile)]
+    assert failed == ["f167.py", "f127.py", "f87.py", "f47.py", "f7.py"]
+    assert {one.dag_ids for one in results if isinstance(one, ParsedFile)} == {
+        (f"d{number}",) for number in range(200) if number % 40 != 7
+    }
+
+
+def test_workers_do_not_grow_with_the_files_they_read(bundle: BundleFolder) -> None:
+    if sys.platform != "linux":
+        pytest.skip("reads /proc")
+    bundle.write_dag("f.py", "d", top="import decimal")
+    with DagLoader(workers=1) as own:
+        own.load(bundle.root, ["f.py"] * 50)
+        before = resident_mb(own)
+        own.load(bundle.root, ["f.py"] * 200)
+        assert resident_mb(own) - before < 4
+
+
+def resident_mb(loader: DagLoader) -> float:
+    texts = [Path(f"/proc/{pid}/status").read_text() for pid in loader.process_ids()]
+    return sum(int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) for text in texts) / 1024
+
+
+def test_files_of_a_folder_that_is_gone_are_told_and_those_of_another_are_read(
+    loader: DagLoader, bundle: BundleFolder, tmp_path: Path
+) -> None:
+    bundle.write_dag("f.py", "d")
+    (failure,) = loader.load(tmp_path / "gone", ["f.py"])
+    assert str(failure) == f"f.py: {tmp_path / 'gone'} can't be read: No such file or directory"
+    assert only_file(loader, bundle).dag_ids == ("d",)
+
+
+def test_pandas_and_pyspark_are_there_before_the_files_that_want_them(loader: DagLoader, bundle: BundleFolder) -> None:
+    top = (
+        "import sys\nassert 'pandas' in sys.modules and 'pyspark.sql.functions' in sys.modules\nimport pandas, pyspark"
+    )
+    bundle.write_dag("f.py", "d", top=top)
+    bundle.write_dag("plain.py", "p", top="import os\nassert 'OMP_NUM_THREADS' not in os.environ")
+    parsed = [one for one in load(loader, bundle) if isinstance(one, ParsedFile)]
+    assert [one.file for one in parsed] == ["f.py", "plain.py"]
+
+
+def test_a_module_that_no_worker_survives_is_not_asked_for_again(
+    bundle: BundleFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken" / "pandas").mkdir(parents=True)
+    (tmp_path / "broken" / "pandas" / "__init__.py").write_text("import os; os._exit(1)")
+    monkeypatch.syspath_prepend(str(tmp_path / "broken"))
+    bundle.write_dag("f.py", "d", top="# would like pandas")
+    with DagLoader(workers=1) as own:
+        assert only_file(own, bundle).dag_ids == ("d",)
+        kept = own.process_ids()
+        assert only_file(own, bundle).dag_ids == ("d",)
+        assert own.process_ids() == kept
+
+
+def test_closing_ends_the_workers_and_whoever_waits_for_a_file(bundle: BundleFolder, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    bundle.write_dag("f.py", "d", top=f"open({str(begun)!r}, 'w').close()\nimport time; time.sleep(600)")
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            load(own, bundle)
+        except LoaderClosed as error:
+            raised.append(error)
+
+    own = DagLoader(workers=1)
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    begun.open().close()  # comes back when the file is being read
+    pids = own.process_ids()
+    own.close()
+    waiting.join()
+    assert len(raised) == 1
+    assert own.process_ids() == ()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    with pytest.raises(LoaderClosed):
+        own.load(bundle.root, ["f.py"])
+
+
+def test_a_manager_that_is_killed_leaves_no_process_behind(bundle: BundleFolder, tmp_path: Path) -> None:
+    lock, begun = tmp_path / "lock", tmp_path / "begun"
+    os.mkfifo(begun)
+    top = (
+        f"import fcntl, time\nfile = open({str(lock)!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX)\n"
+        f"open({str(begun)!r}, 'w').close()\ntime.sleep(600)"
+    )
+    bundle.write_dag("f.py", "d", top=top)
+    manager = (
+        "import sys; from pathlib import Path; from backfill_manager.dags.loading.loader import DagLoader\n"
+        "DagLoader(workers=1).load(Path(sys.argv[1]), ['f.py'], import_timeout=600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", manager, str(bundle.root)], stderr=subprocess.PIPE)
+    with process:
+        begun.open().close()
+        process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""  # to its end: the worker, which holds it too, is gone
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # comes back when the file's process is gone
 
 
 # -- load_file --------------------------------------------------------------------------------------------------------

@@ -107,3 +107,21 @@ def test_a_setting_of_the_dag_given_to_one_task_is_told_as_what_it_is() -> None:
 def test_a_pool_that_is_scheduled_runs_own_can_be_named_but_is_not_taken() -> None:
     """The dispatcher sends a backfill's tasks elsewhere (SEMANTICS "Pools and priority")."""
     assert with_overrides(SPEC, {"pool": "scheduled"}).task("a").pool == "scheduled"
+
+
+TELLING = dag_spec("d", "a", callbacks=("a.on_failure", "on_failure"))
+
+
+def test_a_callback_is_set_by_its_own_id_only() -> None:
+    changed = with_overrides(TELLING, {"retries": 5, "a.on_failure.retries": 2, "on_failure.timeout": 60})
+    assert [(task.task_id, task.retries, task.timeout) for task in changed.tasks] == [
+        ("a", 5, None), ("a.on_failure", 2, None), ("on_failure", 0, 60.0)
+    ]  # fmt: skip
+
+
+def test_what_a_callback_can_not_have_is_refused() -> None:
+    with pytest.raises(
+        InvalidInput, match="a callback waits for nothing but what it tells of; it has no depends_on_past"
+    ):
+        with_overrides(TELLING, {"a.on_failure.depends_on_past": True})
+    assert not with_overrides(TELLING, {"depends_on_past": True}).task("on_failure").depends_on_past

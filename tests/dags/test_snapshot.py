@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from bundle_folder import BundleFolder
 
 from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE, read_bundle
-from backfill_manager.dags.bundles.snapshot import take
+from backfill_manager.dags.bundles.snapshot import STORE, take
 
 
 def kept(folder: Path) -> dict[str, str]:
@@ -35,7 +36,7 @@ def test_the_same_content_is_kept_once_and_an_edit_makes_another(bundle: BundleF
     bundle.write("f.py", "2")
     second = take(bundle.root, bundle.snapshots)
     assert (kept(first.path), kept(second.path)) == ({"f.py": "1"}, {"f.py": "2"})
-    assert sorted(path.name for path in bundle.snapshots.iterdir()) == sorted([first.path.name, second.path.name])
+    assert {path.name for path in bundle.snapshots.iterdir()} == {first.path.name, second.path.name, STORE}
 
 
 def test_a_rename_is_another_content(bundle: BundleFolder) -> None:
@@ -71,3 +72,86 @@ def test_a_copy_that_breaks_off_leaves_nothing_behind(bundle: BundleFolder, monk
     with pytest.raises(Exception, match=r"can't be written under .*: No space left on device"):
         take(bundle.root, bundle.snapshots)
     assert list(bundle.snapshots.iterdir()) == []
+
+
+def inodes(folder: Path) -> set[int]:
+    return {path.stat().st_ino for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_edit_copies_one_file_and_links_the_others(bundle: BundleFolder) -> None:
+    for n in range(50):
+        bundle.write(f"f{n}.py", str(n))
+    snapshots = []
+    for n in range(10):
+        bundle.write("f0.py", f"edit {n}")
+        snapshots.append(take(bundle.root, bundle.snapshots).path)
+    assert len(set(snapshots)) == 10
+    assert len(inodes(bundle.snapshots)) == 49 + 10
+    assert kept(snapshots[3]) == {"f0.py": "edit 3", **{f"f{n}.py": str(n) for n in range(1, 50)}}
+
+
+def test_what_a_snapshot_holds_is_no_link_to_what_people_edit(bundle: BundleFolder) -> None:
+    path = bundle.write("f.py", "1")
+    snapshot = take(bundle.root, bundle.snapshots)
+    with path.open("r+") as file:
+        file.write("2")
+    assert kept(snapshot.path) == {"f.py": "1"}
+
+
+def test_files_of_a_snapshot_are_not_written_by_mistake(bundle: BundleFolder) -> None:
+    bundle.write("f.py", "1")
+    first = take(bundle.root, bundle.snapshots)
+    bundle.write("g.py", "1")
+    second = take(bundle.root, bundle.snapshots)
+    files = [first.path / "f.py", second.path / "f.py", second.path / "g.py"]
+    assert [path.stat().st_mode & 0o777 for path in files] == [0o444] * 3
+
+
+def test_a_file_of_a_snapshot_that_was_changed_by_force_is_not_handed_on(bundle: BundleFolder) -> None:
+    bundle.write("f.py", "1")
+    bundle.write("g.py", "1")
+    first = take(bundle.root, bundle.snapshots)
+    (first.path / "f.py").chmod(0o644)
+    (first.path / "f.py").write_text("forged")
+    bundle.write("g.py", "2")
+    second = take(bundle.root, bundle.snapshots)
+    bundle.write("g.py", "3")
+    third = take(bundle.root, bundle.snapshots)
+    assert (kept(second.path), kept(third.path)) == ({"f.py": "1", "g.py": "2"}, {"f.py": "1", "g.py": "3"})
+    assert (second.path / "f.py").samefile(third.path / "f.py")
+
+
+def test_where_links_do_not_work_files_are_copied(bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", unsupported)
+    bundle.write("f.py", "1")
+    bundle.write("g.py", "1")
+    take(bundle.root, bundle.snapshots)
+    bundle.write("g.py", "2")
+    second = take(bundle.root, bundle.snapshots)
+    assert kept(second.path) == {"f.py": "1", "g.py": "2"}
+    assert kept(bundle.snapshots / STORE) == {}
+
+
+def test_a_file_that_was_edited_after_the_look_is_kept_as_it_is_now(bundle: BundleFolder) -> None:
+    bundle.write_dag("f.py", "f")
+    bundle.write("g.py", "1")
+    bundle.write("gone.py", "1")
+    looked = read_bundle(bundle.root)
+    bundle.write("f.py", "no DAG any more")
+    bundle.write_dag("g.py", "g")
+    (bundle.root / "gone.py").unlink()
+    snapshot = take(bundle.root, bundle.snapshots, content=looked)
+    assert snapshot.content == read_bundle(bundle.root) == read_bundle(snapshot.path)
+    assert snapshot.content.candidates == ("g.py",)
+    assert snapshot.path.name == snapshot.content.hash != looked.hash
+
+
+def test_a_look_that_is_still_right_is_not_repeated(bundle: BundleFolder) -> None:
+    bundle.write("f.py", "1")
+    looked = read_bundle(bundle.root)
+    first = take(bundle.root, bundle.snapshots, content=looked)
+    assert first.content == looked
+    assert take(bundle.root, bundle.snapshots, content=looked) == first

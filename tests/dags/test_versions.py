@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.loading.import_failure import FailedFile
-from backfill_manager.dags.loading.loader import BundleScan, ParsedFile
+from backfill_manager.dags.loading.loader import ParsedFile
+from backfill_manager.dags.submission import Submission
 from backfill_manager.dags.versions import changes_for
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 
@@ -24,7 +26,7 @@ class State:
         self.rows: dict[tuple[Any, ...], Record] = {}
         self.at = AT
 
-    def take(self, scan: BundleScan) -> list[Record]:
+    def take(self, scan: Submission) -> list[Record]:
         self.at += timedelta(minutes=1)
         bundle = self.rows.get(("bundle", scan.bundle))
         assert bundle is None or isinstance(bundle, BundleRow)
@@ -52,25 +54,31 @@ def spec(dag_id: str, file: str, **settings: Any) -> DagSpec:
     return DagSpec(dag_id, (TaskSpec("s", kind="sql", sql="SELECT 1"),), file=file, **settings)
 
 
+def parsed_file(file: str, made: list[DagSpec], imported: tuple[str, ...] = ()) -> ParsedFile:
+    return ParsedFile(file, tuple(one.dag_id for one in made), tuple(one.to_json() for one in made), imported)
+
+
 def scan_of(
     files: Mapping[str, list[DagSpec] | str],
     helpers: Mapping[str, str] | None = None,
     bundle: str = "b",
     edits: Mapping[str, str] | None = None,
     imported: Mapping[str, tuple[str, ...]] | None = None,
-) -> BundleScan:
+    **settings: Any,
+) -> Submission:
     """`files`: file -> its DAGs, or its error; `helpers`: other files -> their text; `edits`: file -> its text."""
     texts = {**{file: f"text of {file}" for file in files}, **(helpers or {}), **(edits or {})}
     digests = {file: hashlib.sha256(text.encode()).hexdigest() for file, text in texts.items()}
     content = BundleContent(digests, tuple(files))
-    return BundleScan(
+    return Submission(
         bundle, f"/bundles/{bundle}", "standard", content,
         snapshot=f"/snapshots/{content.hash[:8]}",
         parsed=tuple(
-            ParsedFile(file, tuple(made), (imported or {}).get(file, ()))
+            parsed_file(file, made, (imported or {}).get(file, ()))
             for file, made in files.items() if not isinstance(made, str)
         ),
         failed=tuple(FailedFile(file, 3, made, "tb") for file, made in files.items() if isinstance(made, str)),
+        **settings,
     )  # fmt: skip
 
 
@@ -90,7 +98,7 @@ def test_a_new_dag_gets_its_first_version() -> None:
     assert (row.tags_json, row.file, row.bundle) == ('["x"]', "f.py", "b")
     assert (version.version, version.snapshot, version.file) == (1, scan.snapshot, "f.py")
     assert DagSpec.from_json(version.definition_json) == made
-    assert (bundle.content_hash, bundle.path) == (scan.content_hash, "/bundles/b")
+    assert (bundle.content_hash, bundle.path) == (scan.content.hash, "/bundles/b")
 
 
 def test_nothing_changed_is_nothing_written() -> None:
@@ -244,9 +252,123 @@ def test_a_bundle_whose_folder_cannot_be_read_changes_nothing_but_its_error() ->
     state = State()
     state.take(scan_of({"f.py": [spec("d", "f.py")], "x.py": "SyntaxError"}))
     failed = (FailedFile(".", None, "the folder does not exist"),)
-    lost = BundleScan("b", "/bundles/b", "standard", BundleContent({}, ()), failed=failed, readable=False)
+    lost = Submission("b", "/bundles/b", "standard", BundleContent({}, ()), failed=failed, readable=False)
     written = state.take(lost)
     assert [row.TABLE for row in written] == ["import_error"]
     assert (state.dag("d").is_active, sorted(state.errors())) == (True, [".", "x.py"])
     state.take(scan_of({"f.py": [spec("d", "f.py")], "x.py": "SyntaxError"}))
     assert sorted(state.errors()) == ["x.py"]
+
+
+# -- submissions that speak for a part of the bundle -------------------------------------------------------------------
+
+
+def two_folders() -> dict[str, list[DagSpec] | str]:
+    return {"daily/a.py": [spec("a", "daily/a.py")], "weekly/b.py": [spec("b", "weekly/b.py")]}
+
+
+def test_what_a_submission_does_not_speak_for_stays_as_it_is() -> None:
+    state = State()
+    state.take(scan_of(two_folders()))
+    files: dict[str, list[DagSpec] | str] = {"daily/a.py": [spec("a", "daily/a.py", owner="new")]}
+    state.take(scan_of(files, covers=("daily",)))
+    assert (state.version("a"), state.version("b"), state.dag("b").is_active) == (2, 1, True)
+    state.take(scan_of(files, leaves_out=("weekly",)))
+    assert state.dag("b").is_active
+    state.take(scan_of(files, covers=("weekly", "daily")))
+    assert not state.dag("b").is_active
+
+
+def test_the_longest_path_that_fits_decides_who_is_spoken_for() -> None:
+    scan = scan_of({}, covers=("", "a/b/c"), leaves_out=("a/b", "x.py"))
+    told = {file: scan.speaks_for(file) for file in ("y.py", "a/y.py", "a/b/y.py", "a/b/c/y.py", "x.py", "a/bc.py")}
+    assert told == {
+        "y.py": True, "a/y.py": True, "a/b/y.py": False, "a/b/c/y.py": True, "x.py": False, "a/bc.py": True,
+    }  # fmt: skip
+
+
+def test_dags_that_are_gone_stay_active_unless_the_submission_deactivates() -> None:
+    state = State()
+    state.take(scan_of({"f.py": [spec("d", "f.py"), spec("e", "f.py")]}))
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}, deactivates=False))
+    assert state.dag("e").is_active
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}))
+    assert not state.dag("e").is_active
+
+
+def test_an_id_whose_file_was_not_looked_at_stays_with_it() -> None:
+    state = State()
+    state.take(scan_of(two_folders()))
+    both = {**two_folders(), "daily/c.py": [spec("b", "daily/c.py")]}
+    whole = scan_of(both)
+    part = replace(whole, parsed=tuple(p for p in whole.parsed if p.file.startswith("daily")), covers=("daily",))
+    state.take(part)
+    assert "already made by weekly/b.py" in state.errors()["daily/c.py"]
+
+
+def test_without_keep_last_good_a_file_that_fails_takes_its_dags_along() -> None:
+    state = State()
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}))
+    state.take(scan_of({"f.py": "SyntaxError"}, keep_last_good=False))
+    assert (state.dag("d").is_active, list(state.errors())) == (False, ["f.py"])
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}, keep_last_good=False))
+    assert (state.dag("d").is_active, state.version("d"), state.errors()) == (True, 1, {})
+
+
+def test_a_file_that_was_moved_takes_its_dags_along_into_a_new_version() -> None:
+    state = State()
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}))
+    state.rows["dag", "d"] = state.dag("d").evolve(is_paused=True)
+    state.take(scan_of({"sub/f.py": [spec("d", "sub/f.py")]}))
+    row = state.dag("d")
+    assert (row.file, row.current_version, row.is_active, row.is_paused) == ("sub/f.py", 2, True, True)
+    assert state.errors() == {}
+
+
+# -- what a person has deactivated -------------------------------------------------------------------------------------
+
+
+def test_a_dag_that_a_person_deactivated_stays_so_until_its_content_changes() -> None:
+    state = State()
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}))
+    state.rows["dag", "d"] = state.dag("d").evolve(is_active=False, deactivated_by="ada")
+    assert [row.TABLE for row in state.take(scan_of({"f.py": [spec("d", "f.py")]}, commit_id="abc"))] == ["bundle"]
+    assert not state.dag("d").is_active
+    state.take(scan_of({"f.py": [spec("d", "f.py", owner="new")]}))
+    assert (state.dag("d").is_active, state.dag("d").deactivated_by, state.version("d")) == (True, None, 2)
+
+
+def test_it_comes_back_as_it_was_when_its_file_is_parsed_because_someone_asks() -> None:
+    state = State()
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}))
+    state.rows["dag", "d"] = state.dag("d").evolve(is_active=False, deactivated_by="ada")
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}, asked=True))
+    assert (state.dag("d").is_active, state.dag("d").deactivated_by, state.version("d")) == (True, None, 1)
+
+
+def test_a_file_that_is_read_by_another_counts_as_its_code() -> None:
+    state = State()
+    helper = spec("h", "h.py")
+    state.take(scan_of({"f.py": [spec("d", "f.py")], "h.py": [helper]}))
+    state.take(scan_of({"f.py": [spec("d", "f.py")], "h.py": [helper]}, edits={"h.py": "edited"}))
+    assert (state.version("d"), state.version("h")) == (1, 2)
+    uses = {"f.py": ("h.py",)}
+    state.take(scan_of({"f.py": [spec("d", "f.py")], "h.py": [helper]}, edits={"h.py": "edited"}, imported=uses))
+    state.take(scan_of({"f.py": [spec("d", "f.py")], "h.py": [helper]}, edits={"h.py": "again"}, imported=uses))
+    assert (state.version("d"), state.version("h")) == (3, 3)
+
+
+def test_how_a_bundle_is_read_is_no_code_of_its_dags() -> None:
+    state = State()
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}, {"manifest.yaml": "version: v1beta"}))
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}, {"manifest.yaml": "version: v1beta\nfetch_interval: 5"}))
+    assert state.version("d") == 1
+
+
+def test_a_version_tells_the_commit_it_came_from() -> None:
+    state = State()
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}, commit_id="abc123"))
+    (version,), (bundle,) = state.of(DagVersion), state.of(BundleRow)
+    assert (version.commit_id, bundle.commit_id) == ("abc123", "abc123")
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}, commit_id="def456"))
+    assert (state.version("d"), state.of(BundleRow)[0].commit_id) == (1, "def456")

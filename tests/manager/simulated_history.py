@@ -2,8 +2,10 @@
 
 `calm_history(seed)` asks for one thing, lets everything that follows come to rest (tasks that stay running end in any
 order, the manager is killed between any two table commits), tells the model, and goes on: all that stands in the tables is
-what the model says. `stormy_history(seed)` asks for everything at once: there the rules are checked that no order of racing
-may break. Of both, after every tick: nothing runs twice at once, and no more than the limits allow.
+what the model says. Half of the DAGs have callbacks, of which the model knows nothing: they must not change what comes
+out; who is called, and who not, is a rule of its own. `stormy_history(seed)` asks for everything at once: there the rules
+are checked that no order of racing may break. Of both, after every tick: nothing runs twice at once, and no more than the
+limits allow.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from plain_model import PlainBackfill, PlainDag, PlainItem, PlainModel, PlainRun
 
 from backfill_manager.clock import UTC, format_instant
 from backfill_manager.execution.outcome import Failed, Launch, LaunchKey, Outcome, Skipped, Succeeded
+from backfill_manager.manager.calling_back import NOTHING_TO_TELL
 from backfill_manager.model import states as s
+from backfill_manager.model.changes import NOT_SELECTED
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Response, TaskInstance, TaskTry
 from backfill_manager.testing import FakeClock, Playground, dag_spec
 
@@ -51,13 +55,14 @@ def dags() -> list[tuple[PlainDag, dict[str, Any]]]:
     ten_past_five = FIRST + timedelta(hours=5, minutes=10)
     return [
         (PlainDag("caught_up", chain, local_midnights("Europe/Amsterdam"), {"load": 1}, start=BEGIN - 9 * DAY, catchup=True),
-         {"timezone": "Europe/Amsterdam", "max_active_runs": 2}),
+         {"timezone": "Europe/Amsterdam", "max_active_runs": 2,
+          "callbacks": ("load.on_failure", "check.on_success", "check.on_failure", "on_success", "on_failure")}),
         (PlainDag("latest_only", {"a": (), "b": ("a",)}, every(6 * HOUR), retries={"a": 1}),
          {"schedule": "0 */6 * * *"}),
         (PlainDag("on_its_past", pair, daily, past=frozenset({"roll"}), start=BEGIN - 5 * DAY, catchup=True),
-         {"max_active_runs": 3}),
+         {"max_active_runs": 3, "callbacks": ("roll.on_failure", "on_failure")}),
         (PlainDag("batched", abc, daily, batchable=True, start=BEGIN - 3 * DAY, catchup=True),
-         {"batchable": True, "max_active_runs": 2}),
+         {"batchable": True, "max_active_runs": 2, "callbacks": ("b.on_success", "on_failure")}),
         (PlainDag("looks_back", {"a": (), "b": ("a",)}, daily, lookback=2, start=BEGIN - 2 * DAY, catchup=True),
          {"lookback": 2, "max_active_runs": 1}),
         (PlainDag("by_duration", {"a": ()}, every(timedelta(days=1), ten_past_five), retries={"a": 1}, start=ten_past_five),
@@ -84,6 +89,7 @@ class History:
         self.ground = Playground(*specs, script=self.script, clock=FakeClock(BEGIN), scheduled=True)
         self.specs = {spec.dag_id: spec for spec in specs}
         self.later: dict[LaunchKey, Outcome] = {}  # of tasks that stay running for a while
+        self.marked: set[tuple[str, str]] = set()  # runs of which a person said how they, or a task of them, ended
         self.held: set[str] = set()  # DAGs whose tasks run until they are let go
         self.story: list[str] = []
         self.crashes = 0
@@ -217,6 +223,21 @@ class History:
         if isinstance(self.ground.leader, Mortal):
             self.ground.leader = self.ground.leader._leader
 
+    def check_callbacks(self, run: DagRun, tasks: list[TaskInstance]) -> None:
+        """Those were called that had something to tell, and no others."""
+        if run.run_type == s.EXTERNAL_RUN or run.state in s.RUN_LIVE:
+            return
+        states = {ti.task_id: ti.state for ti in tasks}
+        by_id = {ti.task_id: ti for ti in tasks}
+        for callback in self.specs[run.dag_id].callbacks:
+            ti = by_id[callback.task_id]
+            assert ti.state in s.TASK_FINISHED
+            told_of = run.state if callback.watches is None else states[callback.watches]
+            nobody_asks = (run.dag_id, run.run_id) in self.marked or ti.error in (NOT_SELECTED, "marked success")
+            if nobody_asks or s.CANCELLED in (ti.state, run.state) or told_of == s.OVERRIDDEN:
+                continue
+            assert (ti.error != NOTHING_TO_TELL) == (told_of == callback.calls_back), f"{ti}, where it was {told_of}"
+
     def crash(self) -> None:
         self.crashes += 1
         self.later.clear()
@@ -325,6 +346,7 @@ class Calm(History):
                 self.model.stop(one)
             case "mark run":
                 state = chance.choice(["success", "failed"])
+                self.marked.add((dag.dag_id, one.run_id))
                 self.ask("run.mark", dag_id=dag.dag_id, run_id=one.run_id, state=state)
                 one.tasks = dict.fromkeys(one.tasks, state)
                 one.has_launched = True
@@ -409,6 +431,7 @@ class Calm(History):
         run = self.some_run()
         if run is not None:
             state = self.chance.choice(["success", "failed"])
+            self.marked.add((run.dag.dag_id, run.run_id))
             self.ask("run.mark", dag_id=run.dag.dag_id, run_id=run.run_id, state=state)
             self.model.mark_run(run, state)
 
@@ -417,6 +440,7 @@ class Calm(History):
         chosen = sorted(set(run.tasks) - run.left_out) if run is not None else []
         if run is not None:
             task, state = self.chance.choice(chosen), self.chance.choice(["success", "failed", "skipped"])
+            self.marked.add((run.dag.dag_id, run.run_id))
             self.ask("task.mark", dag_id=run.dag.dag_id, run_id=run.run_id, task_id=task, state=state)
             self.model.mark_task(run, task, state)
 
@@ -472,8 +496,13 @@ class Calm(History):
             told = (rows[key].logical_date, rows[key].interval_end, rows[key].items, rows[key].backfill_id)
             assert told == (first, run.end, len(run.places), run.backfill), key
         tasks: dict[tuple[str, str], dict[str, str]] = {}
+        instances: dict[tuple[str, str], list[TaskInstance]] = {}
         for ti in store.read(TaskInstance):
-            tasks.setdefault((ti.dag_id, ti.run_id), {})[ti.task_id] = ti.state
+            instances.setdefault((ti.dag_id, ti.run_id), []).append(ti)
+            if not self.specs[ti.dag_id].is_callback(ti.task_id):
+                tasks.setdefault((ti.dag_id, ti.run_id), {})[ti.task_id] = ti.state
+        for key in rows:
+            self.check_callbacks(rows[key], instances[key])
         same(
             "task states", {key: tasks[key] for key in model.runs}, {key: run.tasks for key, run in model.runs.items()}
         )
@@ -524,10 +553,7 @@ class Stormy(History):
     """Everything at once, and killed at any moment. What comes of it depends on who was quicker; so what is checked are
     the rules, by telling the runs over again in the order in which they were made."""
 
-    marked: set[tuple[str, str]]
-
     def run(self, operations: int) -> None:
-        self.marked = set()
         choices: list[tuple[int, Callable[[], None]]] = [
             (30, self.some_ticks), (20, self.some_ends), (14, self.time_passes), (12, self.backfill), (16, self.ask_anything),
             (2, self.crash), (4, self.die_soon),
@@ -684,6 +710,8 @@ class Stormy(History):
 
     def check_run(self, dag: PlainDag, run: DagRun, tasks: list[TaskInstance]) -> None:
         """Its tasks ended as it was their fate, or as a person said; the run as its tasks."""
+        self.check_callbacks(run, tasks)
+        tasks = [ti for ti in tasks if not self.specs[dag.dag_id].is_callback(ti.task_id)]
         states = {ti.task_id: ti.state for ti in tasks}
         assert set(states) == set(dag.tasks) or run.run_type == s.EXTERNAL_RUN
         chosen = {ti.task_id for ti in tasks if ti.error != "left out by the backfill's tasks"}

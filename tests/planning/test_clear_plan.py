@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -35,11 +35,17 @@ class Scene:
         self.seq = 0
 
     def dag(
-        self, dag_id: str = "flights", *tasks: str, version: int = 1, gone: bool = False, zone: str = "UTC"
+        self,
+        dag_id: str = "flights",
+        *tasks: str,
+        version: int = 1,
+        gone: bool = False,
+        zone: str = "UTC",
+        callbacks: Sequence[str] = (),
     ) -> None:
         tasks = tasks or ("load", "clean", "report")
         upstream = {task: ups for task, ups in CHAIN.items() if task in tasks}
-        self.specs[dag_id, version] = dag_spec(dag_id, *tasks, upstream=upstream, timezone=zone)
+        self.specs[dag_id, version] = dag_spec(dag_id, *tasks, upstream=upstream, timezone=zone, callbacks=callbacks)
         self.dags[dag_id] = DagRow(dag_id, "tests", "dag.py", version, False, not gone, None, zone, NEW_YEAR)
 
     def run(
@@ -184,6 +190,43 @@ def test_the_document_lists_every_run_with_its_tasks(scene: Scene) -> None:
         ],
         "summary": {"runs": 1, "tasks": 2, "running": 1},
     }  # fmt: skip
+
+
+# -- callbacks --------------------------------------------------------------------------------------------------------
+
+CALLED = {
+    **HALF_FAILED,
+    "load.on_success": "success", "clean.on_failure": "success", "clean.on_success": "skipped", "on_failure": "failed",
+}  # fmt: skip
+
+
+@pytest.fixture
+def telling(scene: Scene) -> Scene:
+    scene.dag(callbacks=["load.on_success", "clean.on_failure", "clean.on_success", "on_failure"])
+    scene.run(1, CALLED, state="failed")
+    return scene
+
+
+def test_callbacks_are_cleared_with_what_they_tell_of_whatever_state_they_are_in(telling: Scene) -> None:
+    of_clean = "clean clean.on_failure clean.on_success on_failure"
+    assert touched(telling.clear(tasks="clean")) == {"backfill__1": of_clean}
+    assert touched(telling.clear(only_failed=True)) == {"backfill__1": f"{of_clean} report"}
+    assert touched(telling.clear(tasks="load")) == {"backfill__1": "load load.on_success on_failure"}
+    assert len(touched(telling.clear())["backfill__1"].split()) == 7
+    assert {"task_id": "clean.on_success", "state": "skipped"} in telling.clear().to_json_document()["runs"][0]["tasks"]
+
+
+def test_a_callback_by_itself_is_chosen_by_its_whole_id_only(telling: Scene) -> None:
+    assert touched(telling.clear(tasks="clean.on_failure")) == {"backfill__1": "clean.on_failure"}
+    assert touched(telling.clear(tasks=r"^clean\.on_failure$", upstream=True)) == {"backfill__1": "clean.on_failure"}
+    assert touched(telling.clear(tasks="on_failure")) == {"backfill__1": "on_failure"}
+    with pytest.raises(InvalidInput, match="'on_f' matches no task of DAG 'flights'; there are load, clean, report$"):
+        telling.clear(tasks="on_f")
+
+
+def test_a_callback_under_way_is_stopped_first_and_one_that_has_not_begun_is_left_alone(telling: Scene) -> None:
+    telling.run(2, {**CALLED, "on_failure": "running", "load.on_success": "none"}, state="running")
+    assert touched(telling.clear(start="2013-01-02", tasks="load")) == {"backfill__2": "load !on_failure"}
 
 
 # -- nothing to clear --------------------------------------------------------------------------------------------------

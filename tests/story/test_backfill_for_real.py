@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chispa.dataframe_comparer import assert_df_equality
+from real_manager import ended, request, wait_for
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.manager.main import run_manager
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (
-    Backfill,
     BackfillItem,
     DagRun,
     ImportProblem,
@@ -78,51 +78,6 @@ def settings(tmp_path: Path) -> Settings:
         state=str(tmp_path / "state"),
         bundles=[BundleSettings(name="tests", path=str(bundle), fetch_interval=0.2)],
     )
-
-
-@pytest.fixture
-def manager(settings: Settings, spark: SparkSession) -> Iterator[Callable[[], Store]]:
-    """Starts managers on the state; each is stopped at the end."""
-    stop, started = threading.Event(), list[threading.Thread]()
-
-    def start() -> Store:
-        ready = threading.Event()
-        thread = threading.Thread(
-            target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
-        )  # fmt: skip
-        thread.start()
-        started.append(thread)
-        assert ready.wait(60), "the manager answers requests"
-        return open_store(settings.state)
-
-    yield start
-    stop.set()
-    for thread in started:
-        thread.join(60)
-        assert not thread.is_alive()
-
-
-def wait_for(look: Callable[[], Any], seconds: float = 90.0) -> Any:
-    """What `look` gives as soon as it is true: the tables are another process's as far as a client knows."""
-    clock, never = SystemClock(), threading.Event()
-    end = clock.monotonic() + seconds
-    while not (found := look()):
-        assert clock.monotonic() < end, "it did not come about"
-        never.wait(0.1)
-    return found
-
-
-def request(store: Store, ask: BackfillAsk, backfill_id: str) -> str:
-    payload = {"backfill_id": backfill_id, "ask": json.loads(ask.to_payload())}
-    return asking.ask(store, SystemClock(), kinds.BACKFILL_CREATE, payload).request_id
-
-
-def ended(store: Store, backfill_id: str) -> Backfill:
-    def look() -> list[Backfill]:
-        where = [Condition("backfill_id", "=", backfill_id), Condition("state", "in", sorted(s.BACKFILL_FINISHED))]
-        return store.read(Backfill, where)
-
-    return wait_for(look)[0]  # type: ignore[no-any-return]
 
 
 def test_a_backfill_goes_through_every_room_and_each_interval_is_written_once(

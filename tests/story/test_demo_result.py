@@ -21,7 +21,7 @@ import pytest
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.loading.library import Library
-from backfill_manager.dags.loading.loader import scan_bundle
+from backfill_manager.dags.parsers.here import parse_bundle
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.outcome import Event, Launch, Succeeded, TaskEnded
 from backfill_manager.execution.warehouse import adopt_tables
@@ -44,13 +44,13 @@ def midnight(day: date) -> datetime:
 class Pipeline:
     """Runs the DAG's tasks one after another, as its order says, for an interval of whole days."""
 
-    def __init__(self, spark: SparkSession, snapshots: Path) -> None:
-        scan = scan_bundle(BundleSettings(name="examples", path=str(JOBS / "bundles")), snapshots=snapshots)
+    def __init__(self, spark: SparkSession, snapshots: Path, file: str = "flights.py") -> None:
+        scan = parse_bundle(BundleSettings(name="examples", path=str(JOBS / "bundles")), snapshots=snapshots)
         assert not scan.failed, scan.failed
-        (parsed,) = scan.parsed
+        parsed = next(parsed for parsed in scan.parsed if parsed.file == file)
         (self.spec,) = parsed.dags
         self._version = DagVersion(
-            "flights",
+            self.spec.dag_id,
             1,
             "hash",
             self.spec.to_json(),
@@ -76,13 +76,13 @@ class Pipeline:
         """Returns what the tasks gave back, by task id."""
         start, end = midnight(first), midnight(last + timedelta(days=1))
         run = DagRun(
-            "flights", f"backfill__{first}", "backfill", "running", dag_version=1, run_seq=first.toordinal(),
+            self.spec.dag_id, f"backfill__{first}", "backfill", "running", dag_version=1, run_seq=first.toordinal(),
             created_at=start, logical_date=start, interval_start=start, interval_end=end,
         )  # fmt: skip
         results: dict[str, Any] = {}
         for task in self.spec.in_order:
             ti = TaskInstance(
-                "flights", run.run_id, task.task_id, "queued", run_seq=run.run_seq, try_number=1, launch=1
+                self.spec.dag_id, run.run_id, task.task_id, "queued", run_seq=run.run_seq, try_number=1, launch=1
             )
             self.executor.launch(Launch(ti, run, self.spec, task, self._version, "backfill", results=dict(results)))
             with self._changed:
@@ -107,7 +107,7 @@ def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
     pipeline = Pipeline(spark, tmp_path_factory.mktemp("snapshots"))
     yield pipeline
     pipeline.executor.close(0.0)
-    for name in (*RAW, *RESULTS):
+    for name in (*RAW, *RESULTS, "airport_day"):
         spark.sql(f"DROP TABLE IF EXISTS {name}")
         shutil.rmtree(warehouse / name, ignore_errors=True)
 
@@ -140,6 +140,21 @@ def test_a_day_of_23_hours_loses_no_flight_and_takes_none_of_its_neighbours(
     assert midnight(day + timedelta(days=1)) - midnight(day) == timedelta(hours=23)
     pipeline.run(day, day)
     compare_with_pandas(spark, [day])
+
+
+def test_the_example_in_yaml_sums_up_what_flights_has_written(
+    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    first, last = date(2013, 11, 2), date(2013, 11, 3)  # the second has 25 hours
+    pipeline.run(first, last)
+    in_yaml = Pipeline(spark, tmp_path / "snapshots", "airport_day.dag.yaml")
+    try:
+        in_yaml.run(first, last)
+    finally:
+        in_yaml.executor.close(0.0)
+    told = spark.table("airport_day").toPandas().groupby("day")[["flights", "cancelled", "late"]].sum()
+    expected = by_pandas.expected_daily_delays(by_pandas.days_of(first, last)).groupby("day")
+    assert told.to_dict() == expected[["flights", "cancelled", "late"]].sum().to_dict()
 
 
 def test_the_calendar_of_the_executor_task_knows_the_holidays_of_2013() -> None:

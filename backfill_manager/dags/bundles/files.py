@@ -15,12 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from backfill_manager.clock import Clock, SystemClock, micros
 from backfill_manager.errors import InvalidInput
 
 CODE: Final = frozenset({".py", ".sql"})
 DATA: Final = frozenset({".yaml", ".yml", ".json", ".txt", ".csv"})
+YAML_DAGS: Final = (".dag.yaml", ".dag.yml")
 LARGEST_DATA_FILE: Final = 1 << 20
+VENV_MARK: Final = "pyvenv.cfg"
+RACY_NS: Final = 2_000_000_000  # as coarse as a file system's times may be
 _WORDS: Final = (b"dag", b"backfill_manager")
+
+Stamp = tuple[int, int, int, int]  # mtime in ns, size in bytes, inode, ctime in ns
 
 
 @dataclass(frozen=True)
@@ -42,53 +48,151 @@ def hash_of(files: Mapping[str, str]) -> str:
     return told.hexdigest()
 
 
-def read_bundle(root: Path, *, without: Path | None = None) -> BundleContent:
+def stamp_of(about: os.stat_result) -> Stamp:
+    return about.st_mtime_ns, about.st_size, about.st_ino, about.st_ctime_ns
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the bytes of a file were found to be, and the stamp that the file had then."""
+
+    stamp: Stamp
+    sha256: str
+    may_make_dags: bool
+
+
+class Stamps:
+    """Remembers what was read of one bundle, so that a file whose stamp (times, size, inode) is the same is not read again.
+
+    A file that was changed in the last two seconds before it was read is read once more the next time: the file
+    system's times may be so coarse that a second change leaves the stamp as it was (git calls this racily clean).
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._root: Path | None = None
+        self._looks: dict[str, Look] = {}
+
+    def of(self, root: Path) -> Mapping[str, Look]:
+        """By path within the bundle; nothing when it was another folder that was read last."""
+        return self._looks if root == self._root else {}
+
+    def remember(self, root: Path, looks: Mapping[str, Look], *, began_ns: int) -> None:
+        """`looks` is all that there is; what was known of other files is forgotten."""
+        self._root = root
+        self._looks = {
+            file: look for file, look in looks.items() if max(look.stamp[0], look.stamp[3]) < began_ns - RACY_NS
+        }
+
+    def now_ns(self) -> int:
+        return micros(self._clock.now()) * 1000
+
+
+def read_bundle(root: Path, *, without: Path | None = None, stamps: Stamps | None = None) -> BundleContent:
     """The folder's content now; `without` is a folder that is none of it. `InvalidInput` when it can't be read."""
-    files: dict[str, str] = {}
-    candidates = []
-    for file in walk(root, without=without):
-        content = read(root / file)
-        if content is None:
-            continue
-        files[file] = hashlib.sha256(content).hexdigest()
-        if may_make_dags(file, content):
-            candidates.append(file)
-    return BundleContent(files, tuple(candidates))
+    stamps = stamps or Stamps()
+    known, began_ns = stamps.of(root), stamps.now_ns()
+    looks: dict[str, Look] = {}
+    for file, stamp in _entries(root, without):
+        before = known.get(file)
+        look = before if before and before.stamp == stamp else _look(root / file, file, stamp)
+        if look is not None:
+            looks[file] = look
+    stamps.remember(root, looks, began_ns=began_ns)
+    return BundleContent(
+        {file: look.sha256 for file, look in looks.items()},
+        tuple(file for file, look in looks.items() if look.may_make_dags),
+    )
+
+
+def _look(path: Path, file: str, stamp: Stamp) -> Look | None:
+    content = read(path)
+    if content is None:
+        return None
+    return Look(stamp, hashlib.sha256(content).hexdigest(), may_make_dags(file, content))
 
 
 def may_make_dags(file: str, content: bytes) -> bool:
-    """A cheap look before a process is spent on it: a `.py` file, not `_private.py`, that holds both words."""
+    """A cheap look before a process is spent on it: a `.py` file that holds both words, or a `.dag.yaml`; `_private`
+    ones make none."""
     name = file.rpartition("/")[2]
-    return name.endswith(".py") and not name.startswith("_") and all(word in content for word in _WORDS)
+    if name.startswith("_"):
+        return False
+    return name.endswith(YAML_DAGS) or (name.endswith(".py") and all(word in content for word in _WORDS))
 
 
-def walk(root: Path, *, without: Path | None = None) -> Iterator[str]:
-    """Paths within the bundle, in order. Links to files are followed; links to folders are not (they may go round)."""
+def belongs(file: str, size: int) -> bool:
+    """Whether a path within a bundle, of `size` bytes, may be part of its content, or says that its folder is none of it:
+    nothing else need be unpacked of an archive or a repository."""
+    *folders, name = file.split("/")
+    is_content = _is_file_name(name) and (size <= LARGEST_DATA_FILE or os.path.splitext(name)[1] in CODE)
+    return all(map(_is_folder_name, folders)) and (is_content or name == VENV_MARK)
+
+
+def _is_folder_name(name: str) -> bool:
+    return bool(name) and not name.startswith(".") and name != "__pycache__"
+
+
+def _is_file_name(name: str) -> bool:
+    return not name.startswith(".") and os.path.splitext(name)[1] in CODE | DATA
+
+
+def _entries(root: Path, without: Path | None) -> Iterator[tuple[str, Stamp]]:
+    """Paths within the bundle, a folder's files before its folders, in order. Links to files are followed; links to
+    folders are not (they may go round). Too large files, and what is neither file nor folder, are left out."""
     if not root.is_dir():
         raise InvalidInput(f"{root} is not a folder" if root.exists() else f"the folder {root} does not exist")
-    excluded = without.resolve() if without else None
+    try:
+        excluded = without.stat().st_ino if without else None
+    except OSError:
+        excluded = None
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        inner = []
+        for entry in _listed(root, folder):
+            if entry.is_dir(follow_symlinks=False):
+                if not _is_folder_name(entry.name) or (
+                    without is not None and entry.inode() == excluded and os.path.samefile(entry.path, without)
+                ):
+                    continue
+                inner.append(f"{folder}{entry.name}/")
+            elif _is_file_name(entry.name) and (stamp := _stamp(entry)) is not None:
+                yield f"{folder}{entry.name}", stamp
+        folders += reversed(inner)
 
-    def unreadable(error: OSError) -> None:
-        raise InvalidInput(f"{error.filename} can't be read: {error.strerror}")
 
-    for folder, folders, names in os.walk(root, onerror=unreadable):
-        here = Path(folder)
-        if here != root and (here.resolve() == excluded or "_delta_log" in folders or "pyvenv.cfg" in names):
-            folders.clear()
-            continue
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
-        for name in sorted(names):
-            if not name.startswith(".") and Path(name).suffix in CODE | DATA:
-                yield (here / name).relative_to(root).as_posix()
+def _listed(root: Path, folder: str) -> list[os.DirEntry[str]]:
+    """The entries of a folder, sorted; none when it is a virtual environment or a Delta table. A folder that vanishes
+    meanwhile is an error: its DAGs would seem to be gone while it is only being replaced."""
+    try:
+        with os.scandir(root / folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise InvalidInput(f"{error.filename} can't be read: {error.strerror}") from None
+    is_something_else = folder and any(entry.name in ("_delta_log", VENV_MARK) for entry in entries)
+    return [] if is_something_else else entries
+
+
+def _stamp(entry: os.DirEntry[str]) -> Stamp | None:
+    try:
+        about = entry.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidInput(f"{entry.path} can't be read: {error.strerror}") from None
+    return stamp_of(about) if _is_read(entry.name, about) else None
+
+
+def _is_read(name: str, about: os.stat_result) -> bool:
+    is_small = about.st_size <= LARGEST_DATA_FILE
+    return stat.S_ISREG(about.st_mode) and (is_small or os.path.splitext(name)[1] in CODE)
 
 
 def read(path: Path) -> bytes | None:
     """The bytes of a file of the bundle; None for what vanished meanwhile, is no plain file, or is too large."""
     try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode) or (path.suffix in DATA and about.st_size > LARGEST_DATA_FILE):
-            return None
-        return path.read_bytes()
+        return path.read_bytes() if _is_read(path.name, path.stat()) else None
     except FileNotFoundError:
         return None
     except OSError as error:

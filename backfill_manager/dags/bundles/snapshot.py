@@ -1,8 +1,12 @@
-"""A bundle's files as they were: copied once per content, kept for the runs that were made with them.
+"""A bundle's files as they were: kept for the runs that were made with them.
 
-`<base>/<hash>/...`, where the hash is of what was copied, so a snapshot that exists is right by its name. It is
-copied beside its place and renamed, so that whoever looks sees all of it or nothing. Files are parsed *from* the
-snapshot: what was checked is, to the byte, what runs.
+    <base>/<hash>/...           a snapshot; the hash is of what is in it, so one that exists is right by its name
+    <base>/files/<aa>/<sha256>  each content once; the files of snapshots are hard links to it
+
+So an edit of one file costs one copy, however large the bundle is. A content is checked against its name before it is
+linked: whoever forced a change upon a file of one snapshot has not changed the next. Where hard links don't work, files are
+copied. A snapshot is made beside its place and renamed, so that whoever looks sees all of it or nothing. Files are
+parsed *from* the snapshot: what was checked is, to the byte, what runs.
 """
 
 from __future__ import annotations
@@ -13,9 +17,12 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from backfill_manager.dags.bundles.files import BundleContent, may_make_dags, read, read_bundle, walk
+from backfill_manager.dags.bundles.files import BundleContent, Stamps, may_make_dags, read, read_bundle
 from backfill_manager.errors import InvalidInput
+
+STORE: Final = "files"
 
 
 @dataclass(frozen=True)
@@ -24,9 +31,10 @@ class Snapshot:
     content: BundleContent
 
 
-def take(root: Path, base: Path) -> Snapshot:
-    """The snapshot of the folder `root` under `base`, copied if there is none of this content yet."""
-    content = read_bundle(root, without=base)
+def take(root: Path, base: Path, *, content: BundleContent | None = None, stamps: Stamps | None = None) -> Snapshot:
+    """The snapshot of the folder `root` under `base`, made if there is none of this content yet. `content` is what was
+    read of `root` just now; the snapshot's own differs from it when files have been changed since."""
+    content = content or read_bundle(root, without=base, stamps=stamps)
     place = base.absolute() / content.hash
     if place.is_dir():
         return Snapshot(place, content)
@@ -36,7 +44,7 @@ def take(root: Path, base: Path) -> Snapshot:
     except OSError as error:
         raise InvalidInput(f"the snapshots' folder {base} can't be written: {error.strerror}") from None
     try:
-        content = _copy(root, scratch, base)  # the files may have changed since they were read
+        content = _fill(scratch, root, base / STORE, content)
         place = base.absolute() / content.hash
         try:
             scratch.rename(place)
@@ -50,19 +58,48 @@ def take(root: Path, base: Path) -> Snapshot:
     return Snapshot(place, content)
 
 
-def _copy(root: Path, into: Path, base: Path) -> BundleContent:
+def _fill(into: Path, root: Path, store: Path, content: BundleContent) -> BundleContent:
     into.chmod(0o755)  # mkdtemp makes it private; executors and colleagues may read it
     files: dict[str, str] = {}
-    candidates = []
-    for file in walk(root, without=base):
-        content = read(root / file)
-        if content is None:
-            continue
-        copy = into / file
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(content)
-        os.chmod(copy, 0o444)  # nobody edits the past by mistake
-        files[file] = hashlib.sha256(content).hexdigest()
-        if may_make_dags(file, content):
+    candidates, known = [], frozenset(content.candidates)
+    for folder in {(into / file).parent for file in content.files}:
+        folder.mkdir(parents=True, exist_ok=True)
+    for file, digest in content.files.items():
+        copy, is_candidate = into / file, file in known
+        if not _linked(_stored(store, digest), copy, digest):
+            found = read(root / file)
+            if found is None:
+                continue
+            digest, is_candidate = hashlib.sha256(found).hexdigest(), may_make_dags(file, found)
+            copy.write_bytes(found)
+            copy.chmod(0o444)  # nobody edits the past by mistake
+            _keep(copy, _stored(store, digest))
+        files[file] = digest
+        if is_candidate:
             candidates.append(file)
     return BundleContent(files, tuple(candidates))
+
+
+def _stored(store: Path, digest: str) -> Path:
+    return store / digest[:2] / digest
+
+
+def _linked(stored: Path, copy: Path, digest: str) -> bool:
+    """Make `copy` a link to a stored content, when there is that content and it is what its name says."""
+    try:
+        if hashlib.sha256(stored.read_bytes()).hexdigest() != digest:
+            stored.unlink()
+            return False
+        os.link(stored, copy)
+    except OSError:  # none yet; no links on this file system; as many links to it as there can be
+        return False
+    return True
+
+
+def _keep(copy: Path, stored: Path) -> None:
+    """Later snapshots link to this copy. One that can't be kept is copied again."""
+    try:
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        os.link(copy, stored)
+    except OSError:  # another process was quicker; no links on this file system
+        return

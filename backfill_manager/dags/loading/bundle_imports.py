@@ -29,6 +29,7 @@ from types import CodeType, ModuleType
 from typing import Any, Final
 
 from backfill_manager.dags.authoring import Dag, collecting
+from backfill_manager.dags.bundles.files import YAML_DAGS
 
 PACKAGE: Final = "bfm_bundle_"
 _numbers = itertools.count(1)
@@ -36,19 +37,35 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Bundle:
-    """A folder of Python files that has been given a package."""
+    """A folder of Python files that has been given a package. YAML files find their functions there."""
 
     root: Path
     package: ModuleType
     names: frozenset[str]  # what `import x` finds in it
     odd: Mapping[str, Path]  # modules whose file name is no Python name
-    made: dict[str, list[Dag]]  # what each module's top level made
+    made: dict[str, list[Dag]]  # what each module's top level made, by its name; each YAML file, by its path
 
     def dags_of(self, file: str) -> list[Dag]:
         """The DAGs of `file` (a path within the bundle), which is executed if it was not. What it raises comes out."""
+        if file.endswith(YAML_DAGS):
+            if file not in self.made:
+                self.made[file] = self._dags_of_yaml(file)
+            return self.made[file]
         name = self.module_name(file)
         importlib.import_module(name)
         return self.made[name]
+
+    def _dags_of_yaml(self, file: str) -> list[Dag]:
+        from backfill_manager.dags.yaml_dag import dags_of_yaml
+
+        return dags_of_yaml(self.root / file, root=self.root, import_module=self.import_module)
+
+    def import_module(self, name: str) -> ModuleType:
+        """What `import name` finds in the bundle. `ModuleNotFoundError` for what it does not offer."""
+        if name.partition(".")[0] not in self.names:
+            raise ModuleNotFoundError(f"No module named {name!r} in the bundle", name=name)
+        module: ModuleType = _importer(self)(name, fromlist=("",))
+        return module
 
     def module_name(self, file: str) -> str:
         parts = Path(file).with_suffix("").parts

@@ -14,8 +14,13 @@ from backfill_manager.errors import BackfillManagerError
 LONGEST_MESSAGE: Final = 500
 LONGEST_TRACEBACK: Final = 20_000
 _OURS: Final = str(Path(__file__).parents[2])
-_IMPORTING: Final = ("<frozen importlib", str(Path(importlib.__file__).parent))
+_MACHINERY: Final = ("<frozen ", str(Path(importlib.__file__).parent))
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_DUMPED: Final = re.compile(
+    r"Timeout \([\d:.]+\)!|Fatal Python error: [\w ]{1,60}"
+    r"|(Current thread|Thread) 0x[0-9a-f]+( \[[^\]]{0,20}\])? \(most recent call first\):"
+    r'|  File "[^"]{1,500}", line \d{1,9} in \S{1,500}|  (\.\.\.|<no Python frame>)'
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class FailedFile:
 
 def explain(error: BaseException, root: Path, file: str) -> FailedFile:
     """What happened when `file` of the bundle at `root` was executed."""
+    from backfill_manager.telemetry import hide_secrets  # costs more than a light command
+
     path = str(root / file)
     frames = traceback.extract_tb(error.__traceback__)
     line = next((frame.lineno for frame in reversed(frames) if frame.filename == path), None)
@@ -41,14 +48,23 @@ def explain(error: BaseException, root: Path, file: str) -> FailedFile:
         line = error.lineno
     elif not isinstance(error, BackfillManagerError):
         message += _elsewhere(error, frames, root, path)
-    return FailedFile(file, line, _one_line(message), _theirs(error, root, path))
+    return FailedFile(file, line, _one_line(hide_secrets(message)), _theirs(error, root, path))
 
 
 def explain_dump(dump: str, root: Path, file: str, message: str) -> FailedFile:
-    """The same from what `faulthandler` wrote before the process ended: innermost frame first."""
+    """The same from what `faulthandler` wrote before the process ended: innermost frame first. Only lines of its own
+    form are kept (the file can write to the same pipe), and of the frames not those that are our machinery."""
     path = str(root / file)
     line = next((int(found["line"]) for found in _FRAME.finditer(dump) if found["file"] == path), None)
-    return FailedFile(file, line, message, dump.replace(f"{root}/", "")[-LONGEST_TRACEBACK:])
+    kept = [one for one in dump.splitlines() if _DUMPED.fullmatch(one) and not _is_ours(one)]
+    return FailedFile(
+        file, line, message, "".join(f"{one}\n" for one in kept).replace(f"{root}/", "")[-LONGEST_TRACEBACK:]
+    )
+
+
+def _is_ours(line: str) -> bool:
+    found = _FRAME.search(line)
+    return found is not None and found["file"].startswith((_OURS, *_MACHINERY))
 
 
 def _sentence(error: BaseException) -> str:
@@ -77,13 +93,15 @@ def _elsewhere(error: BaseException, frames: traceback.StackSummary, root: Path,
 
 def _theirs(error: BaseException, root: Path, path: str) -> str:
     """The traceback from their file on, without the frames that are our machinery; files named within the bundle."""
+    from backfill_manager.telemetry import hide_secrets
+
     told = traceback.TracebackException.from_exception(error)
     chain: list[traceback.TracebackException | None] = [told, told.__cause__, told.__context__]
     for one in chain:
         if one is not None:
-            kept = [f for f in one.stack if not f.filename.startswith((_OURS, *_IMPORTING))]
+            kept = [f for f in one.stack if not f.filename.startswith((_OURS, *_MACHINERY))]
             one.stack = traceback.StackSummary.from_list(kept)
-    return "".join(told.format()).replace(f"{root}/", "")[-LONGEST_TRACEBACK:]
+    return hide_secrets("".join(told.format()).replace(f"{root}/", ""))[-LONGEST_TRACEBACK:]
 
 
 def _one_line(text: str) -> str:

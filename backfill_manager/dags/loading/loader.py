@@ -1,10 +1,10 @@
-"""From a bundle's folder to definitions and import errors, without ever running a DAG file in this process.
+"""From DAG files to definitions and import errors, without ever running a DAG file in this process.
 
-    folder ─► snapshot ─► for each file that may make DAGs: a process ─► ParsedFile | FailedFile ─► BundleScan
+    file of a snapshot ─► worker (warm) ─► a process forked for this file ─► ParsedFile | FailedFile
 
-A file gives all of its DAGs or one error, never half a result. What becomes of a scan (versions, last good DAGs, ids
-that two files claim) is decided in `versions`. One process per file is the simple way to keep files apart from each
-other and from the manager; whatever parses more cleverly one day gives the same `BundleScan`.
+A file gives all of its DAGs or one error, never half a result. The workers (`worker_process` here, `worker` over there)
+stay; the processes that run the files' code live for one file each, so files are kept apart from each other and from
+the manager.
 """
 
 from __future__ import annotations
@@ -12,93 +12,215 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import selectors
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import LifoQueue
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from backfill_manager.clock import SystemClock
-from backfill_manager.dags.bundles.files import BundleContent, read_bundle
-from backfill_manager.dags.bundles.snapshot import take
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.loading.import_failure import FailedFile, explain, explain_dump
-from backfill_manager.errors import InvalidDag, InvalidInput
-from backfill_manager.settings import BundleSettings, LimitSettings
+from backfill_manager.dags.loading.parse_file import Request
+from backfill_manager.dags.loading.worker_process import LARGEST_ANSWER, Reply, WorkerProcess
+from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInput
 
 if TYPE_CHECKING:
     from backfill_manager.dags.authoring import Dag
 
-START_UP_S: Final = 10.0  # for the interpreter itself, beside the file's own time
-LARGEST_ANSWER: Final = 64 << 20
-KEPT_OUTPUT: Final = 4096
-OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
+_PRELOADABLE: Final = ("pyspark", "pandas")  # dear to import; a worker has one once a file has asked for it
+_ATTEMPTS: Final = 3  # to find a worker that gets as far as the file
+
+
+class LoaderClosed(BackfillManagerError):
+    """The loader was closed before all files were read; nothing is known of any."""
 
 
 @dataclass(frozen=True)
 class ParsedFile:
-    """What one file defines; `imported` names the bundle's other files that it imported."""
+    """What one file defines. `definitions` are its DAGs as JSON, as they were made where the file was run, and in the
+    order of `dag_ids`. Of the bundle's other files: `imported` are those it imported, `read` all it opened; `listed` are
+    folders whose files it asked for (`""` is the root). Names within the bundle, with `/`."""
 
     file: str
-    dags: tuple[DagSpec, ...]
+    dag_ids: tuple[str, ...]
+    definitions: tuple[str, ...]
     imported: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class BundleScan:
-    """What a bundle holds at one moment. `readable` False: its folder can't be read, which says nothing of its DAGs."""
-
-    bundle: str
-    path: str
-    parser: str
-    content: BundleContent
-    snapshot: str = ""
-    parsed: tuple[ParsedFile, ...] = ()
-    failed: tuple[FailedFile, ...] = ()
-    readable: bool = True
+    read: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
 
     @property
-    def content_hash(self) -> str:
-        return self.content.hash
+    def dags(self) -> tuple[DagSpec, ...]:
+        """Read from the definitions each time."""
+        return tuple(DagSpec.from_json(text) for text in self.definitions)
 
 
-def content_hash(bundle: BundleSettings, *, snapshots: Path) -> str | None:
-    """What a scan would say as its `content_hash`, for the cost of reading the files; None when they can't be read."""
+class DagLoader:
+    """A pool of at most `workers` processes, started when first needed. `load` may be called from any thread, one after
+    another; `close` from any, at once: a `load` that is under way then raises `LoaderClosed`."""
+
+    def __init__(self, *, workers: int | None = None) -> None:
+        self._count = workers or min(4, os.cpu_count() or 1)
+        self._places: LifoQueue[WorkerProcess | None] = LifoQueue()  # the last one used is the warmest
+        for _ in range(self._count):
+            self._places.put(None)
+        self._started: list[WorkerProcess] = []
+        self._one_at_a_time, self._lock = Lock(), Lock()
+        self._closed = False
+        self._unfit: set[str] = set()  # modules that no worker gets through importing
+
+    def load(
+        self,
+        root: Path,
+        files: Sequence[str],
+        *,
+        import_timeout: float = 30.0,
+        import_memory_mb: int = 1024,
+        limits: Mapping[str, int] | None = None,
+    ) -> list[ParsedFile | FailedFile]:
+        """What each of `files` of the folder `root` (a snapshot: it does not change) defines, in their order. A file may
+        take `import_timeout` seconds and `import_memory_mb` MB; `limits` are what its DAGs get that say nothing."""
+
+        def parse(file: str) -> ParsedFile | FailedFile:
+            request = Request(str(root), file, import_timeout, import_memory_mb, dict(limits or {}))
+            return result_of(self._ask(request), request)
+
+        with self._one_at_a_time, ThreadPoolExecutor(self._count, thread_name_prefix="bfm-parse") as threads:
+            return list(threads.map(parse, files))
+
+    def process_ids(self) -> tuple[int, ...]:
+        """Of the workers that are there now."""
+        with self._lock:
+            return tuple(worker.pid for worker in self._started if worker.lives)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for worker in self._started:
+                worker.stop()
+        with self._one_at_a_time, self._lock:
+            for worker in self._started:
+                worker.close()
+            self._started.clear()
+
+    def __enter__(self) -> DagLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, request: Request) -> Reply:
+        """A worker that ends before it comes to the file is not the file's fault: another one is asked."""
+        wanted = _preloads(Path(request.root) / request.file)
+        reply = Reply()
+        for _ in range(_ATTEMPTS):
+            preload = tuple(name for name in wanted if name not in self._unfit)
+            with self._worker() as worker:
+                reply = worker.ask(dataclasses.replace(request, preload=preload))
+                new = set(preload) - worker.preloaded
+            if self._closed:
+                raise LoaderClosed("The loader of DAG files was closed")
+            if reply.began or reply.refused:
+                return reply
+            self._unfit |= new
+        return reply
+
+    @contextmanager
+    def _worker(self) -> Iterator[WorkerProcess]:
+        """One that nobody else is using now."""
+        worker = self._places.get()
+        try:
+            if worker is None:
+                worker = self._start()
+            yield worker
+        finally:
+            if worker is not None and not worker.lives:
+                self._remove(worker)
+                worker = None
+            self._places.put(worker)
+
+    def _start(self) -> WorkerProcess:
+        with self._lock:
+            if self._closed:
+                raise LoaderClosed("The loader of DAG files is closed")
+            worker = WorkerProcess()
+            self._started.append(worker)
+            return worker
+
+    def _remove(self, worker: WorkerProcess) -> None:
+        with self._lock:
+            if worker in self._started:
+                self._started.remove(worker)
+                worker.close()
+
+
+def _preloads(path: Path) -> tuple[str, ...]:
+    """A cheap look at the text: what it names may be in a comment, which costs one import and nothing else."""
     try:
-        return read_bundle(Path(bundle.path), without=snapshots).hash
-    except InvalidInput:
-        return None
+        text = path.read_bytes()
+    except OSError:
+        return ()  # who executes it will say so
+    return tuple(name for name in _PRELOADABLE if name.encode() in text)
 
 
-def scan_bundle(bundle: BundleSettings, *, snapshots: Path, limits: LimitSettings | None = None) -> BundleScan:
-    """Snapshot the bundle under `snapshots`, and parse every file that may make DAGs, each in a process of its own."""
-    root = Path(bundle.path)
+def result_of(reply: Reply, request: Request) -> ParsedFile | FailedFile:
+    """What a worker's reply says about the file."""
+    file = request.file
+    if reply.refused:
+        return FailedFile(file, None, reply.refused)
+    if not reply.began:
+        how = _ending(reply.worker_code) if reply.worker_code is not None else "did not get as far"
+        return FailedFile(file, None, f"no process could be had to read the file in: each of {_ATTEMPTS} {how}")
+    if len(reply.told) > LARGEST_ANSWER:
+        return FailedFile(file, None, f"its DAGs take more than {LARGEST_ANSWER >> 20} MB to write down")
+    if reply.code == 0:
+        return _parsed(reply.told, file)
+    return _silent(reply, request)
+
+
+def _parsed(told: bytes, file: str) -> ParsedFile | FailedFile:
+    """The file could write to the pipe as well, so nothing is taken for granted about what came through."""
     try:
-        taken = take(root, snapshots)
-    except InvalidInput as error:
-        failed = FailedFile(".", None, f"bundle {bundle.name!r}: {error}")
-        return BundleScan(
-            bundle.name, bundle.path, bundle.parser, BundleContent({}, ()), failed=(failed,), readable=False
+        answer: dict[str, Any] = json.loads(told)
+        if "failed" in answer:
+            return _without_secrets(FailedFile(**answer["failed"]))
+        definitions = tuple(answer["dags"])
+        others = (tuple(answer[name]) for name in ("imported", "read", "listed"))
+        dag_ids = tuple(DagSpec.from_json(text).dag_id for text in definitions)
+        return ParsedFile(file, dag_ids, definitions, *others)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return FailedFile(
+            file, None, "what its process answered can't be read; does it write to files it did not open?"
         )
-    defaults = (limits or LimitSettings()).model_dump()
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="bfm-parse") as threads:
-        results = list(
-            threads.map(lambda file: parse(taken.path, file, bundle.import_timeout, defaults), taken.content.candidates)
-        )
-    return BundleScan(
-        bundle.name,
-        bundle.path,
-        bundle.parser,
-        taken.content,
-        snapshot=str(taken.path),
-        parsed=tuple(result for result in results if isinstance(result, ParsedFile)),
-        failed=tuple(result for result in results if isinstance(result, FailedFile)),
-    )
+
+
+def _without_secrets(failed: FailedFile) -> FailedFile:
+    """Once more, with this environment: the file may have taken a secret out of that of its process."""
+    from backfill_manager.telemetry import hide_secrets  # costs more than a light command
+
+    return dataclasses.replace(failed, message=hide_secrets(failed.message), traceback=hide_secrets(failed.traceback))
+
+
+def _silent(reply: Reply, request: Request) -> FailedFile:
+    """The file's process ended without an answer."""
+    root, file = Path(request.root), request.file
+    dump = reply.told.decode("utf-8", "replace")
+    if reply.late or "Timeout (" in dump:
+        took = f"took longer than {request.seconds:g} seconds to be read (import_timeout of its bundle)"
+        return explain_dump(dump, root, file, took)
+    _, crashed, crash = dump.partition("Fatal Python error: ")
+    if crashed:
+        return explain_dump(dump, root, file, f"the file crashed Python: {crash.splitlines()[0][:60]}")
+    if reply.code is None:
+        how = _ending(reply.worker_code or 0)
+        return FailedFile(file, None, f"the process that watched over the file {how}; does the file kill its parent?")
+    return FailedFile(file, None, f"the process that read the file {_ending(reply.code)} before its DAGs were made")
+
+
+def _ending(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def load_file(path: str | Path, *, root: Path | None = None) -> list[Dag]:
@@ -117,112 +239,3 @@ def load_file(path: str | Path, *, root: Path | None = None) -> list[Dag]:
     except (Exception, SystemExit) as error:
         bundle.close()
         raise InvalidDag(str(explain(error, folder, name))) from error
-
-
-# -- one file ---------------------------------------------------------------------------------------------------------
-
-
-def parse(root: Path, file: str, time_limit: float, limits: dict[str, Any]) -> ParsedFile | FailedFile:
-    """Execute one file of the folder `root` in a process of its own, for at most `time_limit` seconds."""
-    with _process(root, file, time_limit, limits) as (process, pipe):
-        told, printed = _listen(process, pipe, time_limit + START_UP_S)
-        if told is None:
-            return FailedFile(file, None, _too_long(time_limit), printed)
-        if len(told) > LARGEST_ANSWER:
-            return FailedFile(file, None, f"its DAGs take more than {LARGEST_ANSWER >> 20} MB to write down", printed)
-        answer = _answer(told)
-        if answer is None:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(START_UP_S)
-    if answer is None:
-        return _silent(process.returncode, told.decode("utf-8", "replace"), printed, root, file, time_limit)
-    if "failed" in answer:
-        return FailedFile(**answer["failed"])
-    return ParsedFile(file, tuple(DagSpec.from_json(text) for text in answer["dags"]), tuple(answer["imported"]))
-
-
-@contextmanager
-def _process(
-    root: Path, file: str, time_limit: float, limits: dict[str, Any]
-) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The process in a session of its own, so that what it starts ends with it; gone when the block is left."""
-    pipe, theirs = os.pipe()
-    try:
-        try:
-            process = subprocess.Popen(
-                [
-                    sys.executable, "-m", "backfill_manager.dags.loading.parse_file",
-                    str(root), file, str(theirs), str(time_limit), json.dumps(limits),
-                ],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                pass_fds=(theirs,), start_new_session=True,
-                env=_environment(),
-            )  # fmt: skip
-        finally:
-            os.close(theirs)
-        with process:
-            try:
-                yield process, pipe
-            finally:
-                with suppress(ProcessLookupError, PermissionError):  # gone; or a zombie, on macOS
-                    os.killpg(process.pid, signal.SIGKILL)
-                if process.stdout:
-                    process.stdout.close()
-    finally:
-        os.close(pipe)
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with the same modules to be found, but no way into our JVM: a DAG file that starts Spark when it is read
-    would otherwise be given, and could stop, the session that tasks are running in."""
-    kept = {name: value for name, value in os.environ.items() if name not in OUR_JVM}
-    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
-def _listen(process: subprocess.Popen[bytes], pipe: int, seconds: float) -> tuple[bytes | None, str]:
-    """What came through the pipe until its end, and the last words it printed; None when its time was up."""
-    assert process.stdout is not None
-    told, printed = bytearray(), bytearray()
-    clock = SystemClock()  # a real process takes real time
-    deadline = clock.monotonic() + seconds
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ, told)
-        selector.register(process.stdout, selectors.EVENT_READ, printed)
-        while True:
-            left = deadline - clock.monotonic()
-            if left <= 0:
-                return None, printed.decode("utf-8", "replace")
-            if len(told) > LARGEST_ANSWER:
-                return bytes(told), printed.decode("utf-8", "replace")
-            for key, _ in selector.select(left):
-                chunk = os.read(key.fd, 1 << 16)
-                if not chunk and key.data is told:
-                    return bytes(told), printed.decode("utf-8", "replace")
-                if not chunk:
-                    selector.unregister(key.fileobj)
-                key.data.extend(chunk)
-                if key.data is printed:
-                    del printed[:-KEPT_OUTPUT]
-
-
-def _answer(told: bytes) -> dict[str, Any] | None:
-    try:
-        answer = json.loads(told)
-    except ValueError:
-        return None
-    return answer if isinstance(answer, dict) else None
-
-
-def _silent(code: int, dump: str, printed: str, root: Path, file: str, time_limit: float) -> FailedFile:
-    """The process ended without an answer."""
-    if dump.startswith("Timeout"):
-        return explain_dump(dump, root, file, _too_long(time_limit))
-    if dump.startswith("Fatal Python error"):
-        why = dump.partition("\n")[0].removeprefix("Fatal Python error: ")
-        return explain_dump(dump, root, file, f"the file crashed Python: {why}")
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return FailedFile(file, None, f"the process that read the file {how} before its DAGs were made", dump + printed)
-
-
-def _too_long(time_limit: float) -> str:
-    return f"took longer than {time_limit:g} seconds to be read (import_timeout of its bundle)"

@@ -1,0 +1,219 @@
+"""Who asks, and what they may do.
+
+Without configured tokens the server is for the person at this machine: it listens on loopback only, whoever comes from
+there is `operator`, and the `Host` must be a loopback name, or any web page could reach it by a name of its own (DNS
+rebinding). With tokens there are two ways in: `Authorization: Bearer` for programs, and for browsers a session, opened
+with a token, in a signed cookie that no script can read. A token is known by its SHA-256 and looked for in constant time.
+
+A browser sends its cookie, and reaches loopback, whichever page makes it. So a change must come from a page of ours
+(`Origin`, `Sec-Fetch-Site`), and one in a session must carry the session's CSRF token as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from starlette.responses import Response
+
+from backfill_manager.api.house import House, HouseOf
+from backfill_manager.api.problems import NotAllowed, NotKnown
+from backfill_manager.settings import TokenSettings
+
+Role = Literal["viewer", "operator"]
+COOKIE: Final = "bfm_session"
+CSRF_HEADER: Final = "X-CSRF-Token"
+CSRF_FIELD: Final = "csrf_token"
+SESSION_S: Final = 12 * 3600
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+LONGEST_TOKEN: Final = 1000  # characters
+
+
+@dataclass(frozen=True)
+class Person:
+    name: str
+    role: Role
+    via: Literal["token", "session", "loopback"]
+    csrf: str = ""  # of a session
+
+    @property
+    def may_change(self) -> bool:
+        return self.role == "operator"
+
+
+LOCAL: Final = Person("local", "operator", "loopback")
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def new_token() -> tuple[str, str]:
+    """A token that nobody can guess, and its SHA-256 for the configuration."""
+    token = f"bfm_{secrets.token_urlsafe(32)}"
+    return token, sha256_of(token)
+
+
+def sha256_of(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def owner_of(house: House, token: str) -> TokenSettings | None:
+    """Every configured token is compared, whether or not one has fitted already."""
+    digest, found = sha256_of(token[: LONGEST_TOKEN + 1]), None
+    for known in house.settings.api.tokens:
+        if hmac.compare_digest(digest, known.sha256):
+            found = known
+    return found
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def _signer(house: House) -> URLSafeTimedSerializer:
+    return URLSafeTimedSerializer(house.secret, salt="bfm.session", signer_kwargs={"digest_method": hashlib.sha256})
+
+
+def open_session(house: House, request: Request, response: Response, token: str) -> Person:
+    """Log a browser in: its cookie goes into `response`. `NotKnown` for a wrong token."""
+    owner = owner_of(house, token)
+    if owner is None:
+        raise NotKnown("This token is none of those that are configured; `bfm config token NAME` makes one.")
+    csrf = secrets.token_urlsafe(24)
+    # The digest ties it to the token: with that gone from the configuration, the session is over.
+    value = _signer(house).dumps([owner.name, owner.sha256[:16], csrf])
+    response.set_cookie(
+        COOKIE, str(value), max_age=SESSION_S, path="/", httponly=True, samesite="lax", secure=_is_https(request)
+    )
+    return Person(owner.name, owner.role, "session", csrf)
+
+
+def close_session(request: Request, response: Response) -> None:
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax", secure=_is_https(request))
+
+
+def _session(house: House, request: Request) -> Person | None:
+    value = request.cookies.get(COOKIE)
+    if not value:
+        return None
+    try:
+        name, digest, csrf = _signer(house).loads(value, max_age=SESSION_S)
+    except (BadSignature, ValueError, TypeError):
+        return None
+    for token in house.settings.api.tokens:
+        if token.name == name and hmac.compare_digest(token.sha256[:16], str(digest)):
+            return Person(token.name, token.role, "session", str(csrf))
+    return None
+
+
+def csrf_token(request: Request) -> str:
+    """For pages: what a form or a header of theirs must carry. Empty where there is no session."""
+    person: Person | None = getattr(request.state, "person", None)
+    return person.csrf if person else ""
+
+
+def _is_https(request: Request) -> bool:
+    return request.url.scheme == "https"
+
+
+# -- who ----------------------------------------------------------------------------------------------------------------
+
+
+def is_loopback(host: str) -> bool:
+    """`localhost`, 127.x.x.x, ::1, also with a port or in brackets."""
+    name = host.strip().lower()
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.partition(":")[0]
+    if name.rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def client_address(request: Request) -> str:
+    """For the audit trail. The peer's own address; a proxy's `X-Forwarded-For` could say anything."""
+    return request.client.host if request.client else "unknown"
+
+
+async def person_of(request: Request, house: HouseOf) -> Person:
+    """Whoever asks. `NotKnown` (401) or `NotAllowed` (403)."""
+    person = _known(house, request)
+    if request.method not in SAFE:
+        _check_origin(request, person)
+        if person.via == "session":
+            await _check_csrf(request, person)
+    request.state.person = person
+    return person
+
+
+def known_or_none(house: House, request: Request) -> Person | None:
+    """Who asks, for pages that send strangers to the login."""
+    try:
+        person = _known(house, request)
+    except NotKnown:
+        return None
+    request.state.person = person
+    return person
+
+
+def _known(house: House, request: Request) -> Person:
+    if not house.settings.api.tokens:
+        return _at_this_machine(request)
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme:
+        owner = owner_of(house, token.strip()) if scheme.lower() == "bearer" else None
+        if owner is None:
+            raise NotKnown("This token is none of those that are configured.")
+        return Person(owner.name, owner.role, "token")
+    person = _session(house, request)
+    if person is None:
+        raise NotKnown("A token is needed: send `Authorization: Bearer TOKEN`, or log in at /login.")
+    return person
+
+
+def _at_this_machine(request: Request) -> Person:
+    if not is_loopback(client_address(request)):
+        raise NotAllowed("Without configured tokens this server answers its own machine only.")
+    if not is_loopback(request.headers.get("host", "")):
+        raise NotAllowed("Ask for it by the name localhost or 127.0.0.1; other names need configured tokens.")
+    return LOCAL
+
+
+def _check_origin(request: Request, person: Person) -> None:
+    """A change that a browser sends for a page of another site is refused."""
+    if person.via == "token":
+        return  # no browser adds an `Authorization` by itself
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+    foreign = site is not None and site not in ("same-origin", "none")
+    if origin is not None:
+        foreign |= urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower()
+    if foreign:
+        raise NotAllowed("This change was sent by a page of another site.")
+
+
+async def _check_csrf(request: Request, person: Person) -> None:
+    given: Any = request.headers.get(CSRF_HEADER)
+    if given is None and "form" in request.headers.get("content-type", ""):
+        given = (await request.form()).get(CSRF_FIELD)
+    if not isinstance(given, str) or not hmac.compare_digest(given.encode(), person.csrf.encode()):
+        raise NotAllowed(f"A change from a browser's session needs its CSRF token ({CSRF_HEADER} or {CSRF_FIELD}).")
+
+
+async def operator_of(person: Annotated[Person, Depends(person_of)]) -> Person:
+    if not person.may_change:
+        raise NotAllowed(f"{person.name} may look, and change nothing: that takes a token with the role operator.")
+    return person
+
+
+Viewer = Annotated[Person, Depends(person_of)]
+Operator = Annotated[Person, Depends(operator_of)]

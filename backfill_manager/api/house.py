@@ -1,0 +1,88 @@
+"""What handlers are given: the settings, the store, the clock, and a memory of what was read.
+
+A value that was computed from some tables stays right for as long as their versions stand still, so it is computed once
+for each change of the state, however many ask (`once_per_version`). Asking for a version costs about a millisecond.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, TypeVar, cast
+
+from fastapi import Depends, Request
+
+from backfill_manager.api.answers import Answers
+from backfill_manager.clock import Clock
+from backfill_manager.settings import Settings
+from backfill_manager.store.contract import Store
+
+T = TypeVar("T")
+Versions = tuple[int, ...]
+MOST_KEPT: Final = 256  # values; pages are a few tens of kilobytes each
+MOST_KEPT_BYTES: Final = 32_000_000  # of those values that are bytes
+
+
+@dataclass
+class _Kept:
+    """One value, and what it was computed from. `lock`: the others wait for the first who computes."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    versions: Versions | None = None
+    value: Any = None
+
+    @property
+    def size(self) -> int:
+        return len(self.value) if isinstance(self.value, bytes) else 0
+
+
+class House:
+    def __init__(self, settings: Settings, store: Store, clock: Clock, *, secret: bytes) -> None:
+        self.settings, self.store, self.clock = settings, store, clock
+        self.secret = secret  # signs session cookies
+        self.answers = Answers(store)
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def versions(self, tables: Sequence[str]) -> Versions:
+        return tuple(self.store.version(table) for table in tables)
+
+    def once_per_version(self, tables: Sequence[str], key: Hashable, compute: Callable[[], T]) -> T:
+        """`compute()` of now, or of an earlier call with this key when none of the tables has changed since. The value
+        is shared: leave it as it is."""
+        return self.at_versions(self.versions(tables), key, compute)
+
+    def at_versions(self, versions: Versions, key: Hashable, compute: Callable[[], T]) -> T:
+        kept = self._kept_under(key)
+        with kept.lock:
+            if kept.versions != versions:
+                kept.value, kept.versions = compute(), versions
+                self._make_room()
+            return cast(T, kept.value)
+
+    def etag(self, versions: Versions, *about: str) -> str:
+        """Weak: the same content, not necessarily the same bytes."""
+        told = "\n".join((self.store.root, *map(str, versions), *about))
+        return f'W/"{hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:24]}"'
+
+    def _kept_under(self, key: Hashable) -> _Kept:
+        with self._lock:
+            kept = self._kept.setdefault(key, _Kept())
+            self._kept.move_to_end(key)
+            return kept
+
+    def _make_room(self) -> None:
+        with self._lock:
+            size = sum(kept.size for kept in self._kept.values())
+            while len(self._kept) > MOST_KEPT or (size > MOST_KEPT_BYTES and len(self._kept) > 1):
+                size -= self._kept.popitem(last=False)[1].size
+
+
+def house_of(request: Request) -> House:
+    return cast(House, request.app.state.house)
+
+
+HouseOf = Annotated[House, Depends(house_of)]

@@ -1,0 +1,532 @@
+"""What goes in and out, typed: the names are those of the state and of `views`, and the same in command line and API.
+
+What comes in is taken strictly (no "1" for 1, no unknown field). What goes out may have more fields than are told here;
+instants are ISO-8601 in UTC with `Z`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from backfill_manager.requests.kinds import MOST_OF_A_NUMBER
+
+Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=["2013-01-01T05:00:00Z"])]
+TypedDate = Annotated[
+    str,
+    Field(
+        min_length=1, max_length=100,
+        description="`2013-01-31`, `2013-01-31T05:00` or with an offset; without one in the DAG's time zone.",
+        examples=["2013-01-31"],
+    ),
+]  # fmt: skip
+RunState = Literal["queued", "running", "success", "failed", "cancelled", "overridden"]
+RunType = Literal["scheduled", "backfill", "manual", "external"]
+BackfillState = Literal["queued", "running", "paused", "success", "failed", "cancelled"]
+ItemState = Literal["pending", "running", "success", "failed", "cancelled", "skipped"]
+TaskState = Literal[
+    "none", "scheduled", "queued", "running", "success", "failed", "up_for_retry", "upstream_failed", "skipped",
+    "cancelled", "removed",
+]  # fmt: skip
+Kind = Literal["schedule", "single", "dates", "partitions", "missing", "stale"]
+Reprocess = Literal["none", "failed", "completed"]
+Count = Annotated[int, Field(ge=1, le=MOST_OF_A_NUMBER)]
+AnyNumber = Annotated[int, Field(ge=-MOST_OF_A_NUMBER, le=MOST_OF_A_NUMBER)]
+Expression = Annotated[str, Field(min_length=1, max_length=1000, description="A regular expression.")]
+DEEPEST: Final = 50  # levels of JSON from outside
+T = TypeVar("T")
+
+
+# -- in -----------------------------------------------------------------------------------------------------------------
+
+
+class Input(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_json(cls, value: Any) -> Any:
+        for wrong in _what_json_is_not(value, 0):
+            raise ValueError(wrong)
+        return value
+
+
+def _what_json_is_not(value: Any, depth: int) -> Iterator[str]:
+    """What Python's reader lets through and no other would: NaN, half characters; and what is nested too deeply."""
+    if depth > DEEPEST:
+        yield f"is nested more than {DEEPEST} levels deep"
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield "holds a number that is not finite"
+    elif isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+        yield "holds half a character (a lone surrogate)"
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from _what_json_is_not(name, depth)
+            yield from _what_json_is_not(one, depth + 1)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _what_json_is_not(one, depth + 1)
+
+
+class NewBackfill(Input):
+    """A backfill as asked for. What is left out is as the DAG says, or the plain choice."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True,
+        json_schema_extra={
+            "examples": [{"dag_id": "flights", "start_date": "2013-01-01", "end_date": "2013-01-31", "priority": 5}]
+        },
+    )  # fmt: skip
+
+    dag_id: Annotated[str, Field(min_length=1, max_length=200)]
+    kind: Kind | None = Field(None, description="Left out: `dates` or `partitions` if there are some, else `schedule`.")
+    start_date: TypedDate | None = Field(None, description="The first interval starts here or after.")
+    end_date: TypedDate | None = Field(None, description="The last interval starts here or before (inclusive).")
+    dates: Annotated[list[TypedDate], Field(max_length=100_000)] = []
+    partitions: Annotated[list[Annotated[str, Field(min_length=1, max_length=1000)]], Field(max_length=100_000)] = []
+    run_backwards: bool = False
+    reprocess: Reprocess = "none"
+    max_active_runs: Count | None = None
+    batch: Count = 1
+    conf: dict[str, Any] = Field({}, description="Parameters of its runs.")
+    tasks: Expression | None = Field(None, description="Only tasks in whose id this regular expression is found.")
+    mark_success: bool = False
+    stop_on_failure: Count | None = None
+    pool: Annotated[str, Field(min_length=1, max_length=200)] = "backfill"
+    priority: AnyNumber = 0
+    overrides: dict[str, Any] = Field({}, examples=[{"retries": 3, "clean.timeout": 60}])
+    window: Annotated[str, Field(max_length=20)] | None = Field(None, examples=["20:00-06:00"])
+    is_polite: bool = False
+    downstream: bool = Field(False, description="And a backfill of every DAG that reads what this one writes.")
+
+
+class BackfillChanges(Input):
+    """Settings of a backfill that goes on; those that are named change."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"priority": 10, "max_active_runs": 4}]}
+    )
+
+    max_active_runs: Count | None = None
+    priority: AnyNumber | None = None
+    pool: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    batch: Count | None = None
+    stop_on_failure: Count | None = None
+    window: Annotated[str, Field(max_length=20)] | None = None
+    is_polite: bool | None = None
+    tasks: Expression | None = None
+    mark_success: bool | None = None
+    overrides: dict[str, Any] | None = None
+    conf: dict[str, Any] | None = None
+
+    def named(self) -> dict[str, Any]:
+        """What was said; null means none where there may be none, and is left out elsewhere."""
+        said = self.model_dump(exclude_unset=True)
+        may_be_none = {"stop_on_failure", "window", "tasks"}
+        return {name: value for name, value in said.items() if value is not None or name in may_be_none}
+
+
+class Cancel(Input):
+    let_running_finish: bool = Field(False, description="Don't stop the tasks that run; only start no more.")
+
+
+class DagChanges(Input):
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"is_paused": True}]})
+
+    is_paused: bool
+
+
+class NewRun(Input):
+    model_config = ConfigDict(
+        extra="forbid", strict=True,
+        json_schema_extra={"examples": [{"logical_date": "2013-01-05", "conf": {"full": True}}]},
+    )  # fmt: skip
+
+    logical_date: TypedDate | None = Field(None, description="Left out: the latest complete interval.")
+    conf: dict[str, Any] = {}
+
+
+class Clear(Input):
+    """Which finished tasks shall run again. Without dates, tasks or runs: all of them."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True,
+        json_schema_extra={"examples": [{"dry_run": True, "start_date": "2013-01-05", "only_failed": True}]},
+    )  # fmt: skip
+
+    dry_run: bool = Field(False, description="Only tell what would be cleared.")
+    start_date: TypedDate | None = None
+    end_date: TypedDate | None = None
+    run_ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=2000)]], Field(max_length=1000)] = []
+    tasks: Expression | None = None
+    upstream: bool = False
+    downstream: bool = False
+    only_failed: bool = False
+    only_running: bool = False
+    latest_version: bool = Field(False, description="They run with the DAG's current version.")
+
+
+class MarkRun(Input):
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"state": "success"}]})
+
+    state: Literal["success", "failed", "skipped"] = Field(description="`skipped` is for a task only.")
+    task_id: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="Left out: the whole run."
+    )
+
+    @model_validator(mode="after")
+    def _a_run_is_not_skipped(self) -> MarkRun:
+        if self.task_id is None and self.state == "skipped":
+            raise ValueError("a run is marked success or failed; skipped is for a task (task_id)")
+        return self
+
+
+class PoolChanges(Input):
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"slots": 32}]})
+
+    slots: Count | None = None
+    weight: Count | None = None
+    min_share: Annotated[int, Field(ge=0, le=MOST_OF_A_NUMBER)] | None = None
+
+
+class Parse(Input):
+    """Files of a bundle to be parsed now, changed or not."""
+
+    subpath: Annotated[str, Field(max_length=1000)] = Field("", description="A file or folder of it; empty: all.")
+    dry_run: bool = False
+    deactivate_removed: bool = False
+
+
+class Deactivate(Input):
+    subpath: Annotated[str, Field(min_length=1, max_length=1000)] = Field(examples=["old_reports"])
+
+
+# -- out ----------------------------------------------------------------------------------------------------------------
+
+
+class Output(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class Page(BaseModel, Generic[T]):
+    items: list[T]
+    next_cursor: str | None = Field(description="`cursor` of the next page; null on the last one.")
+
+
+class BackfillView(Output):
+    backfill_id: str
+    dag_id: str
+    state: BackfillState
+    config: dict[str, Any] = Field(description="What was asked for: `type`, dates or partitions, `run_backwards`.")
+    reprocess: Reprocess
+    max_active_runs: int | None
+    priority: int
+    pool: str
+    is_paused: bool
+    created_at: Instant
+    started_at: Instant | None
+    completed_at: Instant | None
+    planned: int = Field(description="Items of any state.")
+    pending: int
+    running: int
+    success: int
+    failed: int
+    cancelled: int
+    skipped: int
+    reason: str | None
+    is_cancelling: bool
+    dag_version: int | None
+    batch: int
+    conf: dict[str, Any]
+    overrides: dict[str, Any]
+    tasks: str | None
+    mark_success: bool
+    stop_on_failure: int | None
+    window: str | None
+    is_polite: bool
+    parents: list[str]
+    time_left_s: float | None
+    finishes_at: Instant | None
+    created_by: str
+    request_id: str
+    hidden_at: Instant | None
+
+
+class ItemView(Output):
+    ordinal: int = Field(description="From 1, the order of making.")
+    logical_date: Instant | None
+    interval_start: Instant | None
+    interval_end: Instant | None
+    partition_key: str | None
+    state: ItemState
+    reason: str | None
+    run_id: str | None
+    batch: int | None
+
+
+class RunView(Output):
+    run_id: str
+    dag_id: str
+    run_type: RunType
+    state: RunState
+    logical_date: Instant | None
+    interval_start: Instant | None
+    interval_end: Instant | None
+    partition_key: str | None
+    previous_run_id: str | None
+    overridden_by: str | None
+    backfill_id: str | None
+    dag_version: int
+    started_at: Instant | None
+    ended_at: Instant | None
+    duration_s: float | None
+    reason: str | None
+    ordinal: int | None
+    items: int = Field(description="Intervals that it takes together.")
+    conf: dict[str, Any]
+    created_at: Instant
+
+
+class TimelineRun(RunView):
+    overridden: list[TimelineRun] = Field(description="Runs that it took the place of, newest first.")
+
+
+class TaskInstanceView(Output):
+    dag_id: str
+    run_id: str
+    task_id: str
+    state: TaskState
+    try_number: int
+    pool: str | None
+    started_at: Instant | None
+    ended_at: Instant | None
+    duration_s: float | None
+    error: str | None
+    priority: int
+    failures: int
+    queued_at: Instant | None
+    retry_at: Instant | None
+    result: Any
+
+
+class TryView(Output):
+    task_id: str
+    try_number: int
+    launch: int
+    state: TaskState
+    pool: str | None
+    started_at: Instant | None
+    ended_at: Instant | None
+    duration_s: float | None
+    error: str | None
+
+
+class RunTasks(BaseModel):
+    tasks: list[TaskInstanceView]
+    tries: list[TryView]
+
+
+class LogLine(Output):
+    at: Instant
+    level: str
+    message: str
+    try_number: int
+    launch: int
+    line: int
+
+
+class LogView(BaseModel):
+    state: TaskState = Field(description="Of the task.")
+    is_whole: bool = Field(description="True when nothing will be added any more, unless it is cleared.")
+    lines: list[LogLine]
+    after: str | None = Field(description="`after` of the next call, to go on behind the last line.")
+
+
+class DagTask(Output):
+    task_id: str
+    kind: str
+    upstream: list[str]
+    downstream: list[str]
+
+
+class DagView(Output):
+    dag_id: str
+    description: str | None
+    schedule: str | dict[str, Any] | None
+    schedule_in_words: str | None
+    timezone: str
+    is_paused: bool
+    is_active: bool
+    version: int
+    bundle: str
+    file: str
+    owner: str | None
+    tags: list[str]
+    next_logical_date: Instant | None
+    next_due_at: Instant | None
+    updated_at: Instant
+
+
+class DagDetails(DagView):
+    start_date: Instant | None
+    end_date: Instant | None
+    catchup: bool
+    max_active_runs: int
+    max_active_tasks: int
+    batchable: bool
+    params: dict[str, Any]
+    tasks: list[DagTask]
+    runs: dict[str, int] = Field(description="How many it has, by state.")
+
+
+class Cell(Output):
+    state: TaskState
+    try_number: int
+    started_at: Instant | None
+    duration_s: float | None
+
+
+class GridRun(RunView):
+    cells: dict[str, Cell] = Field(description="By task id.")
+
+
+class GridTask(Output):
+    task_id: str
+    is_current: bool
+
+
+class GridView(BaseModel):
+    order: Literal["date", "made"]
+    runs: list[GridRun] = Field(description="Oldest first.")
+    tasks: list[GridTask]
+    next_cursor: str | None = Field(description="`cursor` of the page of older runs; null when there are none.")
+
+
+class VersionView(Output):
+    dag_id: str
+    version: int
+    is_current: bool
+    created_at: Instant
+    bundle: str
+    file: str
+    commit_id: str | None
+    content_hash: str
+
+
+class VersionDiff(Output):
+    dag_id: str
+    before: int
+    after: int
+    settings: list[dict[str, Any]]
+    tasks: list[dict[str, Any]]
+    files: list[dict[str, Any]] | None
+
+
+class Interval(Output):
+    logical_date: Instant
+    interval_start: Instant
+    interval_end: Instant
+    due_at: Instant
+
+
+class ImportErrorView(Output):
+    bundle: str
+    file: str
+    line: int | None
+    message: str
+    traceback: str
+    first_seen_at: Instant
+    last_seen_at: Instant
+
+
+class BundleView(Output):
+    name: str
+    parser: str
+    dags: int
+    errors: int
+    commit_id: str | None
+
+
+class PoolView(Output):
+    name: str
+    slots: int
+    weight: int
+    min_share: int
+    used: int = Field(description="Slots that are taken.")
+    free: int
+    queued: int = Field(description="Task instances that wait.")
+    running: int
+
+
+class Answer(BaseModel):
+    outcome: Literal["accepted", "refused"]
+    object_id: str | None = Field(description="The id of what was made or touched.")
+    message: str
+    answered_at: Instant
+
+
+class RequestView(Output):
+    """What was asked, by whom, from where, and what the manager answered."""
+
+    request_id: str
+    kind: str = Field(examples=["backfill.create"])
+    state: Literal["waiting", "accepted", "refused"]
+    payload: Any
+    requested_by: str
+    requested_at: Instant
+    source: str = Field(examples=["api"])
+    requested_from: str | None
+    object_id: str | None
+    message: str | None
+    answered_at: Instant | None
+    answer: Answer | None
+
+
+class PlannedItem(Output):
+    ordinal: int
+    logical_date: Instant | None
+    interval_start: Instant | None
+    interval_end: Instant | None
+    partition_key: str | None
+    state: ItemState
+    reason: str | None
+
+
+class PlanView(Output):
+    items: list[PlannedItem]
+    summary: dict[str, Any]
+
+
+class ClearedTask(Output):
+    task_id: str
+    state: TaskState
+
+
+class ClearedRun(Output):
+    dag_id: str
+    run_id: str
+    state: RunState
+    tasks: list[ClearedTask]
+
+
+class ClearPlanView(Output):
+    runs: list[ClearedRun]
+    summary: dict[str, int]
+
+
+class ManagerView(Output):
+    leading: bool
+    term: int | None
+    state: str | None
+    advice: str | None
+
+
+class HealthView(BaseModel):
+    status: Literal["ok"] = Field(description="The state can be read.")
+    manager: Literal["leading", "none"]
+    detail: str | None = Field(description="What to do when something is not as it should be.")
+    leader: ManagerView | None
+    version: str

@@ -1,0 +1,91 @@
+"""`limit`, `cursor` and `order_by` of a list. A cursor is opaque to clients: base64url of JSON that holds the order and
+the place (`views.paging`), and is looked at like all else that comes from outside."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import Query
+
+from backfill_manager.clock import UTC, format_instant, parse_instant
+from backfill_manager.errors import InvalidInput
+from backfill_manager.model.records import Record, columns
+from backfill_manager.views.paging import Order
+
+MOST: Final = 1000
+Limit = Annotated[int, Query(ge=1, le=MOST, description="How many at most.")]
+Cursor = Annotated[
+    str | None, Query(max_length=4000, description="`next_cursor` of the page before; left out: the first page.")
+]
+_WRONG: Final = "cursor: this is not one that a list gave; leave it out to begin again."
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a page begins: behind the row with `value` in the ordering column and `tie`; or at a `mark` of the list's
+    own, for one that has another part in front."""
+
+    value: Any = None
+    tie: Any = None
+    mark: str = ""
+
+    @property
+    def of_row(self) -> tuple[Any, Any]:
+        return self.value, self.tie
+
+
+def order_of(text: str, columns_by_name: Mapping[str, str], tie: str) -> Order:
+    """`-created_at` -> an order; `columns_by_name`: the names that a client may say."""
+    name = text.removeprefix("-")
+    return Order(columns_by_name[name], tie, text.startswith("-"))
+
+
+def to_cursor(order_by: str, value: Any = None, tie: Any = None, mark: str = "") -> str:
+    plain = format_instant(value) if isinstance(value, datetime) else value
+    text = json.dumps([order_by, plain, tie, mark], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def from_cursor(cursor: str | None, order_by: str, record: type[Record], order: Order) -> Place | None:
+    """`InvalidInput` for anything but a cursor of this list in this order."""
+    if cursor is None:
+        return None
+    said, value, tie, mark = _opened(cursor)
+    if said != order_by:
+        raise InvalidInput(f"cursor: it belongs to order_by={said if isinstance(said, str) else '?'}; keep the order.")
+    if not isinstance(mark, str):
+        raise InvalidInput(_WRONG)
+    if mark:
+        return Place(mark=mark)
+    kinds = columns(record)
+    return Place(_read(value, *kinds[order.column]), _read(tie, kinds[order.tie][0], False))
+
+
+def _opened(cursor: str) -> tuple[Any, Any, Any, Any]:
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        said, value, tie, mark = json.loads(text)
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        raise InvalidInput(_WRONG) from None
+    return said, value, tie, mark
+
+
+def _read(value: Any, kind: type, nullable: bool) -> Any:
+    if value is None and nullable:
+        return None
+    if kind is datetime and isinstance(value, str):
+        try:
+            return parse_instant(value).astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise InvalidInput(_WRONG) from None
+    if type(value) is not kind or (kind is int and not -(2**63) <= value < 2**63):
+        raise InvalidInput(_WRONG)
+    if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+        raise InvalidInput(_WRONG)
+    return value

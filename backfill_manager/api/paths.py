@@ -1,0 +1,38 @@
+"""Ids in addresses. A partition's run id may hold a slash, which a server takes for the end of a part of the path; sent as
+`%2F` it is kept apart here and given back to the handler."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+from urllib.parse import unquote
+
+from fastapi import Path
+from pydantic import AfterValidator
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_SLASH: Final = "%2F"
+
+
+def _with_slashes(text: str) -> str:
+    return text.replace(_SLASH, "/")
+
+
+_OneOfMany = AfterValidator(_with_slashes)
+Id = Annotated[str, Path(min_length=1, max_length=200), _OneOfMany]
+RunId = Annotated[
+    str, Path(min_length=1, max_length=4000, description="Its id, a beginning of it, or `latest`."), _OneOfMany
+]
+
+
+class KeepSlashes:
+    """Lets `/runs/a%2Fb` be the run `a/b`, not the thing `b` of the run `a`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw: bytes = scope.get("raw_path") or b""
+        if scope["type"] == "http" and b"%2f" in raw.lower():
+            parts = raw.decode("latin-1").split("/")
+            scope = {**scope, "path": "/".join(unquote(part).replace("/", _SLASH) for part in parts)}
+        await self._app(scope, receive, send)

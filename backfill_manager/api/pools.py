@@ -1,0 +1,89 @@
+"""`/pools` and `/bundles`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from backfill_manager.api.asking import AskingOf
+from backfill_manager.api.documented import CHANGES, READS
+from backfill_manager.api.house import HouseOf
+from backfill_manager.api.models import (
+    BundleView,
+    Deactivate,
+    Page,
+    Parse,
+    PoolChanges,
+    PoolView,
+    RequestView,
+)
+from backfill_manager.api.paths import Id
+from backfill_manager.api.reading import ReadingOf
+from backfill_manager.errors import NotFound
+from backfill_manager.requests import kinds
+from backfill_manager.views import payloads
+from backfill_manager.views.bundles import list_bundles
+from backfill_manager.views.pools import list_pools
+
+router = APIRouter(tags=["pools"])
+bundles_router = APIRouter(tags=["dags"])
+
+
+@router.get("/pools", operation_id="list_pools", response_model=Page[PoolView], responses=READS)
+def pools(reading: ReadingOf) -> Response:
+    """Slots (tasks at once) and how many are taken; weight and minimum share of the Spark pool."""
+    return reading.of(
+        ("pool", "task_instance", "dag_version"), Page[PoolView],
+        lambda: {"items": list_pools(reading.store), "next_cursor": None},
+    )  # fmt: skip
+
+
+@router.patch(
+    "/pools/{name}", status_code=202, operation_id="change_pool", response_model=RequestView, responses=CHANGES
+)
+async def change_pool(name: Id, body: PoolChanges, asking: AskingOf) -> Response:
+    """Slots change at once; Spark takes a new weight or share when the manager starts again."""
+    changes = body.model_dump()
+    return await asking(kinds.POOL_SET, lambda _: payloads.set_pool(asking.store, name, **changes))
+
+
+@bundles_router.get("/bundles", operation_id="list_bundles", response_model=Page[BundleView], responses=READS)
+def bundles(reading: ReadingOf, house: HouseOf) -> Response:
+    """Where DAGs come from: active DAGs, and files that can't be read, of each."""
+
+    def found() -> dict[str, Any]:
+        return {"items": list_bundles(reading.store, house.settings.bundles), "next_cursor": None}
+
+    return reading.of(("bundle", "dag", "import_error"), Page[BundleView], found)
+
+
+@bundles_router.post(
+    "/bundles/{name}/parse", status_code=202, operation_id="parse_bundle", response_model=RequestView,
+    responses=CHANGES,
+)  # fmt: skip
+async def parse(name: Id, asking: AskingOf, body: Parse | None = None) -> Response:
+    """Have files of a bundle parsed now, changed or not. What came of it is `result` of the request."""
+    wanted = body or Parse()
+
+    def payload(_: str) -> dict[str, Any]:
+        return {"bundle": _known(asking, name), **wanted.model_dump()}
+
+    return await asking(kinds.BUNDLE_PARSE, payload)
+
+
+@bundles_router.post(
+    "/bundles/{name}/deactivate", status_code=202, operation_id="deactivate_in_bundle", response_model=RequestView,
+    responses=CHANGES,
+)  # fmt: skip
+async def deactivate(name: Id, body: Deactivate, asking: AskingOf) -> Response:
+    """Make the DAGs of a file or folder inactive, until they have new content or are parsed on request."""
+    return await asking(kinds.BUNDLE_DEACTIVATE, lambda _: {"bundle": _known(asking, name), "subpath": body.subpath})
+
+
+def _known(asking: AskingOf, name: str) -> str:
+    known = [one["name"] for one in list_bundles(asking.store, asking.house.settings.bundles)]
+    if name not in known:
+        raise NotFound("bundle", name, known)
+    return name

@@ -1,0 +1,192 @@
+"""Errors as RFC 9457 problem documents: `application/problem+json` with type, title, status, detail and instance.
+
+Every class of `errors` has a status; a value that does not fit names its field. What has no name is a bug: it is told as
+such, and logged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match
+
+from backfill_manager import errors
+from backfill_manager.telemetry import get_logger
+
+PROBLEM_JSON: Final = "application/problem+json"
+log = get_logger("api")
+
+
+class NotAllowed(errors.BackfillManagerError):
+    """Who asks is known, and may not do this."""
+
+
+class NotKnown(errors.BackfillManagerError):
+    """Who asks is not known: a token is missing, or is none of those that are configured."""
+
+
+class NobodyLeads(errors.BackfillManagerError):
+    """What was asked for needs a living manager, and there is none, or it does not answer."""
+
+
+class TooMany(errors.BackfillManagerError):
+    """More at once than this server takes; `retry_after_s` says when to come back."""
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+# The most special class first: the first that fits gives the status, the name in `type`, and the title.
+STATUSES: Final[tuple[tuple[type[errors.BackfillManagerError], int, str], ...]] = (
+    (NotKnown, 401, "Not known"),
+    (NotAllowed, 403, "Not allowed"),
+    (errors.NotFound, 404, "No such thing"),
+    (errors.Refused, 409, "Refused by the manager"),
+    (TooMany, 429, "Too many requests"),
+    (errors.StateError, 503, "The state can't be used"),
+    (NobodyLeads, 503, "No manager"),
+    (errors.InvalidConfig, 500, "Wrong configuration"),
+    (errors.Ambiguous, 422, "Ambiguous id"),
+    (errors.InvalidInput, 422, "Invalid input"),
+    (errors.BackfillManagerError, 500, "Failed"),
+)
+TITLES: Final[Mapping[int, str]] = {
+    400: "Bad request", 404: "No such address", 405: "Method not allowed", 413: "Too large",
+    415: "Unsupported media type", 422: "Invalid input", 500: "Unexpected error",
+}  # fmt: skip
+
+
+class FieldProblem(BaseModel):
+    """One value that does not fit."""
+
+    field: str = Field(description="Where it is: `body.max_active_runs`, `query.limit`.", examples=["query.limit"])
+    message: str = Field(examples=["Input should be less than or equal to 1000"])
+
+
+class Problem(BaseModel):
+    """An RFC 9457 problem document."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:backfill-manager:problem:not-found", "title": "No such thing", "status": 404,
+                    "detail": "There is no backfill 'abc'; see `bfm backfill list`.",
+                    "instance": "/api/v1/backfills/abc", "errors": [],
+                }
+            ]
+        }
+    )  # fmt: skip
+
+    type: str = Field(description="What kind of problem; the same text for the same kind.")
+    title: str = Field(description="The kind in words.")
+    status: int = Field(description="The HTTP status, again.", ge=400, le=599)
+    detail: str = Field(description="What is wrong this time, and what would be right.")
+    instance: str = Field(description="The path that was asked for.")
+    errors: list[FieldProblem] = Field(default=[], description="Each value that does not fit.")
+
+
+def problem_response(
+    request_path: str,
+    status: int,
+    detail: str,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    fields: list[FieldProblem] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    title = title or TITLES.get(status, "Problem")
+    problem = Problem(
+        type=f"urn:backfill-manager:problem:{name or _dashed(title)}", title=title, status=status, detail=detail,
+        instance=request_path, errors=fields or [],
+    )  # fmt: skip
+    return JSONResponse(problem.model_dump(), status, headers=dict(headers or {}), media_type=PROBLEM_JSON)
+
+
+def status_of(error: errors.BackfillManagerError) -> int:
+    return _entry(error)[1]
+
+
+def of_error(path: str, error: errors.BackfillManagerError) -> Response:
+    kind, status, title = _entry(error)
+    headers = {}
+    if isinstance(error, TooMany):
+        headers["Retry-After"] = str(error.retry_after_s)
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="backfill_manager"'
+    return problem_response(path, status, str(error), name=_dashed(kind.__name__), title=title, headers=headers)
+
+
+def _entry(error: errors.BackfillManagerError) -> tuple[type[errors.BackfillManagerError], int, str]:
+    return next(entry for entry in STATUSES if isinstance(error, entry[0]))
+
+
+def _dashed(words: str) -> str:
+    """`NotFound`, `No such address` -> `not-found`, `no-such-address`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|\W+", "-", words).lower()
+
+
+def tell_problems(app: FastAPI) -> None:
+    """Have the app answer with problem documents, whatever goes wrong."""
+
+    async def named(request: Request, error: errors.BackfillManagerError) -> Response:
+        return of_error(request.url.path, error)
+
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return of_validation(request.url.path, error)
+
+    async def http(request: Request, error: HTTPException) -> Response:
+        headers = dict(error.headers or {})
+        detail = str(error.detail)
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(allowed_methods(app.routes, request.scope))
+            detail = f"{request.method} is not possible here; {headers['Allow']} is."
+        elif error.status_code == 404 and detail == "Not Found":
+            detail = "There is nothing at this address; /openapi.json lists what there is."
+        return problem_response(request.url.path, error.status_code, detail, headers=headers)
+
+    async def unexpected(request: Request, error: Exception) -> Response:
+        log.error("unexpected", path=request.url.path, error=f"{type(error).__name__}: {error}")
+        told = f"Unexpected {type(error).__name__}. A bug in backfill_manager; the server's log tells more."
+        return problem_response(request.url.path, 500, told)
+
+    app.add_exception_handler(errors.BackfillManagerError, named)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, http)  # type: ignore[arg-type]
+    app.add_exception_handler(Exception, unexpected)
+
+
+def of_validation(path: str, error: RequestValidationError) -> Response:
+    found = [_field_problem(one) for one in error.errors()]
+    if any(one["type"] == "json_invalid" for one in error.errors()):
+        return problem_response(path, 400, f"The body is not JSON: {found[0].message}", fields=found)
+    detail = "; ".join(f"{one.field}: {one.message}" for one in found[:5])
+    return problem_response(path, 422, detail, name="invalid-input", fields=found)
+
+
+def _field_problem(error: Mapping[str, Any]) -> FieldProblem:
+    place = ".".join(str(part) for part in error["loc"])
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return FieldProblem(field=_printable(place)[:200], message=_printable(message)[:500])
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def allowed_methods(routes: list[BaseRoute], scope: Any) -> list[str]:
+    """The methods of every route with this path."""
+    methods: set[str] = set()
+    for route in routes:
+        if route.matches(scope)[0] is not Match.NONE:
+            methods |= getattr(route, "methods", None) or set()
+    return sorted(methods)

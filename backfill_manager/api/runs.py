@@ -1,0 +1,155 @@
+"""`/runs`: a run is named by its id; where two DAGs have that id, by `dag_id` as well."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from backfill_manager.api.asking import AskingOf
+from backfill_manager.api.documented import CHANGES, READS
+from backfill_manager.api.models import (
+    LogView,
+    MarkRun,
+    Page,
+    RequestView,
+    RunState,
+    RunTasks,
+    RunType,
+    RunView,
+)
+from backfill_manager.api.paging import Cursor, Limit, Place, from_cursor, order_of, to_cursor
+from backfill_manager.api.paths import Id, RunId
+from backfill_manager.api.reading import ReadingOf
+from backfill_manager.errors import InvalidInput
+from backfill_manager.model.records import DagRun
+from backfill_manager.model.states import RUN_FINISHED
+from backfill_manager.requests import kinds
+from backfill_manager.store.contract import Store
+from backfill_manager.views import payloads
+from backfill_manager.views.backfills import find_backfill
+from backfill_manager.views.paging import Order
+from backfill_manager.views.runs import find_run, page_of_runs, run_view
+from backfill_manager.views.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
+
+router = APIRouter(prefix="/runs", tags=["runs"])
+
+RunOrder = Literal["-created_at", "created_at", "-logical_date", "logical_date", "state", "-state"]
+RUN_COLUMNS: Final = {"created_at": "run_seq", "logical_date": "logical_date", "state": "state"}
+OfDag = Annotated[
+    str | None, Query(max_length=200, description="Its DAG, where the id alone does not tell; then a date will do too.")
+]
+MOST_LINES: Final = 10_000
+
+
+def page_of(
+    store: Store, order_by: str, order: Order, limit: int, after: Place | None, **chosen: Any
+) -> dict[str, Any]:
+    runs, last = page_of_runs(store, order, limit, None if after is None else after.of_row, **chosen)
+    return {"items": runs, "next_cursor": None if last is None else to_cursor(order_by, *last)}
+
+
+@router.get("", operation_id="list_runs", response_model=Page[RunView], responses=READS)
+def list_runs(
+    reading: ReadingOf,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    order_by: RunOrder = "-created_at",
+    dag_id: Annotated[str | None, Query(max_length=200)] = None,
+    backfill_id: Annotated[str | None, Query(max_length=200)] = None,
+    state: Annotated[list[RunState] | None, Query(max_length=10)] = None,
+    run_type: RunType | None = None,
+) -> Response:
+    """Runs of all DAGs, newest made first."""
+    order = order_of(order_by, RUN_COLUMNS, "run_seq")
+    after = from_cursor(cursor, order_by, DagRun, order)
+
+    def page() -> dict[str, Any]:
+        store = reading.store
+        of_backfill = None if backfill_id is None else find_backfill(store, backfill_id)["backfill_id"]
+        return page_of(
+            store, order_by, order, limit, after,
+            dag_id=dag_id, backfill_id=of_backfill, in_states=tuple(state or ()), run_type=run_type,
+        )  # fmt: skip
+
+    return reading.of(("dag_run", "backfill", "request", "response"), Page[RunView], page)
+
+
+@router.get("/{run_id}", operation_id="get_run", response_model=RunView, responses=READS)
+def get_run(run_id: RunId, reading: ReadingOf, dag_id: OfDag = None) -> Response:
+    """One run."""
+    return reading.of(("dag_run",), RunView, lambda: run_view(find_run(reading.store, run_id, dag_id=dag_id or None)))
+
+
+@router.post(
+    "/{run_id}/cancel", status_code=202, operation_id="cancel_run", response_model=RequestView, responses=CHANGES
+)
+async def cancel(run_id: RunId, asking: AskingOf, dag_id: OfDag = None) -> Response:
+    """What runs of it is stopped (its Spark jobs are cancelled); what has not begun never will."""
+    return await asking(
+        kinds.RUN_CANCEL, lambda _: payloads.cancelled_run(find_run(asking.store, run_id, dag_id=dag_id or None))
+    )
+
+
+@router.post("/{run_id}/mark", status_code=202, operation_id="mark_run", response_model=RequestView, responses=CHANGES)
+async def mark(run_id: RunId, body: MarkRun, asking: AskingOf, dag_id: OfDag = None) -> Response:
+    """Set a run, or one task of it (`task_id`), to a state whatever became of it; what runs of it is stopped."""
+
+    def payload(_: str) -> dict[str, Any]:
+        run = find_run(asking.store, run_id, dag_id=dag_id or None)
+        if body.task_id is None:
+            return payloads.marked_run(run, body.state)
+        return payloads.marked_task(asking.store, run, body.task_id, body.state)
+
+    return await asking(kinds.RUN_MARK if body.task_id is None else kinds.TASK_MARK, payload)
+
+
+@router.get("/{run_id}/tasks", operation_id="list_tasks_of_run", response_model=RunTasks, responses=READS)
+def tasks_of(run_id: RunId, reading: ReadingOf, dag_id: OfDag = None) -> Response:
+    """Its tasks as they stand, in the order in which they started, and every try that has ended."""
+
+    def found() -> dict[str, Any]:
+        run = find_run(reading.store, run_id, dag_id=dag_id or None)
+        return {"tasks": list_task_instances(reading.store, run), "tries": list_tries(reading.store, run)}
+
+    return reading.of(("dag_run", "task_instance", "task_try"), RunTasks, found)
+
+
+@router.get("/{run_id}/tasks/{task_id}/logs", operation_id="get_log", response_model=LogView, responses=READS)
+def get_log(
+    run_id: RunId,
+    task_id: Id,
+    reading: ReadingOf,
+    dag_id: OfDag = None,
+    try_number: Annotated[int | None, Query(alias="try", ge=1, le=2**31, description="Only this try.")] = None,
+    after: Annotated[
+        str | None,
+        Query(pattern=r"^[0-9]{1,9}\.[0-9]{1,9}$", description="`after` of the answer before: only what is newer."),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_LINES)] = MOST_LINES,
+) -> Response:
+    """What a task logged, oldest first. To follow it, ask again with `after` until `is_whole`."""
+    behind = _position(after)
+
+    def found() -> dict[str, Any]:
+        # A tick commits a task's end before its log, and its run's end after both: a run that has ended has its whole log.
+        run = find_run(reading.store, run_id, dag_id=dag_id or None)
+        state = find_task_instance(reading.store, run, task_id).state
+        lines = list_log_lines(
+            reading.store, run, task_id, try_number=try_number, after=behind or (0, -1), limit=limit + 1
+        )
+        more, lines = len(lines) > limit, lines[:limit]
+        last = f"{lines[-1]['launch']}.{lines[-1]['line']}" if lines else after
+        return {"state": state, "is_whole": run.state in RUN_FINISHED and not more, "lines": lines, "after": last}
+
+    return reading.of(("dag_run", "task_instance", "task_log"), LogView, found)
+
+
+def _position(after: str | None) -> tuple[int, int] | None:
+    if after is None:
+        return None
+    launch, _, line = after.partition(".")
+    if not int(launch):
+        raise InvalidInput("after: launches count from 1; use `after` as an answer gave it")
+    return int(launch), int(line)

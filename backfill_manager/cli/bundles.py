@@ -1,0 +1,73 @@
+"""`bfm bundles`: where DAGs come from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from backfill_manager.cli.call import Call, command, group
+from backfill_manager.cli.output import Column
+
+app = group("bundles", "Where DAGs come from: folders, git repositories, archives.")
+BundleArgument = Annotated[str, typer.Argument(metavar="BUNDLE", help="Its name, see `bfm bundles list`.")]
+
+
+@command(app, "list")
+def list_(call: Call) -> None:
+    """List the bundles: where each comes from, which parser reads it, how many DAGs it has, files that can't be read.
+
+    Example: [cyan]bfm bundles list --output json[/]
+    """
+    from backfill_manager.views import bundles
+
+    columns = (
+        "name", "path", "parser", Column("dags", right=True), Column("errors", right=True),
+        Column("commit_id", "commit", lambda commit: commit[:12] if commit else ""), Column("refreshed_at", "changed"),
+    )  # fmt: skip
+    found = bundles.list_bundles(call.store, call.settings.bundles)
+    call.out.rows(found, columns, empty="No bundle is configured: name one in conf/manager.yaml under `bundles`.")
+
+
+@command(app, "parse")
+def parse(
+    call: Call,
+    bundle: BundleArgument,
+    subpath: Annotated[
+        str, typer.Argument(metavar="[SUBPATH]", help="A file or folder of it.", show_default="all of it")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Only say what would change.", show_default=False)
+    ] = False,
+    deactivate_removed: Annotated[
+        bool,
+        typer.Option("--deactivate-removed", help="DAGs that these files make no more go.", show_default=False),
+    ] = False,
+) -> int:
+    """Have the files of a bundle parsed now, changed or not, and wait for what comes of it: the last step of a rollout.
+    Exit code 1 when a file can't be read. A dry run needs no manager.
+
+    Example: [cyan]bfm bundles parse examples flights.py --dry-run[/]
+    """
+    from backfill_manager.cli.parsing import parse_bundle
+
+    return parse_bundle(call, bundle, subpath, dry_run=dry_run, deactivate_removed=deactivate_removed)
+
+
+@command(app, "deactivate")
+def deactivate(
+    call: Call,
+    bundle: BundleArgument,
+    subpath: Annotated[str, typer.Argument(metavar="SUBPATH", help="A file or folder of it.")],
+) -> None:
+    """Make the DAGs of a file or folder inactive, until they have new content or are parsed with `bfm bundles parse`.
+
+    Example: [cyan]bfm bundles deactivate examples old_reports[/]
+    """
+    from backfill_manager.cli.answers import tell_answer
+    from backfill_manager.requests import asking
+    from backfill_manager.requests.kinds import BUNDLE_DEACTIVATE
+
+    payload: dict[str, Any] = {"bundle": bundle, "subpath": subpath}
+    request = asking.ask(call.store, call.clock, BUNDLE_DEACTIVATE, payload)
+    tell_answer(call, request, f"Deactivate {subpath} of {bundle}", bundle=bundle, subpath=subpath)

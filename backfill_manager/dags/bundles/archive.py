@@ -1,0 +1,119 @@
+"""A bundle in a `.zip` or `.whl`: unpacked once per content. What an archive could do to its reader is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import os
+import shutil
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from backfill_manager.clock import SystemClock, micros
+from backfill_manager.dags.bundles.files import RACY_NS, Stamp, belongs, stamp_of
+from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, made_once
+from backfill_manager.errors import InvalidInput
+
+_ENCRYPTED: Final = 0x1
+_CHUNK: Final = 1 << 20
+
+
+class ArchiveSource(BundleSource):
+    def __init__(self, path: Path, *, cache: Path) -> None:
+        self._path = path
+        self._unpacked = cache / "archives" / hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
+        self._seen: tuple[Stamp, Path] | None = None
+
+    def fetch(self) -> Fetched:
+        try:
+            with self._path.open("rb") as file:
+                return Fetched(self._folder_of(file))
+        except FileNotFoundError:
+            raise InvalidInput(f"the archive {self._path} does not exist") from None
+        except IsADirectoryError:
+            raise InvalidInput(f"{self._path} is a folder named like an archive; give it another name") from None
+        except OSError as error:
+            raise InvalidInput(f"the archive {self._path} can't be read or unpacked: {error}") from None
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            lzma.LZMAError,
+            EOFError,
+            NotImplementedError,
+            RuntimeError,
+            ValueError,
+        ) as error:
+            raise InvalidInput(f"{self._path} is damaged, or no zip file: {error}") from None
+
+    def _folder_of(self, file: BinaryIO) -> Path:
+        """The stamp is looked at first; an archive that seems to have changed is told by its bytes."""
+        stamp, now_ns = stamp_of(os.fstat(file.fileno())), micros(SystemClock().now()) * 1000
+        if self._seen and self._seen[0] == stamp and self._seen[1].is_dir():
+            os.utime(self._seen[1])
+            return self._seen[1]
+        if stamp[1] > LARGEST_BUNDLE:
+            raise InvalidInput(f"{self._path} has {stamp[1] >> 20} MB; a bundle may have {LARGEST_BUNDLE >> 20}")
+
+        def fill(into: Path) -> None:
+            self._unpack(file, into)
+            if stamp_of(os.fstat(file.fileno())) != stamp:
+                raise InvalidInput(
+                    f"{self._path} was changed while it was read; write it beside its place and rename it"
+                )
+
+        place = made_once(self._unpacked / _digest(file), fill)
+        is_settled = max(stamp[0], stamp[3]) < now_ns - RACY_NS
+        self._seen = (stamp, place) if is_settled else None
+        return place
+
+    def _unpack(self, file: BinaryIO, into: Path) -> None:
+        with zipfile.ZipFile(file) as archive:
+            for entry in self._entries(archive):
+                to = into / entry.filename
+                to.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(entry) as content, to.open("xb") as copy:
+                    shutil.copyfileobj(content, copy)
+
+    def _entries(self, archive: zipfile.ZipFile) -> Iterator[zipfile.ZipInfo]:
+        """Those to be unpacked. All of them are looked at before the first one comes."""
+        entries = archive.infolist()
+        if len(entries) > MOST_FILES:
+            raise InvalidInput(f"{self._path} holds {len(entries)} entries; a bundle may have {MOST_FILES}")
+        size = sum(entry.file_size for entry in entries)
+        if size > LARGEST_BUNDLE:
+            raise InvalidInput(f"{self._path} unpacks to {size >> 20} MB; a bundle may have {LARGEST_BUNDLE >> 20}")
+        names: set[str] = set()
+        for entry in entries:
+            wrong = _refused(entry) or ("is there twice" if entry.filename in names else None)
+            if wrong:
+                raise InvalidInput(f"{self._path} is refused: its entry {entry.filename!r} {wrong}")
+            names.add(entry.filename)
+        for entry in entries:
+            if not self._is_metadata(entry.filename) and belongs(entry.filename, entry.file_size):
+                yield entry
+
+    def _is_metadata(self, name: str) -> bool:
+        return self._path.suffix.lower() == ".whl" and name.partition("/")[0].endswith(".dist-info")
+
+
+def _refused(entry: zipfile.ZipInfo) -> str | None:
+    """Why an entry makes the whole archive one that is not unpacked."""
+    name = entry.filename
+    if name.startswith(("/", "\\")) or name[1:2] == ":" or ".." in name.replace("\\", "/").split("/"):
+        return "lies outside the archive"
+    if stat.S_ISLNK(entry.external_attr >> 16):
+        return "is a link; put the file itself there"
+    if entry.flag_bits & _ENCRYPTED:
+        return "is encrypted"
+    return None
+
+
+def _digest(file: BinaryIO) -> str:
+    told = hashlib.sha256()
+    while chunk := file.read(_CHUNK):
+        told.update(chunk)
+    return told.hexdigest()

@@ -1,0 +1,18 @@
+"""Reads nothing by itself: only what it is asked to, by CLI or API. For those who push their changes, and know when."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from backfill_manager.dags.parsers.parser import BundleParser
+from backfill_manager.dags.submission import Submission
+
+
+class EventBundleParser(BundleParser):
+    name: ClassVar[str] = "event"
+
+    def due_in(self) -> float | None:
+        return None
+
+    def look(self) -> tuple[Submission, ...]:
+        return ()

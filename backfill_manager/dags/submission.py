@@ -1,0 +1,48 @@
+"""What a bundle parser hands over: what some files of a bundle define, or why they can't be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backfill_manager.dags.bundles.files import BundleContent
+from backfill_manager.dags.loading.import_failure import FailedFile
+from backfill_manager.dags.loading.loader import ParsedFile
+
+
+@dataclass(frozen=True)
+class Submission:
+    """`content` is all that the bundle holds at that moment, `snapshot` the folder that keeps it. It speaks for the files
+    under `covers`, but not for those under `leaves_out` (paths within the bundle, "" is all of it; the longest one that
+    fits a file counts): of these it gives every definition or error there is, and about others it says nothing.
+
+    `readable` False: the bundle itself can't be had, which says nothing of its DAGs. `asked`: a person wanted it, and so
+    wants back what was deactivated by hand."""
+
+    bundle: str
+    path: str
+    parser: str
+    content: BundleContent
+    snapshot: str = ""
+    commit_id: str | None = None
+    parsed: tuple[ParsedFile, ...] = ()
+    failed: tuple[FailedFile, ...] = ()
+    covers: tuple[str, ...] = ("",)
+    leaves_out: tuple[str, ...] = ()
+    deactivates: bool = True  # DAGs that no file makes any more
+    keep_last_good: bool = True  # DAGs of a file that fails now go on as they were
+    readable: bool = True
+    asked: bool = False
+
+    def speaks_for(self, file: str) -> bool:
+        for path in paths_to(file):
+            if path in self.leaves_out:
+                return False
+            if path in self.covers:
+                return True
+        return False
+
+
+def paths_to(file: str) -> list[str]:
+    """`a/b/c.py` -> `a/b/c.py`, `a/b`, `a`, ``: from the file to the bundle's root."""
+    parts = file.split("/")
+    return ["/".join(parts[:end]) for end in range(len(parts), -1, -1)]

@@ -1,0 +1,160 @@
+"""The form *New backfill*: from what was typed to a `BackfillAsk`, with what is wrong by field; and ranges to pick."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.timetable import ONCE, parse_date, timetable_of
+from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound, StateError
+from backfill_manager.requests.backfills import ON_SCHEDULE, RANGED, BackfillAsk
+from backfill_manager.settings import Settings
+from backfill_manager.store.contract import Store
+from backfill_manager.ui.backfill_fields import (
+    SETTINGS,
+    Typed,
+    Wrong,
+    as_typed,
+    field_of,
+    in_words,
+    read_settings,
+    reading,
+)
+from backfill_manager.views.dags import current_dag
+from backfill_manager.views.payloads import new_backfill
+
+KINDS: Final = {
+    "schedule": ("Every interval", "Each interval of the schedule from the first to the last."),
+    "missing": ("What is missing", "Intervals in the range without a successful run: gaps, and what failed."),
+    "stale": ("What is stale", "Intervals whose last success was made by an older version of the DAG."),
+    "single": ("One run", "One run over the whole range; its interval is the range."),
+    "dates": ("Dates", "Logical dates that you list."),
+    "partitions": ("Partitions", "Keys that are no dates: regions, customers. A run then has no interval."),
+}
+REPROCESS: Final = {
+    "none": "Leave them",
+    "failed": "Do again those that failed",
+    "completed": "Do again those that failed or succeeded",
+}
+CHECKS: Final = {
+    "run_backwards": ("Newest first", "Begin with the latest interval."),
+    "downstream": ("Downstream", "And backfill every DAG that reads what this one writes, and so on."),
+}
+_TEXTS: Final = ("kind", "from_date", "from_time", "to_date", "to_time", "dates", "partitions", "reprocess")
+FIELDS: Final = (*_TEXTS, *CHECKS, *SETTINGS)
+_DEFAULTS: Final = {"kind": "schedule", "reprocess": "none", "pool": "backfill", "batch": "1", "priority": "0"}
+PLAIN_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+@dataclass(frozen=True)
+class QuickRange:
+    """A range that is often wanted: both days are the first moments of intervals, the last one included."""
+
+    word: str
+    first: date
+    last: date
+
+
+def typed_of(form: Mapping[str, Any], dag: DagSpec | None) -> Typed:
+    """What is in each field: as sent, or as the form begins."""
+    started = any(name in form for name in ("kind", "do"))  # else it is only opened, perhaps with some of it in the link
+    typed = {name: str(form[name]) if name in form else "" for name in FIELDS}
+    if not started:
+        typed |= {name: text for name, text in _DEFAULTS.items() if name not in form}
+        if dag is not None and "kind" not in form and (dag.schedule is None or dag.schedule == ONCE):
+            typed["kind"] = "single"
+    return typed
+
+
+def read_ask(typed: Typed, dag: DagSpec, wrong: Wrong) -> BackfillAsk | None:
+    """The request as a value; None when a field can't be read, which `wrong` then tells."""
+    zone, kind = dag.timezone, typed["kind"]
+    said: dict[str, Any] = {"dag_id": dag.dag_id, "kind": kind, "reprocess": typed["reprocess"] or "none"}
+    said |= {name: typed[name] == "on" for name in CHECKS}
+    if kind in RANGED:
+        for name, option, field in (("start_date", "--from", "from"), ("end_date", "--to", "to")):
+            text = _moment(typed, field)
+            said[name] = reading(
+                wrong, f"{field}_date", lambda text=text, option=option: parse_date(text, zone, name=option) if text else None
+            )  # fmt: skip
+    elif kind == "dates":
+        parts = re.split(r"[\s,;]+", typed["dates"].strip())
+        said["dates"] = reading(
+            wrong, "dates", lambda: tuple(parse_date(one, zone, name="--date") for one in parts if one)
+        )  # fmt: skip
+    elif kind == "partitions":
+        keys = (line.strip() for line in typed["partitions"].splitlines())
+        said["partitions"] = tuple(dict.fromkeys(key for key in keys if key))
+    said |= read_settings(typed, wrong)
+    return None if wrong else BackfillAsk(**said)
+
+
+def _moment(typed: Typed, field: str) -> str:
+    """`2013-01-31`, or with the time beside it: `2013-01-31T05:00`."""
+    day, time = typed[f"{field}_date"].strip(), typed[f"{field}_time"].strip()
+    return f"{day}T{time}" if day and time else day
+
+
+def checked_payload(
+    store: Store, settings: Settings, ask: BackfillAsk, backfill_id: str, wrong: Wrong
+) -> dict[str, Any] | None:
+    """The payload of the request, or None, with what is wrong by field."""
+    try:
+        return new_backfill(store, settings, ask, backfill_id)
+    except StateError:
+        raise
+    except (InvalidInput, NotFound) as error:
+        told(error, wrong)
+        return None
+
+
+def told(error: BackfillManagerError, wrong: Wrong) -> None:
+    wrong[field_of(error)] = in_words(str(error))
+
+
+def about_how_many(ask: BackfillAsk, dag: DagSpec) -> int:
+    """Items, before anything is planned."""
+    ask = ask.with_defaults(dag)
+    if ask.kind in ON_SCHEDULE and ask.start_date is not None and ask.end_date is not None:
+        return timetable_of(dag, ask.start_date).about_how_many(ask.start_date, ask.end_date)
+    return len(ask.dates) or len(ask.partitions) or 1
+
+
+def dag_or_none(store: Store, dag_id: str) -> DagSpec | None:
+    if not dag_id:
+        return None
+    return current_dag(store, dag_id)[1]
+
+
+def quick_ranges(dag: DagSpec, now: datetime) -> list[QuickRange]:
+    """In the DAG's zone, up to the last complete day or the DAG's own end."""
+    zone = ZoneInfo(dag.timezone)
+    begins = dag.start_date.astimezone(zone).date() if dag.start_date else None
+    ends = now.astimezone(zone).date() - timedelta(days=1)
+    if dag.end_date is not None:
+        ends = min(ends, dag.end_date.astimezone(zone).date())
+    month = ends.replace(day=1)
+    before = (month - timedelta(days=1)).replace(day=1)
+    of_before = before.replace(day=calendar.monthrange(before.year, before.month)[1])
+    found = [
+        QuickRange("7 days", ends - timedelta(days=6), ends),
+        QuickRange("30 days", ends - timedelta(days=29), ends),
+        QuickRange(f"{month:%B %Y}", month, ends),
+        QuickRange(f"{before:%B %Y}", before, of_before),
+        QuickRange(str(ends.year), ends.replace(month=1, day=1), ends),
+    ]
+    if begins is not None:
+        found = [QuickRange(one.word, max(one.first, begins), one.last) for one in found if one.last >= begins]
+        if begins <= ends:
+            found.append(QuickRange("all of it", begins, ends))
+    return found
+
+
+def settings_typed(values: Mapping[str, Any]) -> Typed:
+    return {name: as_typed(name, values[name]) for name in SETTINGS}

@@ -1,0 +1,120 @@
+"""*One DAG*, a tab for each way to look at it: grid, graph, timeline, calendar (`dag_versions` and `dag_asks` have the others)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import Query
+from starlette.responses import Response
+
+from backfill_manager.clock import parse_instant
+from backfill_manager.dags.timetable import parse_date
+from backfill_manager.errors import InvalidInput
+from backfill_manager.ui import paths
+from backfill_manager.ui.drawing.graph import layered
+from backfill_manager.ui.drawing.year import year_of_days
+from backfill_manager.ui.site import Visit, VisitOf, page_router
+from backfill_manager.views.calendar import calendar, runs_of_day, years
+from backfill_manager.views.dags import current_dag, next_intervals, show_dag
+from backfill_manager.views.grid import MOST_RUNS, grid
+from backfill_manager.views.runs import find_run
+from backfill_manager.views.tasks import list_task_instances
+from backfill_manager.views.timeline import latest_run, timeline
+
+router: Final = page_router()
+TABS: Final = (
+    ("grid", "Grid"), ("graph", "Graph"), ("timeline", "Timeline"), ("calendar", "Calendar"), ("versions", "Versions"),
+    ("code", "Code"), ("clear", "Clear"), ("trigger", "Trigger"),
+)  # fmt: skip
+Runs = Annotated[int, Query(ge=1, le=MOST_RUNS)]
+
+
+def dag_page(visit: Visit, dag_id: str, tab: str, *, status: int = 200, **values: Any) -> Response:
+    """A tab, under the head that all of them have."""
+    minute = int(visit.now.timestamp()) // 60
+    versions = (*visit.house.versions(("dag", "dag_version", "dag_run")), minute)
+    dag = visit.house.at_versions(versions, f"ui:dag:{dag_id}", lambda: show_dag(visit.store, dag_id, visit.now))
+    tabs = [(name, paths.to("dags", dag_id, *([] if name == "grid" else [name])), word) for name, word in TABS]
+    if not (visit.person and visit.person.may_change):
+        tabs = [one for one in tabs if one[0] not in ("clear", "trigger")]
+    return visit.page(f"dag_{tab}.html", status=status, dag=dag, tab=tab, tabs=tabs, **values)
+
+
+@router.get("/dags/{dag_id}")
+def the_grid(
+    visit: VisitOf, dag_id: str, order: Literal["date", "made"] = "date", before: str = "", n: Runs = 30
+) -> Response:
+    dag_id = paths.from_segment(dag_id)
+    _, spec = current_dag(visit.store, dag_id)
+    found = grid(visit.store, spec, order=order, limit=n, **_cursor(order, before))
+    if order == "date" and not found["runs"] and not before:  # its runs may have no date at all
+        found = grid(visit.store, spec, order="made", limit=n)
+    older = next(iter(found["older"].values())) if found["older"] else None
+    return dag_page(visit, dag_id, "grid", grid=found, older=older, before=before, n=n)
+
+
+def _cursor(order: str, before: str) -> dict[str, Any]:
+    if not before:
+        return {}
+    try:
+        return {"before_date": _instant(before)} if order == "date" else {"before_seq": int(before)}
+    except ValueError:
+        raise InvalidInput(f"before={before!r} is no place in the list of runs.") from None
+
+
+def _instant(text: str) -> datetime:
+    at = parse_instant(text)
+    if "T" not in text:
+        raise ValueError(text)
+    return at
+
+
+@router.get("/dags/{dag_id}/graph")
+def graph(visit: VisitOf, dag_id: str, run: str = "") -> Response:
+    """With a run: its tasks' states in the picture."""
+    dag_id = paths.from_segment(dag_id)
+    _, spec = current_dag(visit.store, dag_id)
+    picked = find_run(visit.store, run, dag_id=dag_id) if run else None
+    shown = {one["task_id"]: one["state"] for one in list_task_instances(visit.store, picked)} if picked else {}
+    return dag_page(
+        visit, dag_id, "graph", drawn=layered({task.task_id: task.upstream for task in spec.in_order}), states=shown,
+        run_id=picked.run_id if picked else None, specs=spec.by_id,
+    )  # fmt: skip
+
+
+@router.get("/dags/{dag_id}/timeline")
+def the_timeline(visit: VisitOf, dag_id: str, n: Annotated[int, Query(ge=1, le=1000)] = 60) -> Response:
+    dag_id = paths.from_segment(dag_id)
+    _, spec = current_dag(visit.store, dag_id)
+    found = timeline(visit.store, dag_id, n)
+    row_next = next_intervals(spec, latest_run(visit.store, dag_id), visit.now, 3)
+    return dag_page(visit, dag_id, "timeline", runs=found[::-1], n=n, upcoming=row_next)
+
+
+@router.get("/dags/{dag_id}/calendar")
+def the_calendar(
+    visit: VisitOf,
+    dag_id: str,
+    year: Annotated[int | None, Query(ge=1, le=9998)] = None,
+    show: Literal["state", "duration"] = "state",
+) -> Response:
+    dag_id = paths.from_segment(dag_id)
+    _, spec = current_dag(visit.store, dag_id)
+
+    def compute() -> tuple[list[int], int, dict[str, dict[str, Any]]]:
+        there = years(visit.store, dag_id, spec.timezone)
+        chosen = year or (there[0] if there else visit.now.year)
+        return there, chosen, calendar(visit.store, dag_id, spec.timezone, chosen)
+
+    there, chosen, days = visit.house.once_per_version(["dag_run"], f"ui:calendar:{dag_id}:{year}", compute)
+    drawn = year_of_days(chosen, days)
+    return dag_page(visit, dag_id, "calendar", years=there, year=chosen, show=show, drawn=drawn, days=days)
+
+
+@router.get("/dags/{dag_id}/day/{day}")
+def the_day(visit: VisitOf, dag_id: str, day: str) -> Response:
+    dag_id = paths.from_segment(dag_id)
+    _, spec = current_dag(visit.store, dag_id)
+    begin = parse_date(day, spec.timezone, name="The day")
+    return dag_page(visit, dag_id, "day", day=day, runs=runs_of_day(visit.store, dag_id, spec.timezone, begin))

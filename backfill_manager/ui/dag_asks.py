@@ -1,0 +1,152 @@
+"""*One DAG*: the forms that trigger it and that clear its runs. A clear is shown before it is asked for: the preview is an
+address with the form's values, and the very plan that the manager makes again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import Form, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
+from backfill_manager.planning.clear_plan import plan_clear
+from backfill_manager.requests.clearing import ClearAsk
+from backfill_manager.requests.kinds import DAG_TRIGGER, TASKS_CLEAR
+from backfill_manager.ui import paths
+from backfill_manager.ui.dag import dag_page
+from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, page_router
+from backfill_manager.views.dags import all_dags, spec_reader
+from backfill_manager.views.payloads import triggered_dag, with_whole_run_ids
+
+router: Final = page_router()
+SHOWN: Final = 100  # runs of a preview
+Line = Annotated[str, Form(max_length=500)]
+Asked = Annotated[str, Query(max_length=500)]
+
+
+# -- trigger ----------------------------------------------------------------------------------------------------------
+
+
+@router.get("/dags/{dag_id}/trigger")
+def trigger_form(visit: VisitOf, dag_id: str) -> Response:
+    given = {"logical_date": "", "conf": ""}
+    return dag_page(visit, paths.from_segment(dag_id), "trigger", wrong=None, given=given)
+
+
+@router.post("/dags/{dag_id}/trigger")
+async def trigger(
+    visit: OperatorVisit, dag_id: str, logical_date: Line = "", conf: Annotated[str, Form(max_length=100_000)] = ""
+) -> Response:
+    dag_id = paths.from_segment(dag_id)
+
+    def payload(_: str) -> dict[str, Any]:
+        return triggered_dag(visit.store, dag_id, logical_date.strip() or None, _conf_of(conf))
+
+    try:
+        return await visit.ask(DAG_TRIGGER, payload, back=paths.to("dags", dag_id, order="made"))
+    except InvalidInput as error:  # the form as it was filled in, with what is wrong
+        wrong, given = in_words_of_page(error), {"logical_date": logical_date, "conf": conf}
+        return await run_in_threadpool(
+            lambda: dag_page(visit, dag_id, "trigger", status=422, wrong=wrong, given=given)
+        )
+
+
+def _conf_of(text: str) -> dict[str, Any]:
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"The parameters are not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidInput('The parameters must be a JSON object, such as {"full": true}.')
+    return found
+
+
+# -- clear ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClearForm:
+    """The fields as a person left them."""
+
+    start: str = ""
+    end: str = ""
+    tasks: str = ""
+    run: str = ""
+    upstream: bool = False
+    downstream: bool = False
+    only: str = ""  # failed, running
+    latest_version: bool = False
+
+    def ask(self, dag_id: str) -> ClearAsk:
+        ask = ClearAsk(
+            dag=dag_id, start=self.start.strip() or None, end=self.end.strip() or None, tasks=self.tasks.strip() or None,
+            run_ids=(self.run.strip(),) if self.run.strip() else (), upstream=self.upstream, downstream=self.downstream,
+            only_failed=self.only == "failed", only_running=self.only == "running", latest_version=self.latest_version,
+        )  # fmt: skip
+        ask.check()
+        return ask
+
+
+@router.get("/dags/{dag_id}/clear")
+def clear_form(
+    visit: VisitOf, dag_id: str,
+    start: Asked = "", end: Asked = "", tasks: Asked = "", run: Annotated[str, Query(max_length=4000)] = "",
+    upstream: bool = False, downstream: bool = False, only: Asked = "", latest_version: bool = False,
+    preview: bool = False,
+) -> Response:  # fmt: skip
+    form = ClearForm(start, end, tasks, run, upstream, downstream, only, latest_version)
+    return _clear_page(visit, paths.from_segment(dag_id), form, preview=preview)
+
+
+@router.post("/dags/{dag_id}/clear")
+async def clear(
+    visit: OperatorVisit, dag_id: str,
+    start: Line = "", end: Line = "", tasks: Line = "", run: Annotated[str, Form(max_length=4000)] = "",
+    upstream: Annotated[bool, Form()] = False, downstream: Annotated[bool, Form()] = False, only: Line = "",
+    latest_version: Annotated[bool, Form()] = False, back: Annotated[str, Form()] = "",
+) -> Response:  # fmt: skip
+    dag_id = paths.from_segment(dag_id)
+    form = ClearForm(start, end, tasks, run, upstream, downstream, only, latest_version)
+
+    def payload(_: str) -> dict[str, Any]:
+        ask = with_whole_run_ids(visit.store, form.ask(dag_id))
+        plan_clear(visit.store, ask, all_dags(visit.store), spec_reader(visit.store))  # says no at once, if it must
+        return {"ask": ask.to_payload()}
+
+    try:
+        return await visit.ask(TASKS_CLEAR, payload, back=back or paths.to("dags", dag_id))
+    except (InvalidInput, NotFound) as error:
+        wrong = in_words_of_page(error)
+        return await run_in_threadpool(lambda: _clear_page(visit, dag_id, form, wrong=wrong, status=422))
+
+
+def _clear_page(
+    visit: Visit, dag_id: str, form: ClearForm, *, preview: bool = False, wrong: str | None = None, status: int = 200
+) -> Response:
+    plan = None
+    if preview:
+        try:
+            ask = with_whole_run_ids(visit.store, form.ask(dag_id))
+            plan = plan_clear(visit.store, ask, all_dags(visit.store), spec_reader(visit.store)).to_json_document()
+        except (InvalidInput, NotFound) as error:
+            wrong, status = in_words_of_page(error), 422
+    return dag_page(visit, dag_id, "clear", status=status, form=form, plan=plan, shown=SHOWN, wrong=wrong)
+
+
+_OPTIONS: Final = {
+    "--logical-date": "Logical date", "--only-failed": "“failed”", "--only-running": "“running”", "--tasks": "Tasks",
+    "--latest-version": "The current version", "--start-date": "From", "--end-date": "To",
+}  # fmt: skip
+
+
+def in_words_of_page(error: BackfillManagerError) -> str:
+    """What the command line calls an option is a field here."""
+    told = str(error)
+    for option, field in _OPTIONS.items():
+        told = told.replace(option, field)
+    return told

@@ -1,0 +1,34 @@
+"""Addresses of pages. An id may hold any character (a partition key is part of its run's id), and a server decodes `%2F`
+before it looks for the route; so what would break a path is spelled with `~` and two hex digits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+_BREAKS: Final = re.compile(r"[~/\\]|^\.{1,2}$|[\x00-\x1f]")
+_SPELLED: Final = re.compile(r"~([0-9A-F]{2})")
+
+
+def segment(text: str) -> str:
+    """One part of a path, ready for a link."""
+    spelled = _BREAKS.sub(lambda found: "".join(f"~{ord(c):02X}" for c in found[0]), text)
+    return quote(spelled, safe=":@=,+~")
+
+
+def from_segment(text: str) -> str:
+    """The reverse, for what the server has decoded already."""
+    return _SPELLED.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def to(*parts: str, **query: Any) -> str:
+    """`to("runs", dag_id, run_id, tab="gantt")`; parameters that are None or empty are left out."""
+    path = "/" + "/".join(segment(part) for part in parts)
+    said = {name: value for name, value in query.items() if value not in (None, "", False)}
+    return f"{path}?{urlencode(said, doseq=True)}" if said else path
+
+
+def is_own(path: str | None) -> bool:
+    """Whether a form may lead there: a path of this server, never another host (`//evil`, `/\\evil`)."""
+    return path is not None and re.fullmatch(r"/(?![/\\])[^\x00-\x20\\]*", path) is not None

@@ -1,0 +1,191 @@
+// Keeps a page as the state is, without a reload.
+//
+// An element with an id and `data-live="table1 table2"` is made from these tables. When `/api/v1/events` says that one of
+// them has changed, its page (or its `data-src`) is fetched again, once for all elements and at most once a second, and the
+// element is morphed: what did not change is not touched, so focus, scroll, selection, what is typed and open <details> stay.
+// Other modules hear of it: `bfm:changed` (detail.tables) on document, and `bfm:morphed` after a morph.
+
+const EVENTS = "/api/v1/events";
+const AT_MOST_EVERY_MS = 1000;
+const STANDING = "/fragments/standing";
+const STANDING_EVERY_MS = 5000;
+
+let dirty = new Set();
+let fetching = false;
+let last = 0;
+let timer = null;
+let source = null;
+let listening = "";
+
+const lives = () => [...document.querySelectorAll("[data-live][id]")];
+const tablesOf = (element) => element.dataset.live.split(/\s+/).filter(Boolean);
+const also = () => [...document.querySelectorAll("[data-listen]")].flatMap((one) => one.dataset.listen.split(/\s+/));
+
+export function morph(element, fresh, style = "outerHTML") {
+  window.Idiomorph.morph(element, fresh, {
+    morphStyle: style,
+    ignoreActiveValue: true,
+    callbacks: {
+      beforeAttributeUpdated: (name, node) => !(name === "open" && (node.tagName === "DETAILS" || node.tagName === "DIALOG")),
+      beforeNodeMorphed: (old) => !(old instanceof Element && (old.hasAttribute("data-keep") || wasTouched(old))),
+    },
+  });
+}
+
+function wasTouched(node) {
+  if (node instanceof HTMLInputElement && (node.type === "checkbox" || node.type === "radio")) return node.checked !== node.defaultChecked;
+  if (node instanceof HTMLInputElement || node instanceof HTMLTextAreaElement) return node.value !== node.defaultValue;
+  return node instanceof HTMLSelectElement && [...node.options].some((one) => one.selected !== one.defaultSelected);
+}
+
+async function fetched(address) {
+  const answer = await fetch(address, { headers: { "X-Live": "1" }, credentials: "same-origin", cache: "no-store" });
+  if (answer.redirected && new URL(answer.url).pathname === "/login") location.reload();
+  return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+}
+
+// What is on the page now, with the tables that have changed, is fetched and put in its place.
+export async function refresh(tables) {
+  const stale = lives().filter((one) => tables === null || tablesOf(one).some((table) => tables.has(table)));
+  const bySource = Map.groupBy
+    ? Map.groupBy(stale, (one) => one.dataset.src || location.href)
+    : stale.reduce((map, one) => map.set(one.dataset.src || location.href, [...(map.get(one.dataset.src || location.href) || []), one]), new Map());
+  for (const [address, elements] of bySource) {
+    const page = await fetched(address);
+    if (!page) continue;
+    for (const element of elements) {
+      const fresh = page.getElementById(element.id);
+      if (!fresh || !element.isConnected || element.outerHTML === fresh.outerHTML) continue;
+      morph(element, fresh);
+      const now = document.getElementById(element.id);
+      if (now && window.htmx) window.htmx.process(now);
+      document.dispatchEvent(new CustomEvent("bfm:morphed", { detail: { id: element.id } }));
+    }
+  }
+  tick();
+}
+
+async function work() {
+  timer = null;
+  if (fetching || document.hidden || !dirty.size) return;
+  const tables = dirty;
+  dirty = new Set();
+  fetching = true;
+  last = performance.now();
+  try {
+    await refresh(tables.has("*") ? null : tables);
+  } catch {
+    tables.forEach((table) => dirty.add(table)); // the server is away for a moment: once more later
+  } finally {
+    fetching = false;
+  }
+  if (dirty.size) soon();
+}
+
+function soon() {
+  if (timer === null) timer = setTimeout(work, Math.max(0, last + AT_MOST_EVERY_MS - performance.now()));
+}
+
+export function changed(tables) {
+  tables.forEach((table) => dirty.add(table));
+  document.dispatchEvent(new CustomEvent("bfm:changed", { detail: { tables: new Set(tables) } }));
+  soon();
+}
+
+function listen() {
+  const wanted = [...new Set([...lives().flatMap(tablesOf), ...also()])].sort().join(",");
+  if (wanted === listening) return;
+  listening = wanted;
+  source?.close();
+  if (!wanted) return;
+  source = new EventSource(`${EVENTS}?topics=${encodeURIComponent(wanted)}`);
+  let broke = false;
+  const heard = (event) => {
+    let told;
+    try {
+      told = JSON.parse(event.data);
+    } catch {
+      return;
+    }
+    const tables = Array.isArray(told) ? told : told.tables ? (Array.isArray(told.tables) ? told.tables : Object.keys(told.tables)) : [told.topic ?? told.table].filter(Boolean);
+    if (tables.length) changed(tables);
+  };
+  source.onmessage = heard;
+  source.addEventListener("changed", heard);
+  source.onerror = () => {
+    broke = true; // the browser tries again by itself
+  };
+  source.onopen = () => {
+    if (broke) changed(["*"]); // whatever happened meanwhile
+    broke = false;
+  };
+}
+
+// A manager that dies changes no table: its light is looked at every few seconds.
+async function stand() {
+  if (document.hidden || !document.getElementById("manager-light")) return;
+  try {
+    const page = await fetched(STANDING);
+    for (const id of ["manager-light", "banner", "nav-import-errors"]) {
+      const [old, fresh] = [document.getElementById(id), page?.getElementById(id)];
+      if (old && fresh && old.innerHTML !== fresh.innerHTML) morph(old, fresh.innerHTML, "innerHTML");
+    }
+  } catch {
+    // the server is away; the next look tells
+  }
+}
+
+// `3 min ago` goes on by itself.
+function ago(at) {
+  const seconds = (Date.now() - at) / 1000;
+  const size = Math.abs(seconds);
+  for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
+    if (size >= length) return seconds > 0 ? `${Math.floor(size / length)} ${unit} ago` : `in ${Math.floor(size / length)} ${unit}`;
+  }
+  return "now";
+}
+
+function tick() {
+  if (document.documentElement.dataset.now !== "fixed")
+    document.querySelectorAll("time.ago").forEach((one) => {
+      const text = ago(Date.parse(one.dateTime));
+      if (one.textContent !== text) one.textContent = text;
+    });
+}
+
+document.addEventListener("htmx:configRequest", (event) => {
+  event.detail.headers["X-CSRF-Token"] = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
+});
+document.addEventListener("htmx:afterSettle", listen);
+document.addEventListener("bfm:morphed", listen);
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) {
+    soon();
+    stand();
+  }
+});
+// A form with `data-confirm` asks first; one that was sent is not sent twice.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.dataset.confirm && !window.confirm(form.dataset.confirm)) {
+    event.preventDefault();
+    return;
+  }
+  if (form.method === "post") {
+    if (form.dataset.sent && Date.now() - form.dataset.sent < 5000) event.preventDefault();
+    form.dataset.sent = Date.now();
+    form.setAttribute("aria-busy", "true");
+  }
+});
+window.addEventListener("pageshow", () => document.querySelectorAll("form[data-sent]").forEach((form) => {
+  delete form.dataset.sent;
+  form.removeAttribute("aria-busy");
+}));
+// A form that asks for something else when a field of it changes (a year, an order).
+document.addEventListener("change", (event) => {
+  if (event.target.closest("[data-submit]")) event.target.form?.requestSubmit();
+});
+
+listen();
+setInterval(tick, 5000);
+setInterval(stand, STANDING_EVERY_MS);

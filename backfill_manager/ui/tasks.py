@@ -1,0 +1,75 @@
+"""*One task* of a run: its tries, its log as it grows, and where Spark shows its work."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import Form, Query
+from starlette.responses import Response
+
+from backfill_manager.model import states
+from backfill_manager.requests.kinds import TASK_MARK
+from backfill_manager.ui import paths
+from backfill_manager.ui.runs import run_of, spec_of
+from backfill_manager.ui.site import OperatorVisit, VisitOf, page_router
+from backfill_manager.views.log_tail import log_tail
+from backfill_manager.views.payloads import marked_task
+from backfill_manager.views.runs import run_view
+from backfill_manager.views.tasks import find_task_instance, list_log_lines, list_tries, task_view
+
+router: Final = page_router()
+LINES: Final = 1000  # of a log that are shown at first; and fetched at once
+Try = Annotated[int | None, Query(alias="try", ge=1, le=2**31)]
+
+
+@router.get("/runs/{dag_id}/{run_id}/{task_id}")
+def task(visit: VisitOf, dag_id: str, run_id: str, task_id: str, number: Try = None, all: bool = False) -> Response:
+    row, task_id = run_of(visit, dag_id, run_id), paths.from_segment(task_id)
+    instance = find_task_instance(visit.store, row, task_id)
+    spec = spec_of(visit, row)
+    lines, more = log_tail(visit.store, row, task_id, try_number=number, limit=LINES * (20 if all else 1))
+    return visit.page(
+        "task.html", run=run_view(row), task=task_view(instance), zone=spec.timezone if spec else "UTC", number=number,
+        tries=list_tries(visit.store, row, task_id), spec=spec.by_id.get(task_id) if spec else None, lines=lines,
+        more=more, place=_place(lines), is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
+        lease=visit.store.lease(), launch=instance.launch,
+    )  # fmt: skip
+
+
+@router.get("/runs/{dag_id}/{run_id}/{task_id}/log")
+def log(
+    visit: VisitOf,
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    after: Annotated[str, Query(pattern=r"^\d{1,9}\.-?\d{1,9}$")] = "0.-1",
+    number: Try = None,
+) -> Response:
+    """The lines after a place (`launch.line`), and in `X-Log-Place` the place of the last one: what `log.js` follows by."""
+    launch, _, line = after.partition(".")
+    row, task_id = run_of(visit, dag_id, run_id), paths.from_segment(task_id)
+    found = list_log_lines(
+        visit.store, row, task_id, try_number=number, after=(int(launch), int(line)), limit=LINES
+    )  # fmt: skip
+    answer = visit.page("fragments/log_lines.html", lines=found, before=int(launch) or None)
+    answer.headers["X-Log-Place"] = _place(found) if found else after
+    return answer
+
+
+@router.post("/runs/{dag_id}/{run_id}/{task_id}/mark")
+async def mark(
+    visit: OperatorVisit,
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    state: Annotated[Literal["success", "failed", "skipped"], Form()],
+    back: Annotated[str, Form()] = "/dags",
+) -> Response:
+    def payload(_: str) -> dict[str, Any]:
+        return marked_task(visit.store, run_of(visit, dag_id, run_id), paths.from_segment(task_id), state)
+
+    return await visit.ask(TASK_MARK, payload, back=back)
+
+
+def _place(lines: list[dict[str, Any]]) -> str:
+    return f"{lines[-1]['launch']}.{lines[-1]['line']}" if lines else "0.-1"

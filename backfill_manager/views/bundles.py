@@ -1,0 +1,39 @@
+"""Bundles: where DAGs come from, as the manager last saw them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backfill_manager.clock import format_instant
+from backfill_manager.model.records import BundleRow
+from backfill_manager.settings import BundleSettings
+from backfill_manager.store.contract import Condition, Store
+
+
+def list_bundles(store: Store, configured: list[BundleSettings]) -> list[dict[str, Any]]:
+    """Those that were read, and those that are configured; `dags` counts active ones, `errors` files that can't be read."""
+    dags = store.count("dag", ("bundle",), [Condition("is_active", "=", True)])
+    errors = store.count("import_error", ("bundle",), [Condition("is_current", "=", True)])
+    rows = {row.name: row for row in store.read(BundleRow)}
+    here = {bundle.name: bundle for bundle in configured}
+    return [_view(name, rows.get(name), here.get(name), dags, errors) for name in sorted({*rows, *here})]
+
+
+def _view(
+    name: str,
+    row: BundleRow | None,
+    settings: BundleSettings | None,
+    dags: dict[tuple[Any, ...], int],
+    errors: dict[tuple[Any, ...], int],
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "path": settings.place if settings else row.path if row else "",
+        "parser": row.parser if row else settings.parser if settings else "",
+        "is_configured": settings is not None,
+        "dags": dags.get((name,), 0),
+        "errors": errors.get((name,), 0),
+        "commit_id": row.commit_id if row else None,
+        "content_hash": row.content_hash if row else None,
+        "refreshed_at": format_instant(row.refreshed_at) if row else None,
+    }

@@ -1,0 +1,150 @@
+"""The items of a backfill as a map of cells, readable from ten items to ten million.
+
+A cell is a stretch of ordinals: one item, or ten, a hundred, ... so many that there are never more than `MOST_CELLS`. Its
+range is the map of the next level, so two looks lead from a million items to one. Counted with numpy from two columns:
+no item becomes a Python object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from backfill_manager.clock import format_instant
+from backfill_manager.model import states
+from backfill_manager.model.records import BackfillItem
+from backfill_manager.store.contract import Condition, Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_CELLS: Final = 2000
+STATES: Final = states.ITEM_STATES
+# Of a cell that holds several: the first of these that it has is what a person must know of.
+WORST_FIRST: Final = (
+    states.FAILED, states.RUNNING, states.CANCELLED, states.PENDING, states.SUCCESS, states.SKIPPED,
+)  # fmt: skip
+Label = Literal["logical_date", "partition_key"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The items `first` to `last`. `begins` and `ends` are the label of its first and last one: an instant as it is
+    spelled everywhere, or a partition key."""
+
+    first: int
+    last: int
+    counts: tuple[int, ...]  # by STATES
+    begins: str | None
+    ends: str | None
+
+    @property
+    def by_state(self) -> dict[str, int]:
+        return dict(zip(STATES, self.counts, strict=True))
+
+    @property
+    def most(self) -> str:
+        """The state that most of its items have."""
+        return STATES[max(range(len(STATES)), key=lambda n: self.counts[n])]
+
+    @property
+    def worst(self) -> str:
+        there = self.by_state
+        return next((state for state in WORST_FIRST if there[state]), self.most)
+
+
+@dataclass(frozen=True)
+class ItemMap:
+    """`per` items to a cell, over the ordinals `first` to `last`."""
+
+    first: int
+    last: int
+    per: int
+    cells: tuple[Cell, ...]
+
+    @property
+    def by_state(self) -> dict[str, int]:
+        return {state: sum(cell.counts[n] for cell in self.cells) for n, state in enumerate(STATES)}
+
+    def coarser(self, most: int) -> tuple[Cell, ...]:
+        """The same in up to `most` larger cells, for reading as text."""
+        many = -(-len(self.cells) // most)
+        return tuple(_joined(self.cells[at : at + many]) for at in range(0, len(self.cells), max(1, many)))
+
+
+def _joined(cells: Sequence[Cell]) -> Cell:
+    counts = tuple(sum(column) for column in zip(*(cell.counts for cell in cells), strict=True))
+    return Cell(cells[0].first, cells[-1].last, counts, cells[0].begins, cells[-1].ends)
+
+
+def cell_size(items: int, most: int = MOST_CELLS) -> int:
+    """Items to a cell: the smallest power of ten with which no more than `most` cells hold them all."""
+    size = 1
+    while size * most < items:
+        size *= 10
+    return size
+
+
+def wider_ranges(first: int, last: int, planned: int) -> list[tuple[int, int]]:
+    """The ranges that lead to this one, the widest first: all items, then the cell of each level that holds it."""
+    if (first, last) == (1, planned):
+        return []
+    found, width = [(1, planned)], planned
+    while (size := cell_size(width)) > last - first + 1 and (first - 1) // size == (last - 1) // size:
+        begins = (first - 1) // size * size + 1
+        found.append((begins, min(begins + size - 1, planned)))
+        width = size
+    return found
+
+
+def read_item_map(store: Store, backfill_id: str, first: int, last: int, label: Label = "logical_date") -> ItemMap:
+    """The items of these ordinals as they stand."""
+    where = [
+        Condition("backfill_id", "=", backfill_id),
+        Condition("ordinal", ">=", first),
+        Condition("ordinal", "<=", last),
+    ]
+    return item_map(store.read_arrow(BackfillItem.TABLE, ["ordinal", "state", label], where), first, last, label)
+
+
+def item_map(items: pa.Table, first: int, last: int, label: Label = "logical_date") -> ItemMap:
+    """`items` has `ordinal`, `state` and the column `label`, in any order, with ordinals of `[first, last]`."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    per = cell_size(last - first + 1)
+    n_cells = -(-(last - first + 1) // per)
+    ordinals = items["ordinal"].to_numpy()
+    codes = pc.fill_null(pc.index_in(items["state"], value_set=pa.array(STATES)), len(STATES)).to_numpy()
+    known = codes < len(STATES)
+    slots = (ordinals[known] - first) // per * len(STATES) + codes[known]
+    counts = np.bincount(slots, minlength=n_cells * len(STATES)).reshape(n_cells, len(STATES)).tolist()
+    at_edge = np.isin((ordinals - first) % per, (0, per - 1)) | (ordinals == last)
+    edges = items.filter(pa.array(at_edge)).select(["ordinal", label]).to_pydict()
+    labels = dict(zip(edges["ordinal"], map(_spelled, edges[label]), strict=True))
+    cells = []
+    for n, of_cell in enumerate(counts):
+        begins, ends = first + n * per, min(first + (n + 1) * per - 1, last)
+        cells.append(Cell(begins, ends, tuple(of_cell), labels.get(begins), labels.get(ends)))
+    return ItemMap(first, last, per, tuple(cells))
+
+
+def _spelled(value: Any) -> str | None:
+    return format_instant(value) if isinstance(value, datetime) else value
+
+
+def reasons(store: Store, backfill_id: str, most: int = 8) -> list[dict[str, Any]]:
+    """Why items were left out, failed or were cancelled: `state`, `reason`, `items`; the most frequent first."""
+    where = [
+        Condition("backfill_id", "=", backfill_id),
+        Condition("state", "in", (states.FAILED, states.SKIPPED, states.CANCELLED)),
+    ]
+    told = store.read_arrow(BackfillItem.TABLE, ["state", "reason"], [*where, Condition("reason", "not_null")])
+    if not told.num_rows:
+        return []
+    counted = told.group_by(["state", "reason"]).aggregate([("reason", "count")])
+    top = counted.sort_by([("reason_count", "descending"), ("reason", "ascending")]).slice(0, most).to_pylist()
+    return [{"state": row["state"], "reason": row["reason"], "items": row["reason_count"]} for row in top]

@@ -1,0 +1,132 @@
+"""What can be asked of a thing that is there: the payload of the request, or at once the reason why not.
+
+Command line, API and pages call these before they ask; the manager looks once more when it reads the request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from backfill_manager.clock import format_instant
+from backfill_manager.dags.timetable import parse_date
+from backfill_manager.errors import InvalidInput, NotFound, Refused
+from backfill_manager.model import states
+from backfill_manager.model.records import DagRun, Pool
+from backfill_manager.requests.backfills import BackfillAsk, check, check_changes, check_for_dag
+from backfill_manager.requests.clearing import ClearAsk
+from backfill_manager.settings import Settings
+from backfill_manager.store.contract import Store
+from backfill_manager.views.dags import all_dags, current_dag, spec_reader
+from backfill_manager.views.runs import find_run
+from backfill_manager.views.tasks import find_task_instance
+
+Payload = dict[str, Any]
+
+
+def check_pool(store: Store, settings: Settings, name: str) -> None:
+    if name == states.SCHEDULED_RUN:
+        raise InvalidInput("--pool scheduled is for scheduled runs; a backfill takes 'backfill', or one of your own.")
+    known = [row.name for row in store.read(Pool)] or [pool.name for pool in settings.pools]
+    if name not in known:
+        raise NotFound("pool", name, known, hint=f"; there are {', '.join(sorted(known))}.")
+
+
+def new_backfill(store: Store, settings: Settings, ask: BackfillAsk, backfill_id: str) -> Payload:
+    """Of `backfill.create` and `backfill.dry_run`: in order as far as can be told without Spark."""
+    _, dag = current_dag(store, ask.dag_id)
+    check(ask, dag)
+    check_pool(store, settings, ask.pool)
+    return {"backfill_id": backfill_id, "ask": json.loads(ask.with_defaults(dag).to_payload())}
+
+
+def changed_backfill(store: Store, settings: Settings, found: Mapping[str, Any], changes: dict[str, Any]) -> Payload:
+    """Of `backfill.set`. `found`: the backfill as `views.backfills` tells it."""
+    going_on(found, "change", end=" any more.")
+    check_changes(changes)
+    if found["dag_version"]:  # one that waits for its plan has none yet: the manager checks the rest
+        spec = spec_reader(store)(found["dag_id"], found["dag_version"])
+        check_for_dag(changes, spec, runs_backwards=bool(found["config"].get("run_backwards")))
+    if "pool" in changes:
+        check_pool(store, settings, changes["pool"])
+    return {"backfill_id": found["backfill_id"], "changes": changes}
+
+
+def going_on(found: Mapping[str, Any], verb: str, *, end: str = ".") -> Payload:
+    """Of pause, unpause and cancel: `Refused` for a backfill that has ended."""
+    backfill_id = found["backfill_id"]
+    if found["state"] in states.BACKFILL_FINISHED:
+        raise Refused(f"Backfill {backfill_id} has ended ({found['state']}): there is nothing to {verb}{end}")
+    return {"backfill_id": backfill_id}
+
+
+def retried_backfill(found: Mapping[str, Any]) -> Payload:
+    backfill_id = found["backfill_id"]
+    if found["state"] not in states.BACKFILL_FINISHED:
+        raise Refused(
+            f"Backfill {backfill_id} is {found['state']}: only one that has ended is retried. "
+            f"`bfm backfill watch {backfill_id}` waits for its end."
+        )
+    if found["state"] == states.SUCCESS:
+        raise Refused(f"Backfill {backfill_id} has no failed item: there is nothing to retry.")
+    return {"backfill_id": backfill_id}
+
+
+def triggered_dag(store: Store, dag_id: str, logical_date: str | None, conf: dict[str, Any]) -> Payload:
+    """`logical_date` as a person writes it, in the DAG's zone; None: the manager chooses the latest complete interval."""
+    _, spec = current_dag(store, dag_id)
+    at = None if logical_date is None else parse_date(logical_date, spec.timezone, name="--logical-date")
+    return {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf}
+
+
+def cancelled_run(run: DagRun) -> Payload:
+    if run.state in states.RUN_FINISHED:
+        raise Refused(f"Run {run.run_id} of {run.dag_id} has ended ({run.state}): there is nothing to cancel.")
+    return {"dag_id": run.dag_id, "run_id": run.run_id}
+
+
+def marked_run(run: DagRun, state: str) -> Payload:
+    _refuse_overridden(run)
+    return {"dag_id": run.dag_id, "run_id": run.run_id, "state": state}
+
+
+def marked_task(store: Store, run: DagRun, task_id: str, state: str) -> Payload:
+    _refuse_overridden(run)
+    find_task_instance(store, run, task_id)
+    return {"dag_id": run.dag_id, "run_id": run.run_id, "task_id": task_id, "state": state}
+
+
+def _refuse_overridden(run: DagRun) -> None:
+    if run.state == states.OVERRIDDEN:
+        raise Refused(
+            f"Run {run.run_id} was overridden and is kept as it was; the run that stands there is {run.overridden_by}."
+        )
+
+
+def with_whole_run_ids(store: Store, ask: ClearAsk) -> ClearAsk:
+    """Runs may be named as everywhere: by a beginning, a logical date, or `latest`."""
+    if not ask.run_ids:
+        return ask
+    dag_id = None if ask.is_regex else ask.dag
+    if dag_id is not None and dag_id not in (known := all_dags(store)):
+        raise NotFound("DAG", dag_id, known, hint="; see `bfm dags list`.")
+    ids = (find_run(store, one, dag_id=dag_id).run_id for one in ask.run_ids)
+    return dataclasses.replace(ask, run_ids=tuple(dict.fromkeys(ids)))
+
+
+def set_pool(store: Store, name: str, *, slots: int | None, weight: int | None, min_share: int | None) -> Payload:
+    """What is None stays as it is."""
+    known = {row.name: row for row in store.read(Pool)}
+    if name not in known:
+        raise NotFound(
+            "pool", name, known, hint="; a new one is made in conf/manager.yaml, for the manager's next start."
+        )
+    now = known[name]
+    return {
+        "name": name,
+        "slots": now.slots if slots is None else slots,
+        "weight": now.weight if weight is None else weight,
+        "min_share": now.min_share if min_share is None else min_share,
+    }

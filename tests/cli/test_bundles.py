@@ -1,0 +1,212 @@
+"""Bundles and versions on the command line: what there is, what parsing would change, what differs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from command_line import Bfm
+from filled_state import FilledState
+
+from backfill_manager.dags.parsers.here import PaperShelf, parse_bundle
+from backfill_manager.dags.store import DagStore
+from backfill_manager.model.records import Record, Request, Response
+from backfill_manager.settings import BundleSettings
+
+CONF = "bundles:\n  - {name: mine, path: dags}\n"
+ONE_TASK = (
+    "from backfill_manager import dag, sql, task\nimport helper\n@dag(SETTINGS)\ndef one():\n    sql('s', 'SELECT N')\n"
+)
+
+
+@pytest.fixture
+def dags(tmp_path: Path) -> Path:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "manager.yaml").write_text(CONF)
+    folder = tmp_path / "dags"
+    folder.mkdir()
+    write(folder)
+    return folder
+
+
+def write(folder: Path, settings: str = "", n: int = 1, helper: str = "X = 1\n") -> None:
+    (folder / "one.py").write_text(ONE_TASK.replace("SETTINGS", settings).replace("SELECT N", f"SELECT {n}"))
+    (folder / "helper.py").write_text(helper)
+
+
+class Parsing:
+    """The manager's hand: what is parsed of `dags` is committed."""
+
+    def __init__(self, state: FilledState, folder: Path) -> None:
+        self._state, self._folder, self._shelf = state, folder, PaperShelf()
+
+    def __call__(self) -> None:
+        rows: list[Record] = []
+        put = self._shelf.put
+        self._shelf.put = lambda row: (rows.append(row), put(row))[1]  # type: ignore[method-assign]
+        settings = BundleSettings(name="mine", path="dags")
+        submission = parse_bundle(settings, snapshots=self._folder.parent / "snapshots")
+        DagStore(self._shelf).submit(submission, self._state.clock.at)
+        self._state.put(*rows)
+
+
+def test_a_dry_run_of_parsing_needs_no_manager_and_no_state(bfm: Bfm, dags: Path) -> None:
+    said = bfm("bundles", "parse", "mine", "--dry-run", "--output", "json")
+    assert said.code == 0
+    assert said.document["changes"] == [{"dag_id": "one", "file": "one.py", "change": "new", "version": 1}]
+    assert (said.document["dry_run"], said.document["errors"]) == (True, [])
+    table = bfm("bundles", "parse", "mine", "-n")
+    assert "one" in table.out and "Nothing was stored." in table.out
+    assert not (dags.parent / "state").exists()
+
+
+def test_a_file_that_can_not_be_read_is_told_with_its_line_and_by_the_exit_code(bfm: Bfm, dags: Path) -> None:
+    (dags / "broken.py").write_text("from backfill_manager import dag\n\n1 / 0\n")
+    said = bfm("bundles", "parse", "mine", "broken.py", "--dry-run", "--output", "json")
+    assert said.code == 1
+    (error,) = said.document["errors"]
+    assert (error["file"], error["line"], error["message"]) == ("broken.py", 3, "ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("mien",), 3, "'mine'"),
+        (("mine", "nowhere.py"), 2, "has no file or folder 'nowhere.py'"),
+        (("mine", "../etc"), 2, "has no file or folder '../etc'"),
+    ],
+)
+def test_a_bundle_or_path_that_is_not_there_is_told_in_one_line(
+    bfm: Bfm, dags: Path, words: tuple[str, ...], code: int, told: str
+) -> None:
+    said = bfm("bundles", "parse", *words, "--dry-run")
+    assert (said.code, told in said.error) == (code, True)
+
+
+def test_parsing_for_good_is_asked_of_the_manager(bfm: Bfm, dags: Path, state: FilledState) -> None:
+    said = bfm("bundles", "parse", "mine", "sub", "--deactivate-removed")
+    assert said.code == 0 and "asked for" in said.out and "No manager is leading" in said.err
+    (request,) = state.store.read(Request)
+    assert request.kind == "bundle.parse"
+    assert '"deactivate_removed": true' in request.payload_json and '"subpath": "sub"' in request.payload_json
+
+
+def test_the_managers_answer_is_told_and_files_that_failed_make_the_exit_code(
+    bfm: Bfm, dags: Path, state: FilledState
+) -> None:
+    state.leads()
+
+    def answers() -> None:
+        (request,) = state.store.unanswered()
+        document = (
+            '{"bundle": "mine", "commit_id": null, "dags": 1, "changes": [], '
+            '"errors": [{"file": "x.py", "line": 7, "message": "no"}]}'
+        )
+        state.put(
+            Response(
+                request_id=request.request_id, kind=request.kind, outcome="accepted", object_id="mine", message="done",
+                payload_json=document, answered_at=state.clock.at, term=state.leader.term,
+            )
+        )  # fmt: skip
+
+    state.clock.meanwhile.append(answers)
+    said = bfm("bundles", "parse", "mine")
+    assert said.code == 1
+    assert "x.py" in said.out and "1 DAG in what was parsed; nothing has changed." in said.out
+
+
+def test_bundles_are_listed_with_what_came_of_them(bfm: Bfm, dags: Path, state: FilledState) -> None:
+    before = bfm("bundles", "list", "--output", "json").document
+    assert [(one["name"], one["path"], one["dags"], one["refreshed_at"]) for one in before] == [
+        ("mine", "dags", 0, None)
+    ]
+    (dags / "broken.py").write_text("from backfill_manager import dag\n1 / 0\n")
+    Parsing(state, dags)()
+    (after,) = bfm("bundles", "list", "--output", "json").document
+    assert (after["dags"], after["errors"], after["parser"]) == (1, 1, "single_pass")
+
+
+def test_versions_are_listed_and_what_differs_is_told(bfm: Bfm, dags: Path, state: FilledState) -> None:
+    parse = Parsing(state, dags)
+    parse()
+    write(dags, "schedule='@daily', tags=['x']", 2, "X = 2\n")
+    parse()
+    listed = bfm("dags", "versions", "one", "--output", "json").document
+    assert [(one["version"], one["is_current"]) for one in listed] == [(2, True), (1, False)]
+
+    found = bfm("dags", "versions", "one", "--diff", "1", "2", "--output", "json").document
+    assert {"name": "schedule", "before": None, "after": "@daily"} in found["settings"]
+    assert found["tasks"] == [
+        {"task_id": "s", "change": "changed", "settings": [{"name": "sql", "before": "SELECT 1", "after": "SELECT 2"}]}
+    ]
+    assert [file["file"] for file in found["files"]] == ["helper.py", "one.py"]
+    text = bfm("dags", "versions", "one", "--diff", "1", "2").out
+    assert "-X = 1" in text and "+X = 2" in text and 'schedule: null -> "@daily"' in text
+
+    wrong = bfm("dags", "versions", "one", "--diff", "1", "9")
+    assert (wrong.code, wrong.error) == (2, "DAG 'one' has no version 9; it has 1 to 2")
+    assert bfm("dags", "versions", "two").code == 3
+
+
+def test_a_dag_or_a_path_can_be_deactivated(bfm: Bfm, dags: Path, state: FilledState) -> None:
+    Parsing(state, dags)()
+    assert bfm("dags", "deactivate", "one").code == 0
+    assert bfm("bundles", "deactivate", "mine", "sub").code == 0
+    kinds = {request.kind: request.payload_json for request in state.store.read(Request)}
+    assert kinds == {
+        "dag.deactivate": '{"dag_id": "one"}', "bundle.deactivate": '{"bundle": "mine", "subpath": "sub"}',
+    }  # fmt: skip
+
+
+PLUGIN = """
+from backfill_manager.dags.parsers.parser import BundleParser
+
+class OnlyNightly(BundleParser):
+    name = "nightly"
+
+    def due_in(self):
+        return 3600.0
+
+    def look(self):
+        yield self.submission(self.bundle.fetch(), covers=("nightly",))
+"""
+
+
+def wheel(folder: Path) -> Path:
+    """A package that offers a parser, as its author would publish it."""
+    path = folder / "nightly_parser-1.0-py3-none-any.whl"
+    about = "nightly_parser-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("nightly_parser.py", PLUGIN)
+        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: nightly-parser\nVersion: 1.0\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{about}/entry_points.txt", "[backfill_manager.bundle_parsers]\nnightly = nightly_parser:OnlyNightly\n"
+        )
+        archive.writestr(f"{about}/RECORD", "")
+    return path
+
+
+def test_a_parser_from_an_installed_package_is_known_by_its_name(dags: Path, tmp_path: Path) -> None:
+    (tmp_path / "conf" / "manager.yaml").write_text(CONF.replace("path: dags", "path: dags, parser: nightly"))
+    bfm = [sys.executable, "-m", "backfill_manager", "bundles", "parse", "mine", "--dry-run"]
+    without = subprocess.run(bfm, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert without.returncode == 2
+    assert "bundles[0].parser must be 'standard', 'single_pass' or 'event', not 'nightly'" in without.stderr
+
+    site = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site)]
+    subprocess.run([*install, str(wheel(tmp_path))], check=True, capture_output=True)
+    withit = subprocess.run(
+        bfm,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site)},
+    )
+    assert (withit.returncode, withit.stderr) == (0, "")
+    assert "one" in withit.stdout

@@ -1,0 +1,134 @@
+"""A bundle in a folder: what is part of it, and how little of it is read twice."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from bundle_folder import BundleFolder
+
+from backfill_manager.clock import SystemClock
+from backfill_manager.dags.bundles import files
+from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE, Stamps, read_bundle
+from backfill_manager.dags.bundles.source import source_of
+from backfill_manager.errors import InvalidInput
+from backfill_manager.settings import BundleSettings
+from backfill_manager.testing import FakeClock
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files whose bytes are read, as it happens."""
+    names: list[str] = []
+    read = files.read
+
+    def noted(path: Path) -> bytes | None:
+        names.append(path.name)
+        return read(path)
+
+    monkeypatch.setattr(files, "read", noted)
+    return names
+
+
+@pytest.fixture
+def later() -> FakeClock:
+    """An hour after the files were written."""
+    clock = FakeClock(SystemClock().now())
+    clock.advance(hours=1)
+    return clock
+
+
+def test_a_folder_is_read_where_it_is(bundle: BundleFolder, tmp_path: Path) -> None:
+    fetched = source_of(BundleSettings(name="b", path=str(bundle.root)), cache=tmp_path / "cache").fetch()
+    assert (fetched.root, fetched.commit_id) == (bundle.root, None)
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [("nothing", "the folder nothing does not exist"), ("a.py", r"a.py is not a folder \(nor a .zip or .whl\)")],
+)
+def test_a_folder_that_is_none_is_told(
+    path: str, told: str, bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle.write("a.py", "")
+    monkeypatch.chdir(bundle.root)
+    with pytest.raises(InvalidInput, match=f"^{told}$"):
+        source_of(BundleSettings(name="b", path=path), cache=Path("cache")).fetch()
+
+
+def test_an_unchanged_file_is_not_read_again(bundle: BundleFolder, reads: list[str], later: FakeClock) -> None:
+    bundle.write_dag("a.py", "a")
+    bundle.write("helpers/b.py", "B = 1")
+    stamps = Stamps(later)
+    first = read_bundle(bundle.root, stamps=stamps)
+    assert sorted(reads) == ["a.py", "b.py"]
+    reads.clear()
+    assert read_bundle(bundle.root, stamps=stamps) == first
+    assert reads == []
+    bundle.write("helpers/b.py", "B = 2")
+    second = read_bundle(bundle.root, stamps=stamps)
+    assert reads == ["b.py"]
+    assert (second.candidates, second.hash != first.hash) == (("a.py",), True)
+
+
+def test_an_edit_that_keeps_size_and_time_is_seen(bundle: BundleFolder, later: FakeClock) -> None:
+    path = bundle.write("a.py", "A = 1")
+    stamps = Stamps(later)
+    first, about = read_bundle(bundle.root, stamps=stamps), path.stat()
+    path.write_text("A = 2")
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert read_bundle(bundle.root, stamps=stamps).hash != first.hash
+
+
+def test_another_file_put_in_its_place_is_seen(bundle: BundleFolder, later: FakeClock) -> None:
+    bundle.write("a.py", "A = 1")
+    stamps = Stamps(later)
+    first = read_bundle(bundle.root, stamps=stamps)
+    bundle.write("new.py", "A = 2").rename(bundle.root / "a.py")
+    assert read_bundle(bundle.root, stamps=stamps).hash != first.hash
+
+
+def test_a_file_written_this_very_moment_is_read_once_more(bundle: BundleFolder, reads: list[str]) -> None:
+    bundle.write("a.py", "A = 1")
+    clock = FakeClock(SystemClock().now())
+    stamps = Stamps(clock)
+    read_bundle(bundle.root, stamps=stamps)
+    clock.advance(seconds=10)
+    read_bundle(bundle.root, stamps=stamps)
+    assert reads == ["a.py", "a.py"]
+    read_bundle(bundle.root, stamps=stamps)
+    assert reads == ["a.py", "a.py"]
+
+
+def test_what_is_known_of_one_folder_is_not_believed_of_another(bundle: BundleFolder, later: FakeClock) -> None:
+    bundle.write("one/a.py", "1")
+    bundle.write("two/a.py", "2")
+    stamps = Stamps(later)
+    one, two = (read_bundle(bundle.root / name, stamps=stamps).hash for name in ("one", "two"))
+    assert one != two
+    assert read_bundle(bundle.root / "one", stamps=stamps).hash == one
+
+
+def test_folders_that_are_something_else_are_no_part_of_it(bundle: BundleFolder) -> None:
+    bundle.write("a.py", "")
+    bundle.write("a/b.py", "")
+    bundle.write(".hidden/c.py", "")
+    bundle.write(".d.py", "")
+    bundle.write("__pycache__/e.py", "")
+    bundle.write("venv/pyvenv.cfg", "")
+    bundle.write("venv/lib/f.py", "")
+    bundle.write("table/_delta_log/0.json", "")
+    bundle.write("snapshots/files/g.py", "")
+    bundle.write("big.csv", "x" * (LARGEST_DATA_FILE + 1))
+    bundle.write("big.sql", "x" * (LARGEST_DATA_FILE + 1))
+    (bundle.root / "folder.py").mkdir()
+    content = read_bundle(bundle.root, without=bundle.root / "snapshots")
+    assert list(content.files) == ["a.py", "big.sql", "a/b.py"]
+
+
+def test_a_manifest_is_part_of_the_content(bundle: BundleFolder) -> None:
+    before = read_bundle(bundle.root).hash
+    bundle.write("manifest.yaml", "version: v1beta")
+    assert read_bundle(bundle.root).hash != before

@@ -1,0 +1,315 @@
+"""When which files of a bundle are read: by change, by pace, once, or only when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle_folder import BundleFolder
+
+from backfill_manager.dags.loading.loader import DagLoader
+from backfill_manager.dags.parsers.bundle import Bundle
+from backfill_manager.dags.parsers.here import PaperShelf
+from backfill_manager.dags.parsers.parser import BundleParser
+from backfill_manager.dags.parsers.registry import OURS, parser_named
+from backfill_manager.dags.store import DagStore
+from backfill_manager.dags.submission import Submission
+from backfill_manager.errors import InvalidConfig, InvalidInput
+from backfill_manager.testing import FakeClock
+
+
+class CountingLoader(DagLoader):
+    """The real one; it remembers what it was asked to read."""
+
+    def __init__(self) -> None:
+        super().__init__(workers=1)
+        self.asked: list[str] = []
+
+    def load(self, root: Path, files: Any, **settings: Any) -> Any:
+        self.asked += files
+        return super().load(root, files, **settings)
+
+    def take(self) -> list[str]:
+        asked, self.asked = sorted(self.asked), []
+        return asked
+
+
+class Watching:
+    """A bundle, its parser and a store; `look` lets the parser look and submits what it finds."""
+
+    def __init__(self, folder: BundleFolder, loader: CountingLoader, parser: str, **settings: Any) -> None:
+        self.folder, self.clock, self.loader, self.shelf = folder, FakeClock(), loader, PaperShelf()
+        self.store = DagStore(self.shelf)
+        bundle = Bundle(folder.settings(parser=parser, **settings), snapshots=folder.snapshots)
+        self.parser = parser_named(parser)(bundle, self.loader, self.store, self.clock)
+
+    def look(self) -> list[str]:
+        """What was read."""
+        for submission in self.parser.findings():
+            self.store.submit(submission, self.clock.now())
+        return self.loader.take()
+
+    def later(self, seconds: float) -> list[str]:
+        self.clock.advance(seconds=seconds)
+        due = self.parser.due_in()
+        return self.look() if due is not None and due <= 0 else []
+
+    @property
+    def active(self) -> list[str]:
+        return sorted(row.dag_id for row in self.shelf.dags.values() if row.is_active)
+
+    @property
+    def versions(self) -> dict[str, int]:
+        return {row.dag_id: row.current_version for row in self.shelf.dags.values()}
+
+    @property
+    def errors(self) -> dict[str, str]:
+        return {p.file: p.message for p in self.shelf.problems.values() if p.is_current}
+
+
+Watch = Callable[..., Watching]
+
+
+@pytest.fixture(scope="module")
+def loader() -> Iterator[CountingLoader]:
+    with CountingLoader() as loader:
+        yield loader
+
+
+@pytest.fixture
+def watch(loader: CountingLoader) -> Watch:
+    loader.take()
+    return lambda folder, parser="standard", **settings: Watching(folder, loader, parser, **settings)
+
+
+@pytest.fixture
+def folder(bundle: BundleFolder) -> BundleFolder:
+    bundle.write_dag("a.py", "a")
+    bundle.write_dag("sub/b.py", "b")
+    return bundle
+
+
+# -- standard ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_standard_parser_reads_what_has_changed_and_nothing_else(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(folder, fetch_interval=30)
+    assert it.look() == ["a.py", "sub/b.py"]
+    assert it.later(29) == [] and it.parser.due_in() == pytest.approx(1)
+    assert it.later(1) == []
+    folder.write_dag("a.py", "a", "a2")
+    folder.write_dag("c.py", "c")
+    assert it.later(30) == ["a.py", "c.py"]
+    assert it.active == ["a", "a2", "b", "c"]
+    (folder.root / "sub/b.py").unlink()
+    assert it.later(30) == []
+    assert it.active == ["a", "a2", "c"]
+
+
+def test_a_file_is_read_again_when_something_that_it_read_has_changed(folder: BundleFolder, watch: Watch) -> None:
+    folder.write("names.py", "NAMES = ['x']")
+    folder.write("params.json", '{"owner": "ada"}')
+    folder.write_dag("imports.py", "imports", top="import names")
+    folder.write_dag(
+        "opens.py", "opens", top="import pathlib\npathlib.Path(__file__).with_name('params.json').read_text()"
+    )
+    folder.write_dag(
+        "lists.py", "lists", top="import pathlib\nlist((pathlib.Path(__file__).parent / 'more').glob('*'))"
+    )
+    folder.write("more/one.txt", "")
+    it = watch(folder)
+    assert len(it.look()) == 5
+    folder.write("names.py", "NAMES = ['y']")
+    assert it.later(30) == ["imports.py"]
+    folder.write("params.json", '{"owner": "bob"}')
+    assert it.later(30) == ["opens.py"]
+    folder.write("more/two.txt", "")
+    assert it.later(30) == ["lists.py"]
+
+
+def test_every_dag_gets_a_version_when_shared_code_changes_whether_it_was_read_again_or_not(
+    folder: BundleFolder, watch: Watch
+) -> None:
+    folder.write("late.py", "X = 1")  # a task may import it when it runs
+    it = watch(folder)
+    it.look()
+    folder.write("late.py", "X = 2")
+    assert it.later(30) == []
+    assert it.versions == {"a": 2, "b": 2}
+
+
+def test_a_broken_file_keeps_its_last_good_dags_and_is_read_again_at_every_change(
+    folder: BundleFolder, watch: Watch
+) -> None:
+    it = watch(folder)
+    it.look()
+    folder.write("a.py", "from backfill_manager import dag\n1 / 0")
+    assert it.later(30) == ["a.py"]
+    assert it.active == ["a", "b"] and "ZeroDivisionError" in it.errors["a.py"]
+    assert it.later(30) == []
+    folder.write("helper.py", "")  # it may have been what was missing
+    assert it.later(30) == ["a.py"]
+    folder.write_dag("a.py", "a")
+    it.later(30)
+    assert it.errors == {} and it.versions == {"a": 2, "b": 2}
+
+
+def test_a_file_that_made_dags_is_read_even_if_it_looks_like_no_dag_file_any_more(
+    folder: BundleFolder, watch: Watch
+) -> None:
+    it = watch(folder)
+    it.look()
+    folder.write("a.py", "from backf")  # cut off in the middle of a copy
+    assert it.later(30) == ["a.py"]
+    assert it.active == ["a", "b"] and "a.py" in it.errors
+    folder.write("a.py", "")
+    it.later(30)
+    assert it.active == ["b"] and it.errors == {}
+
+
+def test_a_folder_with_a_pace_of_its_own_is_looked_at_then(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(folder, directories=[{"path": "sub", "scan_interval": 100}])
+    it.look()
+    folder.write_dag("a.py", "a", "a2")
+    folder.write_dag("sub/b.py", "b", "b2")
+    assert it.later(30) == ["a.py"]
+    assert it.later(30) == []
+    assert it.active == ["a", "a2", "b"]
+    assert it.later(40) == ["sub/b.py"]
+    assert it.active == ["a", "a2", "b", "b2"]
+
+
+def test_a_file_that_changes_all_the_time_is_not_read_more_often_than_its_folder_allows(
+    folder: BundleFolder, watch: Watch
+) -> None:
+    it = watch(folder, fetch_interval=10, directories=[{"path": "sub", "min_file_parse_interval": 25}])
+    it.look()
+    folder.write_dag("sub/b.py", "b", "b2")
+    assert it.later(10) == []
+    folder.write_dag("sub/b.py", "b", "b3")
+    assert it.later(10) == []
+    assert it.active == ["a", "b"]
+    assert it.later(10) == ["sub/b.py"]
+    assert it.active == ["a", "b", "b3"]
+
+
+def test_a_folder_that_is_gone_for_a_while_deactivates_nothing(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(folder)
+    it.look()
+    folder.root.rename(folder.root.with_name("away"))
+    assert it.later(30) == []
+    assert it.active == ["a", "b"] and "does not exist" in it.errors["."]
+    folder.root.with_name("away").rename(folder.root)
+    assert it.later(30) == []
+    assert it.active == ["a", "b"] and it.errors == {}
+
+
+def test_a_manifest_sets_the_pace_and_a_wrong_one_stops_nothing(folder: BundleFolder, watch: Watch) -> None:
+    folder.write("manifest.yaml", "version: v1beta\nfetch_interval: 5\n")
+    it = watch(folder)
+    it.look()
+    assert it.parser.due_in() == pytest.approx(5)
+    folder.write("manifest.yaml", "version: v1beta\nfetch_intervall: 5\n")
+    it.later(5)
+    assert it.active == ["a", "b"]
+    assert "manifest.yaml, line 2" in it.errors["manifest.yaml"] and "fetch_interval" in it.errors["manifest.yaml"]
+    folder.write("manifest.yaml", "version: v1beta\n")
+    it.later(30)
+    assert it.errors == {}
+
+
+# -- single pass ------------------------------------------------------------------------------------------------------
+
+
+def test_the_single_pass_parser_looks_once(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(folder, "single_pass")
+    assert it.parser.due_in() == 0
+    assert it.look() == ["a.py", "sub/b.py"]
+    assert it.parser.due_in() is None
+    folder.write_dag("a.py", "a", "a2")
+    assert it.later(3600) == []
+    it.store.submit(it.parser.parse(), it.clock.now())
+    assert it.active == ["a", "a2", "b"]
+
+
+# -- event ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_event_parser_reads_only_what_it_is_asked_to(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(folder, "event")
+    assert it.parser.due_in() is None and it.look() == []
+    it.store.submit(it.parser.parse("sub"), it.clock.now())
+    assert (it.active, it.loader.take()) == (["b"], ["sub/b.py"])
+    it.store.submit(it.parser.parse("a.py"), it.clock.now())
+    assert (it.active, it.loader.take()) == (["a", "b"], ["a.py"])
+
+
+def test_a_dry_run_says_what_would_change_and_changes_nothing(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(folder, "event")
+    it.store.submit(it.parser.parse(), it.clock.now())
+    folder.write_dag("a.py", "a", "a2")
+    folder.write("sub/b.py", "from backfill_manager import dag\n1 / 0")
+    found = it.store.preview(it.parser.parse(), it.clock.now())
+    assert [(change.dag_id, change.what, change.version) for change in found.changes] == [
+        ("a", "changed", 2),
+        ("a2", "new", 1),
+    ]
+    assert [problem.file for problem in found.errors] == ["sub/b.py"]
+    assert (it.active, it.versions, it.errors) == (["a", "b"], {"a": 1, "b": 1}, {})
+
+
+def test_removed_dags_go_when_that_is_asked_for(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(folder, "event")
+    it.store.submit(it.parser.parse(), it.clock.now())
+    (folder.root / "sub/b.py").unlink()
+    it.store.submit(it.parser.parse(), it.clock.now())
+    assert it.active == ["a", "b"]
+    taken = it.store.submit(it.parser.parse("sub/b.py", deactivate_removed=True), it.clock.now())
+    assert it.active == ["a"] and [change.what for change in taken.changes] == ["deactivated"]
+
+
+def test_a_path_that_the_bundle_does_not_have_is_refused(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(folder, "event")
+    with pytest.raises(InvalidInput, match="has no file or folder 'nope'"):
+        it.parser.parse("nope")
+
+
+def test_deactivating_a_path_holds_until_someone_asks_for_it(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(folder)
+    it.look()
+    assert it.store.deactivate_subpath("b", "sub", by="ada", at=it.clock.now()) == ("b",)
+    folder.write("note.txt", "")  # not their code; but the bundle is looked at
+    (folder.root / "note.txt").unlink()
+    it.later(30)
+    assert it.active == ["a"]
+    it.store.submit(it.parser.parse("sub"), it.clock.now())
+    assert it.active == ["a", "b"]
+
+
+# -- others -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_parser_that_does_not_exist_is_told_with_those_that_do() -> None:
+    with pytest.raises(InvalidConfig, match=r"no bundle parser 'standart'.*standard"):
+        parser_named("standart")
+    assert set(OURS) == {"standard", "single_pass", "event"}
+
+
+def test_a_parser_of_ones_own_is_a_subclass_with_two_methods(folder: BundleFolder, loader: DagLoader) -> None:
+    class OnlyTop(BundleParser):
+        name = "only_top"
+
+        def due_in(self) -> float | None:
+            return 0.0
+
+        def look(self) -> Iterator[Submission]:
+            yield self.submission(self.bundle.fetch(), leaves_out=("sub",))
+
+    shelf, clock = PaperShelf(), FakeClock()
+    store = DagStore(shelf)
+    parser = OnlyTop(Bundle(folder.settings(), snapshots=folder.snapshots), loader, store, clock)
+    for submission in parser.findings():
+        store.submit(submission, clock.now())
+    assert list(shelf.dags) == ["a"]

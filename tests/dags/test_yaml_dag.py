@@ -1,0 +1,555 @@
+"""DAGs in YAML: the same as in Python, every mistake at its line, and a JSON Schema that agrees."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+from bundle_folder import BundleFolder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from backfill_manager import dag, sql, task
+from backfill_manager.dags import keywords, yaml_dag, yaml_schema
+from backfill_manager.dags.authoring import Dag
+from backfill_manager.dags.bundles.files import may_make_dags
+from backfill_manager.dags.definition import TRIGGER_RULES, DagSpec, TaskSpec
+from backfill_manager.dags.loading.bundle_imports import open_bundle
+from backfill_manager.dags.loading.import_failure import FailedFile, explain
+from backfill_manager.dags.loading.library import Library
+from backfill_manager.dags.loading.loader import load_file
+from backfill_manager.dags.yaml_dag_text import documents_of
+from backfill_manager.errors import InvalidDag
+from backfill_manager.model.records import DagVersion
+from backfill_manager.settings import LimitSettings
+
+UTC = timezone.utc
+REPOSITORY = Path(__file__).parents[2]
+VALIDATOR = Draft202012Validator(yaml_schema.shipped())
+HELPERS = """
+from backfill_manager import task
+
+def clean(ctx): return f"cleaned {ctx}"
+def tell(ctx): ...
+def two(first, second): ...
+@task
+def decorated(ctx): ...
+number = 5
+"""
+FLIGHTS = """
+# A comment.
+dag_id: flights
+description: Flights, day by day.
+schedule: "@daily"
+start_date: 2013-01-01
+end_date: 2013-12-31 00:00:00
+timezone: America/New_York
+max_active_runs: 8
+batchable: true
+params: {region: eu, since: 2012-01-01, share: 0.5, none: null}
+tags: [demo]
+reads: {flights_raw: time_hour, airports: null}
+writes: [delays]
+on_failure: helpers:tell
+default_args: {retries: 2, on_success: helpers:tell}
+tasks:
+  clean:
+    python: helpers:clean
+    retry_delay: 30
+  fetch:
+    executor: package.inner:clean
+    trigger_rule: all_done
+    on_success: null
+  delays:
+    sql: queries/delays.sql
+    into: delays
+    time_column: day
+    retries: 0
+    after: [clean, fetch]
+  check:
+    sql: SELECT assert_true(count(*) > 0) FROM delays
+    after: delays
+"""
+
+
+def fill(bundle: BundleFolder) -> None:
+    bundle.write("helpers.py", HELPERS)
+    bundle.write("package/inner.py", "def clean(ctx): return 'inner'")
+    bundle.write("queries/delays.sql", "SELECT 1\n")
+
+
+def dags_of(bundle: BundleFolder, text: str | bytes) -> list[Dag]:
+    path = bundle.write("f.dag.yaml", "")
+    path.write_bytes(text if isinstance(text, bytes) else dedent(text).encode())
+    opened = open_bundle(bundle.root)
+    try:
+        return opened.dags_of("f.dag.yaml")
+    finally:
+        opened.close()
+
+
+def failure_of(bundle: BundleFolder, text: str | bytes) -> FailedFile:
+    with pytest.raises((Exception, SystemExit)) as error:  # what a helper raises comes out as it is
+        dags_of(bundle, text)
+    return explain(error.value, bundle.root, "f.dag.yaml")
+
+
+def is_valid(bundle: BundleFolder, text: str | bytes) -> bool:
+    """What an editor would say of every document; False for what is no YAML at all."""
+    path = bundle.root / "seen.dag.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else dedent(text).encode())
+    try:
+        return all(VALIDATOR.is_valid(document.value) for document in documents_of(path))
+    except InvalidDag:
+        return False
+
+
+# -- what is right ----------------------------------------------------------------------------------------------------
+
+
+def test_a_yaml_file_gives_the_very_dag_that_python_gives(bundle: BundleFolder) -> None:
+    fill(bundle)
+    bundle.write(
+        "flights.py",
+        """
+        import helpers
+        from package import inner
+        from backfill_manager import dag, sql, task
+
+        @dag(
+            schedule="@daily", start_date="2013-01-01", end_date="2013-12-31", timezone="America/New_York",
+            max_active_runs=8, batchable=True, tags=["demo"], reads={"flights_raw": "time_hour", "airports": None},
+            params={"region": "eu", "since": "2012-01-01", "share": 0.5, "none": None}, writes=["delays"],
+            description="Flights, day by day.", on_failure=helpers.tell,
+            default_args={"retries": 2, "on_success": helpers.tell},
+        )
+        def flights():
+            clean = task(retry_delay=30)(helpers.clean)()
+            fetch = task.executor(task_id="fetch", trigger_rule="all_done", on_success=None)(inner.clean)()
+            delays = sql("delays", "queries/delays.sql", into="delays", time_column="day", retries=0)
+            [clean, fetch] >> delays >> sql("check", "SELECT assert_true(count(*) > 0) FROM delays")
+        """,
+    )
+    bundle.write("f.dag.yaml", FLIGHTS)
+    opened = open_bundle(bundle.root)
+    (ours,), (theirs,) = opened.dags_of("f.dag.yaml"), opened.dags_of("flights.py")
+    assert ours.spec == theirs.spec
+    assert ours.spec.task("delays").upstream == ("clean", "fetch")
+    assert ours.said == theirs.said | {"dag_id"}
+    assert ours.functions == theirs.functions
+    assert ours.functions["clean"]("x") == "cleaned x"
+    assert opened.dags_of("f.dag.yaml")[0] is ours
+    assert is_valid(bundle, FLIGHTS)
+
+
+def test_the_process_that_parses_tells_definitions_limits_and_imports(bundle: BundleFolder) -> None:
+    fill(bundle)
+    bundle.write("deep/f.dag.yml", "dag_id: d\nmax_active_runs: 8\ntasks: {t: {python: 'package.inner:clean'}}")
+    scan = bundle.scan(limits=LimitSettings(max_active_runs=3, max_active_tasks=5))
+    assert scan.failed == ()
+    (parsed,) = scan.parsed
+    (spec,) = parsed.dags
+    assert (spec.dag_id, spec.file, spec.max_active_runs, spec.max_active_tasks) == ("d", "deep/f.dag.yml", 8, 5)
+    assert parsed.imported == ("package/inner.py",)
+
+
+def test_a_wrong_file_is_an_import_error_and_hurts_no_other(bundle: BundleFolder) -> None:
+    fill(bundle)
+    bundle.write("good.dag.yaml", "dag_id: good\n" + TASKS)
+    bundle.write("wrong.dag.yaml", "dag_id: wrong\ntaggs: [a]\n" + TASKS)
+    bundle.write("hangs.py", "while True: pass")
+    bundle.write("hangs.dag.yaml", "dag_id: hangs\ntasks:\n  t:\n    python: hangs:work")
+    scan = bundle.scan(import_timeout=0.5)
+    assert [parsed.file for parsed in scan.parsed] == ["good.dag.yaml"]
+    told = {failure.file: (failure.line, failure.message) for failure in scan.failed}
+    assert told["wrong.dag.yaml"] == (2, "DAG 'wrong' has no setting 'taggs'; did you mean 'tags'?")
+    assert (told["hangs.dag.yaml"][0], "took longer than 0.5 seconds" in told["hangs.dag.yaml"][1]) == (4, True)
+
+
+def test_a_sql_file_is_read_from_beside_the_yaml_file(bundle: BundleFolder) -> None:
+    fill(bundle)
+    bundle.write("queries/f.dag.yaml", "dag_id: d\ntasks: {t: {sql: delays.sql}}")
+    (made,) = load_file(bundle.root / "queries" / "f.dag.yaml", root=bundle.root)
+    assert made.spec.task("t").sql == "SELECT 1\n"
+
+
+def test_several_documents_are_several_dags_and_empty_ones_none(bundle: BundleFolder) -> None:
+    one = "dag_id: {0}\ntasks: {{t: {{sql: SELECT 1}}}}\n"
+    text = "---\n" + one.format("a") + "---\n---\n# nothing\n---\n" + one.format("b")
+    assert [made.dag_id for made in dags_of(bundle, text)] == ["a", "b"]
+    assert dags_of(bundle, "# all of it taken out\n") == []
+
+
+def test_anchors_and_merge_keys_share_settings(bundle: BundleFolder) -> None:
+    text = """
+    dag_id: d
+    params: &params {a: 1, b: [x]}
+    tasks:
+      a: &all {sql: SELECT 1, retries: 3, timeout: 60}
+      b: {after: a, <<: *all, retries: 1}
+      c: {<<: [{retries: 7}, *all], after: [a, b]}
+    """
+    (made,) = dags_of(bundle, text)
+    told = {t.task_id: (t.sql, t.retries, t.timeout, t.upstream) for t in made.spec.tasks}
+    assert told == {
+        "a": ("SELECT 1", 3, 60.0, ()),
+        "b": ("SELECT 1", 1, 60.0, ("a",)),
+        "c": ("SELECT 1", 7, 60.0, ("a", "b")),
+    }
+    assert is_valid(bundle, text)
+
+
+@pytest.mark.parametrize(
+    ("written", "instant"),
+    [
+        ("2013-01-01", datetime(2013, 1, 1, 5)),
+        ("'2013-01-01'", datetime(2013, 1, 1, 5)),
+        ("2013-01-01 06:30:00", datetime(2013, 1, 1, 11, 30)),
+        ("2013-01-01T06:30", datetime(2013, 1, 1, 11, 30)),
+        ("2013-01-01T06:30:00Z", datetime(2013, 1, 1, 6, 30)),
+        ("2013-01-01T06:30:00+01:00", datetime(2013, 1, 1, 5, 30)),
+    ],
+)
+def test_a_date_needs_no_quotes_and_is_the_dags_wall_clock(
+    bundle: BundleFolder, written: str, instant: datetime
+) -> None:
+    text = f"dag_id: d\nstart_date: {written}\ntimezone: America/New_York\ntasks: {{t: {{sql: SELECT 1}}}}"
+    assert dags_of(bundle, text)[0].spec.start_date == instant.replace(tzinfo=UTC)
+    assert is_valid(bundle, text)
+
+
+def test_a_schedule_may_be_a_duration(bundle: BundleFolder) -> None:
+    text = "dag_id: d\nschedule: {seconds: 3600}\ntasks: {t: {sql: SELECT 1}}"
+    assert dags_of(bundle, text)[0].spec.schedule == {"seconds": 3600}
+    assert is_valid(bundle, text)
+
+
+def test_a_private_file_makes_no_dags() -> None:
+    names = ("a.dag.yaml", "sub/a.dag.yml", "a.yaml", "_a.dag.yaml", "manifest.yaml", "dag.yaml")
+    assert [name for name in names if may_make_dags(name, b"dag")] == ["a.dag.yaml", "sub/a.dag.yml"]
+
+
+def test_versions_run_functions_of_their_own(bundle: BundleFolder, tmp_path: Path) -> None:
+    library, told = Library(), []
+    for number in (1, 2):
+        snapshot = tmp_path / f"snapshot{number}"
+        snapshot.mkdir()
+        (snapshot / "helpers.py").write_text(f"def work(ctx):\n    import inner\n    return {number}, inner.NUMBER")
+        (snapshot / "inner.py").write_text(f"NUMBER = {number}")
+        (snapshot / "f.dag.yaml").write_text("dag_id: d\ntasks: {t: {python: 'helpers:work'}}")
+        (made,) = open_bundle(snapshot).dags_of("f.dag.yaml")
+        version = DagVersion(
+            "d", number, "hash", made.spec.to_json(), "b", "f.dag.yaml", str(snapshot), datetime(2024, 1, 1, tzinfo=UTC)
+        )
+        told.append(library.dag(version))
+    assert [made.functions["t"](None) for made in told] == [(1, 1), (2, 2)]
+    assert "helpers" not in sys.modules
+
+
+def test_a_module_that_makes_dags_of_its_own_may_be_named(bundle: BundleFolder) -> None:
+    bundle.write_dag("other.py", "theirs", top="def work(ctx): ...")
+    assert [made.dag_id for made in dags_of(bundle, "dag_id: d\ntasks: {t: {python: 'other:work'}}")] == ["d"]
+
+
+def test_the_example_is_downstream_of_flights() -> None:
+    path = REPOSITORY / "jobs" / "bundles" / "airport_day.dag.yaml"
+    (made,) = load_file(path)
+    assert [read.table for read in made.spec.reads] == ["clean_flights"]
+    assert made.spec.end_date == datetime(2013, 12, 31, 5, tzinfo=UTC)
+    assert [VALIDATOR.is_valid(document.value) for document in documents_of(path)] == [True]
+
+
+# -- what is wrong ----------------------------------------------------------------------------------------------------
+
+TASKS = "tasks: {s: {sql: SELECT 1}}\n"
+WRONG_DAG = {
+    "no mapping": ("- x", 1, "a DAG is written as keys and values"),
+    "no dag_id": (TASKS, 1, "DAG needs `dag_id`"),
+    "dag_id misspelt": ("owner: x\ndagid: x\n" + TASKS, 2, "DAG has no setting 'dagid'; did you mean 'dag_id'?"),
+    "dag_id a number": ("dag_id: 2013\n" + TASKS, 1, "dag_id must be 1 to 200 letters"),
+    "no tasks": ("dag_id: d\n", 1, "DAG 'd' needs `tasks`"),
+    "tasks empty": ("dag_id: d\ntasks:\n", 2, "DAG 'd': tasks must be the tasks by their ids"),
+    "tasks a list": ("dag_id: d\n\ntasks: [a]\n", 3, "tasks must be the tasks by their ids, each with its settings, not"),
+    "unknown": ("dag_id: d\nschedul: 1\n" + TASKS, 2, "DAG 'd' has no setting 'schedul'; did you mean 'schedule'?"),
+    "value": ("dag_id: d\nlookback: -1\n" + TASKS, 2, "DAG 'd': lookback must be a whole number of 0 or more, not -1"),
+    "schedule": ("dag_id: d\nschedule: '@dayly'\n" + TASKS, 2, "DAG 'd': schedule: there is no preset '@dayly'"),
+    "zone": ("dag_id: d\nstart_date: 2013-01-01\ntimezone: Mars/X\n" + TASKS, 3, "Mars/X"),
+    "date": ("dag_id: d\nstart_date: 2013-02-30\n" + TASKS, 2, "start_date: '2013-02-30' is not a date"),
+    "dates": ("dag_id: d\nend_date: 2013-01-01\nstart_date: 2014-01-01\n" + TASKS, 2, "is after end_date"),
+    "default_args": ("dag_id: d\ndefault_args:\n  retries: 1\n  retry: 2\n" + TASKS, 4, "default_args has no setting"),
+    "default_args empty": ("dag_id: d\ndefault_args:\n" + TASKS, 2, "default_args must be a dict of task settings"),
+    "callback": ("dag_id: d\non_failure: helpers:no\n" + TASKS, 2, "on_failure names helpers:no, but no is not in helpers"),
+    "two alike": ("dag_id: d\nowner: a\nowner: b\n" + TASKS, 3, "'owner' is here twice; first on line 2"),
+    "one id": ("dag_id: d\n" + TASKS + "---\ndag_id: d\n" + TASKS, 4, "DAG 'd' is here twice; give one of them another"),
+    "second document": ("dag_id: d\n" + TASKS + "---\ndag_id: e\nx: 1\n" + TASKS, 5, "DAG 'e' has no setting 'x'"),
+    "params key": ("dag_id: d\nparams: {1: 2}\n" + TASKS, 2, "a key must be text, and 1 is none in YAML"),
+    "params nan": ("dag_id: d\nparams: {a: .nan}\n" + TASKS, 2, "params must be JSON values all through"),
+}  # fmt: skip
+WRONG_TASK = {
+    "no settings": ("t:", 1, "DAG 'd', task 't' needs settings, such as `sql: SELECT 1`, not None"),
+    "id": ("a b: {sql: SELECT 1}", 1, "DAG 'd': task_id must be 1 to 200 letters"),
+    "two alike": ("t: {sql: S}\nt: {sql: S}", 2, "'t' is here twice"),
+    "nothing to run": ("t:\n  into: x", 1, "task 't' needs exactly one of sql, python, executor, and has none"),
+    "too much to run": ("t:\n  sql: S\n  python: a:b", 1, "exactly one of sql, python, executor, not sql and python"),
+    "misspelt": ("t:\n  sq1: S", 2, "task 't' has no setting 'sq1'; did you mean 'sql'?"),
+    "task_id": ("t:\n  sql: S\n  task_id: u", 3, "task 't' has no setting 'task_id'"),
+    "value": ("t:\n  sql: S\n  retries: many", 3, "task 't': retries must be a whole number of 0 or more, not 'many'"),
+    "rule": ("t:\n  sql: S\n  trigger_rule: all_don", 3, "did you mean 'all_done'?"),
+    "of sql only": ("t:\n  python: helpers:clean\n  into: x", 3, "into is a setting of sql tasks; this one is python"),
+    "no into": ("t:\n  sql: S\n  time_column: x", 2, "name the table with into"),
+    "sql empty": ("t:\n  sql: ''", 2, "sql must be text, not ''"),
+    "sql file": ("t:\n  retries: 1\n  sql: no.sql", 3, "no.sql can't be read from the DAG file's folder"),
+    "sql outside": ("t:\n  sql: ../no.sql", 2, "../no.sql must lie in the bundle"),
+    "upstream": ("t:\n  sql: S\n  after: [u]\nuu: {sql: S}", 3, "comes after 'u', which does not exist; did you mean 'uu'?"),
+    "cycle": ("a: {sql: S}\nb:\n  sql: S\n  after: [a, c]\nc: {sql: S, after: b}", (4, 5), "comes after itself: "),
+    "itself": ("a:\n  sql: S\n  after: a", 3, "comes after itself: a >> a"),
+    "after a number": ("t:\n  sql: S\n  after: 5", 3, "after must be a task's id or a list of them, not 5"),
+    "no function": ("t:\n  python: helpers", 2, "python must be module:function, such as helpers:clean, not 'helpers'"),
+    "no module": ("t:\n  python: helprs:clean", 2, "python names the module helprs, which is not in the bundle"),
+    "no inner module": ("t:\n  python: package.no:clean", 2, "names the module package.no, which is not in the bundle"),
+    "not installed ones": ("t:\n  python: shutil:rmtree", 2, "names the module shutil, which is not in the bundle"),
+    "misspelt function": ("t:\n  executor: helpers:claen", 2, "claen is not in helpers; did you mean 'clean'?"),
+    "no function but": ("t:\n  python: helpers:number", 2, "number is no function but of type int"),
+    "a task": ("t:\n  python: helpers:decorated", 2, "names a @task; name a plain function, its settings stand here"),
+    "arguments": ("t:\n  python: helpers:two", 2, "task 't' must take one argument, as in `def two(ctx)`"),
+    "callback": ("t:\n  sql: S\n  on_success: helpers:two", 3, "on_success must be a plain function"),
+    "callback text": ("t:\n  sql: S\n  on_success: tell", 3, "on_success must be module:function"),
+}  # fmt: skip
+SEEN_BY_THE_LOADER_ONLY = {
+    "schedule", "zone", "date", "dates", "callback", "sql file", "sql outside", "upstream", "cycle", "itself",
+    "no module", "no inner module", "not installed ones", "misspelt function", "no function but", "a task",
+    "arguments", "one id", "params nan",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_DAG)
+def test_a_mistake_of_a_dag_is_told_at_its_line(bundle: BundleFolder, name: str) -> None:
+    fill(bundle)
+    text, line, told = WRONG_DAG[name]
+    failed = failure_of(bundle, text)
+    assert (failed.line, told in failed.message) == (line, True), failed
+    assert name in SEEN_BY_THE_LOADER_ONLY or not is_valid(bundle, text)
+
+
+@pytest.mark.parametrize("name", WRONG_TASK)
+def test_a_mistake_of_a_task_is_told_at_its_line(bundle: BundleFolder, name: str) -> None:
+    fill(bundle)
+    text, line, told = WRONG_TASK[name]
+    text = "dag_id: d\ntasks:\n" + "".join(f"  {each}\n" for each in text.splitlines())
+    failed = failure_of(bundle, text)
+    lines = line if isinstance(line, tuple) else (line,)
+    assert (failed.line in [n + 2 for n in lines], told in failed.message) == (True, True), failed
+    assert name in SEEN_BY_THE_LOADER_ONLY or not is_valid(bundle, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("dag_id: d\nx: [", 2, "not valid YAML: while parsing a flow node"),
+        ("dag_id: d\nschedule: @daily", 2, "put the text in quotes, as in '@daily'"),
+        ("dag_id: d\nschedule: * * * * *", 2, "a text that begins with * needs quotes, as in '* * * * *'"),
+        ("dag_id: d\n\towner: x", 2, "indent with spaces, not with tabs"),
+        ("dag_id: d\nowner: a: b", 2, "a text with a colon and a blank in it needs quotes"),
+        ("dag_id: *no", 1, "found undefined alias 'no'"),
+        ("dag_id: d\nowner: \0", 2, "the character U+0000 is not allowed"),
+        (b"dag_id: d\nowner: \xff", 2, "not UTF-8 text: there is a byte 0xff; save the file as UTF-8"),
+        (
+            "a: !!python/object/apply:os.system [ls]",
+            1,
+            "!!python/object/apply:os.system is a type that is not read here",
+        ),
+        ("dag_id: !mine d", 1, "!mine is a type that is not read here"),
+        ("dag_id: !!int d", 1, "'d' is not a number that can be read"),
+        ('dag_id: d\nowner: "\\ud800"', 2, "a text holds half a character"),
+        ("? [a]\n: b", 1, "a key must be text, and a list or mapping is none in YAML"),
+        ("a: {<<: 3}", 1, "`<<` takes in a mapping, or a list of mappings"),
+        ("a: &a\n  b: *a", 1, "an alias stands inside of what it stands for"),
+        ("[" * 5000, 1, "nested too deeply"),
+        ("dag_id: d\nstart_date: 12:30", 2, "12:30 without quotes is the number 750 in YAML; write 750, or '12:30'"),
+        ("dag_id: d\nlookback: 010", 2, "010 without quotes is the number 8 in YAML; write 8, or '010'"),
+        ("dag_id: d\ncatchup: yes", 2, "yes without quotes is true in YAML; write true, or 'yes' if it is a text"),
+        ("dag_id: d\ntags: [de, no]", 2, "no without quotes is false in YAML; write false, or 'no' if it is a text"),
+        ("dag_id: d\non: 1", 2, "on without quotes is true in YAML"),
+    ],
+)
+def test_what_yaml_takes_amiss_is_told_at_its_line(
+    bundle: BundleFolder, text: str | bytes, line: int, told: str
+) -> None:
+    failed = failure_of(bundle, text)
+    assert (failed.line, told in failed.message) == (line, True), failed
+    assert "\n" not in failed.message
+
+
+def test_a_few_lines_that_unfold_to_a_billion_values_are_refused(bundle: BundleFolder) -> None:
+    lines = ["dag_id: d", "params:", "  a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
+    lines += [f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    failed = failure_of(bundle, "\n".join([*lines, TASKS]))
+    assert "the document holds too much (each use of an alias counts)" in failed.message
+    merged = ["dag_id: d", "params:", "  a0: &a0 {x: 1}"]
+    merged += [f"  a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 9)]
+    assert "the document holds too much" in failure_of(bundle, "\n".join([*merged, TASKS])).message
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("\nraise ValueError('no')", "ValueError: no (broken.py, line 2)"),
+        ("import nothing_like_it", "ModuleNotFoundError: No module named 'nothing_like_it' (broken.py, line 1)"),
+        ("def f(:", "SyntaxError: "),
+        ("raise SystemExit(3)", "the file ended the process (SystemExit: 3)"),
+    ],
+)
+def test_a_module_that_breaks_is_told_with_the_line_that_names_it_and_its_own(
+    bundle: BundleFolder, code: str, told: str
+) -> None:
+    bundle.write("broken.py", code)
+    failed = failure_of(bundle, "dag_id: d\ntasks:\n  t:\n    python: broken:work")
+    assert (failed.line, failed.message.startswith(told)) == (4, True), failed
+    assert 'File "f.dag.yaml", line 4' in failed.traceback
+    assert "    python: broken:work" in failed.traceback
+
+
+# -- the schema -------------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_schema_is_the_one_that_the_code_makes() -> None:
+    assert yaml_schema.shipped() == yaml_schema.schema()
+    Draft202012Validator.check_schema(yaml_schema.shipped())
+
+
+def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
+    said = yaml_schema.schema()
+    of_task = said["$defs"]["task"]["properties"]
+    assert set(said["properties"]) == set(yaml_dag.DAG) == {*keywords.DAG, "tasks"}
+    assert set(of_task) == set(yaml_dag.TASK) == {*keywords.SQL, *yaml_dag.KINDS, "after"} - {"task_id"}
+    assert set(said["$defs"]["default_args"]["properties"]) == set(yaml_dag.DEFAULT_ARGS) == set(keywords.DEFAULT_ARGS)
+    told = {**said["properties"], **of_task, "default_args": said["$defs"]["default_args"]}
+    assert [name for name, entry in told.items() if not entry.get("description")] == []
+    defaults = {field.name: field.default for kind in (DagSpec, TaskSpec) for field in dataclasses.fields(kind)}
+    wrong = [name for name, entry in told.items() if name in defaults and entry.get("default", ...) != defaults[name]]
+    unsaid = {"dag_id", "sql", "reads", "writes", "params", "tags", "default_args", "tasks"}
+    assert set(wrong) <= unsaid
+
+
+# -- any settings -----------------------------------------------------------------------------------------------------
+
+IDS = st.from_regex(r"\A[A-Za-z0-9_.-]{1,12}\Z")
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20)
+FILLED = TEXTS.filter(lambda text: bool(text.strip()))
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+SECONDS = st.integers(1, 10**6) | st.floats(0.001, 1e6)
+DATES = st.dates(datetime(2000, 1, 1).date(), datetime(2030, 1, 1).date()).map(str)
+OF_TASK: dict[str, st.SearchStrategy[Any]] = {
+    "trigger_rule": st.sampled_from(TRIGGER_RULES),
+    "retries": st.integers(0, 100),
+    "retry_delay": SECONDS,
+    "retry_backoff": st.floats(1, 10),
+    "max_retry_delay": SECONDS,
+    "timeout": st.none() | SECONDS,
+    "depends_on_past": st.booleans(),
+    "pool": st.none() | IDS,
+    "priority": st.integers(-100, 100),
+    "weight": st.integers(1, 100),
+    "max_active_tis": st.none() | st.integers(1, 100),
+}
+OF_SQL = {"into": FILLED}
+OF_DAG: dict[str, st.SearchStrategy[Any]] = {
+    "schedule": st.sampled_from(["@daily", "0 6 * * MON-FRI", "*/5 * * * *", None, {"seconds": 60}]),
+    "start_date": DATES,
+    "timezone": st.sampled_from(["UTC", "America/New_York", "Asia/Kathmandu"]),
+    "catchup": st.booleans(),
+    "max_active_runs": st.integers(1, 100),
+    "max_active_tasks": st.integers(1, 100),
+    "batchable": st.booleans(),
+    "lookback": st.integers(0, 100),
+    "reads": st.lists(FILLED, max_size=3) | st.dictionaries(FILLED, st.none() | FILLED, max_size=3),
+    "writes": st.lists(FILLED, max_size=3),
+    "params": st.dictionaries(TEXTS, JSON_VALUES, max_size=4),
+    "tags": st.lists(TEXTS, max_size=3),
+    "description": TEXTS,
+    "owner": TEXTS,
+    "default_args": st.fixed_dictionaries({}, optional=OF_TASK),
+}
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    names = draw(st.lists(IDS, min_size=1, max_size=5, unique=True))
+    said: dict[str, Any] = {"dag_id": draw(IDS), **draw(st.fixed_dictionaries({}, optional=OF_DAG)), "tasks": {}}
+    for number, name in enumerate(names):
+        kind = draw(st.sampled_from(yaml_dag.KINDS))
+        runs = {kind: "SELECT 1" if kind == "sql" else "helpers:work"}
+        own = draw(st.fixed_dictionaries({}, optional={**OF_TASK, **(OF_SQL if kind == "sql" else {})}))
+        after = draw(st.lists(st.sampled_from(names[:number]), unique=True, max_size=3)) if number else []
+        said["tasks"][name] = {**runs, **own, **({"after": after} if after else {})}
+    return said
+
+
+def in_python(said: dict[str, Any], work: Any) -> DagSpec:
+    def body() -> None:
+        made: dict[str, Any] = {}
+        for name, chosen in said["tasks"].items():
+            own = {key: value for key, value in chosen.items() if key not in {*yaml_dag.KINDS, "after"}}
+            if "sql" in chosen:
+                made[name] = sql(name, chosen["sql"], **own)
+            else:
+                made[name] = (task if "python" in chosen else task.executor)(task_id=name, **own)(work)()
+        for name, chosen in said["tasks"].items():
+            [made[each] for each in chosen.get("after", [])] >> made[name]
+
+    spec: DagSpec = dag(**{key: value for key, value in said.items() if key != "tasks"})(body).spec
+    return spec
+
+
+@pytest.fixture(scope="module")
+def helpers_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("bundle")
+    (root / "helpers.py").write_text("def work(ctx): ...")
+    return root
+
+
+@settings(max_examples=150, deadline=None)
+@given(said=documents(), as_json=st.booleans())
+def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
+    helpers_bundle: Path, said: dict[str, Any], as_json: bool
+) -> None:
+    def work(ctx: Any) -> None: ...
+
+    text = json.dumps(said) if as_json else yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
+    path = helpers_bundle / "f.dag.yaml"
+    path.write_text(text, encoding="utf-8")
+    bundle = open_bundle(helpers_bundle)
+    try:
+        (made,) = bundle.dags_of("f.dag.yaml")
+    finally:
+        bundle.close()
+    expected = in_python(said, work)
+    assert made.spec == expected
+    (document,) = documents_of(path)
+    assert [error.message for error in VALIDATOR.iter_errors(document.value)] == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
+def test_no_bytes_do_anything_but_give_dags_or_one_error_with_a_line(helpers_bundle: Path, content: bytes) -> None:
+    (helpers_bundle / "g.dag.yaml").write_bytes(content)
+    bundle = open_bundle(helpers_bundle)
+    try:
+        bundle.dags_of("g.dag.yaml")
+    except InvalidDag as error:
+        failed = explain(error, helpers_bundle, "g.dag.yaml")
+        assert failed.line is not None and 1 <= failed.line <= content.count(b"\n") + content.count(b"\r") + 2
+    finally:
+        bundle.close()
