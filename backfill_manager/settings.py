@@ -237,6 +237,8 @@ class ApiSettings(_Section):
     host: Filled = "127.0.0.1"
     port: Annotated[int, BeforeValidator(_number), Field(ge=0, le=65535)] = 8099
     tokens: Annotated[list[TokenSettings], AfterValidator(_named_once)] = []
+    requests_per_second: Positive = 200  # of one address
+    max_body_bytes: Positive = 5_000_000  # of one request
 
 
 class NotificationSettings(_Section):

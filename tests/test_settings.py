@@ -287,3 +287,9 @@ def test_the_example_configuration_is_right_with_all_that_it_shows_as_comments()
     settings = load(shown)
     assert [bundle.name for bundle in settings.bundles] == ["examples", "team", "release"]
     assert (settings.bundles[1].ref, settings.bundles[2].path) == ("main", "dist/dags-1.0-py3-none-any.whl")
+
+
+def test_the_bundles_in_the_documentation_are_right() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "bundles.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(bundles:.+?)```", page, re.DOTALL)
+    assert [bundle.name for bundle in load(block).bundles] == ["examples", "team", "release"]

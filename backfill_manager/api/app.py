@@ -1,4 +1,9 @@
-"""Where the API is wired: read this to learn what there is."""
+"""Where the API is wired: read this to learn what there is.
+
+    request ─► change log ─► security headers ─► rate limit ─► metrics ─► ids with slashes ─► access ─► a route
+
+Routes read by `reading` (cached by table version, with ETags) and ask by `asking` (one row in `request`).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +14,26 @@ from typing import Final
 from fastapi import APIRouter, FastAPI
 
 from backfill_manager import __version__
-from backfill_manager.api import health
+from backfill_manager.api import backfills, dags, events, health, metrics, pools, requests, runs
+from backfill_manager.api.asking import PREFIX
+from backfill_manager.api.documented import document
 from backfill_manager.api.house import House
+from backfill_manager.api.limits import ChangeLog, RateLimit, SecurityHeaders
+from backfill_manager.api.paths import KeepSlashes
 from backfill_manager.api.problems import tell_problems
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
 from backfill_manager.store.contract import Store
 
-PREFIX: Final = "/api/v1"
+DESCRIPTION: Final = """Backfills and everything around them, over the state tables.
+
+Reading needs no manager. A change is a request to the manager: `202` with where to look for its answer, or with
+`?wait=seconds` the answer itself. Errors are problem documents (RFC 9457). See docs/api.md of the project.
+"""
+ROUTERS: Final = (
+    backfills.router, dags.router, dags.errors_router, runs.router, pools.router, pools.bundles_router, requests.router,
+    health.router, events.router,
+)  # fmt: skip
 
 
 def create_app(
@@ -29,11 +46,23 @@ def create_app(
 ) -> FastAPI:
     """The API over `store`. `secret` signs the browsers' sessions; without one they end with this process.
     `extra_routers` come from above (pages)."""
-    app = FastAPI(title="backfill_manager", version=__version__, docs_url=None, redoc_url=None)
-    app.state.house = House(settings, store, clock, secret=secret or secrets.token_bytes(32))
-    tell_problems(app)
-    for router in (health.router,):
+    app = FastAPI(
+        title="backfill_manager", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None,
+        redirect_slashes=False, max_body_size=settings.api.max_body_bytes,
+    )  # fmt: skip
+    house = House(settings, store, clock, secret=secret or secrets.token_bytes(32))
+    app.state.house, app.state.metrics = house, metrics.Metrics(house)
+    for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
+    app.include_router(metrics.router)
     for router in extra_routers:
         app.include_router(router)
+    tell_problems(app)
+    document(app)
+    # The last that is added is the first that a request meets.
+    app.add_middleware(KeepSlashes)
+    app.add_middleware(metrics.Measured, metrics=app.state.metrics)
+    app.add_middleware(RateLimit, clock=clock, per_second=settings.api.requests_per_second)
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(ChangeLog, clock=clock)
     return app

@@ -15,7 +15,7 @@ from backfill_manager.api.models import RequestView
 from backfill_manager.api.problems import problem_response
 from backfill_manager.model import records
 from backfill_manager.requests.kinds import REFUSED
-from backfill_manager.views.requests import request_view
+from backfill_manager.views.requests import request_view, result_of
 
 PREFIX: Final = "/api/v1"
 LONGEST_WAIT_S: Final = 60
@@ -83,7 +83,9 @@ class Asking:
             status = 201
             if answer.object_id is not None:
                 headers["Location"] = made_at(answer.object_id)
-        view = RequestView.model_validate(request_document(request_view(asked.request, answer)))
+        view = RequestView.model_validate(
+            {**request_document(request_view(asked.request, answer)), "result": result_of(answer)}
+        )
         return JSONResponse(view.model_dump(), status, headers=headers)
 
 

@@ -14,6 +14,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -97,10 +98,8 @@ def _of_key(person: str, key: str) -> str:
 
 async def _fingerprint(request: Request) -> str:
     body = await request.body()
-    try:
+    with suppress(ValueError, RecursionError):  # a form, or nothing: as it is
         body = json.dumps(json.loads(body), sort_keys=True).encode()
-    except (ValueError, RecursionError):
-        pass  # a form, or nothing: as it is
     return hashlib.sha256(b"\n".join([request.method.encode(), request.url.path.encode(), body])).hexdigest()[:24]
 
 

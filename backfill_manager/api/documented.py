@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from backfill_manager.api.problems import PROBLEM_JSON, Problem, FieldProblem
+from backfill_manager.api.problems import PROBLEM_JSON, FieldProblem, Problem
 
 Responses = dict[int | str, dict[str, Any]]
 _OF: Final = {
@@ -25,7 +25,7 @@ _ETAG: Final = {"ETag": {"description": "Changes when the answer does.", "schema
 _LOCATION: Final = {
     "Location": {"description": "Where the request, or what it made, is found.", "schema": {"type": "string"}}
 }
-SECURITY: Final = [{"bearer": []}, {"session": []}]
+SECURITY: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"session": []}]
 TAGS: Final = [
     {"name": "backfills", "description": "Ask for a backfill, look at it, steer it."},
     {"name": "dags", "description": "What can run."},

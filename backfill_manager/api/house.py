@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, TypeVar, cast
 from fastapi import Depends, Request
 
 from backfill_manager.api.answers import Answers
+from backfill_manager.api.table_versions import TableVersions
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
 from backfill_manager.store.contract import Store
@@ -44,6 +45,7 @@ class House:
         self.settings, self.store, self.clock = settings, store, clock
         self.secret = secret  # signs session cookies
         self.answers = Answers(store)
+        self.tables = TableVersions(store)
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 

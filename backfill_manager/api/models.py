@@ -82,25 +82,29 @@ class NewBackfill(Input):
     )  # fmt: skip
 
     dag_id: Annotated[str, Field(min_length=1, max_length=200)]
-    kind: Kind | None = Field(None, description="Left out: `dates` or `partitions` if there are some, else `schedule`.")
-    start_date: TypedDate | None = Field(None, description="The first interval starts here or after.")
-    end_date: TypedDate | None = Field(None, description="The last interval starts here or before (inclusive).")
+    kind: Kind | None = Field(
+        default=None, description="Left out: `dates` or `partitions` if there are some, else `schedule`."
+    )
+    start_date: TypedDate | None = Field(default=None, description="The first interval starts here or after.")
+    end_date: TypedDate | None = Field(default=None, description="The last interval starts here or before (inclusive).")
     dates: Annotated[list[TypedDate], Field(max_length=100_000)] = []
     partitions: Annotated[list[Annotated[str, Field(min_length=1, max_length=1000)]], Field(max_length=100_000)] = []
     run_backwards: bool = False
     reprocess: Reprocess = "none"
     max_active_runs: Count | None = None
     batch: Count = 1
-    conf: dict[str, Any] = Field({}, description="Parameters of its runs.")
-    tasks: Expression | None = Field(None, description="Only tasks in whose id this regular expression is found.")
+    conf: dict[str, Any] = Field(default={}, description="Parameters of its runs.")
+    tasks: Expression | None = Field(
+        default=None, description="Only tasks in whose id this regular expression is found."
+    )
     mark_success: bool = False
     stop_on_failure: Count | None = None
     pool: Annotated[str, Field(min_length=1, max_length=200)] = "backfill"
     priority: AnyNumber = 0
-    overrides: dict[str, Any] = Field({}, examples=[{"retries": 3, "clean.timeout": 60}])
-    window: Annotated[str, Field(max_length=20)] | None = Field(None, examples=["20:00-06:00"])
+    overrides: dict[str, Any] = Field(default={}, examples=[{"retries": 3, "clean.timeout": 60}])
+    window: Annotated[str, Field(max_length=20)] | None = Field(default=None, examples=["20:00-06:00"])
     is_polite: bool = False
-    downstream: bool = Field(False, description="And a backfill of every DAG that reads what this one writes.")
+    downstream: bool = Field(default=False, description="And a backfill of every DAG that reads what this one writes.")
 
 
 class BackfillChanges(Input):
@@ -130,7 +134,7 @@ class BackfillChanges(Input):
 
 
 class Cancel(Input):
-    let_running_finish: bool = Field(False, description="Don't stop the tasks that run; only start no more.")
+    let_running_finish: bool = Field(default=False, description="Don't stop the tasks that run; only start no more.")
 
 
 class DagChanges(Input):
@@ -145,7 +149,7 @@ class NewRun(Input):
         json_schema_extra={"examples": [{"logical_date": "2013-01-05", "conf": {"full": True}}]},
     )  # fmt: skip
 
-    logical_date: TypedDate | None = Field(None, description="Left out: the latest complete interval.")
+    logical_date: TypedDate | None = Field(default=None, description="Left out: the latest complete interval.")
     conf: dict[str, Any] = {}
 
 
@@ -157,7 +161,7 @@ class Clear(Input):
         json_schema_extra={"examples": [{"dry_run": True, "start_date": "2013-01-05", "only_failed": True}]},
     )  # fmt: skip
 
-    dry_run: bool = Field(False, description="Only tell what would be cleared.")
+    dry_run: bool = Field(default=False, description="Only tell what would be cleared.")
     start_date: TypedDate | None = None
     end_date: TypedDate | None = None
     run_ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=2000)]], Field(max_length=1000)] = []
@@ -166,7 +170,7 @@ class Clear(Input):
     downstream: bool = False
     only_failed: bool = False
     only_running: bool = False
-    latest_version: bool = Field(False, description="They run with the DAG's current version.")
+    latest_version: bool = Field(default=False, description="They run with the DAG's current version.")
 
 
 class MarkRun(Input):
@@ -174,7 +178,7 @@ class MarkRun(Input):
 
     state: Literal["success", "failed", "skipped"] = Field(description="`skipped` is for a task only.")
     task_id: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="Left out: the whole run."
+        default=None, description="Left out: the whole run."
     )
 
     @model_validator(mode="after")
@@ -195,7 +199,9 @@ class PoolChanges(Input):
 class Parse(Input):
     """Files of a bundle to be parsed now, changed or not."""
 
-    subpath: Annotated[str, Field(max_length=1000)] = Field("", description="A file or folder of it; empty: all.")
+    subpath: Annotated[str, Field(max_length=1000)] = Field(
+        default="", description="A file or folder of it; empty: all."
+    )
     dry_run: bool = False
     deactivate_removed: bool = False
 
@@ -483,6 +489,7 @@ class RequestView(Output):
     message: str | None
     answered_at: Instant | None
     answer: Answer | None
+    result: Any = Field(default=None, description="What it gave beside words; of a single request only.")
 
 
 class PlannedItem(Output):

@@ -84,7 +84,7 @@ def _read(value: Any, kind: type, nullable: bool) -> Any:
             return parse_instant(value).astimezone(UTC)
         except (ValueError, OverflowError):
             raise InvalidInput(_WRONG) from None
-    if type(value) is not kind or (kind is int and not -(2**63) <= value < 2**63):
+    if type(value) is not kind or (isinstance(value, int) and not -(2**63) <= value < 2**63):
         raise InvalidInput(_WRONG)
     if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
         raise InvalidInput(_WRONG)

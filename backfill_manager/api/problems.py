@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Match
+from starlette.routing import compile_path
 
 from backfill_manager import errors
 from backfill_manager.telemetry import get_logger
@@ -148,7 +148,8 @@ def tell_problems(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         detail = str(error.detail)
         if error.status_code == 405:
-            headers["Allow"] = ", ".join(allowed_methods(app.routes, request.scope))
+            methods = allowed_methods(app.openapi(), request.scope["path"])
+            headers["Allow"] = ", ".join(methods) or headers.get("allow", "")
             detail = f"{request.method} is not possible here; {headers['Allow']} is."
         elif error.status_code == 404 and detail == "Not Found":
             detail = "There is nothing at this address; /openapi.json lists what there is."
@@ -183,10 +184,12 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def allowed_methods(routes: list[BaseRoute], scope: Any) -> list[str]:
-    """The methods of every route with this path."""
-    methods: set[str] = set()
-    for route in routes:
-        if route.matches(scope)[0] is not Match.NONE:
-            methods |= getattr(route, "methods", None) or set()
+def allowed_methods(document: Mapping[str, Any], path: str) -> list[str]:
+    """The methods of an address, by the OpenAPI document."""
+    methods = {
+        method.upper()
+        for template, operations in document["paths"].items()
+        if compile_path(template)[0].fullmatch(path)
+        for method in operations
+    }
     return sorted(methods)

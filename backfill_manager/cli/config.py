@@ -6,12 +6,12 @@ import re
 from typing import Any, Final
 
 from backfill_manager.cli.call import Call, command, group
-from backfill_manager.settings import without_password
 
 app = group("config", "The configuration as it is understood.")
 MASK: Final = "********"
 _SECRET = re.compile(r"token|secret|passw|credential|sha256|(api|access|account|private)[._-]?key|sas\b", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(://[^/@:\s]*):[^/@\s]+@")
+_URL_USER = re.compile(r"(?<=://)[^/\s]*@")
 _WEBHOOK = re.compile(r"(https?://[^/\s]+/)\S+")  # its path is what lets one in
 
 
@@ -61,7 +61,7 @@ def masked(value: Any, key: str = "") -> Any:
         return [masked(one, key) if isinstance(one, dict | list) else one for one in value]
     if isinstance(value, str):
         if key == "git":  # a user may be a token
-            return without_password(value)
+            return _URL_USER.sub("", value)
         if key == "url":
             return _WEBHOOK.sub(r"\1" + MASK, _URL_PASSWORD.sub(r"\1:" + MASK + "@", value))
         return MASK if value and _SECRET.search(key) else _URL_PASSWORD.sub(r"\1:" + MASK + "@", value)

@@ -23,6 +23,7 @@ PREFIX: Final = "/api/v1"
 ATTEMPTS: Final = 4
 FIRST_WAIT_S: Final = 0.2  # then twice as long each time
 LONGEST_WAIT_S: Final = 10.0
+LONGEST_SILENCE_S: Final = 40.0  # of a stream; the server gives a sign of life every 15 s
 FROM_A_PROXY: Final = frozenset({502, 504})  # between us and the server, and it may be back in a moment
 
 
@@ -86,7 +87,8 @@ class Connection:
         with (
             _told(self.url),
             self._http.stream(
-                "GET", PREFIX + path, params=_said(params), headers={"Accept": "text/event-stream"}
+                "GET", PREFIX + path, params=_said(params), headers={"Accept": "text/event-stream"},
+            timeout=max(self.timeout, LONGEST_SILENCE_S),
             ) as answer,
         ):
             if answer.status_code != 200:

@@ -27,6 +27,7 @@ from backfill_manager.errors import InvalidInput
 
 PAGE: Final = 1000  # rows that a page of a list holds at most
 TIMEOUT_S: Final = 30.0
+UNPAGED: Final = frozenset({"/pools", "/bundles"})  # short by nature: always one page
 PLAN_PATIENCE_S: Final = 65.0  # a dry run is planned while we wait
 Date = str | datetime
 T = TypeVar("T", bound=t.Thing)
@@ -164,25 +165,29 @@ class Client:
         body = {"logical_date": logical_date, "conf": conf or {}}
         return self._ask("POST", _path("dags", dag_id, "runs"), body, wait, idempotency_key)
 
-    def dag_runs(
-        self,
-        dag_id: str,
-        *,
-        backfill_id: str | None = None,
-        state: Sequence[str] = (),
-        order_by: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[t.Run]:
-        said = {"backfill_id": backfill_id, "state": tuple(state), "order_by": order_by}
-        return self._pages(_path("dags", dag_id, "runs"), t.Run, said, limit)
+    def next_intervals(self, dag_id: str, n: int = 1) -> list[t.Interval]:
+        """The next that the scheduler makes runs of."""
+        found = self._connection.read(_path("dags", dag_id, "next"), {"n": n})
+        return [t.Interval.model_validate(one) for one in found]
 
-    def timeline(self, dag_id: str, *, limit: int | None = None) -> list[t.TimelineRun]:
-        """Oldest first; with a `limit`, the runs of the newest dates."""
-        newest_first = self._pages(_path("dags", dag_id, "timeline"), t.TimelineRun, {}, limit)
-        return list(newest_first)[::-1]
+    def timeline(self, dag_id: str, *, limit: int = PAGE) -> list[t.TimelineRun]:
+        """The runs that stand, of the newest dates (1000 at most), oldest first."""
+        found = self._connection.read(_path("dags", dag_id, "timeline"), {"limit": limit})
+        return [t.TimelineRun.model_validate(one) for one in found]
+
+    def grid(
+        self, dag_id: str, *, limit: int = 30, cursor: str | None = None, order: Literal["date", "made"] = "date"
+    ) -> t.Grid:
+        """The newest runs, oldest first, with the state of each task; older ones by `cursor`."""
+        said = {"limit": limit, "cursor": cursor, "order": order}
+        return t.Grid.model_validate(self._connection.read(_path("dags", dag_id, "grid"), said))
 
     def versions(self, dag_id: str) -> Iterator[t.DagVersion]:
         return self._pages(_path("dags", dag_id, "versions"), t.DagVersion, {}, None)
+
+    def version_diff(self, dag_id: str, before: int, after: int) -> t.VersionDiff:
+        said = {"before": before, "after": after}
+        return t.VersionDiff.model_validate(self._connection.read(_path("dags", dag_id, "versions", "diff"), said))
 
     def clear(self, dag_id: str, *, wait: float = 0.0, **which: Any) -> t.Request:
         """Have tasks that ran run again. `which`: start_date, end_date, run_ids, tasks, upstream, downstream,
@@ -198,6 +203,23 @@ class Client:
         return self._pages("/import_errors", t.ImportProblem, {}, None)
 
     # -- runs ---------------------------------------------------------------------------------------------------------
+    def runs(
+        self,
+        *,
+        dag_id: str | None = None,
+        backfill_id: str | None = None,
+        state: Sequence[str] = (),
+        run_type: str | None = None,
+        order_by: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[t.Run]:
+        """Newest made first, unless `order_by` says otherwise."""
+        said = {
+            "dag_id": dag_id, "backfill_id": backfill_id, "state": tuple(state), "run_type": run_type,
+            "order_by": order_by,
+        }  # fmt: skip
+        return self._pages("/runs", t.Run, said, limit)
+
     def run(self, run_id: str, *, dag_id: str | None = None) -> t.Run:
         """With its DAG also by logical date. `Ambiguous` when several DAGs have one of this id."""
         return t.Run.model_validate(self._connection.read(_path("runs", run_id), {"dag_id": dag_id}))
@@ -215,7 +237,7 @@ class Client:
         after: str | None = None,
     ) -> t.Log:
         """What a task logged; `after` of one answer, given to the next call, goes on behind it."""
-        said = {"dag_id": dag_id, "try_number": try_number, "after": after}
+        said = {"dag_id": dag_id, "try": try_number, "after": after}
         return t.Log.model_validate(self._connection.read(_path("runs", run_id, "tasks", task_id, "logs"), said))
 
     def cancel_run(self, run_id: str, *, dag_id: str | None = None, wait: float = 0.0) -> t.Request:
@@ -268,6 +290,10 @@ class Client:
         body = {"subpath": subpath, "dry_run": dry_run, "deactivate_removed": deactivate_removed}
         return self._ask("POST", _path("bundles", name, "parse"), body, wait)
 
+    def deactivate_in_bundle(self, name: str, subpath: str, *, wait: float = 0.0) -> t.Request:
+        """The DAGs of a file or folder."""
+        return self._ask("POST", _path("bundles", name, "deactivate"), {"subpath": subpath}, wait)
+
     def health(self) -> t.Health:
         return t.Health.model_validate(self._connection.read("/health"))
 
@@ -289,8 +315,9 @@ class Client:
 
     def _every(self, path: str, kind: type[T], said: Mapping[str, Any], page: int) -> Iterator[T]:
         cursor: str | None = None
+        size = {} if path in UNPAGED else {"limit": page}
         while True:
-            found = self._connection.read(path, {**said, "limit": page, "cursor": cursor})
+            found = self._connection.read(path, {**said, **size, "cursor": cursor})
             yield from (kind.model_validate(one) for one in found["items"])
             cursor = found.get("next_cursor")
             if cursor is None:

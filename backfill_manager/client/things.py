@@ -184,6 +184,39 @@ class DagDetails(Dag):
     runs: dict[str, int]  # by state
 
 
+class Interval(Thing):
+    logical_date: Instant
+    interval_start: Instant
+    interval_end: Instant
+    due_at: Instant
+
+
+class Cell(Thing):
+    state: str
+    try_number: int
+    started_at: Instant | None
+    duration_s: float | None
+
+
+class GridRun(Run):
+    cells: dict[str, Cell]  # by task id
+
+
+class Grid(Thing):
+    runs: tuple[GridRun, ...]  # oldest first
+    tasks: tuple[Document, ...]
+    next_cursor: str | None  # of older runs
+
+
+class VersionDiff(Thing):
+    dag_id: str
+    before: int
+    after: int
+    settings: tuple[Document, ...]
+    tasks: tuple[Document, ...]
+    files: tuple[Document, ...] | None  # None: the server can't see the files of these versions
+
+
 class DagVersion(Thing):
     dag_id: str
     version: int

@@ -23,13 +23,13 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from backfill_manager.dags.bundles.files import hash_of
+from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.loading.import_failure import FailedFile
 from backfill_manager.dags.loading.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 
-MANIFEST = "manifest.yaml"  # says how a bundle is read; no DAG runs it
 
 
 def changes_for(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backfill_manager.dags.definition import DagSpec
@@ -35,6 +36,7 @@ class LoadedDag(Protocol):
 
 class CodeLibrary(Protocol):
     def dag(self, version: DagVersion) -> LoadedDag: ...
+    def folder(self, version: DagVersion) -> Path: ...
 
 
 def perform(
@@ -79,7 +81,7 @@ def _run(
             spark.sparkContext,
             _function(launch, library),
             worker_context(launch),
-            snapshot=launch.version.snapshot,
+            snapshot=library.folder(launch.version),
             log=scope.log,
         )
     function = _function(launch, library) if task.kind == "python" else None

@@ -37,7 +37,7 @@ def run_on_worker(
     function: Callable[[Any], Any],
     context: WorkerContext,
     *,
-    snapshot: str,
+    snapshot: Path,
     log: Callable[[str, str], None],
 ) -> str | None:
     """Run `function(context)` on an executor; returns the JSON text of its result. Raises `TaskSkipped`,
@@ -67,7 +67,7 @@ def run_on_worker(
     return value
 
 
-def _to_bytes(function: Callable[[Any], Any], context: WorkerContext, snapshot: str) -> bytes:
+def _to_bytes(function: Callable[[Any], Any], context: WorkerContext, snapshot: Path) -> bytes:
     from pickle import PicklingError
 
     from pyspark import cloudpickle
@@ -83,16 +83,16 @@ def _to_bytes(function: Callable[[Any], Any], context: WorkerContext, snapshot: 
     return carried
 
 
-def _modules_of(function: Callable[[Any], Any], snapshot: str) -> list[ModuleType]:
+def _modules_of(function: Callable[[Any], Any], snapshot: Path) -> list[ModuleType]:
     """Ours that must go along, the function's own, and every loaded module of its bundle."""
     found = {interval.__name__: interval, on_worker.__name__: on_worker}
     own = sys.modules.get(getattr(function, "__module__", None) or "")
     if own is not None and own.__name__ != "__main__":  # what is in __main__ goes by value anyhow
         found[own.__name__] = own
-    folder = Path(snapshot).resolve() if snapshot else None
+    folder = snapshot.resolve()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if folder is not None and isinstance(file, str) and Path(file).resolve().is_relative_to(folder):
+        if isinstance(file, str) and Path(file).resolve().is_relative_to(folder):
             found[name] = module
     return list(found.values())
 

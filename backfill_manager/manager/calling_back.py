@@ -30,7 +30,9 @@ def call_back(alive: Alive, run: LiveRun, now: datetime) -> None:
             continue
         if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= now):
             alive.put(c.scheduled(ti))
-        ended = ended_of(run, callback) if ti.state == s.NONE else None
+        if ti.state != s.NONE or (callback.watches is None and not _told_of_tasks(run)):
+            continue
+        ended = ended_of(run, callback)
         if ended is not None:
             has_to = ended.state == callback.calls_back
             alive.put(c.scheduled(ti) if has_to else c.skipped(ti, now, NOTHING_TO_TELL))
@@ -39,8 +41,7 @@ def call_back(alive: Alive, run: LiveRun, now: datetime) -> None:
 def ended_of(run: LiveRun, callback: TaskSpec) -> Ended | None:
     """How that has ended which the callback watches; None: it goes on."""
     if callback.watches is None:
-        own = {one.task_id for one in run.spec.callbacks if one.watches is None}
-        if any(ti.state not in s.TASK_FINISHED for task_id, ti in run.tasks.items() if task_id not in own):
+        if any(ti.state not in s.TASK_FINISHED for ti in run.work):
             return None
         state = outcome_of(run)
         return Ended(None, state, reason_of(run, state))
@@ -48,6 +49,12 @@ def ended_of(run: LiveRun, callback: TaskSpec) -> Ended | None:
     if watched is None:
         return Ended(callback.watches, s.REMOVED)
     return Ended(watched.task_id, watched.state, watched.error) if watched.state in s.TASK_FINISHED else None
+
+
+def _told_of_tasks(run: LiveRun) -> bool:
+    """The callbacks of its tasks have finished."""
+    of_tasks = (run.tasks.get(callback.task_id) for callback in run.spec.callbacks if callback.watches is not None)
+    return all(ti is None or ti.state in s.TASK_FINISHED for ti in of_tasks)
 
 
 def outcome_of(run: LiveRun) -> str:

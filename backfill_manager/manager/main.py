@@ -119,7 +119,7 @@ def _lead(
 
         executor = Executor(
             spark,
-            library=Library(),
+            library=Library(snapshots),
             on_event=lambda event: ticker.happened(event),
             clock=clock,
             term=leader.term,

@@ -20,7 +20,6 @@ from backfill_manager.ui.backfill_fields import (
     SETTINGS,
     Typed,
     Wrong,
-    as_typed,
     field_of,
     in_words,
     read_settings,
@@ -63,12 +62,14 @@ class QuickRange:
 
 def typed_of(form: Mapping[str, Any], dag: DagSpec | None) -> Typed:
     """What is in each field: as sent, or as the form begins."""
-    started = any(name in form for name in ("kind", "do"))  # else it is only opened, perhaps with some of it in the link
-    typed = {name: str(form[name]) if name in form else "" for name in FIELDS}
-    if not started:
+    typed = {name: str(form.get(name, "")) for name in FIELDS}
+    if "sent" not in form:  # only opened, perhaps with some of it in the link
         typed |= {name: text for name, text in _DEFAULTS.items() if name not in form}
         if dag is not None and "kind" not in form and (dag.schedule is None or dag.schedule == ONCE):
             typed["kind"] = "single"
+    first, slash, last = str(form.get("quick", "")).partition("/")  # a button of a range, where there is no script
+    if slash and PLAIN_DAY.fullmatch(first) and PLAIN_DAY.fullmatch(last):
+        typed |= {"from_date": first, "from_time": "", "to_date": last, "to_time": ""}
     return typed
 
 
@@ -79,20 +80,24 @@ def read_ask(typed: Typed, dag: DagSpec, wrong: Wrong) -> BackfillAsk | None:
     said |= {name: typed[name] == "on" for name in CHECKS}
     if kind in RANGED:
         for name, option, field in (("start_date", "--from", "from"), ("end_date", "--to", "to")):
-            text = _moment(typed, field)
-            said[name] = reading(
-                wrong, f"{field}_date", lambda text=text, option=option: parse_date(text, zone, name=option) if text else None
-            )  # fmt: skip
+            if text := _moment(typed, field):
+                said[name] = reading(wrong, f"{field}_date", _date, text, zone, option)
     elif kind == "dates":
-        parts = re.split(r"[\s,;]+", typed["dates"].strip())
-        said["dates"] = reading(
-            wrong, "dates", lambda: tuple(parse_date(one, zone, name="--date") for one in parts if one)
-        )  # fmt: skip
+        parts = [one for one in re.split(r"[\s,;]+", typed["dates"]) if one]
+        said["dates"] = reading(wrong, "dates", _dates, parts, zone, "--date")
     elif kind == "partitions":
         keys = (line.strip() for line in typed["partitions"].splitlines())
         said["partitions"] = tuple(dict.fromkeys(key for key in keys if key))
     said |= read_settings(typed, wrong)
     return None if wrong else BackfillAsk(**said)
+
+
+def _date(text: str, zone: str, option: str) -> datetime:
+    return parse_date(text, zone, name=option)
+
+
+def _dates(texts: list[str], zone: str, option: str) -> tuple[datetime, ...]:
+    return tuple(_date(text, zone, option) for text in texts)
 
 
 def _moment(typed: Typed, field: str) -> str:
@@ -154,7 +159,3 @@ def quick_ranges(dag: DagSpec, now: datetime) -> list[QuickRange]:
         if begins <= ends:
             found.append(QuickRange("all of it", begins, ends))
     return found
-
-
-def settings_typed(values: Mapping[str, Any]) -> Typed:
-    return {name: as_typed(name, values[name]) for name in SETTINGS}

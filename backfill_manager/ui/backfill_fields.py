@@ -124,16 +124,16 @@ def read_settings(typed: Mapping[str, str], wrong: Wrong) -> dict[str, Any]:
     """The settings that could be read; for each other one there is a sentence in `wrong`."""
     found: dict[str, Any] = {}
     for name, field in SETTINGS.items():
-        found_value = reading(wrong, name, lambda name=name, field=field: _read(field, typed.get(name, "")))  # type: ignore[misc]
+        value = reading(wrong, name, _read, field, typed.get(name, ""))
         if name not in wrong:
-            found[name] = found_value
+            found[name] = value
     return found
 
 
-def reading(wrong: Wrong, name: str, read: Callable[[], Any]) -> Any:
-    """What `read()` gives; when it refuses, that is told of the field `name`."""
+def reading(wrong: Wrong, name: str, read: Callable[..., Any], *args: Any) -> Any:
+    """What `read(*args)` gives; when it refuses, that is told of the field `name`."""
     try:
-        return read()
+        return read(*args)
     except InvalidInput as error:
         wrong.setdefault(name, in_words(str(error)))
         return None

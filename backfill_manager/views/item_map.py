@@ -57,11 +57,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class ItemMap:
-    """`per` items to a cell, over the ordinals `first` to `last`."""
+    """`per` items to a cell, over the ordinals `first` to `last`; `label` is what a cell's `begins` and `ends` are."""
 
     first: int
     last: int
     per: int
+    label: Label
     cells: tuple[Cell, ...]
 
     @property
@@ -129,7 +130,7 @@ def item_map(items: pa.Table, first: int, last: int, label: Label = "logical_dat
     for n, of_cell in enumerate(counts):
         begins, ends = first + n * per, min(first + (n + 1) * per - 1, last)
         cells.append(Cell(begins, ends, tuple(of_cell), labels.get(begins), labels.get(ends)))
-    return ItemMap(first, last, per, tuple(cells))
+    return ItemMap(first, last, per, label, tuple(cells))
 
 
 def _spelled(value: Any) -> str | None:

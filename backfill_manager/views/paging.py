@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backfill_manager.store.contract import Condition, R, Store
+from backfill_manager.store.contract import Condition, Operator, R, Store
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def read_page(
 
 def _behind(order: Order, value: Any, tie: Any) -> list[list[Condition]]:
     """What lies behind a place, part by part: the same value, further ones, none."""
-    further = "<" if order.descending else ">"
+    further: Operator = "<" if order.descending else ">"
     if order.column == order.tie:
         return [[Condition(order.tie, further, tie)]]
     if value is None:

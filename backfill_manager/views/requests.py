@@ -52,7 +52,8 @@ def find_request(store: Store, wanted: str) -> dict[str, Any]:
     by_id = {row.request_id: row for row in reversed(rows)}
     hint = "; see `bfm requests list`." if by_id else "; nothing was asked yet."
     row = by_id[choose("request", wanted, list(reversed(by_id)), hint=hint)]
-    return request_view(row, _answers(store, (row.request_id,)).get(row.request_id))
+    answer = _answers(store, (row.request_id,)).get(row.request_id)
+    return {**request_view(row, answer), "result": result_of(answer)}
 
 
 def request_view(row: Request, answer: Response | None) -> dict[str, Any]:
@@ -69,6 +70,11 @@ def request_view(row: Request, answer: Response | None) -> dict[str, Any]:
         "message": answer.message if answer else None,
         "answered_at": format_instant(answer.answered_at) if answer else None,
     }
+
+
+def result_of(answer: Response | None) -> Any:
+    """What the manager answered beside its words: the plan of a dry run, what came of parsing a bundle."""
+    return None if answer is None or answer.payload_json is None else _json(answer.payload_json)
 
 
 def _json(text: str) -> Any:

@@ -489,7 +489,7 @@ def test_a_task_with_the_id_of_a_callback_is_told() -> None:
         sql("s.on_failure", "SELECT 1")
 
     with pytest.raises(
-        InvalidDag, match="DAG 'd', callback 's.on_failure' has the id of a task; give the task another"
+        InvalidDag, match=r"DAG 'd', callback 's\.on_failure' has the id of a task; give the task another"
     ):
         any_dag("d")(body)
     with pytest.raises(InvalidDag, match="callback 'on_failure' has the id of a task"):
@@ -500,10 +500,10 @@ def test_nothing_waits_for_a_callback() -> None:
     work = TaskSpec("a", upstream=("b.on_failure",))
     told = TaskSpec("b.on_failure", calls_back="failed", watches="b")
     with pytest.raises(
-        InvalidDag, match="task 'a' waits for 'b.on_failure', which is a callback: nothing can wait for it"
+        InvalidDag, match=r"task 'a' waits for 'b\.on_failure', which is a callback: nothing can wait for it"
     ):
         DagSpec("d", (TaskSpec("b"), work, told)).check()
-    with pytest.raises(InvalidDag, match="callback 'b.on_failure' watches 'b', which does not exist"):
+    with pytest.raises(InvalidDag, match=r"callback 'b\.on_failure' watches 'b', which does not exist"):
         DagSpec("d", (TaskSpec("a"), told)).check()
     with pytest.raises(InvalidDag, match="is a plain function that waits for nothing but what it tells of"):
         DagSpec("d", (TaskSpec("b"), dataclasses.replace(told, depends_on_past=True))).check()

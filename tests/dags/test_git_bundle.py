@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -236,3 +237,36 @@ def test_a_repository_around_the_manager_is_none_of_it(repository: Repository, m
     monkeypatch.setenv("GIT_DIR", str(repository.root / "nothing"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(repository.root / "nothing"))
     assert texts(repository.at().fetch()) == {"a.py": "1"}
+
+
+def forged(repository: Repository, *entries: tuple[str, str, str]) -> str:
+    """A commit whose tree git itself would not make: (mode, name, id) each."""
+    raw = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(content) for mode, name, content in entries)
+    (repository.root / "tree").write_bytes(raw)
+    tree = repository.git(
+        "hash-object", "-t", "tree", "-w", "--literally", str(repository.root / "tree"), at=repository.bare
+    )
+    return repository.git("commit-tree", tree, "-m", "forged", at=repository.bare)
+
+
+def test_a_forged_tree_writes_nothing_outside(repository: Repository) -> None:
+    outside = repository.root / "outside"
+    outside.mkdir()
+    repository.commit({"ok.py": "1", "link.py": str(outside)})
+    ok, link = (repository.git("rev-parse", f"HEAD:{name}") for name in ("ok.py", "link.py"))
+    folder = repository.git("rev-parse", "HEAD^{tree}")
+    names = [("100644", f"{outside}/a.py", ok), ("100644", "x/../../a.py", ok), ("40000", "..", folder)]
+    commit = forged(repository, *names, ("100644", "ok.py", ok))
+    assert texts(repository.at(ref=commit).fetch()) == {"ok.py": "1"}
+    commit = forged(repository, ("120000", "a.py", link), ("40000", "a.py", folder))
+    assert "can't be copied" in refused(repository.at(ref=commit))
+    assert list(outside.iterdir()) == []
+
+
+def test_two_processes_may_fetch_at_once(repository: Repository) -> None:
+    commits = {branch: repository.commit({"a.py": branch}, branch=branch) for branch in ("one", "two", "three")}
+    with ThreadPoolExecutor() as threads:
+        fetched = dict(zip(commits, threads.map(lambda ref: repository.at(ref=ref).fetch(), commits), strict=True))
+    assert {ref: (found.commit_id, texts(found)["a.py"]) for ref, found in fetched.items()} == {
+        ref: (commit, ref) for ref, commit in commits.items()
+    }

@@ -169,6 +169,15 @@ def test_a_file_that_breaks_here_is_told_with_its_line_and_may_be_tried_again(
     assert library.dag(version).dag_id == "d"
 
 
+def test_a_state_that_was_moved_brings_its_snapshots_along(bundle: BundleFolder, tmp_path: Path) -> None:
+    bundle.write_dag("f.py", "d")
+    version = version_of(bundle.scan())
+    moved = bundle.snapshots.rename(tmp_path / "elsewhere")
+    assert Library(moved).dag(version).dag_id == "d"
+    with pytest.raises(StateError, match="is gone"):
+        Library().dag(version)
+
+
 def test_a_dag_file_that_another_imported_first_still_gives_its_dags(bundle: BundleFolder) -> None:
     bundle.write_dag("a.py", "a")
     bundle.write_dag("b.py", "b", top="import a")

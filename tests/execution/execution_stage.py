@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
@@ -40,6 +41,9 @@ class OneDag:
 
     def dag(self, version: DagVersion) -> LoadedForTest:
         return self.loaded
+
+    def folder(self, version: DagVersion) -> Path:
+        return Path(version.snapshot)
 
 
 @dataclass

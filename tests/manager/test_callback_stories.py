@@ -416,6 +416,19 @@ def test_a_callback_by_its_whole_id_tells_again_and_nothing_else_runs(named: str
     assert ground.row(backfill).state == s.FAILED
 
 
+def test_a_callback_of_the_run_that_waits_for_a_slot_is_told_the_same_when_one_of_a_task_is_cleared() -> None:
+    spec = dag_spec("d", "a", callbacks=("a.on_failure", "on_failure"), max_active_tasks=1)
+    ground = Playground(spec, script=goes_on("on_failure", failing=("a",)))
+    done(ground, 2, max_active_runs=2)
+    (waiting,) = [ti for ti in ground.tasks("d", "on_failure") if ti.state == s.SCHEDULED]
+    accepted(ground, "tasks.clear", **clear("d", run_ids=[waiting.run_id], tasks="a.on_failure"))
+    ground.script = fails()
+    ground.finish(next(iter(ground.running)), Succeeded())
+    nothing_hangs(ground)
+    of_run = [launch.ended for launch in ground.launched if launch.task.task_id == "on_failure"]
+    assert of_run == [Ended(None, s.FAILED, "failed: a")] * 2
+
+
 def test_a_callback_under_way_is_stopped_before_its_task_is_cleared() -> None:
     ground = Stubborn(chain(*OF_THE_RUN), script=goes_on("on_failure", failing=("a",)))
     done(ground)

@@ -220,7 +220,7 @@ def test_a_callback_by_itself_is_chosen_by_its_whole_id_only(telling: Scene) -> 
     assert touched(telling.clear(tasks="clean.on_failure")) == {"backfill__1": "clean.on_failure"}
     assert touched(telling.clear(tasks=r"^clean\.on_failure$", upstream=True)) == {"backfill__1": "clean.on_failure"}
     assert touched(telling.clear(tasks="on_failure")) == {"backfill__1": "on_failure"}
-    with pytest.raises(InvalidInput, match="'on_f' matches no task of DAG 'flights'; there are load, clean, report$"):
+    with pytest.raises(InvalidInput, match=r"'on_f' matches no task of DAG 'flights'; there are load, clean, report$"):
         telling.clear(tasks="on_f")
 
 

@@ -21,7 +21,11 @@ from backfill_manager.model.records import DagVersion
 
 
 class Library:
-    def __init__(self) -> None:
+    """`snapshots`: where snapshots lie now. A state that was moved, or copied to another machine, still names the place
+    where they lay then."""
+
+    def __init__(self, snapshots: Path | None = None) -> None:
+        self._snapshots = snapshots
         self._lock = Lock()
         self._file_locks: dict[tuple[str, str], Lock] = {}
         self._bundles: dict[str, Bundle] = {}
@@ -30,7 +34,7 @@ class Library:
     def dag(self, version: DagVersion) -> Dag:
         """The DAG as this version stored it (`spec`), with the functions of its snapshot. `StateError` when the
         snapshot is gone, `InvalidDag` when its file can't be executed any more or makes something else than it did."""
-        key = (version.dag_id, version.version, version.snapshot)
+        key = (version.dag_id, version.version, version.snapshot)  # numbers begin anew in another state
         with self._lock:
             if key in self._dags:
                 return self._dags[key]
@@ -41,12 +45,19 @@ class Library:
         with self._lock:
             return self._dags.setdefault(key, dag)
 
-    def _bundle(self, version: DagVersion) -> Bundle:
+    def folder(self, version: DagVersion) -> Path:
+        """The snapshot of the version's bundle."""
         folder = Path(version.snapshot)
+        if self._snapshots is None or folder.is_dir():
+            return folder
+        return self._snapshots.absolute() / folder.name
+
+    def _bundle(self, version: DagVersion) -> Bundle:
+        folder = self.folder(version)
         if not (folder / version.file).is_file():
             raise StateError(
                 f"The code of DAG {version.dag_id!r} version {version.version} is gone: there is no {version.file} "
-                f"under {version.snapshot}. Put the snapshot back, or clear the run with --latest-version."
+                f"under {folder}. Put the snapshot back, or clear the run with --latest-version."
             )
         with self._lock:
             if version.snapshot not in self._bundles:

@@ -15,12 +15,12 @@ from typing import ClassVar
 
 from backfill_manager.clock import Clock
 from backfill_manager.dags.bundles.files import BundleContent
+from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.loading.import_failure import FailedFile
 from backfill_manager.dags.loading.loader import DagLoader, ParsedFile
 from backfill_manager.dags.parsers.bundle import Bundle, Fetched
 from backfill_manager.dags.store import DagStore
 from backfill_manager.dags.submission import Submission, paths_to
-from backfill_manager.dags.versions import MANIFEST
 from backfill_manager.errors import InvalidConfig, InvalidInput
 
 

@@ -1,0 +1,159 @@
+"""What is let in, and what every answer carries: rates, security headers, and a log of changes without secrets.
+
+As plain ASGI, so that streams stay streams. The size of a body is limited by FastAPI itself (`max_body_size`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from backfill_manager.api.problems import TooMany, of_error, problem_response
+from backfill_manager.clock import Clock
+from backfill_manager.telemetry import get_logger
+
+# Scripts, styles and fonts are our own files; nothing inline, nobody may frame us.
+CONTENT_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}  # fmt: skip
+BURST_S: Final = 3.0  # so many seconds' worth of requests may come at once
+WRONG_TOKEN_COSTS: Final = 50  # requests: whoever guesses is slowed down
+MOST_ADDRESSES: Final = 10_000  # that are remembered; the one that was heard of longest ago goes first
+
+log = get_logger("api")
+
+
+class SecurityHeaders:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+                if scope.get("scheme") == "https":
+                    headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class RateLimit:
+    """So many requests a second from one address, with some at once; `429` beyond."""
+
+    def __init__(self, app: ASGIApp, *, clock: Clock, per_second: float) -> None:
+        self._app, self._clock = app, clock
+        self._per_second, self._most = per_second, per_second * BURST_S
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address -> (requests left, at)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        client = scope.get("client")
+        address = client[0] if client else ""
+        if not self.take(address):
+            error = TooMany(f"More than {self._per_second:g} requests a second from {address}; come back in a second.")
+            await of_error(scope["path"], error)(scope, receive, send)
+            return
+
+        async def send_and_see(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 401:
+                self.take(address, WRONG_TOKEN_COSTS)
+            await send(message)
+
+        await self._app(scope, receive, send_and_see)
+
+    def take(self, address: str, n: float = 1) -> bool:
+        """True when there was still something left to take from."""
+        now = self._clock.monotonic()
+        left, at = self._left.pop(address, (self._most, now))
+        left = min(self._most, left + (now - at) * self._per_second)
+        self._left[address] = (left - n if left >= 1 else left, now)
+        while len(self._left) > MOST_ADDRESSES:
+            self._left.popitem(last=False)
+        return left >= 1
+
+
+class BodyLimit:
+    """`413` for a body that is, or turns out to be, larger than this server takes."""
+
+    def __init__(self, app: ASGIApp, *, most: int) -> None:
+        self._app, self._most = app, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        said = Headers(scope=scope).get("content-length", "0")
+        if said.isdecimal() and int(said[:20]) > self._most:
+            await self._refuse(scope, receive, send)
+            return
+        come = 0
+
+        async def receive_and_count() -> Message:
+            nonlocal come
+            message = await receive()
+            come += len(message.get("body", b""))
+            if come > self._most:
+                raise HTTPException(413, self._told)
+            return message
+
+        await self._app(scope, receive_and_count, send)
+
+    @property
+    def _told(self) -> str:
+        return f"The body is larger than this server takes ({self._most:,} bytes)."
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await problem_response(scope["path"], 413, self._told)(scope, receive, send)
+
+
+class ChangeLog:
+    """A line for every change that was asked for and every failure; no query, no header, no body: there secrets are."""
+
+    def __init__(self, app: ASGIApp, *, clock: Clock) -> None:
+        self._app, self._clock = app, clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, seen = self._clock.monotonic(), dict[str, Any](status=500)
+
+        async def send_and_see(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                seen["status"] = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_see)
+        finally:
+            if scope["method"] not in ("GET", "HEAD", "OPTIONS") or seen["status"] >= 500:
+                person = scope.get("state", {}).get("person")
+                log.info(
+                    "asked", method=scope["method"], path=scope["path"], status=seen["status"],
+                    by=person.name if person else None, address=(scope.get("client") or ("",))[0],
+                    ms=round((self._clock.monotonic() - begun) * 1000),
+                )  # fmt: skip

@@ -1,0 +1,92 @@
+"""An app behind a socket, with uvicorn: in the foreground (`bfm serve`), or in a thread of the manager."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI
+
+from backfill_manager.api.access import is_loopback
+from backfill_manager.api.house import House
+from backfill_manager.errors import InvalidConfig, InvalidInput
+from backfill_manager.settings import Settings
+from backfill_manager.telemetry import get_logger
+
+GRACE_S: Final = 3  # what is being answered may finish for so long
+START_S: Final = 30.0
+
+log = get_logger("api")
+
+
+def check_host(settings: Settings, host: str) -> None:
+    """`InvalidConfig` for a host that others reach, with nobody told apart."""
+    if not settings.api.tokens and not is_loopback(host):
+        raise InvalidConfig(
+            f"--host {host} lets others in, and no token is configured, so this server listens on 127.0.0.1 only. "
+            "Make one with `bfm config token NAME`, and put what it prints into conf/manager.yaml under api.tokens."
+        )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The socket, bound; port 0 takes any free one. `InvalidInput` when it can't be had."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        made = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise InvalidInput(f"--host {host} can't be listened on: {error.strerror or error}.") from None
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        if error.errno == errno.EADDRINUSE:
+            raise InvalidInput(f"Port {port} of {host} is taken; choose another with --port.") from None
+        raise InvalidInput(f"{host}:{port} can't be listened on: {error.strerror or error}.") from None
+    return made
+
+
+def url_of(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """Streams have no end of their own: they are told when the server is to stop."""
+
+    def __init__(self, app: FastAPI) -> None:
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, server_header=False, proxy_headers=False,
+            timeout_graceful_shutdown=GRACE_S, lifespan="on",
+        )  # fmt: skip
+        super().__init__(config)
+        self._house: House = app.state.house
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._house.tables.close()
+        await super().shutdown(sockets)
+
+
+def serve(app: FastAPI, bound: socket.socket) -> None:
+    """Until SIGINT or SIGTERM."""
+    with bound:
+        _Server(app).run(sockets=[bound])
+
+
+@contextmanager
+def served_beside(app: FastAPI, bound: socket.socket) -> Iterator[str]:
+    """In a thread of its own for as long as the block lasts; gives the address."""
+    server = _Server(app)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="serve", daemon=True)
+    with bound:
+        thread.start()
+        try:
+            yield url_of(bound)
+        finally:
+            server.should_exit = True
+            thread.join(GRACE_S + 5)

@@ -1,0 +1,172 @@
+"""The source of commands that read the state themselves: `views` for what there is, `requests` for what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from backfill_manager.cli.call import Call
+from backfill_manager.cli.creating import Wish, ask_for
+from backfill_manager.cli.source import Log, Steering, Thing
+from backfill_manager.model.records import DagRun, Request, Response
+from backfill_manager.model.states import RUN_FINISHED
+from backfill_manager.requests import asking, kinds
+from backfill_manager.requests.clearing import ClearAsk
+from backfill_manager.store.contract import Condition
+from backfill_manager.views import backfills, bundles, dags, payloads, pools, requests, runs, tasks, versions
+from backfill_manager.views.managers import manager_status, somebody_leads
+from backfill_manager.views.time_left import with_time_left
+from backfill_manager.views.timeline import latest_run, timeline
+from backfill_manager.views.underway import running_tasks
+
+
+class Tables:
+    def __init__(self, call: Call) -> None:
+        self._call, self._store, self._clock = call, call.store, call.clock
+
+    # -- what there is ------------------------------------------------------------------------------------------------
+    def somebody_leads(self) -> bool:
+        return somebody_leads(self._store, self._clock.now())
+
+    def manager(self) -> Thing:
+        return manager_status(self._store, self._clock.now())
+
+    def backfills(self, *, dag_id: str | None, in_states: Sequence[str], limit: int | None) -> list[Thing]:
+        if dag_id is not None:
+            dags.current_dag(self._store, dag_id)
+        return backfills.list_backfills(self._store, dag_id=dag_id, in_states=in_states, limit=limit)
+
+    def backfill(self, wanted: str, *, time_left: bool = False) -> Thing:
+        found = backfills.find_backfill(self._store, wanted)
+        return with_time_left(self._store, found, self._clock.now()) if time_left else found
+
+    def items(
+        self, backfill_id: str, *, in_states: Sequence[str] = (), limit: int | None = None, offset: int = 0
+    ) -> list[Thing]:
+        return backfills.list_items(self._store, backfill_id, in_states=in_states, limit=limit, offset=offset)
+
+    def running_tasks(self, backfill: Thing) -> list[Thing]:
+        return running_tasks(self._store, backfill, self._clock.now())
+
+    def dags(self) -> list[Thing]:
+        return dags.list_dags(self._store, self._clock.now())
+
+    def dag(self, dag_id: str) -> Thing:
+        return dags.show_dag(self._store, dag_id, self._clock.now())
+
+    def next_intervals(self, dag_id: str, n: int) -> list[Thing]:
+        _, spec = dags.current_dag(self._store, dag_id)
+        return dags.next_intervals(spec, latest_run(self._store, dag_id), self._clock.now(), n)
+
+    def import_errors(self) -> list[Thing]:
+        return dags.list_import_errors(self._store)
+
+    def versions(self, dag_id: str) -> list[Thing]:
+        return versions.list_versions(self._store, dag_id)
+
+    def version_diff(self, dag_id: str, before: int, after: int) -> Thing:
+        return versions.diff_versions(self._store, dag_id, before, after)
+
+    def timeline(self, dag_id: str, limit: int | None) -> list[Thing]:
+        return timeline(self._store, self._ever_a_dag(dag_id), limit)
+
+    def runs(
+        self, *, dag_id: str | None, backfill: str | None, in_states: Sequence[str], limit: int | None
+    ) -> list[Thing]:
+        if dag_id is not None:
+            dags.current_dag(self._store, dag_id)
+        backfill_id = backfills.find_backfill(self._store, backfill)["backfill_id"] if backfill else None
+        return runs.list_runs(self._store, dag_id=dag_id, backfill_id=backfill_id, in_states=in_states, limit=limit)
+
+    def run(self, wanted: str, dag_id: str | None) -> Thing:
+        return runs.run_view(runs.find_run(self._store, wanted, dag_id=dag_id))
+
+    def tasks_of(self, run: Thing) -> Thing:
+        row = self._row(run)
+        return {"tasks": tasks.list_task_instances(self._store, row), "tries": tasks.list_tries(self._store, row)}
+
+    def log(self, run: Thing, task_id: str, *, try_number: int | None, after: tuple[int, int] | None) -> Log:
+        row = self._row(run)  # before its lines: a run that has ended has its whole log
+        state = tasks.find_task_instance(self._store, row, task_id).state
+        lines = tasks.list_log_lines(self._store, row, task_id, try_number=try_number, after=after or (0, -1))
+        return Log(lines, state, row.state in RUN_FINISHED)
+
+    def pools(self) -> list[Thing]:
+        return pools.list_pools(self._store)
+
+    def bundles(self) -> list[Thing]:
+        return bundles.list_bundles(self._store, self._call.settings.bundles)
+
+    def requests(self, limit: int | None) -> list[Thing]:
+        return requests.list_requests(self._store, limit=limit)
+
+    def request(self, wanted: str) -> Thing:
+        return requests.find_request(self._store, wanted)
+
+    # -- what can be asked --------------------------------------------------------------------------------------------
+    def answer_to(self, request: Request, patience_s: float) -> Response | None:
+        pause = self._call.pause
+        return asking.wait_for_answer(self._store, self._clock, request.request_id, patience_s, pause=pause)
+
+    def create_backfill(self, wish: Wish, request_id: str | None) -> Request:
+        request_id = request_id or self._clock.new_id()
+        ask = ask_for(wish, dags.current_dag(self._store, wish.dag_id)[1])
+        payload = payloads.new_backfill(self._store, self._call.settings, ask, asking.id_from(request_id))
+        return self._ask(kinds.BACKFILL_CREATE, payload, request_id)
+
+    def plan_backfill(self, wish: Wish) -> Thing:
+        from backfill_manager.cli.planning_here import plan
+
+        return plan(self._call, wish)
+
+    def steer_backfill(self, wanted: str, how: Steering, **more: Any) -> Request:
+        found = backfills.find_backfill(self._store, wanted)
+        about = payloads.retried_backfill(found) if how == "retry" else payloads.going_on(found, how)
+        return self._ask(f"backfill.{how}", {**about, **more})
+
+    def change_backfill(self, backfill: Thing, changes: Thing) -> Request:
+        payload = payloads.changed_backfill(self._store, self._call.settings, backfill, changes)
+        return self._ask(kinds.BACKFILL_SET, payload)
+
+    def steer_dag(self, dag_id: str, how: Literal["pause", "unpause", "deactivate"]) -> Request:
+        return self._ask(f"dag.{how}", {"dag_id": dags.current_dag(self._store, dag_id)[0].dag_id})
+
+    def trigger(self, dag_id: str, logical_date: str | None, conf: Thing) -> Request:
+        return self._ask(kinds.DAG_TRIGGER, payloads.triggered_dag(self._store, dag_id, logical_date, conf))
+
+    def cancel_run(self, run: Thing) -> Request:
+        return self._ask(kinds.RUN_CANCEL, payloads.cancelled_run(self._row(run)))
+
+    def mark_run(self, run: Thing, state: str) -> Request:
+        return self._ask(kinds.RUN_MARK, payloads.marked_run(self._row(run), state))
+
+    def mark_task(self, run: Thing, task_id: str, state: str) -> Request:
+        return self._ask(kinds.TASK_MARK, payloads.marked_task(self._store, self._row(run), task_id, state))
+
+    def plan_clear(self, ask: ClearAsk) -> Thing:
+        from backfill_manager.planning.clear_plan import plan_clear
+
+        known = payloads.with_whole_run_ids(self._store, ask)
+        return plan_clear(
+            self._store, known, dags.all_dags(self._store), dags.spec_reader(self._store)
+        ).to_json_document()
+
+    def clear(self, ask: ClearAsk) -> Request:
+        return self._ask(kinds.TASKS_CLEAR, {"ask": payloads.with_whole_run_ids(self._store, ask).to_payload()})
+
+    def set_pool(self, name: str, slots: int, weight: int | None, min_share: int | None) -> Request:
+        payload = payloads.set_pool(self._store, name, slots=slots, weight=weight, min_share=min_share)
+        return self._ask(kinds.POOL_SET, payload)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+    def _ask(self, kind: str, payload: Thing, request_id: str | None = None) -> Request:
+        return asking.ask(self._store, self._clock, kind, payload, request_id=request_id)
+
+    def _row(self, run: Thing) -> DagRun:
+        return runs.find_run(self._store, run["run_id"], dag_id=run["dag_id"])
+
+    def _ever_a_dag(self, dag_id: str) -> str:
+        """If it is or ever was there: what ran can be read after its DAG is gone."""
+        if not self._store.read(DagRun, [Condition("dag_id", "=", dag_id)], limit=1):
+            dags.current_dag(self._store, dag_id)
+        return dag_id

@@ -1,0 +1,286 @@
+"""*Backfills*, and one of them: its progress, its items as a map and as a list, and what can be done with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import Form, Query
+from starlette.responses import Response
+
+from backfill_manager.api.paging import from_cursor, to_cursor
+from backfill_manager.errors import InvalidInput
+from backfill_manager.model.records import Backfill, DagRow
+from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
+from backfill_manager.requests import kinds
+from backfill_manager.store.contract import Condition, Store
+from backfill_manager.ui import paths
+from backfill_manager.ui.backfill_fields import SETTINGS
+from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, lead_to, page_router
+from backfill_manager.ui.words import duration, number, plain_day
+from backfill_manager.views.backfill_items import find_item, page_of_items
+from backfill_manager.views.backfill_settings import children_of, parents_of
+from backfill_manager.views.backfills import (
+    Chosen,
+    check_states,
+    find_backfill,
+    page_of_backfills,
+    waiting_backfills,
+)
+from backfill_manager.views.item_map import Cell, ItemMap, Label, read_item_map, reasons, wider_ranges
+from backfill_manager.views.paging import Order
+from backfill_manager.views.payloads import going_on, retried_backfill
+from backfill_manager.views.rate import items_per_minute
+from backfill_manager.views.time_left import with_time_left
+
+router: Final = page_router()
+
+ON_A_PAGE: Final = 25
+ITEMS_ON_A_PAGE: Final = 50
+ROWS_OF_MAP: Final = 24  # of the map told as a table
+NEWEST: Final = Order("created_at", "backfill_id", descending=True)
+_OF_LIST: Final = ("backfill", "backfill_item", "dag_run", "request", "response")
+_States = Annotated[list[str] | None, Query(max_length=len(ITEM_STATES))]
+_Ordinal = Annotated[int | None, Query(ge=1, le=2**53)]
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+
+@router.get("/backfills")
+def backfills(
+    visit: VisitOf,
+    dag: Annotated[str, Query(max_length=250)] = "",
+    state: _States = None,
+    after: Annotated[str | None, Query(max_length=4000)] = None,
+) -> Response:
+    in_states = check_states("backfill", dict.fromkeys(state or ()), BACKFILL_STATES)
+    shown, following = visit.house.once_per_version(
+        _OF_LIST, ("ui:backfills", dag, in_states, after), lambda: _list(visit, dag, in_states, after)
+    )
+    there: dict[tuple[str, str], int] = visit.house.once_per_version(
+        ["backfill"], "ui:backfills:there", lambda: _there(visit.store)
+    )
+    by_state = {one: sum(n for (of, is_), n in there.items() if is_ == one and dag in ("", of)) for one in BACKFILL_STATES}
+    return visit.page(
+        "backfills/list.html", backfills=shown, dags=sorted({dag_id for dag_id, _ in there} | ({dag} - {""})), dag=dag,
+        states=in_states, by_state=by_state, after=after, following=following, is_filtered=bool(dag or in_states),
+        rate=rate_in_words,
+    )  # fmt: skip
+
+
+def _list(
+    visit: Visit, dag: str, in_states: tuple[str, ...], after: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """One page, newest first, and the cursor of the next; what waits for the manager leads the first page."""
+    chosen = Chosen(dag or None, in_states)
+    place = from_cursor(after, "-created_at", Backfill, NEWEST)
+    rows, last = page_of_backfills(
+        visit.store, chosen, NEWEST, ON_A_PAGE, None if place is None else (place.value, place.tie)
+    )
+    waiting = waiting_backfills(visit.store, chosen) if after is None else []
+    zones = _zones(visit.store, {row["dag_id"] for row in (*waiting, *rows)})
+    shown = [_told(visit, row, zones.get(row["dag_id"], "UTC")) for row in (*waiting, *rows)]
+    return shown, None if last is None else to_cursor("-created_at", *last)
+
+
+def _told(visit: Visit, backfill: Mapping[str, Any], zone: str) -> dict[str, Any]:
+    one = with_time_left(visit.store, dict(backfill), visit.now)
+    return {
+        **one,
+        "zone": zone,
+        "per_minute": items_per_minute(one),
+        "what": config_in_words(one["config"], zone),
+        "counts": {state: one[state] for state in ITEM_STATES},
+        "done": sum(one[state] for state in ITEM_STATES) - one["pending"] - one["running"],
+        "has_ended": one["state"] in BACKFILL_FINISHED,
+        "waits": one["dag_version"] is None,  # asked for, not made yet
+    }
+
+
+def _there(store: Store) -> dict[tuple[str, str], int]:
+    counts = store.count("backfill", ("dag_id", "state"), [Condition("hidden_at", "is_null")])
+    return {(dag_id, state): n for (dag_id, state), n in counts.items()}
+
+
+def _zones(store: Store, dag_ids: set[str]) -> dict[str, str]:
+    if not dag_ids:
+        return {}
+    return {row.dag_id: row.timezone for row in store.read(DagRow, [Condition("dag_id", "in", tuple(dag_ids))])}
+
+
+def config_in_words(config: Mapping[str, Any], zone: str) -> str:
+    """`every interval from 2013-01-01 to 2013-01-31`, `3 dates`."""
+    kind = config["type"]
+    backwards = ", newest first" if config.get("run_backwards") else ""
+    if kind in ("dates", "partitions"):
+        many = len(config[kind])
+        return f"{many:,} {kind if many != 1 else kind[:-1]}{backwards}"
+    whole = {
+        "schedule": "every interval", "missing": "what is missing", "stale": "what is stale", "single": "one run",
+    }.get(kind, kind)  # fmt: skip
+    ends = [plain_day(config.get(name), zone) for name in ("start_date", "end_date")]
+    return f"{whole} from {ends[0] or '…'} to {ends[1] or '…'}{backwards}"
+
+
+# -- one of them ------------------------------------------------------------------------------------------------------
+
+
+@router.get("/backfills/{wanted}")
+def backfill(
+    visit: VisitOf,
+    wanted: str,
+    state: _States = None,
+    first: Annotated[int | None, Query(alias="from", ge=1, le=2**53)] = None,
+    last: Annotated[int | None, Query(alias="to", ge=1, le=2**53)] = None,
+    after: _Ordinal = None,
+    before: _Ordinal = None,
+) -> Response:
+    found = find(visit, wanted)
+    if found["backfill_id"] != paths.from_segment(wanted):
+        return lead_to(paths.to("backfills", found["backfill_id"]))
+    backfill_id = found["backfill_id"]
+    in_states = check_states("backfill's item", dict.fromkeys(state or ()), ITEM_STATES)
+    begins, ends = _range(first, last, found["planned"])
+    of_family = visit.house.once_per_version(
+        ["backfill"], ("ui:family", backfill_id), lambda: (parents_of(visit.store, found), children_of(visit.store, backfill_id))
+    )
+    return visit.page(
+        "backfills/one.html", b=found, first=begins, last=ends, is_part=(begins, ends) != (1, found["planned"]),
+        states=in_states, item_states=ITEM_STATES, settings=SETTINGS, parents=of_family[0], children=of_family[1],
+        map=_map(visit, found, begins, ends) if found["planned"] else None, ranges=_ranges(found, begins, ends),
+        reasons=visit.house.once_per_version(
+            ["backfill_item"], ("ui:reasons", backfill_id), lambda: reasons(visit.store, backfill_id)
+        ),
+        items=page_of_items(
+            visit.store, backfill_id, begins, ends, in_states=in_states, after=after, before=before, limit=ITEMS_ON_A_PAGE
+        ),
+        cell_text=cell_text, rate=rate_in_words,
+    )  # fmt: skip
+
+
+@router.get("/backfills/{wanted}/items/{ordinal}")
+def item(visit: VisitOf, wanted: str, ordinal: int) -> Response:
+    """A cell of one item leads here: on to its run, or to the item in the list while it has none."""
+    found = find(visit, wanted)
+    one = find_item(visit.store, found["backfill_id"], ordinal)
+    if one["run_id"] is not None:
+        return lead_to(paths.to("runs", found["dag_id"], one["run_id"]))
+    return lead_to(paths.to("backfills", found["backfill_id"], **{"from": ordinal, "to": ordinal}) + "#items")
+
+
+def find(visit: Visit, wanted: str) -> dict[str, Any]:
+    """The backfill of this id, with all that pages tell of it. `NotFound`, `Ambiguous`, `Refused` as of `find_backfill`."""
+
+    def compute() -> dict[str, Any]:
+        found = find_backfill(visit.store, paths.from_segment(wanted))
+        return _told(visit, found, _zones(visit.store, {found["dag_id"]}).get(found["dag_id"], "UTC"))
+
+    return visit.house.once_per_version(_OF_LIST, ("ui:backfill", wanted), compute)
+
+
+def _range(first: int | None, last: int | None, planned: int) -> tuple[int, int]:
+    begins, ends = first or 1, min(last or planned, planned)
+    if planned and begins > ends:
+        raise InvalidInput(f"There are no items from {begins:,} to {last or planned:,}; this backfill has 1 to {planned:,}.")
+    return begins, ends
+
+
+def _ranges(found: Mapping[str, Any], first: int, last: int) -> list[dict[str, Any]]:
+    """The ranges that lead to this one, as links."""
+    planned = found["planned"]
+    return [
+        {
+            "word": f"all {planned:,}" if (a, b) == (1, planned) else f"{a:,} to {b:,}",
+            "href": paths.to("backfills", found["backfill_id"])
+            if (a, b) == (1, planned)
+            else paths.to("backfills", found["backfill_id"], **{"from": a, "to": b}),
+        }
+        for a, b in wider_ranges(first, last, planned)
+    ]
+
+
+def _map(visit: Visit, found: Mapping[str, Any], first: int, last: int) -> dict[str, Any]:
+    """What the page draws: `json` for the script, `rows` for reading, `counts` of the range."""
+    label: Label = "partition_key" if found["config"]["type"] == "partitions" else "logical_date"
+
+    def compute() -> dict[str, Any]:
+        read = read_item_map(visit.store, found["backfill_id"], first, last, label)
+        address = paths.to("backfills", found["backfill_id"])
+        drawn = drawn_map(read, found["zone"], f"{address}/items/{{first}}" if read.per == 1 else f"{address}?from={{first}}&to={{last}}")
+        return {"json": drawn, "rows": read.coarser(ROWS_OF_MAP), "counts": read.by_state, "per": read.per, "label": label}
+
+    return visit.house.once_per_version(
+        ["backfill_item"], ("ui:map", found["backfill_id"], found["zone"], first, last), compute
+    )
+
+
+def drawn_map(read: ItemMap, zone: str, href: str = "") -> str:
+    """Compact JSON for `item_map.js`: counts by state and label of each cell. `{first}` and `{last}` in `href` are put in
+    there."""
+    document = {
+        "first": read.first, "last": read.last, "per": read.per, "states": ITEM_STATES, "href": href,
+        "cells": [cell.counts for cell in read.cells],
+        "begins": [_label(cell.begins, zone, read.label) for cell in read.cells],
+        "ends": [] if read.per == 1 else [_label(cell.ends, zone, read.label) for cell in read.cells],
+    }  # fmt: skip
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+def _label(text: str | None, zone: str, label: Label) -> str:
+    return plain_day(text, zone) if text and label == "logical_date" else text or ""
+
+
+def cell_text(cell: Cell, zone: str, label: Label) -> str:
+    """`2013-01-01 to 2013-01-31`: what a row of the map stands for."""
+    begins, ends = _label(cell.begins, zone, label), _label(cell.ends, zone, label)
+    return begins if begins == ends else f"{begins} to {ends}"
+
+
+# -- what can be done with it -----------------------------------------------------------------------------------------
+
+
+@router.post("/backfills/{wanted}/pause")
+async def pause(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
+    return await _steer(visit, wanted, kinds.BACKFILL_PAUSE, lambda found: going_on(found, "pause"), back)
+
+
+@router.post("/backfills/{wanted}/unpause")
+async def unpause(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
+    return await _steer(visit, wanted, kinds.BACKFILL_UNPAUSE, lambda found: going_on(found, "resume"), back)
+
+
+@router.post("/backfills/{wanted}/cancel")
+async def cancel(
+    visit: OperatorVisit,
+    wanted: str,
+    running: Annotated[str, Form(pattern="stop|finish")] = "stop",
+    back: Annotated[str | None, Form()] = None,
+) -> Response:
+    finish = {"let_running_finish": running == "finish"}
+    return await _steer(visit, wanted, kinds.BACKFILL_CANCEL, lambda found: going_on(found, "cancel") | finish, back)
+
+
+@router.post("/backfills/{wanted}/retry")
+async def retry(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
+    return await _steer(visit, wanted, kinds.BACKFILL_RETRY, retried_backfill, back)
+
+
+async def _steer(visit: Visit, wanted: str, kind: str, payload: Any, back: str | None) -> Response:
+    backfill_id = paths.from_segment(wanted)
+    asked = back if back is not None else paths.to("backfills", backfill_id)
+    return await visit.ask(kind, lambda _: payload(find_backfill(visit.store, backfill_id)), back=asked)
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def rate_in_words(per_minute: float | None) -> str:
+    """`12 a minute`, `3.4 a second`, `5 an hour`."""
+    if not per_minute:
+        return ""
+    for size, unit in ((60, "a second"), (1, "a minute"), (1 / 60, "an hour")):
+        if per_minute >= size * 0.95:
+            return f"{number(per_minute / size)} {unit}"
+    return f"one in {duration(60 / per_minute)}"

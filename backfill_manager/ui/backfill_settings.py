@@ -1,0 +1,130 @@
+"""*Settings* of one backfill: what may be changed while it runs, and what happens when two people do so at once.
+
+The form carries the version that it was drawn from (`SettingsNow.version`) and the values of then. When somebody has
+changed a setting since, nothing is asked for: the page comes back with what was typed, and with both values beside each
+other. Sent once more, from there, it counts as decided.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from backfill_manager.api.asks import ask
+from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
+from backfill_manager.model.records import Pool
+from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
+from backfill_manager.requests.kinds import BACKFILL_SET
+from backfill_manager.store.contract import Store
+from backfill_manager.ui import paths
+from backfill_manager.ui.backfill_fields import SETTINGS, Typed, Wrong, as_typed, field_of, in_words, read_settings
+from backfill_manager.ui.backfill_pages import find
+from backfill_manager.ui.site import WAIT_S, OperatorVisit, Visit, VisitOf, lead_to, page_router
+from backfill_manager.views.backfill_settings import SettingsNow, settings_now
+from backfill_manager.views.payloads import changed_backfill
+
+router: Final = page_router()
+
+
+@router.get("/backfills/{wanted}/settings")
+def settings(visit: VisitOf, wanted: str) -> Response:
+    found = find(visit, wanted)
+    now = settings_now(visit.store, found)
+    return _form(visit, found, now, {name: as_typed(name, value) for name, value in now.values.items()})
+
+
+@router.get("/backfills/{wanted}/settings/notice")
+def notice(visit: VisitOf, wanted: str, drawn: Annotated[str, Query(max_length=2000)] = "") -> Response:
+    """For a form that is open: whether somebody has changed the settings since it was drawn."""
+    now = settings_now(visit.store, find(visit, wanted))
+    return visit.page("backfills/settings_notice.html", now_set=now, drawn=drawn)
+
+
+@router.post("/backfills/{wanted}/settings")
+async def change(visit: OperatorVisit, wanted: str) -> Response:
+    form = await visit.request.form()
+    typed: Typed = {name: str(form.get(name, "")) for name in SETTINGS}
+    drawn = _drawn(str(form.get("drawn", "")))
+    version = str(form.get("version", ""))
+    found, now = await run_in_threadpool(_found_and_now, visit, wanted)
+    wrong: Wrong = {}
+    values = read_settings(typed, wrong)
+    theirs = now.differing(drawn) if version != now.version else []
+    if wrong or theirs:
+        return await run_in_threadpool(
+            _form, visit, found, now, typed, wrong=wrong, conflict=_both(theirs, drawn, now, typed), status=422 if wrong else 409
+        )
+    changes = {name: value for name, value in values.items() if value != now.values[name]}
+    if not changes:
+        return lead_to(paths.to("backfills", found["backfill_id"]))
+    try:
+        asked = await ask(
+            visit.house, _person(visit), visit.request, BACKFILL_SET,
+            lambda _: changed_backfill(visit.store, visit.house.settings, found, changes), wait_s=WAIT_S, source="ui",
+        )  # fmt: skip
+    except StateError:
+        raise
+    except (InvalidInput, NotFound, Refused) as error:
+        wrong[field_of(error)] = in_words(str(error))
+        status = 409 if isinstance(error, Refused) else 422
+        return await run_in_threadpool(_form, visit, found, now, typed, wrong=wrong, status=status)
+    return lead_to(paths.to("backfills", found["backfill_id"], asked=asked.request_id))
+
+
+def pools_to_choose(store: Store) -> list[str]:
+    return [row.name for row in store.read(Pool, order_by=("name",)) if row.name != SCHEDULED_RUN] or ["backfill"]
+
+
+def _found_and_now(visit: Visit, wanted: str) -> tuple[dict[str, Any], SettingsNow]:
+    found = find(visit, wanted)
+    return found, settings_now(visit.store, found)
+
+
+def _person(visit: Visit) -> Any:
+    assert visit.person is not None  # an `OperatorVisit`
+    return visit.person
+
+
+def _drawn(text: str) -> dict[str, Any]:
+    """The values that the form was drawn with. Of a form that was tampered with there are none: nothing conflicts."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _both(names: list[str], drawn: Mapping[str, Any], now: SettingsNow, typed: Typed) -> list[dict[str, str]]:
+    """For each setting that somebody changed meanwhile: what it was, what it is, and what was typed here."""
+    return [
+        {
+            "name": name,
+            "label": SETTINGS[name].label,
+            "was": as_typed(name, drawn[name]),
+            "now": as_typed(name, now.values[name]),
+            "yours": typed[name],
+        }
+        for name in names
+    ]
+
+
+def _form(
+    visit: Visit,
+    found: Mapping[str, Any],
+    now: SettingsNow,
+    typed: Typed,
+    *,
+    wrong: Wrong | None = None,
+    conflict: list[dict[str, str]] | None = None,
+    status: int = 200,
+) -> Response:
+    return visit.page(
+        "backfills/settings.html", status=status, b=found, now_set=now, typed=typed, wrong=wrong or {},
+        conflict=conflict or [], fields=SETTINGS, pools=pools_to_choose(visit.store), drawn=now.version,
+        drawn_values=json.dumps(now.values, sort_keys=True), has_ended=found["state"] in BACKFILL_FINISHED,
+    )  # fmt: skip
