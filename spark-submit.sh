@@ -7,8 +7,9 @@ folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 
 usage() {
     cat <<'END'
-./spark-submit.sh                            start the manager and stay (Ctrl-C lets what runs finish, and stops)
-./spark-submit.sh start [options]            the same, with options of `bfm manager start`
+./spark-submit.sh                            start the manager with the web pages (http://127.0.0.1:8099) and stay
+                                             (Ctrl-C lets what runs finish, and stops)
+./spark-submit.sh start [options]            start the manager with options of `bfm manager start`
 ./spark-submit.sh demo [--year]              backfill January (or all) of 2013 over real flights, and show what came out
 ./spark-submit.sh [...] -- OPTIONS           hand OPTIONS to spark-submit, such as --master spark://host:7077
 ./spark-submit.sh --help

@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     what = parser.add_subparsers(dest="what")
     what.add_parser("start", add_help=False)
     what.add_parser("demo").add_argument("--year", action="store_true", help="all 365 days of 2013, not only January")
-    asked, rest = parser.parse_known_args(words or ["start"])
+    asked, rest = parser.parse_known_args(words or ["start", "--with-ui"])
     if asked.what == "demo" and rest:
         parser.error(f"demo does not know {' '.join(rest)}")
 

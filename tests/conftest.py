@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for marker in ("slow", "bench"):
         if not config.getoption(f"--{marker}"):
             for item in items:
-                if marker in item.keywords:
+                if item.get_closest_marker(marker):  # not `in item.keywords`: a folder is called bench
                     item.add_marker(pytest.mark.skip(reason=f"left out unless --{marker} is given"))
 
 

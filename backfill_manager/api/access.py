@@ -54,12 +54,6 @@ LOCAL: Final = Person("local", "operator", "loopback")
 # -- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def new_token() -> tuple[str, str]:
-    """A token that nobody can guess, and its SHA-256 for the configuration."""
-    token = f"bfm_{secrets.token_urlsafe(32)}"
-    return token, sha256_of(token)
-
-
 def sha256_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
@@ -204,6 +198,8 @@ def _check_origin(request: Request, person: Person) -> None:
 async def _check_csrf(request: Request, person: Person) -> None:
     given: Any = request.headers.get(CSRF_HEADER)
     if given is None and "form" in request.headers.get("content-type", ""):
+        if getattr(request, "_form", None) is None:  # the handler has no fields of its own, or FastAPI has read it
+            await request.body()  # kept by the request: the handler can read it again
         given = (await request.form()).get(CSRF_FIELD)
     if not isinstance(given, str) or not hmac.compare_digest(given.encode(), person.csrf.encode()):
         raise NotAllowed(f"A change from a browser's session needs its CSRF token ({CSRF_HEADER} or {CSRF_FIELD}).")

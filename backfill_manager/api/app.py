@@ -1,6 +1,6 @@
 """Where the API is wired: read this to learn what there is.
 
-    request ─► change log ─► security headers ─► rate limit ─► metrics ─► ids with slashes ─► access ─► a route
+    request ─► change log ─► security headers ─► rate limit ─► metrics ─► size ─► ids with slashes ─► access ─► a route
 
 Routes read by `reading` (cached by table version, with ETags) and ask by `asking` (one row in `request`).
 """
@@ -18,13 +18,14 @@ from backfill_manager.api import backfills, dags, events, health, metrics, pools
 from backfill_manager.api.asking import PREFIX
 from backfill_manager.api.documented import document
 from backfill_manager.api.house import House
-from backfill_manager.api.limits import ChangeLog, RateLimit, SecurityHeaders
+from backfill_manager.api.limits import BodyLimit, ChangeLog, RateLimit, SecurityHeaders
 from backfill_manager.api.paths import KeepSlashes
 from backfill_manager.api.problems import tell_problems
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
 from backfill_manager.store.contract import Store
 
+App = FastAPI  # for those who may not know FastAPI
 DESCRIPTION: Final = """Backfills and everything around them, over the state tables.
 
 Reading needs no manager. A change is a request to the manager: `202` with where to look for its answer, or with
@@ -48,7 +49,7 @@ def create_app(
     `extra_routers` come from above (pages)."""
     app = FastAPI(
         title="backfill_manager", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None,
-        redirect_slashes=False, max_body_size=settings.api.max_body_bytes,
+        redirect_slashes=False,
     )  # fmt: skip
     house = House(settings, store, clock, secret=secret or secrets.token_bytes(32))
     app.state.house, app.state.metrics = house, metrics.Metrics(house)
@@ -61,6 +62,7 @@ def create_app(
     document(app)
     # The last that is added is the first that a request meets.
     app.add_middleware(KeepSlashes)
+    app.add_middleware(BodyLimit, most=settings.api.max_body_bytes)
     app.add_middleware(metrics.Measured, metrics=app.state.metrics)
     app.add_middleware(RateLimit, clock=clock, per_second=settings.api.requests_per_second)
     app.add_middleware(SecurityHeaders)

@@ -23,6 +23,7 @@ from backfill_manager.api.models import (
     Page,
     PlanView,
     RequestView,
+    RunningTask,
 )
 from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, to_cursor
 from backfill_manager.api.paths import Id
@@ -45,6 +46,7 @@ from backfill_manager.views.backfills import (
 from backfill_manager.views.dags import current_dag
 from backfill_manager.views.managers import START_ONE, somebody_leads
 from backfill_manager.views.time_left import with_time_left
+from backfill_manager.views.underway import running_tasks
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
 
@@ -173,6 +175,18 @@ def list_items(
         return {"items": items, "next_cursor": None if last is None else to_cursor(order_by, last, last)}
 
     return reading.of(TABLES, Page[ItemView], page)
+
+
+@router.get(
+    "/{backfill_id}/running", operation_id="list_running_tasks", response_model=list[RunningTask], responses=READS
+)
+def list_running(backfill_id: Id, reading: ReadingOf) -> Response:
+    """Its task instances that run now, longest first."""
+
+    def found() -> list[dict[str, Any]]:
+        return running_tasks(reading.store, find_backfill(reading.store, backfill_id), reading.now())
+
+    return reading.of((*TABLES, "dag_run", "task_instance"), list[RunningTask], found, also=(reading.moment(1),))
 
 
 @router.post(

@@ -26,6 +26,7 @@ _LOCATION: Final = {
     "Location": {"description": "Where the request, or what it made, is found.", "schema": {"type": "string"}}
 }
 SECURITY: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"session": []}]
+OPEN_TO_ALL: Final = "get_health"
 TAGS: Final = [
     {"name": "backfills", "description": "Ask for a backfill, look at it, steer it."},
     {"name": "dags", "description": "What can run."},
@@ -68,6 +69,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
     made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes, tags=TAGS)
     for operations in made["paths"].values():
         for operation in operations.values():
+            if operation["operationId"] != OPEN_TO_ALL:
+                operation["security"] = SECURITY
             for status, response in operation["responses"].items():
                 if status.isdigit() and int(status) >= 400:
                     schema = {"$ref": "#/components/schemas/Problem"}

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backfill_manager.api.access import Viewer
+from backfill_manager.api.asking import PREFIX
 from backfill_manager.api.house import House
 from backfill_manager.views.managers import manager_status
 from backfill_manager.views.pools import list_pools
@@ -100,12 +101,20 @@ class Measured:
         async def send_and_see(message: Message) -> None:
             if message["type"] == "http.response.start":
                 method = scope["method"] if scope["method"] in _METHODS else "other"
-                route = getattr(scope.get("route"), "path", "other")
+                route = _template(scope)
                 self._metrics.requests.labels(method, route, message["status"]).inc()
                 self._metrics.seconds.labels(method, route).observe(perf_counter() - begun)
             await send(message)
 
         await self._app(scope, receive, send_and_see)
+
+
+def _template(scope: Scope) -> str:
+    """`/api/v1/dags/{dag_id}`; a route that was included with a prefix may not know it."""
+    path = getattr(scope.get("route"), "path", None)
+    if path is None:
+        return "other"
+    return path if not scope["path"].startswith(PREFIX) or path.startswith(PREFIX) else f"{PREFIX}{path}"
 
 
 _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS"})

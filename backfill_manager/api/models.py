@@ -318,6 +318,10 @@ class TaskInstanceView(Output):
     result: Any
 
 
+class RunningTask(TaskInstanceView):
+    for_s: float | None = Field(description="Seconds since it began.")
+
+
 class TryView(Output):
     task_id: str
     try_number: int

@@ -123,7 +123,26 @@ def of_error(path: str, error: errors.BackfillManagerError) -> Response:
         headers["Retry-After"] = str(error.retry_after_s)
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="backfill_manager"'
-    return problem_response(path, status, str(error), name=_dashed(kind.__name__), title=title, headers=headers)
+    return problem_response(
+        path, status, in_fields(str(error)), name=_dashed(kind.__name__), title=title, headers=headers
+    )
+
+
+_FIELD_OF: Final[Mapping[str, str]] = {
+    "from": "start_date", "to": "end_date", "date": "dates", "partition": "partitions", "set": "overrides",
+    "polite": "is_polite", "dag-regex": "dag_id",
+}  # fmt: skip
+
+
+def in_fields(text: str) -> str:
+    """Messages are made for whoever asks, and name the command line's options: here they are fields. Commands (between
+    backticks) stay."""
+    parts = text.split("`")
+    parts[::2] = [
+        re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda found: _FIELD_OF.get(found[1], found[1].replace("-", "_")), part)
+        for part in parts[::2]
+    ]
+    return "`".join(parts)
 
 
 def _entry(error: errors.BackfillManagerError) -> tuple[type[errors.BackfillManagerError], int, str]:
@@ -186,10 +205,8 @@ def _printable(text: str) -> str:
 
 def allowed_methods(document: Mapping[str, Any], path: str) -> list[str]:
     """The methods of an address, by the OpenAPI document."""
-    methods = {
-        method.upper()
-        for template, operations in document["paths"].items()
-        if compile_path(template)[0].fullmatch(path)
-        for method in operations
-    }
-    return sorted(methods)
+    paths = document["paths"]
+    if path in paths:  # `/backfills/dry_run` is no id of a backfill
+        return sorted(method.upper() for method in paths[path])
+    fitting = [paths[template] for template in paths if compile_path(template)[0].fullmatch(path)]
+    return sorted({method.upper() for operations in fitting for method in operations})

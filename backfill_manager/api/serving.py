@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         if error.errno == errno.EADDRINUSE:
-            raise InvalidInput(f"Port {port} of {host} is taken; choose another with --port.") from None
+            raise PortTaken(f"Port {port} of {host} is taken; choose another with --port.") from None
         raise InvalidInput(f"{host}:{port} can't be listened on: {error.strerror or error}.") from None
     return made
 
@@ -54,6 +55,10 @@ def listen(host: str, port: int) -> socket.socket:
 def url_of(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class PortTaken(InvalidInput):
+    """Somebody listens there already."""
 
 
 class _Server(uvicorn.Server):
@@ -73,9 +78,23 @@ class _Server(uvicorn.Server):
 
 
 def serve(app: FastAPI, bound: socket.socket) -> None:
-    """Until SIGINT or SIGTERM."""
-    with bound:
+    """Until SIGINT or SIGTERM, which end it in good order; a second one ends it at once."""
+    with bound, _signals_are_the_servers():
         _Server(app).run(sockets=[bound])
+
+
+@contextmanager
+def _signals_are_the_servers() -> Iterator[None]:
+    """uvicorn hears them, and sends them once more to whoever had them before: nobody."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from backfill_manager.cli.call import Call
 from backfill_manager.errors import Refused
 from backfill_manager.model.records import Request, Response
-from backfill_manager.requests.asking import wait_for_answer
 from backfill_manager.requests.kinds import REFUSED
-from backfill_manager.views.managers import START_ONE, somebody_leads
+from backfill_manager.views.managers import START_ONE
 
 PATIENCE_S: Final = 5.0
 NOBODY_LEADS: Final = f"No manager is leading; the request waits for one: {START_ONE}."
@@ -17,10 +17,10 @@ NOBODY_LEADS: Final = f"No manager is leading; the request waits for one: {START
 
 def answered(call: Call, request: Request, patience_s: float = PATIENCE_S) -> Response | None:
     """The manager's answer; None (and a remark) when none leads, or it takes longer. `Refused` with its reason."""
-    if not somebody_leads(call.store, call.clock.now()):
+    if not call.source.somebody_leads():
         call.out.remark(NOBODY_LEADS)
         return None
-    answer = wait_for_answer(call.store, call.clock, request.request_id, patience_s, pause=call.pause)
+    answer = call.source.answer_to(request, patience_s)
     if answer is None:
         call.out.remark(
             f"The manager has not answered within {patience_s:g} s; see `bfm requests show {request.request_id}`."
@@ -28,6 +28,12 @@ def answered(call: Call, request: Request, patience_s: float = PATIENCE_S) -> Re
     elif answer.outcome == REFUSED:
         raise Refused(answer.message)
     return answer
+
+
+def what_of(request: Request) -> dict[str, Any]:
+    """What was asked, as the request tells it."""
+    said: dict[str, Any] = json.loads(request.payload_json)
+    return said
 
 
 def tell_answer(call: Call, request: Request, what: str, **about: Any) -> None:

@@ -16,7 +16,15 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from backfill_manager.cli.call import Call, Calls, ConfOption, DebugOption, OutputOption, StateOption
+from backfill_manager.cli.call import (
+    Call,
+    Calls,
+    ConfOption,
+    DebugOption,
+    OutputOption,
+    ServerOption,
+    StateOption,
+)
 from backfill_manager.cli.old_spellings import command_here
 from backfill_manager.errors import BackfillManagerError, nearest
 
@@ -34,6 +42,8 @@ GROUPS: Final = (
     ("config", "The configuration as it is understood."),
     ("bench", "Measure what the manager costs."),
 )
+# a command that is no group: name, module, of which the function `register` puts it there
+COMMANDS: Final = (("serve", "serve"),)
 INTRODUCTION: Final = """Spark-native backfills with their state in Delta tables.
 
 A manager runs in the background ([cyan]bfm manager start[/]); everything else asks it or reads what it wrote:
@@ -77,6 +87,8 @@ def run(argv: Sequence[str] | None = None, call: Call | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the one place where what has no name is told instead of thrown
         text = f"Unexpected {type(error).__name__}: {_one_line(str(error))}. A bug in backfill_manager"
         return _tell(error, f"{text}; run again with --debug to see where.", 1, calls)
+    finally:
+        calls.call.close()
 
 
 def _app(args: Sequence[str]) -> typer.Typer:
@@ -85,11 +97,14 @@ def _app(args: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
     )  # fmt: skip
     app.callback()(_globals)
-    called = [name for name, _ in GROUPS if name in args]
+    called = [name for name, _ in (*GROUPS, *COMMANDS) if name in args]
     for name, help in GROUPS:
         if not called or name in called:
             module = importlib.import_module(f"backfill_manager.cli.{name}")
             app.add_typer(module.app, name=name, help=help)
+    for name, file in COMMANDS:
+        if not called or name in called:
+            importlib.import_module(f"backfill_manager.cli.{file}").register(app)
     return app
 
 
@@ -104,6 +119,7 @@ def _print_version(wanted: bool) -> None:
 def _globals(
     ctx: typer.Context,
     state: StateOption = None,
+    server: ServerOption = None,
     conf: ConfOption = None,
     output: OutputOption = None,
     debug: DebugOption = False,
@@ -119,7 +135,7 @@ def _globals(
     ] = False,
 ) -> None:
     calls: Calls = ctx.obj
-    calls.call = calls.call.said(state, conf, output, debug)
+    calls.call = calls.call.said(state, server, conf, output, debug)
 
 
 def _tell(error: Exception, message: str, code: int, calls: Calls) -> int:
@@ -144,7 +160,11 @@ def _tell_usage(error: Any, calls: Calls, args: Sequence[str]) -> int:
         if here := command_here(path.removeprefix("bfm").strip(), wrong, args):
             return _tell(error, f"`{path} {wrong}` is no command here; what you want is `{here}`.", 2, calls)
         if "did you mean" not in message.lower():
-            known = [name for name, _ in GROUPS] if path == "bfm" else list(getattr(context.command, "commands", ()))
+            known = (
+                [name for name, _ in (*GROUPS, *COMMANDS)]
+                if path == "bfm"
+                else list(getattr(context.command, "commands", ()))
+            )
             message = message.rstrip(".") + (nearest(wrong, known) or f"; one of {', '.join(known)}.")
     message = message.strip().replace("Value error, ", "")
     stop = "" if message.endswith((".", "?")) else "."

@@ -11,6 +11,7 @@ from backfill_manager.cli import backfill_options as options
 from backfill_manager.cli.call import Call, command, group
 from backfill_manager.cli.old_spellings import OF_BACKFILL_CREATE
 from backfill_manager.cli.output import Column, first_line, seconds
+from backfill_manager.cli.source import Steering
 from backfill_manager.model.states import BACKFILL_STATES, ITEM_STATES
 
 app = group("backfill", "Ask for a backfill, watch it, pause it, cancel it.")
@@ -140,19 +141,18 @@ def list_(
 
     Example: [cyan]bfm backfill list --dag flights --state running --state paused[/]
     """
-    from backfill_manager.views import backfills, dags
+    from backfill_manager.views.backfills import check_states
 
-    chosen = backfills.check_states("backfill", state or (), BACKFILL_STATES, elsewhere("backfill list", state))
-    dag_id = dags.current_dag(call.store, dag)[0].dag_id if dag else None
+    chosen = check_states("backfill", state or (), BACKFILL_STATES, elsewhere("backfill list", state))
     limit = limit or (DEFAULT_PAGE if call.out.is_table else None)
-    found = backfills.list_backfills(call.store, dag_id=dag_id, in_states=chosen, limit=limit)
+    found = call.source.backfills(dag_id=dag or None, in_states=chosen, limit=limit)
     if call.out.is_table:
         found = [{**one, "items": items_in_words(one)} for one in found]
     columns = (
         "backfill_id", "dag_id", "state", "items", Column("config", "what", config_in_words, optional=True),
         Column("created_at", "created", optional=True), Column("reason", None, first_line, fold=True),
     )  # fmt: skip
-    empty = "No such backfills." if chosen or dag_id else "No backfills yet: ask for one with `bfm backfill create`."
+    empty = "No such backfills." if chosen or dag else "No backfills yet: ask for one with `bfm backfill create`."
     call.out.rows(found, columns, empty=empty)
     if call.out.is_table and len(found) == limit:
         call.out.remark(f"The newest {limit}; --limit shows more.")
@@ -164,10 +164,7 @@ def show(call: Call, id: IdArgument) -> None:
 
     Example: [cyan]bfm backfill show latest[/]
     """
-    from backfill_manager.views import backfills
-    from backfill_manager.views.time_left import with_time_left
-
-    found = with_time_left(call.store, backfills.find_backfill(call.store, id), call.clock.now())
+    found = call.source.backfill(id, time_left=True)
     if not call.out.is_table:
         call.out.document(found)
         return
@@ -198,15 +195,15 @@ def items(
 
     Example: [cyan]bfm backfill items latest --state failed[/]
     """
-    from backfill_manager.views import backfills
+    from backfill_manager.views.backfills import check_states
 
-    chosen = backfills.check_states("backfill's item", state or (), ITEM_STATES, elsewhere("backfill items", state))
-    backfill_id = backfills.find_backfill(call.store, id)["backfill_id"]
+    chosen = check_states("backfill's item", state or (), ITEM_STATES, elsewhere("backfill items", state))
+    backfill = call.source.backfill(id)
     limit = limit or (DEFAULT_PAGE if call.out.is_table else None)
-    found = backfills.list_items(call.store, backfill_id, in_states=chosen, limit=limit, offset=offset)
+    found = call.source.items(backfill["backfill_id"], in_states=chosen, limit=limit, offset=offset)
     call.out.rows(found, item_columns(found, "run_id"), empty="No such items.")
     if call.out.is_table and len(found) == limit:
-        total = backfills.count_items(call.store, backfill_id, chosen)
+        total = sum(backfill[one] for one in chosen or ITEM_STATES)
         if total > offset + len(found):
             call.out.remark(f"{offset + 1} to {offset + len(found)} of {total}; then --offset {offset + len(found)}.")
 
@@ -219,9 +216,8 @@ def watch(call: Call, id: IdArgument) -> int:
     Example: [cyan]bfm backfill watch latest[/]
     """
     from backfill_manager.cli.watching import watch as watch_backfill
-    from backfill_manager.views import backfills
 
-    return watch_backfill(call, backfills.find_backfill(call.store, id)["backfill_id"], end_when_stuck=False)
+    return watch_backfill(call, call.source.backfill(id)["backfill_id"], end_when_stuck=False)
 
 
 @command(app, "pause")
@@ -230,7 +226,7 @@ def pause(call: Call, id: IdArgument) -> None:
 
     Example: [cyan]bfm backfill pause latest[/]
     """
-    _steer(call, id, "backfill.pause", "pause", {})
+    _steer(call, id, "pause")
 
 
 @command(app, "unpause")
@@ -239,7 +235,7 @@ def unpause(call: Call, id: IdArgument) -> None:
 
     Example: [cyan]bfm backfill unpause latest[/]
     """
-    _steer(call, id, "backfill.unpause", "unpause", {})
+    _steer(call, id, "unpause")
 
 
 @command(app, "cancel")
@@ -254,7 +250,7 @@ def cancel(
 
     Example: [cyan]bfm backfill cancel latest --let-running-finish[/]
     """
-    _steer(call, id, "backfill.cancel", "cancel", {"let_running_finish": let_running_finish})
+    _steer(call, id, "cancel", let_running_finish=let_running_finish)
 
 
 @command(app, "retry")
@@ -263,9 +259,7 @@ def retry(call: Call, id: IdArgument) -> None:
 
     Example: [cyan]bfm backfill retry latest[/]
     """
-    from backfill_manager.cli.changing import retry_backfill
-
-    retry_backfill(call, id)
+    _steer(call, id, "retry")
 
 
 @command(app, "set")
@@ -307,15 +301,11 @@ def set_(
     change_backfill(call, id, changes, settings=tuple(set_ or ()), conf=conf)
 
 
-def _steer(call: Call, id: str, kind: str, verb: str, payload: dict[str, Any]) -> None:
-    from backfill_manager.cli.answers import tell_answer
-    from backfill_manager.requests import asking
-    from backfill_manager.views import backfills
-    from backfill_manager.views.payloads import going_on
+def _steer(call: Call, id: str, verb: Steering, **more: Any) -> None:
+    from backfill_manager.cli.answers import tell_answer, what_of
 
-    about = going_on(backfills.find_backfill(call.store, id), verb)
-    backfill_id = about["backfill_id"]
-    request = asking.ask(call.store, call.clock, kind, {**about, **payload})
+    request = call.source.steer_backfill(id, verb, **more)
+    backfill_id = what_of(request)["backfill_id"]
     tell_answer(call, request, f"{verb.capitalize()} backfill {backfill_id}", backfill_id=backfill_id)
 
 

@@ -19,13 +19,11 @@ def list_(call: Call) -> None:
 
     Example: [cyan]bfm bundles list --output json[/]
     """
-    from backfill_manager.views import bundles
-
     columns = (
         "name", "path", "parser", Column("dags", right=True), Column("errors", right=True),
         Column("commit_id", "commit", lambda commit: commit[:12] if commit else ""), Column("refreshed_at", "changed"),
     )  # fmt: skip
-    found = bundles.list_bundles(call.store, call.settings.bundles)
+    found = call.source.bundles()
     call.out.rows(found, columns, empty="No bundle is configured: name one in conf/manager.yaml under `bundles`.")
 
 

@@ -21,9 +21,10 @@ import typer
 from backfill_manager.cli.old_spellings import OldSpelling
 from backfill_manager.cli.output import Format, Output
 from backfill_manager.clock import Clock, SystemClock
-from backfill_manager.errors import StateNotInitialised
+from backfill_manager.errors import InvalidInput, StateNotInitialised
 
 if TYPE_CHECKING:
+    from backfill_manager.cli.source import Source
     from backfill_manager.settings import Settings
     from backfill_manager.store.contract import Store
 
@@ -37,6 +38,16 @@ StateOption = Annotated[
         rich_help_panel=PANEL,
         help="Where the state tables are: a path, s3://, abfss://, gs://, or catalog.schema. Also BFM_STATE. "
         "\\[default: ./state]",
+    ),
+]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        rich_help_panel=PANEL,
+        help="Go to this `bfm serve` in place of the tables. Also BFM_SERVER; its token is in BFM_TOKEN, or in the file "
+        "that BFM_TOKEN_FILE names.",
     ),
 ]
 ConfOption = Annotated[
@@ -56,13 +67,15 @@ DebugOption = Annotated[
     bool, typer.Option("--debug", rich_help_panel=PANEL, help="Show tracebacks of errors.", show_default=False)
 ]
 GLOBALS: Final[Mapping[str, Any]] = {
-    "--state": StateOption, "--conf": ConfOption, "--output": OutputOption, "--debug": DebugOption,
+    "--state": StateOption, "--server": ServerOption, "--conf": ConfOption, "--output": OutputOption,
+    "--debug": DebugOption,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Call:
     state: str | None = None
+    server: str | None = None
     conf: str | None = None
     output: Format = "table"
     debug: bool = False
@@ -80,9 +93,43 @@ class Call:
 
         return load_settings(self.conf, state=self.state, environ=self.environ)
 
+    @property
+    def server_url(self) -> str | None:
+        """The server to go to; None: to the tables. What the line says of one wins over what the environment says of the
+        other."""
+        if self.server and self.state:
+            raise InvalidInput("--server and --state don't go together: a server knows where its state is.")
+        return self.server or (None if self.state else self.environ.get("BFM_SERVER")) or None
+
+    @cached_property
+    def source(self) -> Source:
+        """Where this command reads and asks."""
+        if url := self.server_url:
+            from backfill_manager.cli.from_server import Server
+            from backfill_manager.client.server import Client, token_of
+
+            return Server(self, Client(url, token_of(self.environ), pause=self.pause))
+        from backfill_manager.cli.from_tables import Tables
+
+        return Tables(self)
+
+    def close(self) -> None:
+        if "source" in self.__dict__:
+            self.source.close()
+
+    def needs_tables(self) -> None:
+        """`InvalidInput` when a server was named and only the tables will do."""
+        if url := self.server_url:
+            how = "--server" if self.server else "BFM_SERVER"
+            raise InvalidInput(
+                f"This command works on the tables of the state, and not over a server ({how} names {url}); "
+                "say where the state is with --state."
+            )
+
     @cached_property
     def any_store(self) -> Store:
         """The store, made or not yet."""
+        self.needs_tables()
         from backfill_manager.store import open_store
         from backfill_manager.store.roots import is_catalog_schema
 
@@ -100,11 +147,12 @@ class Call:
             raise StateNotInitialised(self.settings.state)
         return store
 
-    def said(self, state: str | None, conf: str | None, output: Format | None, debug: bool) -> Call:
+    def said(self, state: str | None, server: str | None, conf: str | None, output: Format | None, debug: bool) -> Call:
         """With what was said later on the line laid over it."""
         return replace(
             self,
             state=state or self.state,
+            server=server or self.server,
             conf=conf or self.conf,
             output=output or self.output,
             debug=debug or self.debug,
@@ -154,7 +202,9 @@ def command(
         def run(**given: Any) -> int | None:
             calls: Calls = given.pop("ctx").obj
             said = {spelling: given.pop(_global_name(spelling), None) for spelling in GLOBALS}
-            calls.call = calls.call.said(said["--state"], said["--conf"], said["--output"], bool(said["--debug"]))
+            calls.call = calls.call.said(
+                said["--state"], said["--server"], said["--conf"], said["--output"], bool(said["--debug"])
+            )
             for number, each in enumerate(old):
                 if value := given.pop(_old_name(number)):
                     calls.call.out.remark(each.says)

@@ -10,12 +10,7 @@ from backfill_manager.cli.answers import tell_answer
 from backfill_manager.cli.call import Call
 from backfill_manager.cli.output import Column
 from backfill_manager.errors import InvalidInput
-from backfill_manager.planning.clear_plan import plan_clear
-from backfill_manager.requests import asking
 from backfill_manager.requests.clearing import ClearAsk
-from backfill_manager.requests.kinds import TASKS_CLEAR
-from backfill_manager.views.dags import all_dags, spec_reader
-from backfill_manager.views.payloads import with_whole_run_ids
 
 SHOWN: Final = 50  # runs
 _COLUMNS: Final = (
@@ -27,8 +22,7 @@ _COLUMNS: Final = (
 def clear_tasks(call: Call, ask: ClearAsk, *, dry_run: bool, yes: bool) -> int:
     """The exit code: 0, also for whoever says no."""
     ask.check()
-    ask = with_whole_run_ids(call.store, ask)
-    plan = plan_clear(call.store, ask, all_dags(call.store), spec_reader(call.store)).to_json_document()
+    plan = call.source.plan_clear(ask)
     if dry_run and not call.out.is_table:
         call.out.document(plan)
         return 0
@@ -38,7 +32,7 @@ def clear_tasks(call: Call, ask: ClearAsk, *, dry_run: bool, yes: bool) -> int:
     if not yes and not _agreed(plan["summary"]):
         call.out.remark("Nothing was cleared.")
         return 0
-    request = asking.ask(call.store, call.clock, TASKS_CLEAR, {"ask": ask.to_payload()})
+    request = call.source.clear(ask)
     tell_answer(call, request, f"Clear {in_words(plan['summary'])}", summary=plan["summary"])
     return 0
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+import typer
 
 from backfill_manager.cli.call import Call, command, group
+from backfill_manager.errors import InvalidInput
 
 app = group("config", "The configuration as it is understood.")
 MASK: Final = "********"
@@ -41,6 +44,39 @@ def show(call: Call) -> None:
         sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
     else:
         call.out.document(plain)
+
+
+@command(app, "token")
+def token(
+    call: Call,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: what it asks is told by this name.")],
+    role: Annotated[
+        Literal["viewer", "operator"], typer.Option("--role", help="viewer looks; operator may change, too.")
+    ] = "viewer",
+) -> None:
+    """Make a bearer token for the API and the web pages. It is printed once and kept nowhere; the configuration gets its
+    SHA-256, as the lines say that are printed beneath it.
+
+    Example: [cyan]bfm config token grafana --role viewer[/]
+    """
+    import hashlib
+    import secrets
+
+    from backfill_manager.settings import TokenSettings
+
+    made = f"bfm_{secrets.token_urlsafe(32)}"
+    digest = hashlib.sha256(made.encode()).hexdigest()
+    try:
+        TokenSettings(name=name, sha256=digest, role=role)
+    except ValueError:
+        raise InvalidInput(f"NAME {name[:60]!r} must be up to 200 letters, digits, `_`, `.` or `-`.") from None
+    if not call.out.is_table:
+        call.out.document({"token": made, "name": name, "sha256": digest, "role": role})
+        return
+    call.out.line(made)
+    line = f"{{name: {name}, sha256: {digest}, role: {role}}}"
+    call.out.remark("It is shown only now. Put this into conf/manager.yaml, and start the server again:")
+    call.out.remark(f"api:\n  tokens:\n    - {line}")
 
 
 def sources(call: Call) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from backfill_manager.cli.call import Call, command, group
-from backfill_manager.cli.output import Column, seconds, written
+from backfill_manager.cli.output import Column, seconds
 from backfill_manager.cli.runs import TASK_COLUMNS
 from backfill_manager.errors import InvalidInput, NotFound
 
@@ -36,9 +36,7 @@ def list_(call: Call) -> None:
 
     Example: [cyan]bfm dags list --output json[/]
     """
-    from backfill_manager.views import dags
-
-    found = dags.list_dags(call.store, call.clock.now())
+    found = call.source.dags()
     if call.out.is_table:
         found = [{**one, "schedule": schedule(one["schedule"])} for one in found]
     columns = (
@@ -46,7 +44,7 @@ def list_(call: Call) -> None:
         Column("next_due_at", "next due"),
     )  # fmt: skip
     call.out.rows(found, columns, empty="No DAGs yet: a manager loads them from its bundles (`bfm manager start`).")
-    if broken := dags.count_import_errors(call.store):
+    if broken := len(call.source.import_errors()):
         files = "1 file" if broken == 1 else f"{broken} files"
         call.out.remark(f"{files} could not be read: see `bfm dags import-errors`.")
 
@@ -57,9 +55,7 @@ def show(call: Call, dag: DagArgument) -> None:
 
     Example: [cyan]bfm dags show flights[/]
     """
-    from backfill_manager.views import dags
-
-    found = dags.show_dag(call.store, dag, call.clock.now())
+    found = call.source.dag(dag)
     if not call.out.is_table:
         call.out.document(found)
         return
@@ -93,24 +89,22 @@ def next_(
 
     Example: [cyan]bfm dags next flights -n 5[/]
     """
-    from backfill_manager.views import dags
-    from backfill_manager.views.timeline import latest_run
-
-    row, spec = dags.current_dag(call.store, dag)
-    now = call.clock.now()
-    found = dags.next_intervals(spec, latest_run(call.store, dag), now, n)
+    about = call.source.dag(dag)
+    found = call.source.next_intervals(dag, n)
     if call.out.is_table:
-        found = [{**one, "local": local(one["interval_start"], spec.timezone)} for one in found]
-    columns = ("interval_start", "interval_end", Column("due_at", "due"), Column("local", f"start in {spec.timezone}"))
+        found = [{**one, "local": local(one["interval_start"], about["timezone"])} for one in found]
+    columns = (
+        "interval_start", "interval_end", Column("due_at", "due"), Column("local", f"start in {about['timezone']}"),
+    )  # fmt: skip
     empty = (
         f"{dag} has no schedule: it runs when it is asked for."
-        if spec.schedule is None
-        else f"{dag} has no interval left: its end_date is {written(spec.end_date)}."
-        if spec.end_date is not None
+        if about["schedule"] is None
+        else f"{dag} has no interval left: its end_date is {about['end_date']}."
+        if about["end_date"] is not None
         else f"{dag} has no interval left."
     )
     call.out.rows(found, columns, empty=empty)
-    if call.out.is_table and row.is_paused and found:
+    if call.out.is_table and about["is_paused"] and found:
         call.out.remark(f"{dag} is paused: none of these will run until it is unpaused.")
 
 
@@ -145,7 +139,7 @@ def pause(call: Call, dag: DagArgument) -> None:
 
     Example: [cyan]bfm dags pause flights[/]
     """
-    _pause(call, dag, "pause")
+    _steer(call, dag, "pause")
 
 
 @command(app, "unpause")
@@ -154,7 +148,7 @@ def unpause(call: Call, dag: DagArgument) -> None:
 
     Example: [cyan]bfm dags unpause flights[/]
     """
-    _pause(call, dag, "unpause")
+    _steer(call, dag, "unpause")
 
 
 @command(app, "test")
@@ -170,6 +164,7 @@ def test(
 
     Example: [cyan]bfm dags test flights --logical-date 2013-01-05[/]
     """
+    call.needs_tables()
     at = None if logical_date is None else instant_for(call, dag, logical_date)
     from backfill_manager.manager.one_run import test_dag
 
@@ -202,12 +197,10 @@ def import_errors(call: Call) -> None:
 
     Example: [cyan]bfm dags import-errors --output json[/] (with tracebacks)
     """
-    from backfill_manager.views import dags
-
     columns = (
         "bundle", "file", Column("line", right=True), Column("message", fold=True), Column("first_seen_at", "since"),
     )  # fmt: skip
-    call.out.rows(dags.list_import_errors(call.store), columns, empty="Every file could be read.")
+    call.out.rows(call.source.import_errors(), columns, empty="Every file could be read.")
 
 
 @command(app, "versions")
@@ -225,17 +218,16 @@ def versions(
     Example: [cyan]bfm dags versions flights --diff 1 2[/]
     """
     from backfill_manager.cli.version_picture import tell_difference
-    from backfill_manager.views.versions import diff_versions, list_versions
 
     if diff is not None:
-        tell_difference(call, diff_versions(call.store, dag, *diff))
+        tell_difference(call, call.source.version_diff(dag, *diff))
         return
     columns = (
         Column("version", right=True), Column("is_current", "current"), "created_at", "bundle", "file",
         Column("commit_id", "commit", lambda commit: commit[:12] if commit else ""),
         Column("content_hash", "content", lambda digest: digest[:12]),
     )  # fmt: skip
-    call.out.rows(list_versions(call.store, dag), columns)
+    call.out.rows(call.source.versions(dag), columns)
 
 
 @command(app, "deactivate")
@@ -245,16 +237,14 @@ def deactivate(call: Call, dag: DagArgument) -> None:
 
     Example: [cyan]bfm dags deactivate flights[/]
     """
-    _pause(call, dag, "deactivate")
+    _steer(call, dag, "deactivate")
 
 
-def _pause(call: Call, dag: str, verb: str) -> None:
-    from backfill_manager.cli.answers import tell_answer
-    from backfill_manager.requests import asking
-    from backfill_manager.views import dags
+def _steer(call: Call, dag: str, verb: Literal["pause", "unpause", "deactivate"]) -> None:
+    from backfill_manager.cli.answers import tell_answer, what_of
 
-    dag_id = dags.current_dag(call.store, dag)[0].dag_id
-    request = asking.ask(call.store, call.clock, f"dag.{verb}", {"dag_id": dag_id})
+    request = call.source.steer_dag(dag, verb)
+    dag_id = what_of(request)["dag_id"]
     tell_answer(call, request, f"{verb.capitalize()} {dag_id}", dag_id=dag_id)
 
 

@@ -13,20 +13,24 @@ from typing import Any, Final, Literal
 
 from backfill_manager.cli.call import Call
 from backfill_manager.cli.creating import Wish, settings_said
-from backfill_manager.cli.source import Log, Steering, Thing
+from backfill_manager.cli.source import Log, RunMark, Steering, TaskMark, Thing
 from backfill_manager.client import Client
 from backfill_manager.client import things as t
+from backfill_manager.client.server import PAGE
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request, Response
 from backfill_manager.requests.clearing import ClearAsk
 
 LOOK_EVERY_S: Final = 0.2
-_OF_THE_API: Final = frozenset({"state", "answer"})  # of a request: what `outcome` and its neighbours say
+_OF_THE_API: Final = ("state", "answer")  # of a request: what `outcome` and its neighbours say
 
 
 class Server:
     def __init__(self, call: Call, client: Client) -> None:
         self._call, self._client = call, client
+
+    def close(self) -> None:
+        self._client.close()
 
     # -- what there is ------------------------------------------------------------------------------------------------
     def somebody_leads(self) -> bool:
@@ -74,7 +78,7 @@ class Server:
         return self._client.version_diff(dag_id, before, after).document()
 
     def timeline(self, dag_id: str, limit: int | None) -> list[Thing]:
-        return _documents(self._client.timeline(dag_id, limit=limit))
+        return _documents(self._client.timeline(dag_id, limit=limit or PAGE))
 
     def runs(
         self, *, dag_id: str | None, backfill: str | None, in_states: Sequence[str], limit: int | None
@@ -108,10 +112,10 @@ class Server:
         return _documents(self._client.bundles())
 
     def requests(self, limit: int | None) -> list[Thing]:
-        return [_as_in_tables(one) for one in self._client.requests(limit=limit)]
+        return [_without(one, *_OF_THE_API, "result") for one in self._client.requests(limit=limit)]
 
     def request(self, wanted: str) -> Thing:
-        return _as_in_tables(self._client.request(wanted))
+        return _without(self._client.request(wanted), *_OF_THE_API)
 
     # -- what can be asked --------------------------------------------------------------------------------------------
     def answer_to(self, request: Request, patience_s: float) -> Response | None:
@@ -151,10 +155,10 @@ class Server:
     def cancel_run(self, run: Thing) -> Request:
         return _request(self._client.cancel_run(run["run_id"], dag_id=run["dag_id"]))
 
-    def mark_run(self, run: Thing, state: str) -> Request:
+    def mark_run(self, run: Thing, state: RunMark) -> Request:
         return _request(self._client.mark_run(run["run_id"], state, dag_id=run["dag_id"]))
 
-    def mark_task(self, run: Thing, task_id: str, state: str) -> Request:
+    def mark_task(self, run: Thing, task_id: str, state: TaskMark) -> Request:
         return _request(self._client.mark_task(run["run_id"], task_id, state, dag_id=run["dag_id"]))
 
     def plan_clear(self, ask: ClearAsk) -> Thing:
@@ -171,8 +175,8 @@ def _documents(things: Iterable[t.Thing]) -> list[Thing]:
     return [one.document() for one in things]
 
 
-def _as_in_tables(request: t.Request) -> Thing:
-    return {name: value for name, value in request.document().items() if name not in _OF_THE_API}
+def _without(thing: t.Thing, *names: str) -> Thing:
+    return {name: value for name, value in thing.document().items() if name not in names}
 
 
 def _request(told: t.Request) -> Request:

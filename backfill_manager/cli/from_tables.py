@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from backfill_manager.cli.call import Call
 from backfill_manager.cli.creating import Wish, ask_for
-from backfill_manager.cli.source import Log, Steering, Thing
+from backfill_manager.cli.source import Log, RunMark, Steering, TaskMark, Thing
 from backfill_manager.model.records import DagRun, Request, Response
 from backfill_manager.model.states import RUN_FINISHED
 from backfill_manager.requests import asking, kinds
@@ -23,6 +23,9 @@ from backfill_manager.views.underway import running_tasks
 class Tables:
     def __init__(self, call: Call) -> None:
         self._call, self._store, self._clock = call, call.store, call.clock
+
+    def close(self) -> None:
+        """Reading holds nothing open."""
 
     # -- what there is ------------------------------------------------------------------------------------------------
     def somebody_leads(self) -> bool:
@@ -137,10 +140,10 @@ class Tables:
     def cancel_run(self, run: Thing) -> Request:
         return self._ask(kinds.RUN_CANCEL, payloads.cancelled_run(self._row(run)))
 
-    def mark_run(self, run: Thing, state: str) -> Request:
+    def mark_run(self, run: Thing, state: RunMark) -> Request:
         return self._ask(kinds.RUN_MARK, payloads.marked_run(self._row(run), state))
 
-    def mark_task(self, run: Thing, task_id: str, state: str) -> Request:
+    def mark_task(self, run: Thing, task_id: str, state: TaskMark) -> Request:
         return self._ask(kinds.TASK_MARK, payloads.marked_task(self._store, self._row(run), task_id, state))
 
     def plan_clear(self, ask: ClearAsk) -> Thing:

@@ -8,7 +8,7 @@ import typer
 
 from backfill_manager.cli.call import Call, command, group
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.views.managers import lives, manager_status
+from backfill_manager.views.managers import lives
 
 app = group("manager", "Start, look at and stop the manager.")
 
@@ -19,6 +19,9 @@ def start(
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when every request is answered and nothing is left to run.")
     ] = False,
+    with_ui: Annotated[
+        bool, typer.Option("--with-ui", help="Serve the web pages and the REST API too, at api.host and api.port.")
+    ] = False,
 ) -> int:
     """Start a manager here and stay until it is stopped (Ctrl-C, SIGTERM or `bfm manager stop`).
 
@@ -27,9 +30,15 @@ def start(
 
     Example: [cyan]bfm --state ./state manager start[/]
     """
+    call.needs_tables()
     from backfill_manager.manager.main import run_manager
 
-    return run_manager(call.settings, state=call.settings.state, until_idle=until_idle)
+    beside = None
+    if with_ui:
+        from backfill_manager.cli.serve import served_beside_a_manager
+
+        beside = served_beside_a_manager(call)
+    return run_manager(call.settings, state=call.settings.state, until_idle=until_idle, beside=beside)
 
 
 @command(app, "status")
@@ -38,7 +47,7 @@ def status(call: Call) -> int:
 
     Example: [cyan]bfm manager status --output json[/]
     """
-    found = manager_status(call.store, call.clock.now())
+    found = call.source.manager()
     if found["term"] is not None or not call.out.is_table:
         fields = [
             ("state", ("leading" if found["leading"] else "not running") if found["term"] else None),

@@ -19,11 +19,9 @@ def list_(call: Call) -> None:
 
     Example: [cyan]bfm pools list[/]
     """
-    from backfill_manager.views.pools import list_pools
-
     names = ("slots", "used", "free", "queued", "running", "weight", "min_share")
     empty = "No pools yet: the manager makes them when it starts (`bfm manager start`)."
-    call.out.rows(list_pools(call.store), ("name", *(Column(name, right=True) for name in names)), empty=empty)
+    call.out.rows(call.source.pools(), ("name", *(Column(name, right=True) for name in names)), empty=empty)
 
 
 @command(app, "set")
@@ -45,8 +43,4 @@ def set_(
 
     Example: [cyan]bfm pools set backfill --slots 32[/]
     """
-    from backfill_manager.requests import asking
-    from backfill_manager.views import payloads
-
-    payload = payloads.set_pool(call.store, name, slots=slots, weight=weight, min_share=min_share)
-    tell_answer(call, asking.ask(call.store, call.clock, asking.kinds.POOL_SET, payload), f"Set pool {name}")
+    tell_answer(call, call.source.set_pool(name, slots, weight, min_share), f"Set pool {name}")

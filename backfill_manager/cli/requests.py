@@ -21,14 +21,12 @@ def list_(
 
     Example: [cyan]bfm requests list --limit 10[/]
     """
-    from backfill_manager.views import requests
-
     limit = limit or (50 if call.out.is_table else None)
     columns = (
         "request_id", "kind", Column("requested_by", "by"), Column("requested_at", "asked"), "outcome",
         Column("object_id", "about"), Column("message", fold=True),
     )  # fmt: skip
-    call.out.rows(requests.list_requests(call.store, limit=limit), columns, empty="Nothing was asked yet.")
+    call.out.rows(call.source.requests(limit), columns, empty="Nothing was asked yet.")
 
 
 @command(app, "show")
@@ -39,6 +37,4 @@ def show(
 
     Example: [cyan]bfm requests show latest[/]
     """
-    from backfill_manager.views import requests
-
-    call.out.thing(requests.find_request(call.store, request))
+    call.out.thing(call.source.request(request))

@@ -17,6 +17,7 @@ from backfill_manager.requests.kinds import REFUSED, TASK_RUN
 from backfill_manager.store.contract import Condition
 from backfill_manager.views.dags import current_dag
 from backfill_manager.views.managers import somebody_leads
+from backfill_manager.views.runs import run_view
 from backfill_manager.views.tasks import find_task_instance, task_view
 
 PATIENCE_S: Final = 60.0
@@ -41,7 +42,7 @@ def run_one_task(call: Call, dag_id: str, task_id: str, logical_date: str) -> in
     run = _run_of(call, dag_id, answer)
     if call.out.is_table:
         call.out.remark(f"{task_id} of {dag_id} runs as {run.run_id}.")
-    lines, state = print_log(call, run, task_id, follow=is_led)
+    lines, state = print_log(call, run_view(run), task_id, follow=is_led)
     told = task_view(find_task_instance(call.store, run, task_id))
     why = f": {told['error']}" if told["error"] else ""
     call.out.told({**told, "logs": lines}, f"{task_id} of {dag_id} for {format_instant(at)}: {state}{why}")

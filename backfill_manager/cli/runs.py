@@ -45,13 +45,11 @@ def list_(
     Example: [cyan]bfm runs list --backfill latest --state failed[/]
     """
     from backfill_manager.cli.backfill import elsewhere
-    from backfill_manager.views import backfills, dags, runs
+    from backfill_manager.views.backfills import check_states
 
-    chosen = backfills.check_states("run", state or (), RUN_STATES, elsewhere("runs list", state))
-    dag_id = dags.current_dag(call.store, dag)[0].dag_id if dag else None
-    backfill_id = backfills.find_backfill(call.store, backfill)["backfill_id"] if backfill else None
+    chosen = check_states("run", state or (), RUN_STATES, elsewhere("runs list", state))
     limit = limit or (50 if call.out.is_table else None)
-    found = runs.list_runs(call.store, dag_id=dag_id, backfill_id=backfill_id, in_states=chosen, limit=limit)
+    found = call.source.runs(dag_id=dag or None, backfill=backfill or None, in_states=chosen, limit=limit)
     call.out.rows(found, RUN_COLUMNS, empty="No runs.")
     if call.out.is_table and len(found) == limit:
         call.out.remark(f"The newest {limit}; --limit shows more.")
@@ -67,17 +65,14 @@ def show(
 
     Example: [cyan]bfm runs show 2013-01-05 --dag flights[/]
     """
-    from backfill_manager.views import runs, tasks
-
-    row = runs.find_run(call.store, run, dag_id=dag)
-    found = runs.run_view(row)
-    instances = tasks.list_task_instances(call.store, row)
+    found = call.source.run(run, dag)
+    tasks = call.source.tasks_of(found)
     if not call.out.is_table:
-        call.out.document({**found, "tasks": instances, "tries": tasks.list_tries(call.store, row)})
+        call.out.document({**found, **tasks})
         return
     call.out.thing(found)
     call.out.line("")
-    call.out.rows(instances, TASK_COLUMNS, empty="It has no tasks yet.")
+    call.out.rows(tasks["tasks"], TASK_COLUMNS, empty="It has no tasks yet.")
 
 
 @command(app, "timeline")
@@ -93,12 +88,10 @@ def timeline(
 
     Example: [cyan]bfm runs timeline flights -n 10[/]
     """
-    from backfill_manager.cli.tasks import dag_of
     from backfill_manager.cli.timeline_picture import timeline_rows
-    from backfill_manager.views.timeline import timeline as timeline_of
 
     limit = n or (50 if call.out.is_table else None)
-    found = timeline_of(call.store, dag_of(call, dag), limit)
+    found = call.source.timeline(dag, limit)
     if not call.out.is_table:
         call.out.document(found)
         return
@@ -117,15 +110,11 @@ def cancel(call: Call, run: RunArgument, dag: DagOption = None) -> None:
 
     Example: [cyan]bfm runs cancel 2013-01-05 --dag flights[/]
     """
-    from backfill_manager.cli.answers import tell_answer
-    from backfill_manager.requests import asking
-    from backfill_manager.views.payloads import cancelled_run
-    from backfill_manager.views.runs import find_run
+    from backfill_manager.cli.answers import tell_answer, what_of
 
-    row = find_run(call.store, run, dag_id=dag)
-    one = cancelled_run(row)
-    request = asking.ask(call.store, call.clock, asking.kinds.RUN_CANCEL, one)
-    tell_answer(call, request, f"Cancel run {row.run_id}", **one)
+    found = call.source.run(run, dag)
+    request = call.source.cancel_run(found)
+    tell_answer(call, request, f"Cancel run {found['run_id']}", **what_of(request))
 
 
 @command(app, "mark")
@@ -139,12 +128,8 @@ def mark(
 
     Example: [cyan]bfm runs mark 2013-01-05 success --dag flights[/]
     """
-    from backfill_manager.cli.answers import tell_answer
-    from backfill_manager.requests import asking
-    from backfill_manager.views.payloads import marked_run
-    from backfill_manager.views.runs import find_run
+    from backfill_manager.cli.answers import tell_answer, what_of
 
-    row = find_run(call.store, run, dag_id=dag)
-    one = marked_run(row, state)
-    request = asking.ask(call.store, call.clock, asking.kinds.RUN_MARK, one)
-    tell_answer(call, request, f"Mark run {row.run_id} {state}", **one)
+    found = call.source.run(run, dag)
+    request = call.source.mark_run(found, state)
+    tell_answer(call, request, f"Mark run {found['run_id']} {state}", **what_of(request))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Thing = dict[str, Any]  # a document with the fields that `--output json` shows
 Steering = Literal["pause", "unpause", "cancel", "retry"]
+RunMark = Literal["success", "failed"]
+TaskMark = Literal["success", "failed", "skipped"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Log:
 
 
 class Source(Protocol):
+    def close(self) -> None: ...
+
     # -- what there is ------------------------------------------------------------------------------------------------
     def somebody_leads(self) -> bool: ...
 
@@ -101,9 +105,9 @@ class Source(Protocol):
 
     def cancel_run(self, run: Thing) -> Request: ...
 
-    def mark_run(self, run: Thing, state: str) -> Request: ...
+    def mark_run(self, run: Thing, state: RunMark) -> Request: ...
 
-    def mark_task(self, run: Thing, task_id: str, state: str) -> Request: ...
+    def mark_task(self, run: Thing, task_id: str, state: TaskMark) -> Request: ...
 
     def plan_clear(self, ask: ClearAsk) -> Thing: ...
 

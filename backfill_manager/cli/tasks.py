@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,10 +11,9 @@ from backfill_manager.cli.dags import waits_for
 from backfill_manager.cli.old_spellings import OF_TASKS_CLEAR
 from backfill_manager.cli.output import Column, seconds
 from backfill_manager.cli.runs import TASK_COLUMNS
-from backfill_manager.model.states import RUN_FINISHED, TASK_FINISHED
-
-if TYPE_CHECKING:
-    from backfill_manager.model.records import DagRun
+from backfill_manager.cli.source import Thing
+from backfill_manager.errors import NotFound
+from backfill_manager.model.states import TASK_FINISHED
 
 app = group("tasks", "Tasks of a DAG, their states in a run, their logs.")
 DagArgument = Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id.")]
@@ -31,9 +30,7 @@ def list_(call: Call, dag: DagArgument) -> None:
 
     Example: [cyan]bfm tasks list flights[/]
     """
-    from backfill_manager.views import dags
-
-    found = dags.list_tasks(dags.current_dag(call.store, dag)[1])
+    found = call.source.dag(dag)["tasks"]
     if call.out.is_table:
         found = [{**one, "waits_for": waits_for(one)} for one in found]
     columns = (
@@ -50,10 +47,9 @@ def states(call: Call, dag: DagArgument, run: RunArgument) -> None:
 
     Example: [cyan]bfm tasks states flights latest[/]
     """
-    from backfill_manager.views import runs, tasks
-
-    row = runs.find_run(call.store, run, dag_id=dag_of(call, dag))
-    call.out.rows(tasks.list_task_instances(call.store, row), TASK_COLUMNS, empty=f"{row.run_id} has no tasks yet.")
+    found = run_of(call, dag, run)
+    tasks = call.source.tasks_of(found)["tasks"]
+    call.out.rows(tasks, TASK_COLUMNS, empty=f"{found['run_id']} has no tasks yet.")
 
 
 @command(app, "logs")
@@ -69,15 +65,13 @@ def logs(
 
     Example: [cyan]bfm tasks logs flights latest clean --follow[/]
     """
-    from backfill_manager.views import runs
-
-    row = runs.find_run(call.store, run, dag_id=dag_of(call, dag))
-    lines, state = print_log(call, row, task, try_number=try_number, follow=follow)
+    found = run_of(call, dag, run)
+    lines, state = print_log(call, found, task, try_number=try_number, follow=follow)
     if not call.out.is_table:
         call.out.document(lines)
     elif not lines:
         of_try = f"try {try_number} of " if try_number else ""
-        call.out.remark(f"{of_try}{task} in {row.run_id} ({state}) has logged nothing.")
+        call.out.remark(f"{of_try}{task} in {found['run_id']} ({state}) has logged nothing.")
 
 
 @command(app, "run")
@@ -112,15 +106,11 @@ def mark(
 
     Example: [cyan]bfm tasks mark flights 2013-01-05 clean success[/]
     """
-    from backfill_manager.cli.answers import tell_answer
-    from backfill_manager.requests import asking
-    from backfill_manager.views import runs
-    from backfill_manager.views.payloads import marked_task
+    from backfill_manager.cli.answers import tell_answer, what_of
 
-    row = runs.find_run(call.store, run, dag_id=dag_of(call, dag))
-    one = marked_task(call.store, row, task, state)
-    request = asking.ask(call.store, call.clock, asking.kinds.TASK_MARK, one)
-    tell_answer(call, request, f"Mark {task} of {row.run_id} {state}", **one)
+    found = run_of(call, dag, run)
+    request = call.source.mark_task(found, task, state)
+    tell_answer(call, request, f"Mark {task} of {found['run_id']} {state}", **what_of(request))
 
 
 @command(app, "clear", old=OF_TASKS_CLEAR)
@@ -172,39 +162,34 @@ def clear(
 
 
 def print_log(
-    call: Call, run: DagRun, task: str, *, try_number: int | None = None, follow: bool = False
-) -> tuple[list[dict[str, Any]], str]:
+    call: Call, run: Thing, task: str, *, try_number: int | None = None, follow: bool = False
+) -> tuple[list[Thing], str]:
     """Print what a task logged (for people), with `follow` until it has ended. Returns the lines, and its state."""
-    from backfill_manager.views import runs, tasks
-
-    seen: tuple[int, int] = (0, -1)
-    lines: list[dict[str, Any]] = []
+    seen: tuple[int, int] | None = None
+    lines: list[Thing] = []
     over = False
     while True:
         # A tick commits a task's end before its log, and its run's end after it: a run that has ended has its whole log,
         # a task alone gets one more look.
-        whole = over or runs.find_run(call.store, run.run_id, dag_id=run.dag_id).state in RUN_FINISHED
-        state = tasks.find_task_instance(call.store, run, task).state
-        new = tasks.list_log_lines(call.store, run, task, try_number=try_number, after=seen)
-        for line in new:
+        was_over = over
+        log = call.source.log(run, task, try_number=try_number, after=seen)
+        for line in log.lines:
             _print(call, line)
-            seen = (line["launch"], line["line"])
-        lines += new
-        over = state in TASK_FINISHED
-        if not follow or (over and whole):
-            return lines, state
+        lines, seen = lines + log.lines, log.seen or seen
+        over = log.state in TASK_FINISHED
+        if not follow or (over and (was_over or log.is_whole)):
+            return lines, log.state
         call.pause(0.5)
 
 
-def dag_of(call: Call, dag_id: str) -> str:
-    """The DAG's id, if it is or ever was there: what ran can be read after its DAG is gone."""
-    from backfill_manager.model.records import DagRun
-    from backfill_manager.store.contract import Condition
-    from backfill_manager.views import dags
-
-    if not call.store.read(DagRun, [Condition("dag_id", "=", dag_id)], limit=1):
-        dags.current_dag(call.store, dag_id)
-    return dag_id
+def run_of(call: Call, dag_id: str, run: str) -> Thing:
+    """The run; of a DAG that is or ever was there: what ran can be read after its DAG is gone."""
+    try:
+        return call.source.run(run, dag_id)
+    except NotFound:
+        if not call.source.timeline(dag_id, 1):
+            call.source.dag(dag_id)
+        raise
 
 
 def _print(call: Call, line: dict[str, Any]) -> None:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from backfill_manager.cli.answers import answered
 from backfill_manager.cli.call import Call
+from backfill_manager.cli.source import Thing
+from backfill_manager.errors import NotFound
 from backfill_manager.requests.json_values import conf_of
-from backfill_manager.model.records import DagRun
-from backfill_manager.requests import asking
-from backfill_manager.requests.kinds import DAG_TRIGGER
-from backfill_manager.store.contract import Condition
-from backfill_manager.views.payloads import triggered_dag
-from backfill_manager.views.runs import run_view
 
 
 def trigger_dag(call: Call, dag_id: str, logical_date: str | None, conf: str | None) -> None:
-    payload = triggered_dag(call.store, dag_id, logical_date, conf_of(conf))
-    request = asking.ask(call.store, call.clock, DAG_TRIGGER, payload)
+    request = call.source.trigger(dag_id, logical_date, conf_of(conf))
     answer = answered(call, request)
     run = None if answer is None or answer.object_id is None else _run(call, dag_id, answer.object_id)
     if not call.out.is_table:
@@ -26,7 +21,7 @@ def trigger_dag(call: Call, dag_id: str, logical_date: str | None, conf: str | N
             "outcome": answer.outcome if answer else "waiting",
             "message": answer.message if answer else None,
             "run_id": answer.object_id if answer else None,
-            "run": None if run is None else run_view(run),
+            "run": run,
         }
         call.out.document(told)
     elif answer is None:
@@ -35,6 +30,8 @@ def trigger_dag(call: Call, dag_id: str, logical_date: str | None, conf: str | N
         call.out.line(f"Asked for: {answer.message}.")
 
 
-def _run(call: Call, dag_id: str, run_id: str) -> DagRun | None:
-    found = call.store.read(DagRun, [Condition("dag_id", "=", dag_id), Condition("run_id", "=", run_id)], limit=1)
-    return found[0] if found else None
+def _run(call: Call, dag_id: str, run_id: str) -> Thing | None:
+    try:
+        return call.source.run(run_id, dag_id)
+    except NotFound:  # made, and not committed yet
+        return None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Console
@@ -15,14 +14,11 @@ from rich.text import Text
 
 from backfill_manager.cli.call import Call
 from backfill_manager.cli.progress import Pace, ended, failure_line, picture, status_line, summary_line
+from backfill_manager.cli.source import Source
 from backfill_manager.clock import parse_instant
+from backfill_manager.errors import NotFound
 from backfill_manager.model import states
-from backfill_manager.model.records import DagRun, TaskInstance
-from backfill_manager.store.contract import Condition, Store
-from backfill_manager.views.backfills import find_backfill, list_items
-from backfill_manager.views.managers import START_ONE, somebody_leads
-from backfill_manager.views.tasks import list_task_instances, task_view
-from backfill_manager.views.time_left import with_time_left
+from backfill_manager.views.managers import START_ONE
 
 EVERY_S: Final = 0.5
 LINES_APART_S: Final = 2.0  # where every line stays, fewer of them
@@ -54,72 +50,54 @@ def watch(call: Call, backfill_id: str, *, end_when_stuck: bool) -> int:
 
 
 def _follow(call: Call, backfill_id: str, *, end_when_stuck: bool) -> dict[str, Any]:
-    store, clock = call.store, call.clock
+    source, clock = call.source, call.clock
     pace = Pace()
     told_failures: set[int] = set()
     looked_for_leader = float("-inf")
     time_left: dict[str, Any] = {}
     with _screen(call) as (draw, say):
         while True:
-            backfill = find_backfill(store, backfill_id)
+            backfill = source.backfill(backfill_id)
             over = backfill["state"] in states.BACKFILL_FINISHED or (end_when_stuck and _stuck(backfill))
             at = clock.monotonic()
             if backfill["planned"]:
                 pace.saw(at, ended(backfill))
             if backfill["failed"] > len(told_failures):
-                for line in _new_failures(store, backfill, told_failures):
+                for line in _new_failures(source, backfill, told_failures):
                     say(line)
             if not over and at - looked_for_leader >= LOOK_FOR_LEADER_S:
-                if looked_for_leader == float("-inf") and not somebody_leads(store, clock.now()):
+                if looked_for_leader == float("-inf") and not source.somebody_leads():
                     say(Text(f"No manager is leading; the backfill waits for one: {START_ONE}.", style="yellow"))
                 looked_for_leader = at
-                told = with_time_left(store, backfill, clock.now())
+                told = source.backfill(backfill_id, time_left=True)
                 time_left = {name: told[name] for name in ("time_left_s", "finishes_at")}
             if not over:
                 backfill = {**backfill, **time_left}
-            draw(backfill, [] if over else running_tasks(store, backfill, clock.now()), pace)
+            draw(backfill, [] if over else source.running_tasks(backfill), pace)
             if over:
                 return backfill
             call.pause(EVERY_S)
 
 
-def running_tasks(store: Store, backfill: dict[str, Any], now: datetime) -> list[dict[str, Any]]:
-    """Task instances of the backfill that run now, longest first, with `for_s` seconds."""
-    if not backfill["running"]:
-        return []
-    of_it = [Condition("backfill_id", "=", backfill["backfill_id"]), Condition("state", "=", states.RUNNING)]
-    runs = store.read(DagRun, of_it)
-    if not runs:
-        return []
-    where = [
-        Condition("run_seq", ">=", min(run.run_seq for run in runs)),
-        Condition("dag_id", "=", backfill["dag_id"]),
-        Condition("run_id", "in", tuple(run.run_id for run in runs)),
-        Condition("state", "=", states.RUNNING),
-    ]
-    return [
-        {**task_view(row), "for_s": None if row.started_at is None else (now - row.started_at).total_seconds()}
-        for row in store.read(TaskInstance, where, order_by=("started_at",))
-    ]
-
-
-def _new_failures(store: Store, backfill: dict[str, Any], told: set[int]) -> Iterator[Text]:
-    items = list_items(store, backfill["backfill_id"], in_states=(states.FAILED,))
+def _new_failures(source: Source, backfill: dict[str, Any], told: set[int]) -> Iterator[Text]:
+    items = source.items(backfill["backfill_id"], in_states=(states.FAILED,))
     new = [item for item in items if item["ordinal"] not in told]
     for item in new[:MOST_FAILURES_AT_ONCE]:
-        yield failure_line(item, _failed_task(store, backfill["dag_id"], item["run_id"]))
+        yield failure_line(item, _failed_task(source, backfill["dag_id"], item["run_id"]))
     if len(new) > MOST_FAILURES_AT_ONCE:
         yield Text(f"and {len(new) - MOST_FAILURES_AT_ONCE} more failed", style="red")
     told.update(item["ordinal"] for item in new)
 
 
-def _failed_task(store: Store, dag_id: str, run_id: str | None) -> dict[str, Any] | None:
+def _failed_task(source: Source, dag_id: str, run_id: str | None) -> dict[str, Any] | None:
     if run_id is None:
         return None
-    runs = store.read(DagRun, [Condition("dag_id", "=", dag_id), Condition("run_id", "=", run_id)], limit=1)
-    tasks = list_task_instances(store, runs[0]) if runs else []
-    failed = [task for task in tasks if task["state"] == states.FAILED]
-    named = (runs[0].reason or "" if runs else "").removeprefix("failed: ").split(", ")  # a callback never is
+    try:
+        run = source.run(run_id, dag_id)
+    except NotFound:
+        return None
+    failed = [task for task in source.tasks_of(run)["tasks"] if task["state"] == states.FAILED]
+    named = (run["reason"] or "").removeprefix("failed: ").split(", ")  # a callback never is
     return next((task for task in failed if task["task_id"] in named), failed[0] if failed else None)
 
 

@@ -87,8 +87,11 @@ class Connection:
         with (
             _told(self.url),
             self._http.stream(
-                "GET", PREFIX + path, params=_said(params), headers={"Accept": "text/event-stream"},
-            timeout=max(self.timeout, LONGEST_SILENCE_S),
+                "GET",
+                PREFIX + path,
+                params=_said(params),
+                headers={"Accept": "text/event-stream"},
+                timeout=max(self.timeout, LONGEST_SILENCE_S),
             ) as answer,
         ):
             if answer.status_code != 200:

@@ -95,6 +95,11 @@ class Client:
         said = {"state": tuple(state), "order_by": order_by}
         return self._pages(_path("backfills", backfill_id, "items"), t.Item, said, limit)
 
+    def running_tasks(self, backfill_id: str) -> list[t.TaskInstance]:
+        """Those of the backfill that run now, longest first; `for_s` tells for how many seconds."""
+        found = self._connection.read(_path("backfills", backfill_id, "running"))
+        return [t.TaskInstance.model_validate(one) for one in found]
+
     def create_backfill(
         self, dag_id: str, *, wait: float = 0.0, idempotency_key: str | None = None, **settings: Any
     ) -> t.Request:

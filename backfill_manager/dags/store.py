@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.loading.loader import ParsedFile
 from backfill_manager.dags.submission import Submission, paths_to
 from backfill_manager.dags.versions import changes_for
 from backfill_manager.errors import NotFound
@@ -65,7 +66,7 @@ class Taken:
 
 
 class DagStore:
-    """Not thread-safe but for `read` and `files_of`, which parsers may call from theirs."""
+    """Not thread-safe but for `read`, `files_of` and `may_be_taken`, which parsers may call from theirs."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -79,8 +80,25 @@ class DagStore:
         return DagSpec.from_json(version.definition_json), version
 
     def files_of(self, bundle: str) -> frozenset[str]:
-        """The files that the bundle's active DAGs come from."""
-        return frozenset(row.file for row in list(self._shelf.dags.values()) if row.bundle == bundle and row.is_active)
+        """The files that the bundle's active DAGs come from, and those with an error: they are read whatever they hold."""
+        made = (row.file for row in list(self._shelf.dags.values()) if row.bundle == bundle and row.is_active)
+        failed = (p.file for p in list(self._shelf.problems.values()) if p.bundle == bundle and p.is_current)
+        return frozenset((*made, *failed))
+
+    def may_be_taken(self, bundle: str, parsed: Iterable[ParsedFile]) -> bool:
+        """One of these files has an error because an id of it belonged to another file, which has let it go since."""
+        failed = {p.file for p in list(self._shelf.problems.values()) if p.bundle == bundle and p.is_current}
+        return any(
+            all(self._is_free(dag_id, bundle, file.file) for dag_id in file.dag_ids)
+            for file in parsed
+            if file.file in failed
+        )
+
+    def _is_free(self, dag_id: str, bundle: str, file: str) -> bool:
+        row = self._shelf.dags.get(dag_id)
+        if row is None or (row.bundle, row.file) == (bundle, file):
+            return True
+        return not row.is_active and row.deactivated_by is None
 
     def submit(self, submission: Submission, at: datetime) -> Taken:
         """Take in what a parser has found."""

@@ -1,7 +1,8 @@
 """What a submission changes in the state: a pure function from what is there to the rows to be written.
 
 - A DAG gets a new version when its definition changes, or the code that it may run: every file of the bundle but
-  those that make other DAGs (unless its own file reads them). An edit of one DAG leaves the others alone.
+  those that make other DAGs (unless its own file reads them). An edit of one DAG leaves the others alone. A file that
+  looks as if it made DAGs and was never read is taken for one that does.
 - A file that can't be loaded keeps its last good DAGs as they are, with the error beside them (`keep_last_good`; without
   it they become inactive).
 - An id belongs to the file that holds it already; else to the first by name. Another file that claims it gets an error
@@ -9,6 +10,7 @@
 - A file that was moved takes its DAGs along: they get a version that names the new place.
 - A DAG that no file makes any more becomes inactive; its versions and runs stay. One that comes back goes on from them.
 - A DAG that a person deactivated comes back with new content, or when its file is parsed because a person asked for it.
+  Until then its file holds the id: no other file of the bundle brings it back.
 - Files that the submission doesn't speak for stay as they are.
 - A bundle that can't be had changes nothing but its error: an unmounted disk deactivates no DAG.
 - Nothing has changed: nothing is written.
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -29,7 +31,6 @@ from backfill_manager.dags.loading.import_failure import FailedFile
 from backfill_manager.dags.loading.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
-
 
 
 def changes_for(
@@ -43,6 +44,7 @@ def changes_for(
     """Rows to write. `dags` are those of every bundle (ids are shared), `versions` the newest of each DAG (more do no
     harm), `problems` and `bundle` this bundle's as they stand."""
     known = {row.dag_id: row for row in dags}
+    standing = {p.file: p for p in problems if p.bundle == submission.bundle and p.is_current}
     newest: dict[str, DagVersion] = {}
     for version in versions:
         if version.dag_id not in newest or version.version > newest[version.dag_id].version:
@@ -50,7 +52,7 @@ def changes_for(
 
     taken, clashes = _without_clashes(submission, known)
     failed = {failure.file: failure for failure in (*submission.failed, *clashes)}
-    code = _Code(submission, known)
+    code = _Code(submission, known, standing, _helpers_of(bundle))
     rows: list[Record] = []
     made: set[str] = set()
     for parsed in taken:
@@ -64,8 +66,8 @@ def changes_for(
             for row in known.values()
             if row.is_active and row.dag_id not in made and _is_gone(submission, row, failed)
         ]
-        rows += _bundle_rows(submission, bundle, at)
-    return rows + _problem_rows(submission, failed, problems, at)
+        rows += _bundle_rows(submission, code.helpers, bundle, at)
+    return rows + _problem_rows(submission, failed, standing, at)
 
 
 def _is_gone(submission: Submission, row: DagRow, failed: Mapping[str, FailedFile]) -> bool:
@@ -76,45 +78,72 @@ def _is_gone(submission: Submission, row: DagRow, failed: Mapping[str, FailedFil
 
 
 def _without_clashes(submission: Submission, known: Mapping[str, DagRow]) -> tuple[list[ParsedFile], list[FailedFile]]:
-    """The files that count, and an error for each that claims an id of another."""
-    makers: dict[str, list[str]] = {}
-    for parsed in submission.parsed:
-        for dag_id in parsed.dag_ids:
-            makers.setdefault(dag_id, []).append(parsed.file)
-    standing = {failure.file for failure in submission.failed}  # they may still make what they made
-    standing |= {file for file in submission.content.files if not submission.speaks_for(file)}
-    holders: dict[str, tuple[str, str]] = {}  # dag id -> bundle and file that it belongs to
-    for dag_id, files in makers.items():
-        row = known.get(dag_id)
-        if row is not None and row.is_active and (row.bundle != submission.bundle or row.file in {*files, *standing}):
-            holders[dag_id] = (row.bundle, row.file)
-        else:
-            holders[dag_id] = (submission.bundle, min(files))
+    """The files that count, and an error for each that claims an id of another. Files that hold ids come first, then the
+    others by name; one that does not count takes no id from those after it."""
+    holders = _holders(submission, known)
+    holding = set(holders.values())
     taken, clashes = [], []
-    for parsed in submission.parsed:
+    for parsed in sorted(submission.parsed, key=lambda one: ((submission.bundle, one.file) not in holding, one.file)):
         mine = (submission.bundle, parsed.file)
-        foreign = next((dag_id for dag_id in parsed.dag_ids if holders[dag_id] != mine), None)
+        foreign = next((dag_id for dag_id in parsed.dag_ids if holders.get(dag_id, mine) != mine), None)
         if foreign is None:
             taken.append(parsed)
+            holders.update(dict.fromkeys(parsed.dag_ids, mine))
             continue
         bundle, file = holders[foreign]
         where = file if bundle == submission.bundle else f"{file} of bundle {bundle!r}"
         message = f"DAG {foreign!r} is already made by {where}; give one of them another dag_id, or take one away"
         clashes.append(FailedFile(parsed.file, None, message))
+        if not submission.keep_last_good:
+            holders = {dag_id: holder for dag_id, holder in holders.items() if holder != mine}
     return taken, clashes
+
+
+def _holders(submission: Submission, known: Mapping[str, DagRow]) -> dict[str, tuple[str, str]]:
+    """DAG id -> bundle and file that it belongs to, of the ids that the submission claims: another bundle's for as long as
+    they are active there, its own for as long as their file makes them, or can't be asked."""
+    failed = {failure.file for failure in submission.failed}
+    claims = {parsed.file: set(parsed.dag_ids) for parsed in submission.parsed}
+
+    def still_makes(file: str, dag_id: str) -> bool:
+        if file in claims:
+            return dag_id in claims[file]
+        if file in failed:
+            return submission.keep_last_good
+        return file in submission.content.files and not submission.speaks_for(file)
+
+    rows = (known[dag_id] for ids in claims.values() for dag_id in ids if dag_id in known)
+    return {
+        row.dag_id: (row.bundle, row.file)
+        for row in rows
+        if (row.is_active if row.bundle != submission.bundle else _is_kept(row) and still_makes(row.file, row.dag_id))
+    }
+
+
+def _is_kept(row: DagRow) -> bool:
+    return row.is_active or row.deactivated_by is not None
 
 
 class _Code:
     """Hashes of the code that the DAGs of a file may run or read, even if only a task imports it: all of the bundle but
-    files that make other DAGs."""
+    files that make other DAGs. `helpers`: the files that look as if they made DAGs, and make none."""
 
-    def __init__(self, submission: Submission, known: Mapping[str, DagRow]) -> None:
-        self._files = {file: digest for file, digest in submission.content.files.items() if file != MANIFEST}
-        makers = {parsed.file for parsed in submission.parsed if parsed.dag_ids}
-        makers |= {failure.file for failure in submission.failed}
-        none_now = {parsed.file for parsed in submission.parsed if not parsed.dag_ids}
-        makers |= {row.file for row in known.values() if row.bundle == submission.bundle and row.file not in none_now}
-        self._makers = makers
+    def __init__(
+        self, submission: Submission, known: Mapping[str, DagRow], failing: Iterable[str], helpers: Collection[str]
+    ) -> None:
+        content = submission.content
+        self._files = {file: digest for file, digest in content.files.items() if file != MANIFEST}
+        is_maker = {parsed.file: bool(parsed.dag_ids) for parsed in submission.parsed}
+        is_maker |= {failure.file: True for failure in submission.failed}
+        like_makers = {row.file for row in known.values() if row.bundle == submission.bundle and row.is_active}
+        like_makers.update(content.candidates, failing)
+        for file in like_makers.difference(is_maker):
+            if not submission.speaks_for(file):
+                is_maker[file] = file not in helpers
+        self._makers = {file for file, makes_dags in is_maker.items() if makes_dags}
+        helpers = {file for file, makes_dags in is_maker.items() if not makes_dags and file in content.files}
+        # one that doesn't even look so was read for the DAGs it had; when these are gone it is not read again
+        self.helpers = sorted(helpers.intersection(content.candidates) if submission.deactivates else helpers)
 
     @cached_property
     def _shared(self) -> str:
@@ -123,6 +152,10 @@ class _Code:
     def of(self, parsed: ParsedFile) -> str:
         own = self._makers & {parsed.file, *parsed.imported, *parsed.read}
         return hash_of({"": self._shared, **{file: self._files[file] for file in own if file in self._files}})
+
+
+def _helpers_of(bundle: BundleRow | None) -> frozenset[str]:
+    return frozenset(json.loads(bundle.helpers_json or "[]")) if bundle else frozenset()
 
 
 def _dag_rows(
@@ -165,19 +198,19 @@ def _schedule_text(spec: DagSpec) -> str | None:
     return spec.schedule
 
 
-def _bundle_rows(submission: Submission, row: BundleRow | None, at: datetime) -> list[Record]:
+def _bundle_rows(submission: Submission, helpers: list[str], row: BundleRow | None, at: datetime) -> list[Record]:
     now = BundleRow(
         name=submission.bundle, path=submission.path, parser=submission.parser,
         content_hash=submission.content.hash, refreshed_at=at, commit_id=submission.commit_id,
+        helpers_json=json.dumps(helpers, ensure_ascii=False) if helpers else None,
     )  # fmt: skip
     return [] if row is not None and now == row.evolve(refreshed_at=at) else [now]
 
 
 def _problem_rows(
-    submission: Submission, failed: Mapping[str, FailedFile], problems: Iterable[ImportProblem], at: datetime
+    submission: Submission, failed: Mapping[str, FailedFile], standing: Mapping[str, ImportProblem], at: datetime
 ) -> list[Record]:
     rows: list[Record] = []
-    standing = {p.file: p for p in problems if p.bundle == submission.bundle and p.is_current}
     for file, failure in sorted(failed.items()):
         before = standing.get(file)
         now = ImportProblem(

@@ -16,7 +16,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.dags.loading.import_failure import FailedFile
 from backfill_manager.dags.loading.loader import DagLoader, LoaderClosed
 from backfill_manager.dags.parsers.bundle import Bundle
-from backfill_manager.dags.parsers.parser import BundleParser
+from backfill_manager.dags.parsers.parser import BundleParser, unreadable
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.store import DagStore
 from backfill_manager.dags.submission import Submission
@@ -26,6 +26,8 @@ from backfill_manager.settings import BundleSettings, LimitSettings
 from backfill_manager.telemetry import get_logger
 
 log = get_logger("bundles")
+
+LEAST_WAIT_S = 1.0  # between two looks, also for a parser that is always due
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class BundleWatcher:
         self._loader = DagLoader()
         self._dags = dags
         self._bundles = [Bundle(settings, snapshots=snapshots, limits=limits) for settings in bundles]
-        self._parsers: dict[str, BundleParser] = {}  # by name of the bundle; the thread makes them
+        self._parsers: dict[str, tuple[str, BundleParser]] = {}  # by bundle, with the name they were made by
         self._told: dict[str, set[FailedFile]] = {}  # by bundle: errors that the log has
         self._asked: queue.SimpleQueue[ParseWanted | None] = queue.SimpleQueue()  # None: come to your end
         self._thread = threading.Thread(target=self._loop, name="bundle watcher", daemon=True)
@@ -75,40 +77,61 @@ class BundleWatcher:
 
     def run_once(self) -> float | None:
         """Let every parser look that is due; returns the seconds until the next one is."""
-        for bundle in self._bundles:
-            if bundle.name not in self._parsers:
-                self._parsers[bundle.name] = parser_for(bundle, self._loader, self._dags, self._clock)
-        for parser in self._parsers.values():
+        waits = [self._look_if_due(bundle) for bundle in self._bundles]
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _look_if_due(self, bundle: Bundle) -> float | None:
+        """A bundle whose parser breaks, be it one from a package, holds up no other; it is tried again later."""
+        try:
+            parser = self._parser(bundle)
             due = parser.due_in()
             if due is not None and due <= 0:
-                self._look(parser)
-        return min((due for parser in self._parsers.values() if (due := parser.due_in()) is not None), default=None)
-
-    def _look(self, parser: BundleParser) -> None:
-        try:
-            for submission in parser.findings():
-                for failure in set(submission.failed) - self._told.get(submission.bundle, set()):
-                    log.warning(
-                        "import error", bundle=submission.bundle, file=failure.file, line=failure.line,
-                        message=failure.message,
-                    )  # fmt: skip
-                self._told[submission.bundle] = set(submission.failed)
-                self._on_event(Parsed(submission))
+                for submission in parser.findings():
+                    self._found(submission)
+                due = parser.due_in()
         except LoaderClosed:
-            return  # the manager stops
-        except (BackfillManagerError, OSError) as error:
-            log.error("bundle not read", bundle=parser.bundle.name, reason=str(error))
+            return None  # the manager stops
+        except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
+            self._found(unreadable(bundle, bundle.parser, f"bundle {bundle.name!r}: {self._said(bundle, error)}"))
+            return bundle.settings.fetch_interval
+        return due if due is None else max(due, LEAST_WAIT_S)
+
+    def _parser(self, bundle: Bundle) -> BundleParser:
+        """Made when it is first needed, and when the bundle's manifest has come to name another one."""
+        name, parser = self._parsers.get(bundle.name, ("", None))
+        if parser is None or name != bundle.parser:
+            parser = parser_for(bundle, self._loader, self._dags, self._clock)
+            self._parsers[bundle.name] = (bundle.parser, parser)
+        return parser
+
+    def _found(self, submission: Submission) -> None:
+        for failure in set(submission.failed) - self._told.get(submission.bundle, set()):
+            log.warning(
+                "import error", bundle=submission.bundle, file=failure.file, line=failure.line, message=failure.message
+            )
+        self._told[submission.bundle] = set(submission.failed)
+        self._on_event(Parsed(submission))
 
     def _parse(self, wanted: ParseWanted) -> None:
         try:
-            if wanted.bundle not in self._parsers:
-                raise NotFound("bundle", wanted.bundle, list(self._parsers))
-            parser = self._parsers[wanted.bundle]
-            found = parser.parse(wanted.subpath, deactivate_removed=wanted.deactivate_removed)
-        except (BackfillManagerError, OSError) as error:
-            self._on_event(Parsed(None, wanted, str(error)))
+            bundle = next((bundle for bundle in self._bundles if bundle.name == wanted.bundle), None)
+            if bundle is None:
+                raise NotFound("bundle", wanted.bundle, [bundle.name for bundle in self._bundles])
+            found = self._parser(bundle).parse(wanted.subpath, deactivate_removed=wanted.deactivate_removed)
+        except LoaderClosed:
+            return  # the manager stops; the next one finds the request
+        except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
+            self._on_event(Parsed(None, wanted, self._said(bundle, error)))
         else:
             self._on_event(Parsed(found, wanted))
+
+    def _said(self, bundle: Bundle | None, error: Exception) -> str:
+        """In one line; what no parser should raise goes to the log with its traceback."""
+        if isinstance(error, BackfillManagerError | OSError):
+            return str(error)
+        parser = bundle.parser if bundle else ""
+        log.exception("bundle parser failed", bundle=bundle.name if bundle else None, parser=parser)
+        return f"its parser {parser!r} failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
     def _loop(self) -> None:
         wait = self.run_once()

@@ -63,6 +63,8 @@ class Decisions:
             self.leader.move_items(move.backfill_id, move.was, move.state, move.reason)
         if len(changes):
             self.leader.commit(changes)
+        if not self.inbox.is_planning:  # a plan may come back for a version that is not current any more
+            self.alive.forget_old_versions()
         return bool(len(changes) or todo.moves)
 
     def next_due(self, now: datetime) -> datetime | None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,11 +56,13 @@ def run_manager(
     stop: threading.Event | None = None,
     spark: SparkSession | None = None,
     clock: Clock | None = None,
+    beside: Callable[[Store], AbstractContextManager[None]] | None = None,
 ) -> int:
     """Lead the state at `state` until told to stop (or until nothing is left to do). Returns the exit code.
 
     `ready` is set when requests are being answered and every bundle has been scanned. `spark` is a session to use and
-    leave running; without one, a session is built and stopped again.
+    leave running; without one, a session is built and stopped again. `beside(store)` is entered for as long as the state
+    is there (the web pages), while this one stands by, too.
     """
     clock, stop = clock or SystemClock(), stop or threading.Event()
     own_spark = spark is None
@@ -72,12 +74,13 @@ def run_manager(
             made = store.init()
             if made:
                 log.info("state made or brought up to date", root=state, tables=len(made))
-            candidate = Candidate(store, clock, lease_s=settings.lease.seconds, version=__version__)
-            leader = candidate.wait(stop)
-            if leader is None:
-                return 0
-            log.info("leading", term=leader.term, state=state)
-            return _lead(settings, store, leader, clock, stop, spark, ready=ready, until_idle=until_idle)
+            with beside(store) if beside else nullcontext():
+                candidate = Candidate(store, clock, lease_s=settings.lease.seconds, version=__version__)
+                leader = candidate.wait(stop)
+                if leader is None:
+                    return 0
+                log.info("leading", term=leader.term, state=state)
+                return _lead(settings, store, leader, clock, stop, spark, ready=ready, until_idle=until_idle)
         finally:
             if own_spark:
                 _stop_spark()

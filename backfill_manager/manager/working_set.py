@@ -180,6 +180,17 @@ class Alive:
         for version in versions:
             self.versions[version.dag_id, version.version] = version
 
+    def forget_old_versions(self) -> None:
+        """Those that nothing alive needs, once they are the larger part: who edits DAGs for months fills no memory. The
+        tables have them all (`bringing_back.version_spec`)."""
+        if len(self.versions) <= 2 * (len(self.dags) + len(self.runs) + len(self.backfills)):
+            return
+        needed = {(row.dag_id, row.current_version) for row in self.dags.values()}
+        needed |= {(live.row.dag_id, live.row.dag_version) for live in self.runs.values()}
+        needed |= {(live.row.dag_id, live.row.dag_version) for live in self.backfills.values()}
+        self.versions = {key: version for key, version in self.versions.items() if key in needed}
+        self._specs = {key: spec for key, spec in self._specs.items() if key in needed}
+
     def current_spec(self, dag_id: str) -> DagSpec:
         return self.spec(dag_id, self.dags[dag_id].current_version)
 

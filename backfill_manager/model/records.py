@@ -267,6 +267,7 @@ class BundleRow(Record):
     content_hash: str
     refreshed_at: datetime
     commit_id: str | None = None  # of a git bundle
+    helpers_json: str | None = None  # files that look as if they made DAGs, and make none
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from backfill_manager.model.records import COMMIT_ORDER, Record, columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION: Final = 2  # 2: request.requested_from, dag.deactivated_by, commit_id of dag_version and bundle, backfill.hidden_at
+SCHEMA_VERSION: Final = 3
+# 3: bundle.helpers_json
+# 2: request.requested_from, dag.deactivated_by, commit_id of dag_version and bundle, backfill.hidden_at
 ENGINE_PROPERTY: Final = "backfill_manager.engine"
 VERSION_PROPERTY: Final = "backfill_manager.state_version"
 LEADER_APP_ID: Final = "backfill_manager.leader"  # of the application transaction that carries the term

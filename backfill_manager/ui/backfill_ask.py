@@ -60,14 +60,14 @@ class QuickRange:
     last: date
 
 
-def typed_of(form: Mapping[str, Any], dag: DagSpec | None) -> Typed:
+def typed_of(form: Mapping[str, str], dag: DagSpec | None) -> Typed:
     """What is in each field: as sent, or as the form begins."""
-    typed = {name: str(form.get(name, "")) for name in FIELDS}
+    typed = {name: form.get(name, "") for name in FIELDS}
     if "sent" not in form:  # only opened, perhaps with some of it in the link
         typed |= {name: text for name, text in _DEFAULTS.items() if name not in form}
         if dag is not None and "kind" not in form and (dag.schedule is None or dag.schedule == ONCE):
             typed["kind"] = "single"
-    first, slash, last = str(form.get("quick", "")).partition("/")  # a button of a range, where there is no script
+    first, slash, last = form.get("quick", "").partition("/")  # a button of a range, where there is no script
     if slash and PLAIN_DAY.fullmatch(first) and PLAIN_DAY.fullmatch(last):
         typed |= {"from_date": first, "from_time": "", "to_date": last, "to_time": ""}
     return typed

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from fastapi import Request
+
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.requests.backfills import CHANGEABLE
 from backfill_manager.requests.json_values import conf_of, settings_of
@@ -80,6 +82,13 @@ _FIELD_OF: Final[Mapping[str, tuple[str, str]]] = {
     "--downstream": ("downstream", "Downstream"),
 }
 _OPTION: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form that was sent, as text; files are none of ours. What was sent stays readable for others."""
+    await request.body()
+    async with request.form() as form:
+        return {name: value for name, value in form.items() if isinstance(value, str)}
 
 
 def in_words(message: str) -> str:

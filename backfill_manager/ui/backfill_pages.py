@@ -37,7 +37,7 @@ from backfill_manager.views.time_left import with_time_left
 router: Final = page_router()
 
 ON_A_PAGE: Final = 25
-ITEMS_ON_A_PAGE: Final = 50
+ITEMS_ON_A_PAGE: Final = 25
 ROWS_OF_MAP: Final = 24  # of the map told as a table
 NEWEST: Final = Order("created_at", "backfill_id", descending=True)
 _OF_LIST: Final = ("backfill", "backfill_item", "dag_run", "request", "response")
@@ -62,7 +62,9 @@ def backfills(
     there: dict[tuple[str, str], int] = visit.house.once_per_version(
         ["backfill"], "ui:backfills:there", lambda: _there(visit.store)
     )
-    by_state = {one: sum(n for (of, is_), n in there.items() if is_ == one and dag in ("", of)) for one in BACKFILL_STATES}
+    by_state = {
+        one: sum(n for (of, is_), n in there.items() if is_ == one and dag in ("", of)) for one in BACKFILL_STATES
+    }
     return visit.page(
         "backfills/list.html", backfills=shown, dags=sorted({dag_id for dag_id, _ in there} | ({dag} - {""})), dag=dag,
         states=in_states, by_state=by_state, after=after, following=following, is_filtered=bool(dag or in_states),
@@ -144,12 +146,15 @@ def backfill(
     in_states = check_states("backfill's item", dict.fromkeys(state or ()), ITEM_STATES)
     begins, ends = _range(first, last, found["planned"])
     of_family = visit.house.once_per_version(
-        ["backfill"], ("ui:family", backfill_id), lambda: (parents_of(visit.store, found), children_of(visit.store, backfill_id))
+        ["backfill"],
+        ("ui:family", backfill_id),
+        lambda: (parents_of(visit.store, found), children_of(visit.store, backfill_id)),
     )
     return visit.page(
         "backfills/one.html", b=found, first=begins, last=ends, is_part=(begins, ends) != (1, found["planned"]),
         states=in_states, item_states=ITEM_STATES, settings=SETTINGS, parents=of_family[0], children=of_family[1],
         map=_map(visit, found, begins, ends) if found["planned"] else None, ranges=_ranges(found, begins, ends),
+        beside=_beside(found, begins, ends),
         reasons=visit.house.once_per_version(
             ["backfill_item"], ("ui:reasons", backfill_id), lambda: reasons(visit.store, backfill_id)
         ),
@@ -183,22 +188,32 @@ def find(visit: Visit, wanted: str) -> dict[str, Any]:
 def _range(first: int | None, last: int | None, planned: int) -> tuple[int, int]:
     begins, ends = first or 1, min(last or planned, planned)
     if planned and begins > ends:
-        raise InvalidInput(f"There are no items from {begins:,} to {last or planned:,}; this backfill has 1 to {planned:,}.")
+        raise InvalidInput(
+            f"There are no items from {begins:,} to {last or planned:,}; this backfill has 1 to {planned:,}."
+        )
     return begins, ends
 
 
-def _ranges(found: Mapping[str, Any], first: int, last: int) -> list[dict[str, Any]]:
+def _ranges(found: Mapping[str, Any], first: int, last: int) -> list[dict[str, str]]:
     """The ranges that lead to this one, as links."""
     planned = found["planned"]
-    return [
-        {
-            "word": f"all {planned:,}" if (a, b) == (1, planned) else f"{a:,} to {b:,}",
-            "href": paths.to("backfills", found["backfill_id"])
-            if (a, b) == (1, planned)
-            else paths.to("backfills", found["backfill_id"], **{"from": a, "to": b}),
-        }
-        for a, b in wider_ranges(first, last, planned)
-    ]
+    return [_range_link(found, a, b) for a, b in wider_ranges(first, last, planned)]
+
+
+def _beside(found: Mapping[str, Any], first: int, last: int) -> dict[str, dict[str, str] | None]:
+    """The ranges of the same width before and after this one."""
+    width, planned = last - first + 1, found["planned"]
+    return {
+        "before": _range_link(found, max(1, first - width), first - 1) if first > 1 else None,
+        "after": _range_link(found, last + 1, min(last + width, planned)) if last < planned else None,
+    }
+
+
+def _range_link(found: Mapping[str, Any], first: int, last: int) -> dict[str, str]:
+    if (first, last) == (1, found["planned"]):
+        return {"word": f"all {last:,}", "href": paths.to("backfills", found["backfill_id"])}
+    word = f"{first:,} to {last:,}" if last > first else f"{first:,}"
+    return {"word": word, "href": paths.to("backfills", found["backfill_id"], **{"from": first, "to": last})}
 
 
 def _map(visit: Visit, found: Mapping[str, Any], first: int, last: int) -> dict[str, Any]:
@@ -208,8 +223,18 @@ def _map(visit: Visit, found: Mapping[str, Any], first: int, last: int) -> dict[
     def compute() -> dict[str, Any]:
         read = read_item_map(visit.store, found["backfill_id"], first, last, label)
         address = paths.to("backfills", found["backfill_id"])
-        drawn = drawn_map(read, found["zone"], f"{address}/items/{{first}}" if read.per == 1 else f"{address}?from={{first}}&to={{last}}")
-        return {"json": drawn, "rows": read.coarser(ROWS_OF_MAP), "counts": read.by_state, "per": read.per, "label": label}
+        drawn = drawn_map(
+            read,
+            found["zone"],
+            f"{address}/items/{{first}}" if read.per == 1 else f"{address}?from={{first}}&to={{last}}",
+        )
+        return {
+            "json": drawn,
+            "rows": read.coarser(ROWS_OF_MAP),
+            "counts": read.by_state,
+            "per": read.per,
+            "label": label,
+        }
 
     return visit.house.once_per_version(
         ["backfill_item"], ("ui:map", found["backfill_id"], found["zone"], first, last), compute

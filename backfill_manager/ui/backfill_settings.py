@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import Query
@@ -21,14 +22,26 @@ from backfill_manager.model.records import Pool
 from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
 from backfill_manager.requests.kinds import BACKFILL_SET
 from backfill_manager.store.contract import Store
-from backfill_manager.ui import paths
-from backfill_manager.ui.backfill_fields import SETTINGS, Typed, Wrong, as_typed, field_of, in_words, read_settings
+from backfill_manager.ui import paths, site
+from backfill_manager.ui.backfill_fields import (
+    SETTINGS,
+    Typed,
+    Wrong,
+    as_typed,
+    field_of,
+    form_of,
+    in_words,
+    read_settings,
+)
 from backfill_manager.ui.backfill_pages import find
-from backfill_manager.ui.site import WAIT_S, OperatorVisit, Visit, VisitOf, lead_to, page_router
+from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, lead_to, page_router
 from backfill_manager.views.backfill_settings import SettingsNow, settings_now
 from backfill_manager.views.payloads import changed_backfill
 
 router: Final = page_router()
+
+_RUNS_AT_ONCE: Final = replace(SETTINGS["max_active_runs"], hint="How many of its runs go on at a time.")
+_FIELDS: Final = {**SETTINGS, "max_active_runs": _RUNS_AT_ONCE}  # it has a number by now
 
 
 @router.get("/backfills/{wanted}/settings")
@@ -42,22 +55,30 @@ def settings(visit: VisitOf, wanted: str) -> Response:
 def notice(visit: VisitOf, wanted: str, drawn: Annotated[str, Query(max_length=2000)] = "") -> Response:
     """For a form that is open: whether somebody has changed the settings since it was drawn."""
     now = settings_now(visit.store, find(visit, wanted))
-    return visit.page("backfills/settings_notice.html", now_set=now, drawn=drawn)
+    return visit.page(
+        "backfills/settings_notice.html", now_set=now, drawn=drawn, is_stale=bool(drawn) and drawn != _mark(now)
+    )
 
 
 @router.post("/backfills/{wanted}/settings")
 async def change(visit: OperatorVisit, wanted: str) -> Response:
-    form = await visit.request.form()
-    typed: Typed = {name: str(form.get(name, "")) for name in SETTINGS}
-    drawn = _drawn(str(form.get("drawn", "")))
-    version = str(form.get("version", ""))
+    form = await form_of(visit.request)
+    typed: Typed = {name: form.get(name, "") for name in SETTINGS}
+    drawn, version = _drawn(form.get("drawn", "")), form.get("version", "")
     found, now = await run_in_threadpool(_found_and_now, visit, wanted)
     wrong: Wrong = {}
     values = read_settings(typed, wrong)
     theirs = now.differing(drawn) if version != now.version else []
     if wrong or theirs:
         return await run_in_threadpool(
-            _form, visit, found, now, typed, wrong=wrong, conflict=_both(theirs, drawn, now, typed), status=422 if wrong else 409
+            _form,
+            visit,
+            found,
+            now,
+            typed,
+            wrong=wrong,
+            conflict=_both(theirs, drawn, now, typed),
+            status=422 if wrong else 409,
         )
     changes = {name: value for name, value in values.items() if value != now.values[name]}
     if not changes:
@@ -65,7 +86,7 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
     try:
         asked = await ask(
             visit.house, _person(visit), visit.request, BACKFILL_SET,
-            lambda _: changed_backfill(visit.store, visit.house.settings, found, changes), wait_s=WAIT_S, source="ui",
+            lambda _: changed_backfill(visit.store, visit.house.settings, found, changes), wait_s=site.WAIT_S, source="ui",
         )  # fmt: skip
     except StateError:
         raise
@@ -99,6 +120,10 @@ def _drawn(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _mark(now: SettingsNow) -> str:
+    return now.version or "-"  # never changed
+
+
 def _both(names: list[str], drawn: Mapping[str, Any], now: SettingsNow, typed: Typed) -> list[dict[str, str]]:
     """For each setting that somebody changed meanwhile: what it was, what it is, and what was typed here."""
     return [
@@ -125,6 +150,7 @@ def _form(
 ) -> Response:
     return visit.page(
         "backfills/settings.html", status=status, b=found, now_set=now, typed=typed, wrong=wrong or {},
-        conflict=conflict or [], fields=SETTINGS, pools=pools_to_choose(visit.store), drawn=now.version,
+        conflict=conflict or [], fields=_FIELDS, pools=pools_to_choose(visit.store), drawn=_mark(now),
+        is_stale=False,
         drawn_values=json.dumps(now.values, sort_keys=True), has_ended=found["state"] in BACKFILL_FINISHED,
     )  # fmt: skip

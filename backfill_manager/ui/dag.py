@@ -1,4 +1,4 @@
-"""*One DAG*, a tab for each way to look at it: grid, graph, timeline, calendar (`dag_versions` and `dag_asks` have the others)."""
+"""*One DAG*, a tab for each way to look at it: grid, graph, timeline, calendar. `dag_versions` and `dag_asks` have the others."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def the_timeline(visit: VisitOf, dag_id: str, n: Annotated[int, Query(ge=1, le=1
 def the_calendar(
     visit: VisitOf,
     dag_id: str,
-    year: Annotated[int | None, Query(ge=1, le=9998)] = None,
+    year: Annotated[int | None, Query(ge=100, le=9998)] = None,
     show: Literal["state", "duration"] = "state",
 ) -> Response:
     dag_id = paths.from_segment(dag_id)

@@ -49,9 +49,7 @@ async def trigger(
         return await visit.ask(DAG_TRIGGER, payload, back=paths.to("dags", dag_id, order="made"))
     except InvalidInput as error:  # the form as it was filled in, with what is wrong
         wrong, given = in_words_of_page(error), {"logical_date": logical_date, "conf": conf}
-        return await run_in_threadpool(
-            lambda: dag_page(visit, dag_id, "trigger", status=422, wrong=wrong, given=given)
-        )
+        return await run_in_threadpool(lambda: dag_page(visit, dag_id, "trigger", status=422, wrong=wrong, given=given))
 
 
 def _conf_of(text: str) -> dict[str, Any]:
@@ -134,7 +132,7 @@ def _clear_page(
             ask = with_whole_run_ids(visit.store, form.ask(dag_id))
             plan = plan_clear(visit.store, ask, all_dags(visit.store), spec_reader(visit.store)).to_json_document()
         except (InvalidInput, NotFound) as error:
-            wrong, status = in_words_of_page(error), 422
+            wrong = in_words_of_page(error)  # nothing was asked for yet: the page is in order
     return dag_page(visit, dag_id, "clear", status=status, form=form, plan=plan, shown=SHOWN, wrong=wrong)
 
 

@@ -19,11 +19,11 @@ from starlette.responses import Response
 
 from backfill_manager.api.asks import ask as ask_manager
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.errors import BackfillManagerError
+from backfill_manager.errors import InvalidInput
 from backfill_manager.requests import asking
 from backfill_manager.requests.backfills import BackfillAsk
 from backfill_manager.requests.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
-from backfill_manager.ui import paths
+from backfill_manager.ui import paths, site
 from backfill_manager.ui.backfill_ask import (
     CHECKS,
     FIELDS,
@@ -37,10 +37,10 @@ from backfill_manager.ui.backfill_ask import (
     read_ask,
     typed_of,
 )
-from backfill_manager.ui.backfill_fields import SETTINGS, Typed, Wrong, in_words
+from backfill_manager.ui.backfill_fields import SETTINGS, Typed, Wrong, form_of, in_words
 from backfill_manager.ui.backfill_pages import config_in_words, drawn_map
 from backfill_manager.ui.backfill_settings import pools_to_choose
-from backfill_manager.ui.site import WAIT_S, OperatorVisit, Visit, VisitOf, lead_to, page_router
+from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, lead_to, page_router
 from backfill_manager.views.dags import current_dags
 from backfill_manager.views.managers import somebody_leads
 from backfill_manager.views.plan_shown import plan_shown
@@ -70,7 +70,10 @@ def new(visit: VisitOf, dag: Annotated[str, Query(max_length=250)] = "") -> Resp
 
 @router.post("/backfills/new")
 async def send(visit: OperatorVisit) -> Response:
-    form = await visit.request.form()
+    await (
+        visit.request.body()
+    )  # kept by the request: the form is read from it, and so is the fingerprint of what is asked
+    form = await form_of(visit.request)
     filled = await run_in_threadpool(_filled, visit, form)
     if form.get("do") != "create":
         plan = await _plan(visit, filled) if filled.ask and not form.get("quick") else None
@@ -78,13 +81,13 @@ async def send(visit: OperatorVisit) -> Response:
         return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, plan=plan, status=status)
     if filled.ask is None:
         return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, status=422)
-    return await _create(visit, filled, once=str(form.get("once", "")))
+    return await _create(visit, filled, once=form.get("once", ""))
 
 
 @router.post("/backfills/new/preview")
 async def preview(visit: OperatorVisit) -> Response:
     """The fragment that stands beside the form."""
-    form = await visit.request.form()
+    form = await form_of(visit.request)
     filled = await run_in_threadpool(_filled, visit, form)
     plan = await _plan(visit, filled, is_live=form.get("do") != "preview") if filled.ask else None
     return await run_in_threadpool(
@@ -93,10 +96,10 @@ async def preview(visit: OperatorVisit) -> Response:
     )  # fmt: skip
 
 
-def _filled(visit: Visit, form: Mapping[str, Any]) -> Filled:
-    spec = dag_or_none(visit.store, str(form.get("dag", "")))
+def _filled(visit: Visit, form: Mapping[str, str]) -> Filled:
+    spec = dag_or_none(visit.store, form.get("dag", ""))
     if spec is None:
-        raise BackfillManagerError("Choose a DAG first.")
+        raise InvalidInput("Choose a DAG first.")
     filled = Filled(spec, typed_of(form, spec))
     ask = read_ask(filled.typed, spec, filled.wrong)
     if ask is None:
@@ -115,7 +118,7 @@ async def _create(visit: Visit, filled: Filled, *, once: str) -> Response:
     asked = await ask_manager(
         visit.house, visit.person, visit.request, BACKFILL_CREATE,
         lambda request_id: {"backfill_id": asking.id_from(request_id), "ask": ask},
-        wait_s=WAIT_S, idempotency_key=f"ui:{once or secrets.token_hex(8)}:{about}", source="ui",
+        wait_s=site.WAIT_S, idempotency_key=f"ui:{once or secrets.token_hex(8)}:{about}", source="ui",
     )  # fmt: skip
     if asked.answer is not None and asked.answer.outcome == REFUSED:
         filled.wrong[""] = in_words(asked.answer.message)

@@ -9,7 +9,22 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
-from backfill_manager.ui import dag, dag_asks, dag_versions, dags, entrance, import_errors, managers, pools, requests, runs, tasks
+from backfill_manager.ui import (
+    backfill_pages,
+    backfill_settings,
+    dag,
+    dag_asks,
+    dag_versions,
+    dags,
+    entrance,
+    import_errors,
+    managers,
+    new_backfill,
+    pools,
+    requests,
+    runs,
+    tasks,
+)
 from backfill_manager.ui.site import VisitOf, page_router
 from backfill_manager.ui.static_files import static_response
 
@@ -44,8 +59,24 @@ async def static_file(digest: str, name: str) -> Response:
     return found
 
 
-for _part in (entrance, dags, dag, dag_versions, dag_asks, runs, tasks, pools, import_errors, requests, managers):
+for _part in (
+    new_backfill,
+    backfill_pages,
+    backfill_settings,
+    entrance,
+    dags,
+    dag,
+    dag_versions,
+    dag_asks,
+    runs,
+    tasks,
+    pools,
+    import_errors,
+    requests,
+    managers,
+):
     router.include_router(_part.router)
+
 
 @router.get("/{path:of_pages}")  # the last one: it takes what no other has
 def nothing_here(visit: VisitOf, path: str) -> Response:

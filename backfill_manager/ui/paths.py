@@ -1,5 +1,6 @@
-"""Addresses of pages. An id may hold any character (a partition key is part of its run's id), and a server decodes `%2F`
-before it looks for the route; so what would break a path is spelled with `~` and two hex digits."""
+"""Addresses of pages. An id may hold any character (a partition key is part of its run's id), a server decodes `%2F` before
+it looks for the route, and a proxy may decode `%25` once more; so what would break a path is spelled with `~` and two hex
+digits."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import re
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-_BREAKS: Final = re.compile(r"[~/\\]|^\.{1,2}$|[\x00-\x1f]")
+_BREAKS: Final = re.compile(r"[~%/\\]|^\.{1,2}$|[\x00-\x1f]")
 _SPELLED: Final = re.compile(r"~([0-9A-F]{2})")
 
 

@@ -29,7 +29,10 @@ def pools(visit: VisitOf) -> Response:
 
 @router.post("/pools/{name}")
 async def change(
-    visit: OperatorVisit, name: str, slots: Annotated[int, Form(ge=1, le=1_000_000)], back: Annotated[str, Form()] = "/pools"
+    visit: OperatorVisit,
+    name: str,
+    slots: Annotated[int, Form(ge=1, le=1_000_000)],
+    back: Annotated[str, Form()] = "/pools",
 ) -> Response:
     def payload(_: str) -> dict[str, Any]:
         return set_pool(visit.store, paths.from_segment(name), slots=slots, weight=None, min_share=None)

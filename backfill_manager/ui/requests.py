@@ -10,7 +10,7 @@ from starlette.responses import Response
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidInput
 from backfill_manager.ui import links, paths
-from backfill_manager.ui.site import VisitOf, page_router
+from backfill_manager.ui.site import VisitOf, lead_to, page_router
 from backfill_manager.views.paging import Order
 from backfill_manager.views.requests import find_request, page_of_requests
 
@@ -39,4 +39,6 @@ def requests(
 @router.get("/requests/{request_id}")
 def request(visit: VisitOf, request_id: str) -> Response:
     found = find_request(visit.store, paths.from_segment(request_id))
+    if found["request_id"] != paths.from_segment(request_id):
+        return lead_to(paths.to("requests", found["request_id"]))
     return visit.page("request.html", asked={**found, "about": links.about(found)})

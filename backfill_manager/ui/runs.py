@@ -13,7 +13,7 @@ from backfill_manager.model.records import DagRun
 from backfill_manager.requests.kinds import RUN_CANCEL, RUN_MARK
 from backfill_manager.ui import paths
 from backfill_manager.ui.drawing.gantt import gantt
-from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, page_router
+from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, lead_to, page_router
 from backfill_manager.views.dags import spec_reader
 from backfill_manager.views.payloads import cancelled_run, marked_run
 from backfill_manager.views.runs import find_run, run_view
@@ -26,6 +26,8 @@ router: Final = page_router()
 @router.get("/runs/{dag_id}/{run_id}")
 def run(visit: VisitOf, dag_id: str, run_id: str) -> Response:
     row = run_of(visit, dag_id, run_id)
+    if row.run_id != paths.from_segment(run_id):  # `latest` will be another one tomorrow
+        return lead_to(paths.to("runs", row.dag_id, row.run_id))
     spec = spec_of(visit, row)
     tasks = {one["task_id"]: one for one in list_task_instances(visit.store, row)}
     order = [task.task_id for task in spec.in_order] if spec else []

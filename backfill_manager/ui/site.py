@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
@@ -46,10 +47,19 @@ TITLES: Final = {
 log = get_logger("ui")
 
 
+class _KeysFirst(Environment):
+    """`run.items` is what the row says under `items`, not the dict's method; which stays for dicts without that key."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if isinstance(obj, dict) and attribute in obj:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
 @cache
 def templates() -> Environment:
     """Autoescaped; a name that a handler forgot is an error, not an empty place."""
-    made = Environment(
+    made = _KeysFirst(
         loader=PackageLoader("backfill_manager.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
@@ -76,7 +86,7 @@ class Visit:
         """The address as asked for, for forms that lead back; without the request that was told of last time."""
         kept = [(k, v) for k, v in self.request.query_params.multi_items() if k != "asked"]
         path = self.request.scope.get("raw_path", b"").decode("ascii", "replace") or self.request.url.path
-        return f"{path}?{paths.urlencode(kept)}" if kept else path
+        return f"{path}?{urlencode(kept)}" if kept else path
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """The template, with what `base.html` needs. Never kept by the browser: the state goes on."""
@@ -180,7 +190,7 @@ class PageRoute(APIRoute):
                 return await error_page(request, 422, "; ".join(map(_told, error.errors()[:5])))
             except HTTPException as error:
                 return await error_page(request, error.status_code, str(error.detail))
-            except Exception as error:  # noqa: BLE001 - the last door: whatever it is, a person gets a page
+            except Exception as error:  # the last door: whatever it is, it is logged, and a person gets a page
                 log.error("unexpected", path=request.url.path, exc_info=error)
                 return await error_page(
                     request, 500, f"Unexpected {type(error).__name__}: a bug of ours. The server's log tells more."
@@ -203,7 +213,9 @@ async def error_page(request: Request, status: int, told: str) -> Response:
         except BackfillManagerError:  # somebody who must not come in at all
             person = None
         title = TITLES.get(status, "Something went wrong")
-        return Visit(request, house, person, house.clock.now()).page("error.html", status=status, code=status, title=title, told=told)
+        return Visit(request, house, person, house.clock.now()).page(
+            "error.html", status=status, code=status, title=title, told=told
+        )
 
     return await run_in_threadpool(make)
 

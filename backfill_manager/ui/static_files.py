@@ -9,10 +9,12 @@ import hashlib
 import mimetypes
 from functools import cache
 from importlib import resources
-from importlib.resources.abc import Traversable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
 
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}

@@ -11,7 +11,7 @@ from backfill_manager.model import states
 from backfill_manager.requests.kinds import TASK_MARK
 from backfill_manager.ui import paths
 from backfill_manager.ui.runs import run_of, spec_of
-from backfill_manager.ui.site import OperatorVisit, VisitOf, page_router
+from backfill_manager.ui.site import OperatorVisit, VisitOf, lead_to, page_router
 from backfill_manager.views.log_tail import log_tail
 from backfill_manager.views.payloads import marked_task
 from backfill_manager.views.runs import run_view
@@ -26,6 +26,8 @@ Try = Annotated[int | None, Query(alias="try", ge=1, le=2**31)]
 def task(visit: VisitOf, dag_id: str, run_id: str, task_id: str, number: Try = None, all: bool = False) -> Response:
     row, task_id = run_of(visit, dag_id, run_id), paths.from_segment(task_id)
     instance = find_task_instance(visit.store, row, task_id)
+    if row.run_id != paths.from_segment(run_id):
+        return lead_to(paths.to("runs", row.dag_id, row.run_id, task_id))
     spec = spec_of(visit, row)
     lines, more = log_tail(visit.store, row, task_id, try_number=number, limit=LINES * (20 if all else 1))
     return visit.page(

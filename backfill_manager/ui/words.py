@@ -111,6 +111,14 @@ def as_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, default=str)
 
 
+def told(text: str) -> Markup:
+    """A message of ours, where `commands` stand between backticks."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one without its partner
+        return escape(text)
+    return Markup("").join(Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts))
+
+
 def short_run(run_id: str) -> str:
     """A run's id without its type: what tells it from its neighbours."""
     return run_id.partition("__")[2] or run_id
@@ -130,4 +138,5 @@ def _time(at: datetime, shown: str, css: str = "") -> Markup:
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "number": number, "duration": duration, "instant": instant, "clock_time": clock_time, "day": day, "ago": ago,
     "plain_day": plain_day, "state_word": state_word, "plural": plural, "as_json": as_json, "short_run": short_run,
+    "told": told,
 }  # fmt: skip

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from backfill_manager.clock import UTC
+from backfill_manager.clock import UTC, micros
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.store.contract import Condition, Store
@@ -21,11 +21,16 @@ def calendar(store: Store, dag_id: str, timezone: str, year: int) -> dict[str, d
     """Day (`2013-01-05`) -> `state` (the worst of its runs), `states` (counts), `runs`, `duration_s` (mean of the runs that
     have ended; None when none has). The runs that stand in the timeline only."""
     zone = ZoneInfo(timezone)
-    begin, end = (datetime(y, 1, 1, tzinfo=zone).astimezone(UTC) for y in (year, year + 1))
-    where = [*_standing(dag_id), Condition("logical_date", ">=", begin), Condition("logical_date", "<", end)]
+    dates = [date(year, 1, 1) + timedelta(days=n) for n in range((date(year + 1, 1, 1) - date(year, 1, 1)).days + 1)]
+    midnights = [datetime(one.year, one.month, one.day, tzinfo=zone).astimezone(UTC) for one in dates]
+    where = [
+        *_standing(dag_id), Condition("logical_date", ">=", midnights[0]), Condition("logical_date", "<", midnights[-1])
+    ]  # fmt: skip
     days: dict[str, dict[str, Any]] = {}
-    for row in _by_day_and_state(store, where, timezone):
-        day = days.setdefault(row["day"].isoformat(), {"states": {}, "runs": 0, "took_s": 0.0, "ended": 0})
+    for row in _by_day_and_state(store, where, midnights):
+        day = days.setdefault(
+            dates[row["day"]].isoformat(), {"states": {}, "runs": 0, "took_s": 0.0, "ended": 0}
+        )  # fmt: skip
         day["states"][row["state"]] = row["n"]
         day["runs"] += row["n"]
         day["took_s"] += row["took_s"] or 0.0
@@ -61,19 +66,20 @@ def _standing(dag_id: str) -> list[Condition]:
     ]
 
 
-def _by_day_and_state(store: Store, where: list[Condition], timezone: str) -> list[dict[str, Any]]:
-    """Rows of `day` (a date), `state`, `n`, `ended` (runs with both times), `took_s` (their sum)."""
+def _by_day_and_state(store: Store, where: list[Condition], midnights: list[datetime]) -> list[dict[str, Any]]:
+    """Rows of `day` (from 0), `state`, `n`, `ended` (runs with both times), `took_s` (their sum). The days lie between the
+    midnights: zones come from Python only, here as in the planner."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     table = store.read_arrow("dag_run", ("logical_date", "state", "started_at", "ended_at"), where)
     if not table.num_rows:
         return []
-    local = table["logical_date"].cast(pa.timestamp("us", tz=timezone))
+    at = table["logical_date"].cast(pa.int64()).to_numpy()
+    day = np.searchsorted(np.array([micros(one) for one in midnights]), at, side="right") - 1
     took = pc.microseconds_between(table["started_at"], table["ended_at"])
-    days = pa.table(
-        {"day": pc.local_timestamp(local).cast(pa.date32(), safe=False), "state": table["state"], "us": took}
-    )
+    days = pa.table({"day": day, "state": table["state"], "us": took})
     found = days.group_by(["day", "state"]).aggregate([([], "count_all"), ("us", "count"), ("us", "sum")])
     return [
         {

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bundle_folder import BundleFolder
 
-from backfill_manager.dags.loading.loader import DagLoader
+from backfill_manager.dags.bundles.files import BundleContent
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.loading.loader import DagLoader, ParsedFile
 from backfill_manager.dags.parsers.bundle import Bundle
 from backfill_manager.dags.parsers.here import PaperShelf
 from backfill_manager.dags.parsers.parser import BundleParser
@@ -204,6 +207,39 @@ def test_a_folder_that_is_gone_for_a_while_deactivates_nothing(folder: BundleFol
     folder.root.with_name("away").rename(folder.root)
     assert it.later(30) == []
     assert it.active == ["a", "b"] and it.errors == {}
+
+
+def test_an_id_that_another_bundle_lets_go_is_taken_at_the_next_look(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(folder)
+    before = parsed_elsewhere("a")
+    it.store.submit(before, it.clock.now())
+    it.look()
+    assert it.active == ["a", "b"] and "already made by other.py of bundle 'elsewhere'" in it.errors["a.py"]
+    it.store.submit(replace(before, parsed=()), it.clock.now())
+    assert it.active == ["b"]
+    assert it.later(30) == []  # nothing has changed here, and nothing is read
+    assert it.active == ["a", "b"] and it.errors == {} and it.shelf.dags["a"].bundle == "b"
+
+
+def parsed_elsewhere(dag_id: str) -> Submission:
+    spec = DagSpec(dag_id, (TaskSpec("s", kind="sql", sql="SELECT 1"),), file="other.py")
+    parsed = ParsedFile("other.py", (dag_id,), (spec.to_json(),))
+    content = BundleContent({"other.py": "0"}, ("other.py",))
+    return Submission("elsewhere", "/elsewhere", "standard", content, parsed=(parsed,))
+
+
+def test_without_keep_last_good_an_error_stays_until_the_file_is_mended(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(folder, keep_last_good=False)
+    it.look()
+    folder.write("a.py", "from backf")  # it doesn't even look like a DAG file
+    it.later(30)
+    assert it.active == ["b"] and list(it.errors) == ["a.py"]
+    folder.write("note.txt", "")
+    assert it.later(30) == ["a.py"]
+    assert list(it.errors) == ["a.py"]
+    folder.write("a.py", "")
+    it.later(30)
+    assert it.errors == {}
 
 
 def test_a_manifest_sets_the_pace_and_a_wrong_one_stops_nothing(folder: BundleFolder, watch: Watch) -> None:

@@ -325,6 +325,59 @@ def test_a_file_that_was_moved_takes_its_dags_along_into_a_new_version() -> None
     assert state.errors() == {}
 
 
+def test_a_file_that_was_never_read_is_no_code_of_others_while_only_a_part_is_parsed() -> None:
+    state = State()
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}))
+    whole = scan_of({"f.py": [spec("d", "f.py")], "new.py": [spec("n", "new.py")], "broken.py": "SyntaxError"})
+    part = replace(whole, parsed=whole.parsed[:1], failed=(), covers=("f.py",), asked=True)
+    assert [row.TABLE for row in state.take(part)] == ["bundle"]
+    state.take(whole)
+    assert state.take(part) == []
+    assert (state.version("d"), state.version("n")) == (1, 1)
+
+
+def test_a_helper_that_looks_like_a_dag_file_is_remembered_while_only_a_part_is_parsed() -> None:
+    state = State()
+    whole = scan_of({"f.py": [spec("d", "f.py")], "tools.py": []})
+    part = replace(whole, parsed=whole.parsed[:1], covers=("f.py",), asked=True)
+    state.take(whole)
+    assert state.take(part) == [] and state.take(whole) == []
+    edited = scan_of({"f.py": [spec("d", "f.py")], "tools.py": []}, edits={"tools.py": "used by a task of d"})
+    state.take(replace(edited, parsed=edited.parsed[:1], covers=("f.py",)))
+    assert state.version("d") == 2
+
+
+def test_a_file_that_made_dags_and_does_not_even_look_so_any_more_is_a_helper_at_every_look() -> None:
+    state = State()
+    state.take(scan_of({"f.py": [spec("d", "f.py")], "was.py": [spec("gone", "was.py")]}))
+    read = scan_of({"f.py": [spec("d", "f.py")], "was.py": []}, edits={"was.py": "X = 1"})
+    not_read = scan_of({"f.py": [spec("d", "f.py")]}, {"was.py": "X = 1"})
+    state.take(replace(read, content=not_read.content))
+    assert (state.version("d"), state.dag("gone").is_active) == (2, False)
+    assert state.take(not_read) == []
+
+
+def test_a_newcomer_that_does_not_count_takes_no_id_from_the_next() -> None:
+    state = State()
+    state.take(scan_of({"held.py": [spec("d", "held.py")]}))
+    files: dict[str, list[DagSpec] | str] = {
+        "held.py": [spec("d", "held.py")],
+        "a.py": [spec("d", "a.py"), spec("x", "a.py")],
+        "b.py": [spec("x", "b.py")],
+    }
+    state.take(scan_of(files))
+    assert (state.dag("x").file, list(state.errors())) == ("b.py", ["a.py"])
+
+
+def test_without_keep_last_good_a_file_that_fails_lets_its_ids_go_at_once() -> None:
+    state = State()
+    state.take(scan_of({"z.py": [spec("d", "z.py")]}))
+    broken = scan_of({"a.py": [spec("d", "a.py")], "z.py": "SyntaxError"}, keep_last_good=False)
+    state.take(broken)
+    assert (state.dag("d").file, state.dag("d").is_active, list(state.errors())) == ("a.py", True, ["z.py"])
+    assert state.take(broken) == []
+
+
 # -- what a person has deactivated -------------------------------------------------------------------------------------
 
 
@@ -344,6 +397,18 @@ def test_it_comes_back_as_it_was_when_its_file_is_parsed_because_someone_asks() 
     state.rows["dag", "d"] = state.dag("d").evolve(is_active=False, deactivated_by="ada")
     state.take(scan_of({"f.py": [spec("d", "f.py")]}, asked=True))
     assert (state.dag("d").is_active, state.dag("d").deactivated_by, state.version("d")) == (True, None, 1)
+
+
+def test_no_other_file_brings_back_what_a_person_deactivated() -> None:
+    state = State()
+    both = scan_of({"z.py": [spec("d", "z.py")], "a.py": [spec("d", "a.py")]})
+    state.take(scan_of({"z.py": [spec("d", "z.py")]}))
+    state.take(both)
+    state.rows["dag", "d"] = state.dag("d").evolve(is_active=False, deactivated_by="ada")
+    assert state.take(both) == []
+    assert not state.dag("d").is_active and "already made by z.py" in state.errors()["a.py"]
+    state.take(scan_of({"a.py": [spec("d", "a.py")]}))  # that file is gone: this is new content
+    assert (state.dag("d").file, state.dag("d").is_active) == ("a.py", True)
 
 
 def test_a_file_that_is_read_by_another_counts_as_its_code() -> None:

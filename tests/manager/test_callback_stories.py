@@ -417,7 +417,7 @@ def test_a_callback_by_its_whole_id_tells_again_and_nothing_else_runs(named: str
 
 
 def test_a_callback_of_the_run_that_waits_for_a_slot_is_told_the_same_when_one_of_a_task_is_cleared() -> None:
-    spec = dag_spec("d", "a", callbacks=("a.on_failure", "on_failure"), max_active_tasks=1)
+    spec = dag_spec("d", "a", callbacks=("a.on_failure", "on_failure"), each={"on_failure": {"max_active_tis": 1}})
     ground = Playground(spec, script=goes_on("on_failure", failing=("a",)))
     done(ground, 2, max_active_runs=2)
     (waiting,) = [ti for ti in ground.tasks("d", "on_failure") if ti.state == s.SCHEDULED]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-
+import json
 from datetime import datetime, timedelta
-
 
 from backfill_manager.clock import UTC
 from backfill_manager.execution.outcome import Failed, Launch, Outcome, Skipped, Succeeded
 from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import ImportProblem, Record, TaskLog
 from backfill_manager.testing import FakeClock, MemoryStore, Playground, dag_spec, days
-
 
 NOON = datetime(2024, 1, 31, 12, 0, tzinfo=UTC)
 SHOP = ("extract", "clean", "enrich", "join_customers", "aggregate", "check_quality", "publish")
@@ -71,13 +69,17 @@ def busy_ground() -> Playground:
     ground.drain()
     ground.add_dag(dag_spec("shop", *SHOP, upstream=SHOP_UPSTREAM, schedule="0 6 * * *", tags=("sales", "gold"),
                             timezone="Europe/Berlin", each={"clean": {"retries": 2}}))  # fmt: skip
+    for dag in list(ground.alive.dags.values()):  # as a scan of the bundle would have written them
+        ground.alive.put(dag.evolve(tags_json=json.dumps(ground.alive.current_spec(dag.dag_id).tags)))
     ground.ask("dag.unpause", dag_id="shop")
     ground.ask("dag.trigger", dag_id="quiet", logical_date=None, conf={"why": "<b>to see</b>"})
     ground.ask("run.cancel", dag_id="shop", run_id="scheduled__1999-01-01T00:00:00Z")
     ground.drain()
     script.clock.advance(seconds=(NOON - script.clock.now()).total_seconds())
     script.hold = True
-    ground.backfill("wide", [(NOON - timedelta(minutes=15 * n), NOON - timedelta(minutes=15 * (n - 1))) for n in (3, 2, 1)])
+    ground.backfill(
+        "wide", [(NOON - timedelta(minutes=15 * n), NOON - timedelta(minutes=15 * (n - 1))) for n in (3, 2, 1)]
+    )
     for _ in range(4):
         ground.tick()
     script.clock.advance(seconds=95)

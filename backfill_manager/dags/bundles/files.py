@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +37,7 @@ class BundleContent:
     files: Mapping[str, str]
     candidates: tuple[str, ...]
 
-    @property
+    @cached_property
     def hash(self) -> str:
         return hash_of(self.files)
 

@@ -29,6 +29,7 @@ class Bundle:
     def __init__(self, settings: BundleSettings, *, snapshots: Path, limits: LimitSettings | None = None) -> None:
         """`snapshots` is the folder that keeps files by content; clones and unpacked archives lie beside them."""
         self.settings = settings
+        self.parser = settings.parser  # by name; as the manifest says when that has been read
         self._snapshots, self._limits = snapshots, (limits or LimitSettings()).model_dump()
         self._source = source_of(settings, cache=snapshots / "fetched")
         self._stamps = Stamps()
@@ -46,7 +47,9 @@ class Bundle:
         """`InvalidInput` when it can't be had, `InvalidConfig` when its manifest is wrong."""
         came = self._source.fetch()
         content = read_bundle(came.root, without=self._snapshots, stamps=self._stamps)
-        return Fetched(came.root, content, with_manifest(self.settings, came.root), came.commit_id)
+        settings = with_manifest(self.settings, came.root)
+        self.parser = settings.parser
+        return Fetched(came.root, content, settings, came.commit_id)
 
     def keep(self, fetched: Fetched) -> tuple[str, BundleContent]:
         """Have its files kept; returns the snapshot's folder and what is in it (files may have changed meanwhile)."""

@@ -53,8 +53,10 @@ class BundleParser(ABC):
         """What `look` finds, or that it can't."""
         try:
             yield from self.look()
-        except (InvalidInput, InvalidConfig) as error:
-            yield self._unreachable(error)
+        except InvalidConfig as error:
+            yield unreadable(self.bundle, self.name, str(error), MANIFEST)
+        except InvalidInput as error:
+            yield unreadable(self.bundle, self.name, f"bundle {self.bundle.name!r}: {error}")
 
     def parse(self, subpath: str = "", *, deactivate_removed: bool = False) -> Submission:
         """Read the files under `subpath` ("" is all) because someone asks for it, changed or not. `InvalidInput` when
@@ -86,8 +88,10 @@ class BundleParser(ABC):
             covers=covers, leaves_out=leaves_out, deactivates=deactivates, keep_last_good=settings.keep_last_good,
             asked=asked,
         )  # fmt: skip
-        made = self.store.files_of(self.bundle.name)  # a file that broke may not look like a DAG file any more
-        files = sorted(file for file in {*content.candidates, *(made & set(content.files))} if empty.speaks_for(file))
+        known = self.store.files_of(self.bundle.name) - {
+            MANIFEST
+        }  # one that broke may not look like a DAG file any more
+        files = sorted(file for file in {*content.candidates, *(known & set(content.files))} if empty.speaks_for(file))
         wanted = files if again else self.stale(files, content)
         now, names = self.clock.monotonic(), _Names(content)
         for file, result in zip(wanted, self.bundle.load(self.loader, snapshot, wanted, settings), strict=True):
@@ -116,13 +120,17 @@ class BundleParser(ABC):
         before = self._read.get(file)
         return before.at if before else None
 
-    def _unreachable(self, error: InvalidInput | InvalidConfig) -> Submission:
-        """Its DAGs stay as they are."""
-        failed = FailedFile(".", None, f"bundle {self.bundle.name!r}: {error}")
-        if isinstance(error, InvalidConfig):
-            failed = FailedFile(MANIFEST, None, str(error))
-        nothing = BundleContent({}, ())
-        return Submission(self.bundle.name, self.bundle.place, self.name, nothing, failed=(failed,), readable=False)
+    def may_be_taken(self) -> bool:
+        """A file was read well and counted for nothing, because another one, maybe of another bundle, had an id of its
+        DAGs. Now it may have it."""
+        parsed = [read.result for read in self._read.values() if isinstance(read.result, ParsedFile)]
+        return self.store.may_be_taken(self.bundle.name, parsed)
+
+
+def unreadable(bundle: Bundle, parser: str, why: str, file: str = ".") -> Submission:
+    """The bundle can't be had, or can't be read: its DAGs stay as they are. `file` is to blame; `.` is the bundle."""
+    failed = FailedFile(file, None, why)
+    return Submission(bundle.name, bundle.place, parser, BundleContent({}, ()), failed=(failed,), readable=False)
 
 
 class _Names:

@@ -29,10 +29,9 @@ OURS: Final[dict[str, type[BundleParser]]] = {
 
 def parser_for(bundle: Bundle, loader: DagLoader, store: DagStore, clock: Clock) -> BundleParser:
     """The parser that is configured; where nothing is, the one that the bundle's manifest names now."""
-    name = bundle.settings.parser
     with suppress(InvalidInput, InvalidConfig):  # what is wrong is told when the parser looks
-        name = bundle.fetch().settings.parser
-    return parser_named(name)(bundle, loader, store, clock)
+        bundle.fetch()
+    return parser_named(bundle.parser)(bundle, loader, store, clock)
 
 
 def parser_named(name: str) -> type[BundleParser]:

@@ -40,7 +40,7 @@ class StandardBundleParser(BundleParser):
         due = self._due(paces, now)
         put_off = self._put_off(fetched.content, paces, due, now)
         seen = (fetched.content.hash, fetched.commit_id, fetched.settings, due, put_off)
-        if seen != seen_before:
+        if seen != seen_before or self.may_be_taken():
             others = tuple(path for path in (REST, *paces) if path not in due)
             yield self.submission(fetched, covers=due, leaves_out=(*others, *put_off))
         self._seen = seen

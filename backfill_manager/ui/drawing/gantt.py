@@ -70,4 +70,6 @@ def ticks(length_s: float) -> tuple[Tick, ...]:
     """At most six round moments from the beginning on."""
     step = next((s for s in _STEPS_S if length_s / s <= MOST_TICKS), _STEPS_S[-1])
     n = int(length_s / step)
-    return tuple(Tick(round(100 * k * step / length_s, 3), k * step, k == n and k * step / length_s > 0.9) for k in range(n + 1))
+    return tuple(
+        Tick(round(100 * k * step / length_s, 3), k * step, k == n and k * step / length_s > 0.9) for k in range(n + 1)
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 LETTER: Final = 7.3  # px, of the 12 px monospaced labels
@@ -98,11 +99,13 @@ def _members(
     return layers
 
 
-def _neighbours(links: Mapping[tuple[str, str], list[Place]]) -> tuple[dict[Place, list[Place]], dict[Place, list[Place]]]:
+def _neighbours(
+    links: Mapping[tuple[str, str], list[Place]],
+) -> tuple[dict[Place, list[Place]], dict[Place, list[Place]]]:
     before: dict[Place, list[Place]] = {}
     after: dict[Place, list[Place]] = {}
     for way in links.values():
-        for left, right in zip(way, way[1:], strict=False):
+        for left, right in pairwise(way):
             before.setdefault(right, []).append(left)
             after.setdefault(left, []).append(right)
     return before, after
@@ -128,9 +131,7 @@ def _heights(layers: list[list[Place]], links: Mapping[tuple[str, str], list[Pla
     """The y of each place's upper edge: as near to its neighbours as its order and the gaps allow."""
     step = HEIGHT + GAP_Y
     tallest = max(map(len, layers), default=0)
-    y = {
-        place: (n + (tallest - len(layer)) / 2) * step for layer in layers for n, place in enumerate(layer)
-    }
+    y = {place: (n + (tallest - len(layer)) / 2) * step for layer in layers for n, place in enumerate(layer)}
     before, after = _neighbours(links)
     for near, sweep in ((before, layers), (after, layers[::-1]), (before, layers)):
         for layer in sweep:
@@ -170,9 +171,11 @@ def _path(way: Sequence[Place], xs: list[float], widths: list[float], heights: M
         points += [(xs[place[1]], y), (xs[place[1]] + widths[place[1]], y)]
     points.append((xs[way[-1][1]] - 5, heights[way[-1]] + middle))  # room for the arrow's head
     parts = [f"M{points[0][0]:.1f},{points[0][1]:.1f}"]
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(points):
         bend = (x0 + x1) / 2
-        parts.append(f"L{x1:.1f},{y1:.1f}" if y0 == y1 else f"C{bend:.1f},{y0:.1f} {bend:.1f},{y1:.1f} {x1:.1f},{y1:.1f}")
+        parts.append(
+            f"L{x1:.1f},{y1:.1f}" if y0 == y1 else f"C{bend:.1f},{y0:.1f} {bend:.1f},{y1:.1f} {x1:.1f},{y1:.1f}"
+        )
     return " ".join(parts)
 
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from backfill_manager.views.calendar import weeks_of
 
-CELL: Final = 13
-STEP: Final = 16
+CELL: Final = 16
+STEP: Final = 20
 LEFT: Final = 30
-TOP: Final = 18
+TOP: Final = 20
 SHADES: Final = 5
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 

@@ -16,6 +16,7 @@ let last = 0;
 let timer = null;
 let source = null;
 let listening = "";
+const versions = new Map();
 
 const lives = () => [...document.querySelectorAll("[data-live][id]")];
 const tablesOf = (element) => element.dataset.live.split(/\s+/).filter(Boolean);
@@ -46,10 +47,11 @@ async function fetched(address) {
 
 // What is on the page now, with the tables that have changed, is fetched and put in its place.
 export async function refresh(tables) {
-  const stale = lives().filter((one) => tables === null || tablesOf(one).some((table) => tables.has(table)));
-  const bySource = Map.groupBy
-    ? Map.groupBy(stale, (one) => one.dataset.src || location.href)
-    : stale.reduce((map, one) => map.set(one.dataset.src || location.href, [...(map.get(one.dataset.src || location.href) || []), one]), new Map());
+  const bySource = new Map();
+  for (const one of lives().filter((one) => tablesOf(one).some((table) => tables.has(table)))) {
+    const address = one.dataset.src || location.href;
+    bySource.set(address, [...(bySource.get(address) ?? []), one]);
+  }
   for (const [address, elements] of bySource) {
     const page = await fetched(address);
     if (!page) continue;
@@ -73,7 +75,7 @@ async function work() {
   fetching = true;
   last = performance.now();
   try {
-    await refresh(tables.has("*") ? null : tables);
+    await refresh(tables);
   } catch {
     tables.forEach((table) => dirty.add(table)); // the server is away for a moment: once more later
   } finally {
@@ -99,26 +101,13 @@ function listen() {
   source?.close();
   if (!wanted) return;
   source = new EventSource(`${EVENTS}?topics=${encodeURIComponent(wanted)}`);
-  let broke = false;
-  const heard = (event) => {
-    let told;
-    try {
-      told = JSON.parse(event.data);
-    } catch {
-      return;
-    }
-    const tables = Array.isArray(told) ? told : told.tables ? (Array.isArray(told.tables) ? told.tables : Object.keys(told.tables)) : [told.topic ?? told.table].filter(Boolean);
+  // The first event, also after a break, has every table: what is newer than what was shown is fetched.
+  source.addEventListener("changed", (event) => {
+    const told = Object.entries(JSON.parse(event.data).tables);
+    const tables = told.filter(([table, version]) => versions.get(table) !== version).map(([table]) => table);
+    told.forEach(([table, version]) => versions.set(table, version));
     if (tables.length) changed(tables);
-  };
-  source.onmessage = heard;
-  source.addEventListener("changed", heard);
-  source.onerror = () => {
-    broke = true; // the browser tries again by itself
-  };
-  source.onopen = () => {
-    if (broke) changed(["*"]); // whatever happened meanwhile
-    broke = false;
-  };
+  });
 }
 
 // A manager that dies changes no table: its light is looked at every few seconds.
@@ -135,9 +124,11 @@ async function stand() {
   }
 }
 
-// `3 min ago` goes on by itself.
+// `3 min ago` goes on by itself, by the server's clock: this one may be wrong.
+const ahead = Date.parse(document.querySelector('meta[name="now"]')?.content) - Date.now() || 0;
+
 function ago(at) {
-  const seconds = (Date.now() - at) / 1000;
+  const seconds = (Date.now() + ahead - at) / 1000;
   const size = Math.abs(seconds);
   for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
     if (size >= length) return seconds > 0 ? `${Math.floor(size / length)} ${unit} ago` : `in ${Math.floor(size / length)} ${unit}`;
@@ -146,11 +137,10 @@ function ago(at) {
 }
 
 function tick() {
-  if (document.documentElement.dataset.now !== "fixed")
-    document.querySelectorAll("time.ago").forEach((one) => {
-      const text = ago(Date.parse(one.dateTime));
-      if (one.textContent !== text) one.textContent = text;
-    });
+  document.querySelectorAll("time.ago").forEach((one) => {
+    const text = ago(Date.parse(one.dateTime));
+    if (one.textContent !== text) one.textContent = text;
+  });
 }
 
 document.addEventListener("htmx:configRequest", (event) => {
@@ -186,6 +176,10 @@ document.addEventListener("change", (event) => {
   if (event.target.closest("[data-submit]")) event.target.form?.requestSubmit();
 });
 
+// What is newest stands at the right end.
+document.querySelectorAll("[data-scroll-end]").forEach((one) => {
+  one.scrollLeft = one.scrollWidth;
+});
 listen();
-setInterval(tick, 5000);
+setInterval(tick, 1000);
 setInterval(stand, STANDING_EVERY_MS);

@@ -41,7 +41,7 @@ async function more() {
 if (log) {
   toEnd();
   document.addEventListener("bfm:changed", (event) => {
-    if (event.detail.tables.has("task_log") || event.detail.tables.has("*")) more();
+    if (event.detail.tables.has("task_log")) more();
   });
   follow.addEventListener("change", () => follow.checked && toEnd());
   // Whoever scrolls up wants to read; whoever comes back to the end wants to follow.

@@ -1,0 +1,58 @@
+"""A dry run over the tables: a living manager plans it, whose Spark is warm; without one it is planned in this process.
+Both call the same planner."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from backfill_manager.cli.call import Call
+from backfill_manager.cli.creating import Wish, ask_for
+from backfill_manager.errors import BackfillManagerError, Refused
+from backfill_manager.requests import asking
+from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests.kinds import BACKFILL_DRY_RUN, REFUSED
+from backfill_manager.views.dags import current_dag, current_dags
+from backfill_manager.views.managers import somebody_leads
+from backfill_manager.views.payloads import new_backfill
+
+if TYPE_CHECKING:
+    from backfill_manager.dags.definition import DagSpec
+
+DRY_RUN_PATIENCE_S: Final = 60.0
+
+
+def plan(call: Call, wish: Wish) -> dict[str, Any]:
+    row, dag = current_dag(call.store, wish.dag_id)
+    ask = ask_for(wish, dag)
+    payload = new_backfill(call.store, call.settings, ask, call.clock.new_id())
+    if somebody_leads(call.store, call.clock.now()):
+        return _plan_by_manager(call, payload)
+    return _plan_here(call, ask.with_defaults(dag), dag, row.current_version)
+
+
+def _plan_by_manager(call: Call, payload: dict[str, Any]) -> dict[str, Any]:
+    request = asking.ask(call.store, call.clock, BACKFILL_DRY_RUN, payload)
+    answer = asking.wait_for_answer(call.store, call.clock, request.request_id, DRY_RUN_PATIENCE_S, pause=call.pause)
+    if answer is None:
+        raise BackfillManagerError(
+            f"The manager has not planned it within {DRY_RUN_PATIENCE_S:g} s; look at `bfm manager status`."
+        )
+    if answer.outcome == REFUSED:
+        raise Refused(answer.message)
+    found: dict[str, Any] = json.loads(answer.payload_json or "{}")
+    return found
+
+
+def _plan_here(call: Call, ask: BackfillAsk, dag: DagSpec, dag_version: int) -> dict[str, Any]:
+    from backfill_manager.cli.local_spark import local_spark
+    from backfill_manager.execution.input_files import input_files
+    from backfill_manager.planning.cascade import plan_as_asked
+    from backfill_manager.planning.estimates import with_estimates
+
+    if call.out.is_table:
+        call.out.remark("No manager is leading: planning here, which starts Spark and takes some seconds.")
+    others = current_dags(call.store) if ask.downstream else {}
+    with local_spark(call) as spark:
+        plan = plan_as_asked(spark, call.store, ask, dag, dag_version, others)
+        return with_estimates(plan, call.store, input_files(spark), call.clock.now()).to_json_document()

@@ -1,0 +1,80 @@
+"""`bfm serve`: the REST API and the web pages over a state, without a manager and without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backfill_manager.cli.call import Call, command
+
+if TYPE_CHECKING:
+    from backfill_manager.api.app import App
+    from backfill_manager.store.contract import Store
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "serve")(serve)
+
+
+def serve(
+    call: Call,
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="HOST", help="Where to listen. \\[default: api.host, which is 127.0.0.1]"),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65535, metavar="N", help="0: any. \\[default: api.port, which is 8099]"),
+    ] = None,
+) -> None:
+    """Serve the web pages (at /) and the REST API (at /api/v1) over the state, until Ctrl-C. Any number may run beside a
+    manager or without one. Other machines are let in only when tokens are configured: [cyan]bfm config token NAME[/].
+
+    Example: [cyan]bfm serve --port 8099[/]
+    """
+    from backfill_manager.api import serving
+
+    settings = call.settings
+    host = host or settings.api.host
+    serving.check_host(settings, host)
+    app = site(call, call.any_store)
+    bound = serving.listen(host, settings.api.port if port is None else port)
+    url = serving.url_of(bound)
+    call.out.remark(f"Serving the state {settings.state} at {url} (Ctrl-C ends it).")
+    if not call.any_store.exists():
+        call.out.remark("There is no state yet: a manager makes it (`bfm manager start`), or `bfm state init`.")
+    serving.serve(app, bound)
+
+
+def site(call: Call, store: Store) -> App:
+    """Pages and API as one app."""
+    from backfill_manager.api.app import create_app
+    from backfill_manager.ui.pages import router
+
+    return create_app(call.settings, store, clock=call.clock, extra_routers=[router])
+
+
+def served_beside_a_manager(call: Call) -> Callable[[Store], AbstractContextManager[None]] | None:
+    """What `manager start --with-ui` hands to the manager: the same site over the manager's own store, in a thread. The
+    host is refused before Spark is started. None, and a remark, where the port is taken: a standby on the same machine must
+    be able to start."""
+    from backfill_manager.api import serving
+
+    settings = call.settings
+    serving.check_host(settings, settings.api.host)
+    try:
+        bound = serving.listen(settings.api.host, settings.api.port)
+    except serving.PortTaken:
+        call.out.remark(f"Port {settings.api.port} is taken (api.port): this manager goes on without web pages.")
+        return None
+
+    @contextmanager
+    def beside(store: Store) -> Iterator[None]:
+        with serving.served_beside(site(call, store), bound) as url:
+            call.out.remark(f"The web pages are at {url}")
+            yield
+
+    return beside

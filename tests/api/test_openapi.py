@@ -1,0 +1,134 @@
+"""What the OpenAPI document promises is what is done: schemathesis calls every route with right and wrong input.
+
+Over a state with something in it and no manager, so every change is asked for and none is carried out: however many
+examples there are, the state stays what the examples name.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from api_stage import Stage, bearer, system_app, with_tokens
+
+from backfill_manager.api.problems import PROBLEM_JSON
+from backfill_manager.model.records import DagRun
+
+schemathesis = pytest.importorskip("schemathesis", reason="schemathesis needs Python 3.11")
+
+WITHOUT_WAITING = "/openapi-without-wait.json"
+NEVER_ENDING = "/api/v1/events"  # a stream: it has stories of its own (test_events_and_serving.py)
+
+
+@pytest.fixture(scope="module")
+def app() -> Any:
+    stage = Stage()
+    backfill_id = stage.backfill(5)
+    for _ in range(3):
+        stage.ground.tick()
+    stage.ground.leader.resign(stage.clock.now())
+    app = system_app(with_tokens(requests_per_second=1_000_000), stage.store)
+    [run_id] = [run.run_id for run in stage.store.read(DagRun, order_by=("run_seq",), limit=1)]
+    app.state.known = {
+        "backfill_id": backfill_id, "dag_id": "flights", "run_id": run_id, "name": "backfill", "task_id": "clean",
+    }  # fmt: skip
+    app.add_api_route(WITHOUT_WAITING, lambda: without_waiting(app.openapi()), include_in_schema=False)
+    return app
+
+
+def without_waiting(document: Any) -> Any:
+    """There is no manager that would answer, and a minute is long."""
+    changed = copy.deepcopy(document)
+    for operations in changed["paths"].values():
+        for operation in operations.values():
+            operation["parameters"] = [one for one in operation.get("parameters", []) if one["name"] != "wait"]
+    return changed
+
+
+@pytest.fixture(scope="module")
+def document(app: Any) -> Any:
+    return app.openapi()
+
+
+def test_every_route_has_a_name_a_group_an_answer_and_problems(document: Any) -> None:
+    ids = []
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            where = f"{method} {path}"
+            ids.append(operation["operationId"])
+            assert operation["tags"] and operation.get("description"), where
+            assert operation["operationId"] == "get_health" or operation["security"], where
+            for status, response in operation["responses"].items():
+                if int(status) >= 400:
+                    assert list(response["content"]) == [PROBLEM_JSON], where
+    assert len(set(ids)) == len(ids)
+
+
+def test_every_reference_of_the_document_leads_somewhere(document: Any) -> None:
+    def references(value: Any) -> Any:
+        if isinstance(value, dict):
+            if isinstance(value.get("$ref"), str):
+                yield value["$ref"]
+            for one in value.values():
+                yield from references(one)
+        elif isinstance(value, list):
+            for one in value:
+                yield from references(one)
+
+    schemas = document["components"]["schemas"]
+    for reference in set(references(document)):
+        assert reference.removeprefix("#/components/schemas/") in schemas
+
+
+def findings(app: Any, document: Any, *, examples: int, stateful: bool) -> list[str]:
+    """All that schemathesis has to say, once each: examples, borders of every value, random input, with all its checks."""
+    from schemathesis.engine import events, from_schema
+
+    config = schemathesis.Config.from_dict(
+        {
+            "headers": bearer("oleg"),
+            "generation": {"max-examples": examples},
+            "phases": {"stateful": {"enabled": stateful}},
+            "checks": {
+                # Right by the document, and told what is wrong all the same: an id of nothing, a date that is none.
+                "positive_data_acceptance": {"expected-statuses": ["2xx", "404", "409", "422", "503"]},
+                # A dry run without a manager.
+                "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "503"]},
+            },
+        }
+    )
+    schema = schemathesis.openapi.from_asgi(WITHOUT_WAITING, app, config=config).exclude(path=NEVER_ENDING)
+
+    @schema.hook("map_path_parameters")  # type: ignore[untyped-decorator]
+    def name_what_is_there(context: Any, path_parameters: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Half of the ids are of something."""
+        known = app.state.known
+        return path_parameters and {
+            name: known[name] if name in known and len(str(value)) % 2 else value
+            for name, value in path_parameters.items()
+        }
+
+    found: dict[tuple[str | None, str], str] = {}
+    calls = 0
+    for event in from_schema(schema).execute():
+        if isinstance(event, events.NonFatalError | events.FatalError):
+            found[None, str(event)] = f"schemathesis itself: {event}"
+        elif isinstance(event, events.ScenarioFinished):
+            for check in (one for checks in event.recorder.checks.values() for one in checks):
+                calls += 1
+                if check.failure_info is not None:
+                    failure = check.failure_info.failure
+                    told = f"{event.label}: {failure.title}: {failure.message}\n{check.failure_info.code_sample}"
+                    found.setdefault((event.label, failure.title), told)
+    assert calls > 100 * examples, "it has looked"
+    return list(found.values())
+
+
+def test_schemathesis_has_nothing_to_say(app: Any, document: Any) -> None:
+    assert findings(app, document, examples=8, stateful=False) == []
+
+
+@pytest.mark.slow
+def test_schemathesis_has_nothing_to_say_after_a_long_look(app: Any, document: Any) -> None:
+    assert findings(app, document, examples=150, stateful=True) == []

@@ -1,0 +1,57 @@
+"""One Chromium for all these tests, a context of its own for each person in them; every complaint of a page is a failure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "story"))  # a real manager
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Behind all others: while Playwright lives, its event loop runs in this thread, where `asyncio.run` of other rooms'
+    tests would find it. Their order among themselves stays what it was."""
+    items.sort(key=lambda item: HERE in item.path.parents)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    from web import CI, MISSING, find_browser, launched
+
+    executable = find_browser()
+    if executable is None:
+        pytest.fail(MISSING) if CI else pytest.skip(MISSING)
+    with launched(executable) as browser:
+        yield browser
+
+
+@pytest.fixture
+def stage() -> Iterator[ExitStack]:
+    """What a story needs around it (`served`, `living`); it goes when the last person has gone."""
+    with ExitStack() as around:
+        yield around
+
+
+@pytest.fixture
+def somebody(chromium: Any, stage: ExitStack) -> Iterator[Callable[..., Any]]:
+    """`somebody(url)` comes with a browser of their own, `somebody(url, viewport=PHONE)` with a phone."""
+    from web import DESKTOP, Person
+
+    came: list[Person] = []
+
+    def come(url: str, **options: Any) -> Person:
+        given = {"viewport": DESKTOP, "locale": "en-GB", "timezone_id": "UTC", "reduced_motion": "reduce"}
+        came.append(Person(chromium.new_context(base_url=url, **{**given, **options})))
+        return came[-1]
+
+    yield come
+    for person in came:
+        person.context.close()
+    assert [told for person in came for told in person.complaints] == []

@@ -1,0 +1,370 @@
+"""`--server URL`: the same commands over a real server and over the tables print the same, and fail the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command_line import Bfm, Said
+from filled_state import DAY, FilledState, StandingClock
+
+from backfill_manager.api.access import sha256_of
+from backfill_manager.api.app import create_app
+from backfill_manager.api.serving import listen, served_beside
+from backfill_manager.settings import Settings
+
+OF_THE_SERVER = " room=api "  # lines of its log: here it lives in the same process and has the same standard error
+RUN = "backfill__2013-01-01T05:00:00Z"
+TOKEN, LOOKING_ONLY = "bfm_of-the-operator", "bfm_of-the-viewer"
+
+
+def settings(state: FilledState, *tokens: tuple[str, str]) -> Settings:
+    known = [{"name": role, "role": role, "sha256": sha256_of(token)} for token, role in tokens]
+    return Settings.model_validate({"state": str(state.root), "api": {"tokens": known, "requests_per_second": 10_000}})
+
+
+@pytest.fixture
+def bfm(bfm: Bfm) -> Bfm:
+    def run_it(*args: str, environ: dict[str, str] | None = None) -> Said:
+        said = bfm(*args, environ=environ)
+        lines = said.err.splitlines(keepends=True)
+        return Said(said.code, said.out, "".join(line for line in lines if OF_THE_SERVER not in line))
+
+    return run_it
+
+
+@pytest.fixture
+def url(state: FilledState, clock: StandingClock) -> Iterator[str]:
+    app = create_app(settings(state), state.store, clock=clock)
+    with served_beside(app, listen("127.0.0.1", 0)) as address:
+        yield address
+
+
+@pytest.fixture
+def guarded_url(state: FilledState, clock: StandingClock) -> Iterator[str]:
+    known = settings(state, (TOKEN, "operator"), (LOOKING_ONLY, "viewer"))
+    with served_beside(create_app(known, state.store, clock=clock), listen("127.0.0.1", 0)) as address:
+        yield address
+
+
+@pytest.fixture
+def ways(bfm: Bfm, url: str) -> Callable[..., list[Said]]:
+    """One command line over the tables, then over the server."""
+    return lambda *args: [bfm(*args), bfm(*args, "--server", url)]
+
+
+def fill(state: FilledState) -> None:
+    state.dag(params={"full": False}, tags=("daily",))
+    state.dag("hourly", schedule={"seconds": 5400}, is_paused=True)
+    state.pools()
+    state.import_error()
+    state.backfill("b1", {"success": 3, "failed": 1, "running": 2, "skipped": 1, "pending": 5})
+    state.clock.at += DAY
+    state.backfill("b2", {"failed": 2}, state="failed", dag_id="hourly", reason="2 items failed")
+    state.run(on="2024-05-10", tasks={"clean": "success", "delays": "success"})
+    state.run(on="2024-05-11", state="overridden", run_id="old", overridden_by="scheduled__2024-05-11T04:00:00Z")
+    state.run(on="2024-05-11", tasks={"clean": "failed"}, state="failed", reason="failed: clean")
+    state.run(run_type="manual", run_id="manual__a/b c?d", tasks={"clean": "success"}, partition_key="a/b c?d")
+    state.logged(RUN, "read 12 files", "wrote 3 rows [ok]")
+    state.clock.at += DAY
+    state.asked("b3")
+    state.clock.at += DAY
+
+
+READING = [
+    ("backfill", "list"),
+    ("backfill", "list", "--state", "running", "--dag", "flights"),
+    ("backfill", "list", "--limit", "1"),
+    ("backfill", "show", "b1"),
+    ("backfill", "show", "latest"),
+    ("backfill", "show", "b3"),
+    ("backfill", "items", "b1"),
+    ("backfill", "items", "b1", "--limit", "3", "--offset", "2"),
+    ("backfill", "items", "b1", "--state", "pending", "--state", "failed"),
+    ("dags", "list"),
+    ("dags", "show", "flights"),
+    ("dags", "next", "flights", "-n", "3"),
+    ("dags", "versions", "flights"),
+    ("dags", "import-errors"),
+    ("runs", "list"),
+    ("runs", "list", "--backfill", "b1", "--state", "success", "--limit", "2"),
+    ("runs", "list", "--dag", "flights"),
+    ("runs", "show", "2024-05-11", "--dag", "flights"),
+    ("runs", "show", "manual__a/b c?d"),
+    ("runs", "timeline", "flights"),
+    ("tasks", "list", "flights"),
+    ("tasks", "states", "flights", "2024-05-10"),
+    ("tasks", "logs", "flights", RUN, "clean"),
+    ("pools", "list"),
+    ("requests", "list"),
+    ("requests", "show", "rb3"),
+    ("manager", "status"),
+]  # fmt: skip
+
+
+def test_reading_commands_print_the_same_documents(ways: Callable[..., list[Said]], state: FilledState) -> None:
+    fill(state)
+
+    for args in READING:
+        over_tables, over_server = ways(*args, "--output", "json")
+        assert over_server.document == over_tables.document, args
+        assert (over_server.code, over_server.err) == (over_tables.code, over_tables.err), args
+
+
+def test_reading_commands_print_the_same_tables(ways: Callable[..., list[Said]], state: FilledState) -> None:
+    fill(state)
+
+    for args in READING:
+        over_tables, over_server = ways(*args)
+        assert _lines(over_server) == _lines(over_tables), args
+
+
+def _lines(said: Said) -> list[str]:
+    return sorted(said.out.splitlines()) + said.err.splitlines()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("backfill", "show", "nothing"),
+        ("backfill", "list", "--dag", "fligths"),
+        ("backfill", "create", "flights", "--date", "2013-01-05", "--pool", "swimming"),
+        ("backfill", "pause", "b2"),
+        ("backfill", "retry", "b1"),
+        ("backfill", "set", "b2", "--batch", "7"),
+        ("runs", "show", "nothing"),
+        ("runs", "cancel", "2024-05-10", "--dag", "flights"),
+        ("runs", "mark", "old", "success"),
+        ("tasks", "states", "nothing", "latest"),
+        ("tasks", "mark", "flights", "2024-05-10", "dirty", "success"),
+        ("dags", "trigger", "nothing"),
+        ("dags", "versions", "flights", "--diff", "1", "9"),
+        ("pools", "set", "swimming", "--slots", "3"),
+        ("requests", "show", "nothing"),
+    ],
+    ids=" ".join,
+)
+def test_what_goes_wrong_goes_wrong_the_same_way(
+    ways: Callable[..., list[Said]], state: FilledState, args: tuple[str, ...]
+) -> None:
+    fill(state)
+
+    over_tables, over_server = ways(*args)
+
+    assert over_tables.code in (2, 3, 4)
+    assert (over_server.code, over_server.error) == (over_tables.code, over_tables.error)
+
+
+def test_a_server_speaks_of_fields_where_the_line_has_options(
+    ways: Callable[..., list[Said]], state: FilledState
+) -> None:
+    fill(state)
+
+    over_tables, over_server = ways("backfill", "create", "flights", "-s", "2013-01-05", "-e", "2013-01-01")
+
+    assert (over_tables.code, over_server.code) == (2, 2)
+    assert "--from 2013-01-05T05:00:00Z is after --to" in over_tables.error
+    assert "start_date 2013-01-05T05:00:00Z is after end_date" in over_server.error
+
+
+ASKING = [
+    (("backfill", "pause", "b1"), "backfill.pause"),
+    (("backfill", "unpause", "b1"), "backfill.unpause"),
+    (("backfill", "cancel", "b1", "--let-running-finish"), "backfill.cancel"),
+    (("backfill", "retry", "b2"), "backfill.retry"),
+    (("backfill", "set", "b1", "--max-active-runs", "4", "--set", "retries=3"), "backfill.set"),
+    (("dags", "pause", "flights"), "dag.pause"),
+    (("dags", "unpause", "hourly"), "dag.unpause"),
+    (("dags", "deactivate", "hourly"), "dag.deactivate"),
+    (("dags", "trigger", "flights", "--logical-date", "2013-01-05", "-c", '{"full": true}'), "dag.trigger"),
+    (("runs", "cancel", "backfill__2013-01-05T05:00:00Z", "--dag", "flights"), "run.cancel"),
+    (("runs", "mark", "manual__a/b c?d", "failed"), "run.mark"),
+    (("tasks", "mark", "flights", "2024-05-10", "clean", "skipped"), "task.mark"),
+    (("tasks", "clear", "flights", "-s", "2024-05-10", "-t", "clean", "--downstream", "-y"), "tasks.clear"),
+    (("pools", "set", "backfill", "--slots", "3"), "pool.set"),
+]
+
+
+@pytest.mark.parametrize(("args", "kind"), ASKING, ids=[" ".join(args[:2]) for args, _ in ASKING])
+def test_what_is_asked_over_the_server_is_what_is_asked_over_the_tables(
+    ways: Callable[..., list[Said]], state: FilledState, args: tuple[str, ...], kind: str
+) -> None:
+    fill(state)
+
+    said = ways(*args, "--output", "json")
+    [over_tables, over_server] = [one for one in state.store.unanswered() if one.kind == kind]
+
+    assert over_server.payload_json == over_tables.payload_json
+    assert (over_tables.source, over_server.source, over_server.requested_by) == ("cli", "api", "local")
+    documents = [{**one.document, "request_id": "any"} for one in said]
+    assert documents[0] == documents[1]
+    assert all("No manager is leading" in one.err for one in said)
+
+
+def test_a_backfill_is_created_with_all_its_options(ways: Callable[..., list[Said]], state: FilledState) -> None:
+    fill(state)
+    options = (
+        "--reprocess failed --max-active-runs 4 --priority 7 --tasks clean --stop-on-failure 2 --window 20:00-06:00 "
+        "--polite --mark-success --run-backwards --set retries=3"
+    ).split()
+
+    over_tables, over_server = ways(
+        "backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-05", *options, "-c", '{"full": true}',
+        "--output", "json",
+    )  # fmt: skip
+
+    told, expected = over_server.document, over_tables.document
+    of_whoever_asked = {"backfill_id": None, "request_id": None, "created_by": None}
+    assert {**told, **of_whoever_asked} == {**expected, **of_whoever_asked}
+    assert told["backfill_id"] != expected["backfill_id"]
+
+
+def test_an_answer_is_waited_for_and_told(bfm: Bfm, url: str, state: FilledState, clock: StandingClock) -> None:
+    fill(state)
+    state.leads()
+    clock.meanwhile.append(lambda: state.answers_next(message="b1 is paused"))
+
+    said = bfm("backfill", "pause", "b1", "--server", url)
+
+    assert (said.code, said.out, said.err) == (0, "b1 is paused\n", "")
+
+
+def test_a_refusal_by_the_manager_is_exit_code_four(
+    bfm: Bfm, url: str, state: FilledState, clock: StandingClock
+) -> None:
+    fill(state)
+    state.leads()
+    clock.meanwhile.append(lambda: state.answers_next("refused", "it was too late"))
+
+    said = bfm("backfill", "pause", "b1", "--server", url)
+
+    assert (said.code, said.error) == (4, "it was too late")
+
+
+def test_a_backfill_is_watched_to_its_end(bfm: Bfm, url: str, state: FilledState, clock: StandingClock) -> None:
+    state.dag()
+    state.leads()
+    state.backfill("b1", {"running": 1, "pending": 1})
+    clock.meanwhile += [
+        lambda: state.goes_on("b1", fail=[1], start=[2]),
+        lambda: state.goes_on("b1", "failed", succeed=[2], reason="1 item failed"),
+    ]
+
+    said = bfm("backfill", "watch", "b1", "--server", url)
+
+    assert said.code == 1
+    assert "failed 2013-01-01T05:00:00Z  clean: ValueError: no such [day]" in said.out
+    assert "Backfill b1 of flights: failed, 2 items: 1 success, 1 failed" in said.out
+
+
+def test_a_log_is_followed_until_the_task_has_ended(
+    bfm: Bfm, url: str, state: FilledState, clock: StandingClock
+) -> None:
+    state.dag()
+    state.backfill("b1", {"running": 1})
+    state.logged(RUN, "first")
+    clock.meanwhile += [
+        lambda: state.logged(RUN, "second"),
+        lambda: state.task_goes(RUN, "clean", "success"),
+        lambda: state.logged(RUN, "last"),
+    ]
+
+    said = bfm("tasks", "logs", "flights", RUN, "clean", "--follow", "--server", url)
+
+    assert [line.rpartition(" ")[2] for line in said.out.splitlines()] == ["first", "second", "last"]
+
+
+def test_a_clear_is_previewed_by_the_server(ways: Callable[..., list[Said]], state: FilledState) -> None:
+    fill(state)
+
+    over_tables, over_server = ways("tasks", "clear", "flights", "-s", "2024-05-10", "--dry-run", "--output", "json")
+
+    assert over_server.document == over_tables.document
+    assert over_server.document["summary"]["runs"] == 2
+
+
+# -- whose server, and who comes ----------------------------------------------------------------------------------------
+
+
+def test_the_server_and_the_token_may_come_from_the_environment(
+    bfm: Bfm, guarded_url: str, state: FilledState, tmp_path: Path
+) -> None:
+    state.backfill("b1", {"success": 1})
+    kept = tmp_path / "token"
+    kept.write_text(f"{TOKEN}\n")
+    args = ("backfill", "show", "b1", "--output", "json")
+
+    by_token = bfm(*args, environ={"BFM_SERVER": guarded_url, "BFM_TOKEN": TOKEN})
+    by_file = bfm(*args, environ={"BFM_SERVER": guarded_url, "BFM_TOKEN_FILE": str(kept)})
+
+    assert by_token.document["backfill_id"] == by_file.document["backfill_id"] == "b1"
+
+
+def test_a_missing_a_wrong_and_a_weak_token_are_told(bfm: Bfm, guarded_url: str, state: FilledState) -> None:
+    state.dag()
+
+    def pausing(**environ: str) -> Said:
+        return bfm("dags", "pause", "flights", environ={"BFM_SERVER": guarded_url, **environ})
+
+    missing, wrong, weak = pausing(), pausing(BFM_TOKEN="bfm_guessed"), pausing(BFM_TOKEN=LOOKING_ONLY)
+    no_file = pausing(BFM_TOKEN_FILE="nowhere/token")
+
+    assert (missing.code, missing.error.partition(":")[0]) == (2, "A token is needed")
+    assert (wrong.code, "none of those that are configured" in wrong.error) == (2, True)
+    assert (weak.code, "may look, and change nothing" in weak.error) == (4, True)
+    assert (no_file.code, "BFM_TOKEN_FILE: nowhere/token can't be read" in no_file.error) == (2, True)
+    assert "bfm_guessed" not in wrong.err
+
+
+def test_the_state_said_on_the_line_wins_over_a_server_of_the_environment(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"success": 1})
+    away = {"BFM_SERVER": "http://127.0.0.1:9"}
+
+    said = bfm("backfill", "show", "b1", "--state", str(state.root), "--output", "json", environ=away)
+    both = bfm("backfill", "show", "b1", "--state", str(state.root), "--server", "http://127.0.0.1:9")
+
+    assert said.document["backfill_id"] == "b1"
+    assert (both.code, both.error) == (2, "--server and --state don't go together: a server knows where its state is.")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("manager", "start"),
+        ("manager", "stop"),
+        ("state", "init"),
+        ("state", "check"),
+        ("state", "sql", "SELECT 1"),
+        ("dags", "test", "flights"),
+        ("tasks", "run", "flights", "clean", "2013-01-01"),
+        ("serve",),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_needs_the_tables_says_so(bfm: Bfm, args: tuple[str, ...]) -> None:
+    said = bfm(*args, environ={"BFM_SERVER": "http://127.0.0.1:9"})
+
+    assert said.code == 2
+    assert said.error.startswith("This command works on the tables of the state, and not over a server (BFM_SERVER")
+
+
+def test_a_server_that_is_not_there_is_told_in_a_line(bfm: Bfm) -> None:
+    said = bfm("backfill", "list", "--server", "http://127.0.0.1:9")
+
+    assert said.code == 1
+    assert said.error.startswith("The server at http://127.0.0.1:9 can't be reached")
+
+
+def test_an_address_that_is_none_is_told_in_a_line(bfm: Bfm) -> None:
+    for wrong in ("localhost:8099", "ftp://here", "http://", "http://me:secret@here"):
+        said = bfm("backfill", "list", "--server", wrong)
+        assert said.code == 2
+        assert said.error.startswith("The server's address must")
+        assert "secret" not in said.err
+
+
+def test_clearing_by_expression_is_not_for_a_server(bfm: Bfm, url: str) -> None:
+    said = bfm("tasks", "clear", "fl.*", "-R", "-y", "--server", url)
+
+    assert (said.code, "--dag-regex does not go with --server" in said.error) == (2, True)

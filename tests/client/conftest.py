@@ -1,0 +1,64 @@
+"""A real server over a manager in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from backfill_manager.api.app import create_app
+from backfill_manager.api.serving import listen, served_beside
+from backfill_manager.client import Client
+from backfill_manager.settings import Settings
+from backfill_manager.testing import Playground, dag_spec
+
+
+@pytest.fixture
+def ground() -> Playground:
+    """Two DAGs; tasks run until they are told to end (`finish`, or a `script`)."""
+    return Playground(
+        dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}), dag_spec("weather", "fetch")
+    )
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings.model_validate({"api": {"requests_per_second": 10_000}})
+
+
+@pytest.fixture
+def url(ground: Playground, settings: Settings) -> Iterator[str]:
+    app = create_app(settings, ground.store, clock=ground.clock)
+    with served_beside(app, listen("127.0.0.1", 0)) as address:
+        yield address
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client(url) as made:
+        yield made
+
+
+@pytest.fixture
+def manager_at_work(ground: Playground) -> Callable[[], AbstractContextManager[None]]:
+    """A thread that ticks for as long as the block lasts."""
+
+    @contextmanager
+    def ticking() -> Iterator[None]:
+        over = threading.Event()
+
+        def tick() -> None:
+            while not over.wait(0.01):
+                ground.tick()
+
+        thread = threading.Thread(target=tick, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(10)
+
+    return ticking

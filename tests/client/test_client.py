@@ -1,0 +1,352 @@
+"""The typed client against the real API, served by uvicorn, over a manager in memory."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from breaking_line import breaking_line
+
+from backfill_manager import errors
+from backfill_manager.api import events
+from backfill_manager.api.app import create_app
+from backfill_manager.api.serving import listen, served_beside
+from backfill_manager.client import Client, NobodyLeads, NotAllowed, NotKnown, TooMany, Unreachable
+from backfill_manager.clock import UTC
+from backfill_manager.execution.outcome import Failed, Succeeded
+from backfill_manager.model.records import Request
+from backfill_manager.settings import Settings
+from backfill_manager.store.memory import MemoryStore
+from backfill_manager.testing import FakeClock, Playground, days
+
+AtWork = Callable[[], AbstractContextManager[None]]
+
+# Every route of the API, and the method that goes there.
+METHODS = {
+    "list_backfills": "backfills", "create_backfill": "create_backfill", "plan_backfill": "dry_run",
+    "get_backfill": "backfill", "change_backfill": "change_backfill", "delete_backfill": "delete_backfill",
+    "list_items": "items", "list_running_tasks": "running_tasks", "pause_backfill": "pause_backfill",
+    "unpause_backfill": "unpause_backfill", "cancel_backfill": "cancel_backfill", "retry_backfill": "retry_backfill",
+    "list_dags": "dags", "get_dag": "dag", "change_dag": "pause_dag", "deactivate_dag": "deactivate_dag",
+    "next_intervals": "next_intervals", "trigger_dag": "trigger", "list_runs_of_dag": "runs", "get_grid": "grid",
+    "get_timeline": "timeline", "list_versions": "versions", "diff_versions": "version_diff", "clear_tasks": "clear",
+    "list_import_errors": "import_errors", "list_runs": "runs", "get_run": "run", "cancel_run": "cancel_run",
+    "mark_run": "mark_run", "list_tasks_of_run": "run_tasks", "get_log": "logs", "list_pools": "pools",
+    "change_pool": "set_pool", "list_bundles": "bundles", "parse_bundle": "parse_bundle",
+    "deactivate_in_bundle": "deactivate_in_bundle", "list_requests": "requests", "get_request": "request",
+    "get_health": "health", "follow_events": "watch",
+}  # fmt: skip
+FOR_OTHERS = {"get_metrics"}  # Prometheus
+
+
+def test_every_route_has_a_method(settings: Settings) -> None:
+    app = create_app(settings, MemoryStore(), clock=FakeClock())
+    operations = {one["operationId"] for path in app.openapi()["paths"].values() for one in path.values()}
+
+    assert operations - FOR_OTHERS == set(METHODS)
+    assert [name for name in METHODS.values() if not hasattr(Client, name)] == []
+
+
+# -- reading ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_backfill_comes_typed_and_gives_its_document_back(client: Client, url: str, ground: Playground) -> None:
+    backfill_id = ground.backfill("flights", days("2013-01-01", 3), priority=7)
+    ground.tick()
+
+    found = client.backfill(backfill_id[:8])
+
+    assert (found.backfill_id, found.dag_id, found.state, found.priority) == (backfill_id, "flights", "running", 7)
+    assert (found.planned, found.running, found.pending) == (3, 3, 0)
+    assert found.created_at == ground.clock.now() and found.created_at.tzinfo is not None
+    assert not found.has_ended
+    assert found.document() == httpx.get(f"{url}/api/v1/backfills/{backfill_id}").json()
+    with pytest.raises(ValueError, match="frozen"):
+        found.priority = 8  # type: ignore[misc]
+
+
+def test_a_long_list_is_fetched_page_by_page_and_only_as_far_as_it_is_read(client: Client, ground: Playground) -> None:
+    backfill_id = ground.backfill("flights", days("2013-01-01", 2500))
+
+    everything = [item.ordinal for item in client.items(backfill_id)]
+    some = [item.ordinal for item in client.items(backfill_id, state=["pending"], limit=1200)]
+    backwards = next(client.items(backfill_id, order_by="-ordinal"))
+
+    assert everything == list(range(1, 2501))
+    assert some == list(range(1, 1201))
+    assert backwards.interval_end == datetime(2013, 1, 1, tzinfo=UTC) + timedelta(days=2500)
+
+
+def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: Playground) -> None:
+    backfill_id = ground.backfill("flights", days("2013-01-01", 2))
+    ground.drain()
+
+    assert [dag.dag_id for dag in client.dags()] == ["flights", "weather"]
+    assert [task.upstream for task in client.dag("flights").tasks] == [(), ("clean",)]
+    assert len(client.next_intervals("flights", 3)) == 3
+    newest, oldest = client.runs(backfill_id=backfill_id)
+    assert (newest.previous_run_id, newest.state) == (oldest.run_id, "success")
+    assert [run.run_id for run in client.timeline("flights")] == [oldest.run_id, newest.run_id]
+    assert client.run("2013-01-02", dag_id="flights") == newest
+    assert {task.task_id: task.state for task in client.run_tasks(newest.run_id).tasks} == {
+        "clean": "success", "delays": "success",
+    }  # fmt: skip
+    assert client.logs(newest.run_id, "clean").is_whole
+    assert client.grid("flights").runs[-1].cells["clean"].state == "success"
+    assert [version.version for version in client.versions("flights")] == [1]
+    assert {pool.name for pool in client.pools()} == {"backfill", "scheduled"}
+    assert (list(client.import_errors()), list(client.requests()), client.running_tasks(backfill_id)) == ([], [], [])
+    assert (client.health().status, client.health().manager) == ("ok", "leading")
+
+
+def test_what_a_newer_server_tells_more_is_kept(client: Client, ground: Playground) -> None:
+    found = client.backfill(ground.backfill("flights", days("2013-01-01", 1)))
+
+    assert found.document()["is_polite"] is False, "a field that the client has no name for"
+    assert found.is_polite is False  # type: ignore[attr-defined]
+
+
+# -- asking -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_managers_answer_is_waited_for(client: Client, ground: Playground, manager_at_work: AtWork) -> None:
+    backfill_id = ground.backfill("flights", days("2013-01-01", 3))
+
+    with manager_at_work():
+        paused = client.pause_backfill(backfill_id, wait=20)
+        changed = client.change_backfill(backfill_id, max_active_runs=2, priority=9, wait=20)
+
+    assert (paused.state, paused.is_answered, paused.requested_by, paused.source) == ("accepted", True, "local", "api")
+    assert changed.state == "accepted"
+    found = client.backfill(backfill_id)
+    assert (found.is_paused, found.max_active_runs, found.priority) == (True, 2, 9)
+
+
+def test_without_waiting_a_change_is_a_request_that_waits(client: Client, ground: Playground) -> None:
+    asked = client.create_backfill("flights", start_date="2013-01-01", end_date=datetime(2013, 1, 3, tzinfo=UTC))
+
+    assert (asked.state, asked.is_answered) == ("waiting", False)
+    assert client.request(asked.request_id) == client.request("latest")
+    new = client.backfill(asked.payload["backfill_id"])
+    assert (new.state, new.reason) == ("queued", "waiting for the manager")
+    assert new.config["end_date"] == "2013-01-03T00:00:00Z"
+
+
+def test_a_run_is_triggered_marked_and_cleared(client: Client, ground: Playground, manager_at_work: AtWork) -> None:
+    ground.script = lambda _: Failed("ValueError: no such file")
+    at = datetime(2013, 1, 5, tzinfo=UTC)
+
+    with manager_at_work():
+        triggered = client.trigger("weather", logical_date=at, conf={"full": True}, wait=20)
+        run_id = str(triggered.object_id)
+        marked = client.mark_run(run_id, "success", dag_id="weather", wait=20)
+        plan = client.plan_clear("weather", start_date="2013-01-05")
+        ground.script = lambda _: Succeeded()
+        cleared = client.clear("weather", run_ids=[run_id], wait=20)
+
+    assert [one.state for one in (triggered, marked, cleared)] == ["accepted"] * 3
+    assert plan.summary["runs"] == 1
+    run = client.run(run_id)
+    assert (run.logical_date, run.run_type) == (at, "manual")
+
+
+def test_a_partition_with_a_slash_in_its_name_is_reached(client: Client, ground: Playground) -> None:
+    ground.backfill("flights", keys=["emea/de?x#y", "apac"])
+    ground.drain()
+
+    [run] = [one for one in client.runs() if one.partition_key == "emea/de?x#y"]
+
+    assert "/" in run.run_id
+    assert client.run(run.run_id) == run
+    assert len(client.run_tasks(run.run_id).tasks) == 2
+
+
+# -- when the line breaks -------------------------------------------------------------------------------------------------
+
+
+def test_a_change_whose_answer_is_lost_is_sent_again_and_made_once(url: str, ground: Playground) -> None:
+    waits: list[float] = []
+    with breaking_line(url) as line, Client(line.url, pause=waits.append) as client:
+        line.breaks = 2
+        asked = client.create_backfill("flights", start_date="2013-01-01", end_date="2013-01-03")
+
+    assert line.lost == 2
+    assert waits == [0.2, 0.4]
+    [request] = ground.store.read(Request)
+    assert request.request_id == asked.request_id
+
+
+def test_trying_again_ends(url: str, ground: Playground) -> None:
+    waits: list[float] = []
+    with breaking_line(url) as line, Client(line.url, pause=waits.append) as client:
+        line.breaks = 1000
+        with pytest.raises(Unreachable, match=f"The server at {line.url} can't be reached") as caught:
+            client.pause_dag("flights")
+
+    assert (line.lost, waits) == (4, [0.2, 0.4, 0.8])
+    assert isinstance(caught.value.__cause__, httpx.TransportError)
+    assert len(ground.store.read(Request)) == 1, "it had arrived all the same"
+
+
+def test_the_same_key_makes_one_request_and_another_body_is_refused(client: Client, ground: Playground) -> None:
+    first = client.trigger("flights", logical_date="2013-01-05", idempotency_key="mine")
+    again = client.trigger("flights", logical_date="2013-01-05", idempotency_key="mine")
+
+    assert first.request_id == again.request_id
+    with pytest.raises(errors.InvalidInput, match="used for another request"):
+        client.trigger("flights", logical_date="2013-01-06", idempotency_key="mine")
+
+
+def test_a_server_that_is_busy_is_asked_again_after_the_time_it_says(ground: Playground) -> None:
+    settings = Settings.model_validate({"api": {"requests_per_second": 1}})
+    waits: list[float] = []
+
+    def pause(seconds: float) -> None:
+        waits.append(seconds)
+        ground.clock.advance(seconds=seconds)
+
+    app = create_app(settings, ground.store, clock=ground.clock)
+    with served_beside(app, listen("127.0.0.1", 0)) as url, Client(url, pause=pause) as client:
+        for _ in range(5):
+            client.health()
+        assert waits == [1.0, 1.0]
+        with Client(url, pause=waits.append) as hasty, pytest.raises(TooMany):
+            hasty.health()
+
+
+# -- problems -------------------------------------------------------------------------------------------------------------
+
+
+def test_problems_are_the_errors_of_the_package(client: Client, ground: Playground) -> None:
+    ended = ground.backfill("flights", days("2013-01-01", 1))
+    ground.drain()
+
+    for call, kind, exit_code, told in (
+        (lambda: client.backfill("nothing"), errors.NotFound, 3, "There is no backfill 'nothing'"),
+        (lambda: client.dag("fligths"), errors.NotFound, 3, "did you mean 'flights'"),
+        (lambda: client.pause_backfill(ended), errors.Refused, 4, "has ended (success)"),
+        (lambda: client.create_backfill("flights", priority="high"), errors.InvalidInput, 2, "body.priority"),
+        (lambda: client.create_backfill("flights", colour="red"), errors.InvalidInput, 2, "body.colour"),
+        (lambda: list(client.items(ended, order_by="colour")), errors.InvalidInput, 2, "query.order_by"),
+    ):
+        with pytest.raises(kind) as caught:
+            call()
+        assert type(caught.value) is kind
+        assert (caught.value.exit_code, told in str(caught.value)) == (exit_code, True), str(caught.value)
+
+
+def test_a_dry_run_without_a_manager_says_who_is_missing(ground: Playground, settings: Settings) -> None:
+    ground.clock.advance(days=3650)  # no sign of life for ten years
+    app = create_app(settings, ground.store, clock=ground.clock)
+    with served_beside(app, listen("127.0.0.1", 0)) as url, Client(url) as client, pytest.raises(NobodyLeads):
+        client.dry_run("flights", start_date="2013-01-01", end_date="2013-01-03")
+
+
+def test_a_state_that_is_not_there_is_a_state_error(settings: Settings) -> None:
+    app = create_app(settings, MemoryStore(), clock=FakeClock())
+    with (
+        served_beside(app, listen("127.0.0.1", 0)) as url,
+        Client(url) as client,
+        pytest.raises(errors.StateError, match="There is no state") as caught,
+    ):
+        list(client.backfills())
+
+    assert caught.value.exit_code == 2
+
+
+def test_who_may_not_is_told_apart_from_who_is_not_known(ground: Playground) -> None:
+    from backfill_manager.api.access import sha256_of
+
+    token = {"name": "ada", "role": "viewer", "sha256": sha256_of("bfm_ada")}
+    app = create_app(Settings.model_validate({"api": {"tokens": [token]}}), ground.store, clock=ground.clock)
+    with served_beside(app, listen("127.0.0.1", 0)) as url:
+        with Client(url) as stranger, pytest.raises(NotKnown) as unknown:
+            list(stranger.dags())
+        with Client(url, "bfm_ada") as viewer:
+            assert len(list(viewer.dags())) == 2
+            with pytest.raises(NotAllowed) as refused:
+                viewer.pause_dag("flights")
+
+    assert (unknown.value.exit_code, refused.value.exit_code) == (2, 4)
+
+
+def test_something_else_at_the_address_is_told(tmp_path: Path) -> None:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args: object) -> None:
+            super().__init__(*args, directory=str(tmp_path))  # type: ignore[arg-type]
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with Client(f"http://127.0.0.1:{server.server_port}") as client, pytest.raises(Unreachable, match="text/html"):
+            client.health()
+        server.shutdown()
+
+
+def test_an_address_or_token_that_can_not_be_is_refused_at_once() -> None:
+    for url in ("127.0.0.1:8099", "file:///etc", "http://", "http://me:word@here", "http://here/?x=1", "http://[::1"):
+        with pytest.raises(errors.InvalidInput):
+            Client(url)
+    with pytest.raises(errors.InvalidInput, match="characters that no token has"):
+        Client("http://127.0.0.1:8099", "two words")
+    with pytest.raises(errors.InvalidInput, match="BFM_SERVER is not set"):
+        Client.from_environ({})
+
+
+def test_server_and_token_come_from_the_environment(url: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("bfm_anything\n")
+
+    with Client.from_environ({"BFM_SERVER": f" {url}/", "BFM_TOKEN_FILE": str(tmp_path / "token")}) as client:
+        assert client.url == url
+        assert client.health().status == "ok"
+
+
+# -- watching ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_backfill_is_watched_by_events_until_it_has_ended(client: Client, ground: Playground) -> None:
+    backfill_id = ground.backfill("flights", days("2013-01-01", 3))
+
+    seen = []
+    for backfill in client.watch("latest"):
+        seen.append((backfill.backfill_id, backfill.state, backfill.success))
+        ground.drain()
+
+    assert seen == [(backfill_id, "running", 0), (backfill_id, "success", 3)]
+
+
+def test_where_events_do_not_come_through_it_is_looked_at_now_and_then(
+    url: str, ground: Playground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MOST_LISTENERS", 0)
+    backfill_id = ground.backfill("flights", days("2013-01-01", 3))
+    waits: list[float] = []
+
+    def pause(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            ground.drain()
+
+    with Client(url, pause=pause) as client:
+        seen = [backfill.state for backfill in client.watch(backfill_id)]
+
+    assert seen == ["running", "success"]
+    assert waits == [1.0, 1.0, 1.0]
+
+
+def test_who_stops_watching_stops_only_that(client: Client, ground: Playground) -> None:
+    backfill_id = ground.backfill("flights", days("2013-01-01", 3))
+
+    watching = client.watch(backfill_id)
+    next(watching)
+    watching.close()  # type: ignore[attr-defined]
+
+    assert client.backfill(backfill_id).state == "running"

@@ -1,0 +1,185 @@
+"""What the manager's thread for bundles does when parsers, also other people's, do what they should not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from backfill_manager.dags.parsers.here import PaperShelf
+from backfill_manager.dags.store import DagStore
+from backfill_manager.manager.bundle_watcher import LEAST_WAIT_S, BundleWatcher, Parsed, ParsedAll
+from backfill_manager.manager.instructions import ParseWanted
+from backfill_manager.settings import BundleSettings, LimitSettings
+from backfill_manager.testing import FakeClock
+
+DAG = "from backfill_manager import dag, sql\n@dag('{0}')\ndef d():\n    sql('s', 'SELECT 1')\n"
+PARSER = """
+from backfill_manager.dags.parsers.parser import BundleParser
+
+class Nightly(BundleParser):
+    name = "nightly"
+
+    def due_in(self):
+        return 0.0
+
+    def look(self):
+        {0}
+
+    def parse(self, subpath="", *, deactivate_removed=False):
+        raise KeyError("no such\\nsubpath")
+"""
+
+
+class Watching:
+    def __init__(self, tmp_path: Path, **parsers: str) -> None:
+        """A bundle per parser: `good="standard"` has a folder `good` with a DAG of that name."""
+        self.root, self.clock, self.shelf = tmp_path, FakeClock(), PaperShelf()
+        self.events: SimpleQueue[Any] = SimpleQueue()
+        self.store = DagStore(self.shelf)
+        bundles = []
+        for name, parser in parsers.items():
+            self.write(name, "f.py", DAG.format(name))
+            said = {"parser": parser} if parser else {}
+            bundles.append(BundleSettings(name=name, path=str(tmp_path / name), **said))  # type: ignore[arg-type]
+        self.watcher = BundleWatcher(
+            bundles, dags=self.store, snapshots=tmp_path / "snapshots", limits=LimitSettings(), clock=self.clock,
+            on_event=self.events.put,
+        )  # fmt: skip
+
+    def write(self, bundle: str, file: str, text: str) -> None:
+        (self.root / bundle).mkdir(exist_ok=True)
+        (self.root / bundle / file).write_text(text)
+
+    def look(self) -> float | None:
+        """One round; what it finds is taken in."""
+        wait = self.watcher.run_once()
+        while not self.events.empty():
+            found = self.events.get()
+            self.store.submit(found.submission, self.clock.now())
+        return wait
+
+    @property
+    def active(self) -> list[str]:
+        return sorted(row.dag_id for row in self.shelf.dags.values() if row.is_active)
+
+    @property
+    def errors(self) -> dict[str, str]:
+        return {p.bundle: p.message for p in self.shelf.problems.values() if p.is_current}
+
+
+Watch = Callable[..., Watching]
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Watch]:
+    made: list[Watching] = []
+
+    def begin(**parsers: str) -> Watching:
+        made.append(Watching(tmp_path, **parsers))
+        return made[-1]
+
+    yield begin
+    for it in made:
+        it.watcher.stop()
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A package with a parser `nightly`, as pip leaves it."""
+    about = tmp_path / "site" / "nightly_parser-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: nightly-parser\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+    def with_text(text: str) -> None:
+        module = f"nightly_parser_{abs(hash(text))}"  # another one for each test
+        (tmp_path / "site" / f"{module}.py").write_text(text)
+        (about / "entry_points.txt").write_text(f"[backfill_manager.bundle_parsers]\nnightly = {module}:Nightly\n")
+
+    return with_text
+
+
+def test_a_parser_that_breaks_is_an_error_of_its_bundle_and_holds_up_no_other(
+    watch: Watch, install: Callable[[str], None]
+) -> None:
+    install(PARSER.format("raise KeyError('what is this?')"))
+    it = watch(bad="nightly", good="standard")
+    assert it.look() == 30
+    assert it.active == ["good"]
+    assert it.errors == {"bad": "bundle 'bad': its parser 'nightly' failed: KeyError: 'what is this?'"}
+
+
+def test_a_parser_whose_package_cannot_be_imported_is_an_error_of_its_bundle(
+    watch: Watch, install: Callable[[str], None]
+) -> None:
+    install("import no_such_module")
+    it = watch(bad="nightly", good="standard")
+    it.look()
+    assert it.active == ["good"]
+    assert "'nightly'" in it.errors["bad"] and "No module named 'no_such_module'" in it.errors["bad"]
+
+
+def test_a_parser_that_is_always_due_does_not_keep_the_machine_busy(
+    watch: Watch, install: Callable[[str], None]
+) -> None:
+    install(PARSER.format("yield self.submission(self.bundle.fetch())"))
+    it = watch(eager="nightly")
+    assert it.look() == LEAST_WAIT_S
+    assert (it.active, it.errors) == (["eager"], {})
+
+
+def test_who_asks_a_parser_that_breaks_gets_an_answer_and_so_does_the_next(
+    watch: Watch, install: Callable[[str], None]
+) -> None:
+    install(PARSER.format("return ()"))
+    it = watch(bad="nightly", good="event")
+    for bundle in ("bad", "good", "none"):
+        it.watcher.ask(ParseWanted(f"to {bundle}", bundle, "", dry_run=False, deactivate_removed=False))
+    it.watcher.start()
+    found = [it.events.get(timeout=60) for _ in range(4)]
+    assert isinstance(found[0], ParsedAll)
+    bad, good, none = (event for event in found if isinstance(event, Parsed))
+    assert bad.wanted.request_id == "to bad" and bad.refusal.startswith("its parser 'nightly' failed: KeyError")
+    assert good.submission.asked and [parsed.dag_ids for parsed in good.submission.parsed] == [("good",)]
+    assert "no bundle 'none'" in none.refusal.lower()
+
+
+def test_the_thread_ends_when_the_manager_stops(watch: Watch) -> None:
+    it = watch(good="standard")
+    it.watcher.start()
+    assert isinstance(it.events.get(timeout=60), Parsed)
+    assert isinstance(it.events.get(timeout=60), ParsedAll)
+    it.watcher.stop()
+    thread = next((one for one in threading.enumerate() if one.name == "bundle watcher"), None)
+    if thread is not None:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_manifest_that_comes_to_name_another_parser_is_followed(watch: Watch) -> None:
+    it = watch(mine="")
+    it.look()
+    it.write("mine", "manifest.yaml", "version: v1beta\nparser: event\n")
+    it.clock.advance(seconds=30)
+    it.look()
+    assert it.look() is None
+    it.write("mine", "g.py", DAG.format("pushed"))
+    it.clock.advance(seconds=3600)
+    it.look()
+    assert it.active == ["mine"]
+
+
+def test_a_bundle_that_cannot_be_had_when_the_manager_starts_is_had_later(watch: Watch, tmp_path: Path) -> None:
+    it = watch(mine="standard", good="standard")
+    (tmp_path / "mine").rename(tmp_path / "away")
+    it.look()
+    assert it.active == ["good"] and "does not exist" in it.errors["mine"]
+    (tmp_path / "away").rename(tmp_path / "mine")
+    it.clock.advance(seconds=30)
+    it.look()
+    assert (it.active, it.errors) == (["good", "mine"], {})

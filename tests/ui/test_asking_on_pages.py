@@ -1,0 +1,216 @@
+"""A form asks the manager, and the page that comes back says what became of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from page_checks import Page, wrongs
+
+from backfill_manager.model.records import DagRow, Request
+from backfill_manager.store.contract import Condition
+from backfill_manager.testing import Playground
+
+RUN = "/runs/shop/backfill__2024-01-13T00:00:00Z"
+FAILED_RUN = "/runs/shop/backfill__2024-01-19T00:00:00Z"
+
+
+def last_asked(ground: Playground) -> tuple[str, dict[str, Any]]:
+    (row, *_) = ground.store.read(Request, order_by=("-requested_at", "-request_id"), limit=1)
+    return row.kind, json.loads(row.payload_json)
+
+
+@pytest.mark.parametrize(
+    ("address", "form", "kind", "payload"),
+    [
+        ("/dags/quiet/unpause", {}, "dag.unpause", {"dag_id": "quiet"}),
+        ("/dags/shop/pause", {}, "dag.pause", {"dag_id": "shop"}),
+        ("/pools/backfill", {"slots": "20"}, "pool.set", {"name": "backfill", "slots": 20, "weight": 1, "min_share": 0}),
+        (
+            "/dags/shop/trigger", {"logical_date": "2024-01-25", "conf": '{"full": true}'}, "dag.trigger",
+            {"dag_id": "shop", "logical_date": "2024-01-24T23:00:00Z", "conf": {"full": True}},
+        ),
+        ("/dags/shop/trigger", {}, "dag.trigger", {"dag_id": "shop", "logical_date": None, "conf": {}}),
+        (
+            f"{RUN}/mark", {"state": "failed"}, "run.mark",
+            {"dag_id": "shop", "run_id": "backfill__2024-01-13T00:00:00Z", "state": "failed"},
+        ),
+        (
+            f"{RUN}/clean/mark", {"state": "skipped"}, "task.mark",
+            {"dag_id": "shop", "run_id": "backfill__2024-01-13T00:00:00Z", "task_id": "clean", "state": "skipped"},
+        ),
+        (
+            "/runs/shop/scheduled__2024-01-30T05:00:00Z/cancel", {}, "run.cancel",
+            {"dag_id": "shop", "run_id": "scheduled__2024-01-30T05:00:00Z"},
+        ),
+    ],
+)  # fmt: skip
+def test_a_form_asks_the_manager(
+    ground: Playground, browser: TestClient, address: str, form: dict[str, str], kind: str, payload: dict[str, Any]
+) -> None:
+    ground.clock.advance(seconds=1)
+    answer = browser.post(address, data=form)
+    assert answer.status_code == 303
+    assert last_asked(ground) == (kind, payload)
+    back = browser.get(answer.headers["location"])
+    page = Page(back.text)
+    assert (back.status_code, wrongs(page)) == (200, [])
+    assert "Asked, waiting for the manager" in page.root.whole_text
+
+
+def test_who_asked_and_from_where_is_kept(ground: Playground, browser: TestClient) -> None:
+    ground.clock.advance(seconds=1)
+    browser.post("/dags/shop/pause")
+    (row, *_) = ground.store.read(Request, order_by=("-requested_at",), limit=1)
+    assert (row.source, row.requested_by, row.requested_from) == ("ui", "local", "127.0.0.1")
+
+
+def test_the_page_says_what_the_manager_answered(ground: Playground, browser: TestClient) -> None:
+    answer = browser.post("/dags/shop/pause", data={"back": "/dags?q=shop"})
+    there = answer.headers["location"]
+    assert there.startswith("/dags?q=shop&asked=")
+    ground.drain()
+    told = Page(browser.get(there).text).root.whole_text
+    assert "Done: DAG shop" in told
+    (row,) = ground.store.read(DagRow, [Condition("dag_id", "=", "shop")])
+    assert row.is_paused
+
+
+def test_a_refusal_is_told_on_the_page(ground: Playground, browser: TestClient) -> None:
+    ground.ask("run.mark", dag_id="shop", run_id="nope", state="failed")
+    (row, *_) = ground.store.read(Request, [Condition("kind", "=", "run.mark")], limit=1)
+    ground.drain()
+    told = Page(browser.get(f"/dags?asked={row.request_id}").text).root.whole_text
+    assert "Refused: There is no run" in told
+
+
+def test_a_clear_is_shown_before_it_is_asked_for(ground: Playground, browser: TestClient) -> None:
+    shown = Page(browser.get(f"/dags/shop/clear?preview=true&run={FAILED_RUN.split('/')[-1]}&only=failed").text)
+    (form,) = (one for one in shown.forms if one.attributes.get("method") == "post" and "Clear" in one.whole_text)
+    fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
+    assert "3 tasks" in form.whole_text
+    answer = browser.post(str(form.attributes["action"]), data=fields)
+    assert answer.status_code == 303
+    ground.drain()
+    assert "3 tasks" in Page(browser.get(answer.headers["location"]).text).root.whole_text
+    again = Page(browser.get(f"{FAILED_RUN}/aggregate").text)
+    assert "try 2" in again.root.whole_text
+
+
+@pytest.mark.parametrize(
+    ("address", "form", "told"),
+    [
+        ("/dags/shop/trigger", {"logical_date": "someday"}, "someday"),
+        ("/dags/shop/trigger", {"conf": "{"}, "not JSON"),
+        ("/dags/shop/trigger", {"conf": "[1]"}, "must be a JSON object"),
+        ("/dags/shop/clear", {"start": "1999-01-01", "end": "1999-01-02"}, "1999"),
+        ("/dags/shop/clear", {"tasks": "nope"}, "matches no task"),
+    ],
+)
+def test_a_wrong_value_brings_the_form_back_as_it_was(
+    browser: TestClient, ground: Playground, address: str, form: dict[str, str], told: str
+) -> None:
+    asked = len(ground.store.read(Request))
+    answer = browser.post(address, data=form)
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (422, [])
+    assert told in page.root.whole_text
+    kept = [one.attributes.get("value") for one in page.root.find("input")] + [
+        one.text for one in page.root.find("textarea")
+    ]
+    assert set(form.values()) <= set(kept)
+    assert len(ground.store.read(Request)) == asked
+
+
+@pytest.mark.parametrize(
+    ("address", "form", "status"),
+    [
+        ("/pools/nope", {"slots": "3"}, 404),
+        ("/pools/backfill", {"slots": "0"}, 422),
+        ("/pools/backfill", {}, 422),
+        (f"{RUN}/cancel", {}, 409),
+        (f"{RUN}/mark", {"state": "running"}, 422),
+        ("/runs/shop/backfill__2024-01-10T00:00:00Z/mark", {"state": "failed"}, 409),
+    ],
+)
+def test_what_can_be_refused_at_once_is(
+    browser: TestClient, ground: Playground, address: str, form: dict[str, str], status: int
+) -> None:
+    asked = len(ground.store.read(Request))
+    answer = browser.post(address, data=form)
+    assert (answer.status_code, wrongs(Page(answer.text))) == (status, [])
+    assert len(ground.store.read(Request)) == asked
+
+
+@pytest.mark.parametrize("back", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"])
+def test_a_form_leads_back_to_us_only(browser: TestClient, back: str) -> None:
+    assert browser.post("/dags/shop/pause", data={"back": back}).headers["location"].startswith("/?asked=")
+
+
+# -- with tokens ------------------------------------------------------------------------------------------------------
+
+
+def test_a_stranger_is_led_to_the_login_and_from_there_to_where_they_wanted(
+    logged_in: Callable[[str], TestClient],
+) -> None:
+    browser = logged_in("")
+    answer = browser.get("/dags/shop?order=made")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fdags%2Fshop%3Forder%3Dmade")
+    page = Page(browser.get(answer.headers["location"]).text)
+    assert wrongs(page) == []
+    assert "Log in" in page.root.whole_text
+    assert "shop" not in [link for link in page.links]
+    entered = browser.post("/login", data={"token": "token of ada", "next": "/dags/shop?order=made"})
+    assert entered.headers["location"] == "/dags/shop?order=made"
+    assert browser.get("/dags/shop").status_code == 200
+
+
+def test_a_wrong_token_stays_outside(logged_in: Callable[[str], TestClient]) -> None:
+    browser = logged_in("")
+    answer = browser.post("/login", data={"token": "wrong"})
+    assert (answer.status_code, wrongs(Page(answer.text))) == (401, [])
+    assert browser.get("/dags").status_code == 303
+
+
+@pytest.mark.parametrize("there", ["https://evil.example/", "//evil.example"])
+def test_the_login_leads_to_our_pages_only(logged_in: Callable[[str], TestClient], there: str) -> None:
+    answer = logged_in("").post("/login", data={"token": "token of ada", "next": there})
+    assert answer.headers["location"] == "/dags"
+
+
+def test_a_change_in_a_session_needs_the_token_of_its_forms(
+    ground: Playground, logged_in: Callable[[str], TestClient]
+) -> None:
+    browser = logged_in("ada")
+    asked = len(ground.store.read(Request))
+    refused = browser.post("/dags/shop/pause")
+    assert (refused.status_code, len(ground.store.read(Request))) == (403, asked)
+    page = Page(browser.get("/dags").text)
+    form = next(one for one in page.forms if one.attributes.get("action") == "/dags/shop/pause")
+    fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
+    assert browser.post("/dags/shop/pause", data=fields).status_code == 303
+    assert len(ground.store.read(Request)) == asked + 1
+
+
+def test_a_viewer_sees_no_button_that_changes_anything(logged_in: Callable[[str], TestClient]) -> None:
+    browser = logged_in("ben")
+    for address in ("/dags", "/dags/shop", "/pools", RUN, f"{RUN}/clean", "/dags/shop/trigger", "/dags/shop/clear"):
+        answer = browser.get(address)
+        page = Page(answer.text)
+        posts = {one.attributes["action"] for one in page.forms if one.attributes.get("method") == "post"}
+        assert (answer.status_code, wrongs(page)) == (200, [])
+        assert posts - {"/dags/shop/trigger"} == {"/logout"}, address
+    told = browser.post("/pools/backfill", data={"slots": "3", "csrf_token": "x"})
+    assert told.status_code == 403
+
+
+def test_logging_out_closes_the_session(logged_in: Callable[[str], TestClient]) -> None:
+    browser = logged_in("ada")
+    page = Page(browser.get("/pools").text)
+    (form,) = (one for one in page.forms if one.attributes.get("action") == "/logout")
+    fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
+    assert browser.post("/logout", data=fields).headers["location"] == "/login"
+    assert browser.get("/pools").status_code == 303

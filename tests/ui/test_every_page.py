@@ -1,0 +1,120 @@
+"""Every page, on an empty system and on a busy one: it comes, says what it should, and keeps the rules of the house."""
+
+from __future__ import annotations
+
+from urllib.parse import urldefrag, urljoin
+
+import pytest
+from fastapi.testclient import TestClient
+from page_checks import Page, wrongs
+
+RUN = "/runs/shop/backfill__2024-01-13T00:00:00Z"
+# Address -> what a person must find there, on the busy system.
+PAGES = {
+    "/dags": ["shop", "every day at 06:00 (Europe/Berlin)", "1 file could not be read", "sales"],
+    "/dags?q=REG": ["regions", "1 DAG of 4"],
+    "/dags?tag=sales": ["regions", "shop"],
+    "/dags?q=nonsense": ["Nothing fits"],
+    "/dags/shop": ["19 runs", "join_customers", "Europe/Berlin", "16 success"],
+    "/dags/shop?order=made&n=5": ["5 runs", "Older"],
+    "/dags/regions": ["3 runs", "south/west", "50% off"],
+    "/dags/shop/graph": ["7 tasks", "check_quality"],
+    "/dags/shop/graph?run=latest": ["as they stand in run"],
+    "/dags/wide/graph": ["11 tasks", "a_task_with_a_name_that_is_mu…"],
+    "/dags/shop/timeline": ["overridden by", "To come"],
+    "/dags/shop/calendar": ["2024", "19 days with runs"],
+    "/dags/shop/calendar?year=2024&show=duration": ["each shade holds about as many days"],
+    "/dags/shop/calendar?year=1999": ["0 days with runs"],
+    "/dags/shop/day/2024-01-12": ["1 run", "backfill__2024-01-12T00:00:00Z__2"],
+    "/dags/shop/day/2023-01-12": ["No run on this day"],
+    "/dags/shop/versions": ["2 versions", "0 6 * * *", "retries"],
+    "/dags/shop/versions?before=1&after=1": ["Nothing in the definition"],
+    "/dags/shop/code": ["can’t be seen from here"],
+    "/dags/shop/trigger": ["Run it once, now"],
+    "/dags/shop/clear": ["Show what it would clear"],
+    "/dags/shop/clear?preview=true&only=failed": ["6 tasks of 2 runs", "aggregate"],
+    RUN: ["19 min 19 s", "backfill__2024-01-12T00:00:00Z__2", "join_customers"],
+    f"{RUN}/clean": ["ValueError: 3 rows without an order number", "336,776 rows read", "try 2"],
+    f"{RUN}/clean?try=1": ["of try 1"],
+    "/runs/regions/backfill__south~2Fwest": ["south/west"],
+    "/pools": ["backfill", "16 of 16"],
+    "/import-errors": ["broken.py", "line 3", "SyntaxError", "Traceback"],
+    "/requests": ["dag.trigger", "refused", "waiting"],
+    "/requests?kind=dag.trigger": ["all kinds"],
+    "/manager": ["Term 1", "What it answered last"],
+    "/fragments/standing": ["manager leads"],
+}  # fmt: skip
+# The same without anything: what to do first.
+EMPTY = {
+    "/dags": "bfm manager start",
+    "/pools": "bfm manager start",
+    "/import-errors": "bfm bundles parse",
+    "/requests": "bfm backfill create",
+    "/manager": "bfm manager start",
+}
+ELSEWHERE = ("/backfills",)  # pages of their own tests
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_of_a_busy_system(busy: TestClient, address: str) -> None:
+    answer = busy.get(address)
+    page = Page(answer.text)
+    told = page.root.whole_text
+    assert (answer.status_code, wrongs(page)) == (200, [])
+    assert [word for word in PAGES[address] if word not in told] == []
+    assert answer.headers["content-type"].startswith("text/html")
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("address", EMPTY)
+def test_a_page_of_an_empty_system_says_what_to_do_first(empty: TestClient, address: str) -> None:
+    answer = empty.get(address)
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (200, [])
+    assert EMPTY[address] in page.root.whole_text
+    assert "No manager leads." in page.root.whole_text
+
+
+def test_every_link_leads_somewhere(busy: TestClient) -> None:
+    waiting, seen, dead = ["/dags"], set[str](), dict[str, str]()
+    while waiting and len(seen) < 400:
+        here = waiting.pop()
+        answer = busy.get(here)
+        if answer.status_code != 200:
+            dead[here] = str(answer.status_code)
+            continue
+        for link in Page(answer.text).links:
+            there = urldefrag(urljoin(f"http://localhost{here}", link)).url.removeprefix("http://localhost")
+            # One of each kind of page is looked at with all its links; of runs and their tasks there are hundreds.
+            if there not in seen and not there.startswith(ELSEWHERE):
+                seen.add(there)
+                waiting.append(there)
+    assert dead == {}
+    assert len(seen) > 100
+
+
+def test_the_home_page_is_the_list_of_dags(busy: TestClient) -> None:
+    assert busy.get("/").headers["location"] == "/dags"
+
+
+@pytest.mark.parametrize(
+    ("address", "whole"),
+    [
+        ("/runs/regions/latest", "/runs/regions/backfill__50~2525%20off"),
+        ("/runs/shop/2024-01-30T05:00:00Z/extract", "/runs/shop/scheduled__2024-01-30T05:00:00Z/extract"),
+    ],
+)
+def test_a_short_name_leads_to_the_address_that_stays_right(busy: TestClient, address: str, whole: str) -> None:
+    answer = busy.get(address)
+    assert (answer.status_code, answer.headers["location"]) == (303, whole)
+    assert busy.get(whole).status_code == 200
+
+
+def test_text_from_outside_is_never_markup(busy: TestClient) -> None:
+    trigger = next(link for link in Page(busy.get("/requests?kind=dag.trigger").text).links if "/requests/" in link)
+    asked = busy.get(trigger).text
+    assert "<b>to see</b>" not in asked
+    assert "&lt;b&gt;to see&lt;/b&gt;" in asked
+    assert "<here>" not in busy.get("/import-errors").text
+    assert "<without>" not in busy.get(f"{RUN}/clean").text
+    assert '"><script>' not in busy.get("/dags?q=%22%3E%3Cscript%3E").text
