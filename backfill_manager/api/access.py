@@ -198,7 +198,7 @@ def _check_origin(request: Request, person: Person) -> None:
 async def _check_csrf(request: Request, person: Person) -> None:
     given: Any = request.headers.get(CSRF_HEADER)
     if given is None and "form" in request.headers.get("content-type", ""):
-        if getattr(request, "_form", None) is None:  # the handler has no fields of its own, or FastAPI has read it
+        if getattr(request, "_form", None) is None:  # FastAPI has read it already for a handler with fields
             await request.body()  # kept by the request: the handler can read it again
         given = (await request.form()).get(CSRF_FIELD)
     if not isinstance(given, str) or not hmac.compare_digest(given.encode(), person.csrf.encode()):

@@ -61,8 +61,10 @@ class House:
         kept = self._kept_under(key)
         with kept.lock:
             if kept.versions != versions:
-                kept.value, kept.versions = compute(), versions
-                self._make_room()
+                try:
+                    kept.value, kept.versions = compute(), versions
+                finally:
+                    self._make_room()
             return cast(T, kept.value)
 
     def etag(self, versions: Versions, *about: str) -> str:
@@ -78,6 +80,8 @@ class House:
 
     def _make_room(self) -> None:
         with self._lock:
+            for key in [key for key, kept in self._kept.items() if kept.versions is None and not kept.lock.locked()]:
+                del self._kept[key]  # nothing came of it: there is no such thing
             size = sum(kept.size for kept in self._kept.values())
             while len(self._kept) > MOST_KEPT or (size > MOST_KEPT_BYTES and len(self._kept) > 1):
                 size -= self._kept.popitem(last=False)[1].size

@@ -20,7 +20,7 @@ from backfill_manager.settings import Settings
 from backfill_manager.telemetry import get_logger
 
 GRACE_S: Final = 3  # what is being answered may finish for so long
-START_S: Final = 30.0
+BACKLOG: Final = 2048
 
 log = get_logger("api")
 
@@ -35,15 +35,17 @@ def check_host(settings: Settings, host: str) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The socket, bound; port 0 takes any free one. `InvalidInput` when it can't be had."""
+    """The socket; port 0 takes any free one. `InvalidInput` when it can't be had."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        made = socket.socket(family, socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        made = socket.socket(family, kind, protocol)  # asyncio sends at once (no delay) only what is said to be TCP
     except OSError as error:
         raise InvalidInput(f"--host {host} can't be listened on: {error.strerror or error}.") from None
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
+        made.listen(BACKLOG)  # from here on whoever calls waits, and is not refused
     except OSError as error:
         made.close()
         if error.errno == errno.EADDRINUSE:

@@ -126,10 +126,11 @@ def _is_kept(row: DagRow) -> bool:
 
 class _Code:
     """Hashes of the code that the DAGs of a file may run or read, even if only a task imports it: all of the bundle but
-    files that make other DAGs. `helpers`: the files that look as if they made DAGs, and make none."""
+    files that make other DAGs. `helpers`: the files that look as if they made DAGs, and make none; `before`,
+    as far as that was known."""
 
     def __init__(
-        self, submission: Submission, known: Mapping[str, DagRow], failing: Iterable[str], helpers: Collection[str]
+        self, submission: Submission, known: Mapping[str, DagRow], failing: Iterable[str], before: Collection[str]
     ) -> None:
         content = submission.content
         self._files = {file: digest for file, digest in content.files.items() if file != MANIFEST}
@@ -139,7 +140,7 @@ class _Code:
         like_makers.update(content.candidates, failing)
         for file in like_makers.difference(is_maker):
             if not submission.speaks_for(file):
-                is_maker[file] = file not in helpers
+                is_maker[file] = file not in before
         self._makers = {file for file, makes_dags in is_maker.items() if makes_dags}
         helpers = {file for file, makes_dags in is_maker.items() if not makes_dags and file in content.files}
         # one that doesn't even look so was read for the DAGs it had; when these are gone it is not read again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,6 +38,7 @@ class LoadedDag(Protocol):
 class CodeLibrary(Protocol):
     def dag(self, version: DagVersion) -> LoadedDag: ...
     def folder(self, version: DagVersion) -> Path: ...
+    def using(self, version: DagVersion) -> AbstractContextManager[None]: ...
 
 
 def perform(
@@ -49,7 +51,7 @@ def perform(
 ) -> Outcome:
     """Run the task. Whatever happens in it comes back as a value; the traceback goes into the try's log."""
     try:
-        with scope.entered():
+        with scope.entered(), library.using(launch.version):
             return Succeeded(_run(launch, scope, spark, library, refuse_if_abandoned))
     except TaskSkipped as skipped:
         return Skipped(skipped.reason)

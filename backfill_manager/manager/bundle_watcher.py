@@ -77,11 +77,12 @@ class BundleWatcher:
 
     def run_once(self) -> float | None:
         """Let every parser look that is due; returns the seconds until the next one is."""
-        waits = [self._look_if_due(bundle) for bundle in self._bundles]
-        return min((wait for wait in waits if wait is not None), default=None)
+        nexts = [at for bundle in self._bundles if (at := self._look_if_due(bundle)) is not None]
+        return max(0.0, min(nexts) - self._clock.monotonic()) if nexts else None
 
     def _look_if_due(self, bundle: Bundle) -> float | None:
-        """A bundle whose parser breaks, be it one from a package, holds up no other; it is tried again later."""
+        """When it is due next, in monotonic seconds. A bundle whose parser breaks, be it one from a package, holds up no
+        other; it is tried again later."""
         try:
             parser = self._parser(bundle)
             due = parser.due_in()
@@ -93,8 +94,8 @@ class BundleWatcher:
             return None  # the manager stops
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
             self._found(unreadable(bundle, bundle.parser, f"bundle {bundle.name!r}: {self._said(bundle, error)}"))
-            return bundle.settings.fetch_interval
-        return due if due is None else max(due, LEAST_WAIT_S)
+            due = bundle.settings.fetch_interval
+        return due if due is None else self._clock.monotonic() + max(due, LEAST_WAIT_S)
 
     def _parser(self, bundle: Bundle) -> BundleParser:
         """Made when it is first needed, and when the bundle's manifest has come to name another one."""

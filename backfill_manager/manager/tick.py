@@ -75,7 +75,8 @@ class Ticker:
     # -- from other threads -------------------------------------------------------------------------------------------
     def happened(self, what: Happening) -> None:
         self._happened.put(what)
-        self._urgent |= isinstance(what, Planned)
+        if isinstance(what, Planned) or (isinstance(what, Parsed) and what.wanted is not None):
+            self._urgent = True
         self.wake()
 
     def ring(self) -> None:

@@ -28,14 +28,6 @@ from backfill_manager.ui.backfill_fields import (
 from backfill_manager.views.dags import current_dag
 from backfill_manager.views.payloads import new_backfill
 
-KINDS: Final = {
-    "schedule": ("Every interval", "Each interval of the schedule from the first to the last."),
-    "missing": ("What is missing", "Intervals in the range without a successful run: gaps, and what failed."),
-    "stale": ("What is stale", "Intervals whose last success was made by an older version of the DAG."),
-    "single": ("One run", "One run over the whole range; its interval is the range."),
-    "dates": ("Dates", "Logical dates that you list."),
-    "partitions": ("Partitions", "Keys that are no dates: regions, customers. A run then has no interval."),
-}
 REPROCESS: Final = {
     "none": "Leave them",
     "failed": "Do again those that failed",
@@ -85,9 +77,13 @@ def read_ask(typed: Typed, dag: DagSpec, wrong: Wrong) -> BackfillAsk | None:
     elif kind == "dates":
         parts = [one for one in re.split(r"[\s,;]+", typed["dates"]) if one]
         said["dates"] = reading(wrong, "dates", _dates, parts, zone, "--date")
+        if not parts:
+            wrong["dates"] = "List at least one date."
     elif kind == "partitions":
         keys = (line.strip() for line in typed["partitions"].splitlines())
         said["partitions"] = tuple(dict.fromkeys(key for key in keys if key))
+        if not said["partitions"]:
+            wrong["partitions"] = "List at least one partition."
     said |= read_settings(typed, wrong)
     return None if wrong else BackfillAsk(**said)
 

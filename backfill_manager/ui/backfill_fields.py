@@ -69,6 +69,15 @@ SETTINGS: Final[dict[str, Field]] = {
 }  # fmt: skip
 assert set(SETTINGS) == set(CHANGEABLE)
 
+KINDS: Final = {
+    "schedule": ("Every interval", "Each interval of the schedule from the first to the last."),
+    "missing": ("What is missing", "Intervals in the range without a successful run: gaps, and what failed."),
+    "stale": ("What is stale", "Intervals whose last success was made by an older version of the DAG."),
+    "single": ("One run", "One run over the whole range; its interval is the range."),
+    "dates": ("Dates", "Logical dates that you list."),
+    "partitions": ("Partitions", "Keys that are no dates: regions, customers. A run then has no interval."),
+}
+
 # What an option of the command line is here: the field, and what it is called.
 _FIELD_OF: Final[Mapping[str, tuple[str, str]]] = {
     **{field.option: (field.name, field.label) for field in SETTINGS.values()},
@@ -82,6 +91,7 @@ _FIELD_OF: Final[Mapping[str, tuple[str, str]]] = {
     "--downstream": ("downstream", "Downstream"),
 }
 _OPTION: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
+_KIND: Final = re.compile(rf"--kind ({'|'.join(KINDS)})\b")
 
 
 async def form_of(request: Request) -> dict[str, str]:
@@ -93,7 +103,8 @@ async def form_of(request: Request) -> dict[str, str]:
 
 def in_words(message: str) -> str:
     """An error of `requests` with the names of the fields in place of options, as a sentence."""
-    told = _OPTION.sub(lambda found: f"“{_FIELD_OF[found[0]][1]}”" if found[0] in _FIELD_OF else found[0], message)
+    told = _KIND.sub(lambda found: f"“{KINDS[found[1]][0]}”", message)
+    told = _OPTION.sub(lambda found: f"“{_FIELD_OF[found[0]][1]}”" if found[0] in _FIELD_OF else found[0], told)
     told = told[:1].upper() + told[1:]
     return told if told.endswith((".", "?", "!")) else f"{told}."
 

@@ -69,6 +69,9 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
     wrong: Wrong = {}
     values = read_settings(typed, wrong)
     theirs = now.differing(drawn) if version != now.version else []
+    untouched = [name for name in theirs if name in values and values[name] == drawn[name]]
+    conflict = _both(theirs, untouched, drawn, now, typed)
+    typed |= {name: as_typed(name, now.values[name]) for name in untouched}
     if wrong or theirs:
         return await run_in_threadpool(
             _form,
@@ -77,7 +80,7 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
             now,
             typed,
             wrong=wrong,
-            conflict=_both(theirs, drawn, now, typed),
+            conflict=conflict,
             status=422 if wrong else 409,
         )
     changes = {name: value for name, value in values.items() if value != now.values[name]}
@@ -124,8 +127,11 @@ def _mark(now: SettingsNow) -> str:
     return now.version or "-"  # never changed
 
 
-def _both(names: list[str], drawn: Mapping[str, Any], now: SettingsNow, typed: Typed) -> list[dict[str, str]]:
-    """For each setting that somebody changed meanwhile: what it was, what it is, and what was typed here."""
+def _both(
+    names: list[str], untouched: list[str], drawn: Mapping[str, Any], now: SettingsNow, typed: Typed
+) -> list[dict[str, Any]]:
+    """For each setting that somebody changed meanwhile: what it was, what it is, and what was typed here, if anything
+    was: one that was left as it came takes the new value."""
     return [
         {
             "name": name,
@@ -133,6 +139,7 @@ def _both(names: list[str], drawn: Mapping[str, Any], now: SettingsNow, typed: T
             "was": as_typed(name, drawn[name]),
             "now": as_typed(name, now.values[name]),
             "yours": typed[name],
+            "is_untouched": name in untouched,
         }
         for name in names
     ]
@@ -145,7 +152,7 @@ def _form(
     typed: Typed,
     *,
     wrong: Wrong | None = None,
-    conflict: list[dict[str, str]] | None = None,
+    conflict: list[dict[str, Any]] | None = None,
     status: int = 200,
 ) -> Response:
     return visit.page(

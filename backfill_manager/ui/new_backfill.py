@@ -27,7 +27,6 @@ from backfill_manager.ui import paths, site
 from backfill_manager.ui.backfill_ask import (
     CHECKS,
     FIELDS,
-    KINDS,
     PLAIN_DAY,
     REPROCESS,
     about_how_many,
@@ -37,7 +36,7 @@ from backfill_manager.ui.backfill_ask import (
     read_ask,
     typed_of,
 )
-from backfill_manager.ui.backfill_fields import SETTINGS, Typed, Wrong, form_of, in_words
+from backfill_manager.ui.backfill_fields import KINDS, SETTINGS, Typed, Wrong, form_of, in_words
 from backfill_manager.ui.backfill_pages import config_in_words, drawn_map
 from backfill_manager.ui.backfill_settings import pools_to_choose
 from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, lead_to, page_router

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
@@ -213,9 +213,12 @@ async def error_page(request: Request, status: int, told: str) -> Response:
         except BackfillManagerError:  # somebody who must not come in at all
             person = None
         title = TITLES.get(status, "Something went wrong")
-        return Visit(request, house, person, house.clock.now()).page(
-            "error.html", status=status, code=status, title=title, told=told
+        came_from = urlsplit(request.headers.get("referer", ""))
+        back = (
+            came_from.path if came_from.netloc == request.headers.get("host") and paths.is_own(came_from.path) else ""
         )
+        visit = Visit(request, house, person, house.clock.now())
+        return visit.page("error.html", status=status, code=status, title=title, told=told, back=back)
 
     return await run_in_threadpool(make)
 

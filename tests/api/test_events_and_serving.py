@@ -149,7 +149,6 @@ def test_a_state_that_is_not_there_yet_is_503_until_it_is_made(tmp_path: Path) -
 
 def test_a_port_that_is_taken_is_said_so() -> None:
     with serving.listen("127.0.0.1", 0) as bound:
-        bound.listen()
         port = bound.getsockname()[1]
         with pytest.raises(InvalidInput, match=f"Port {port} of 127.0.0.1 is taken; choose another with --port"):
             serving.listen("127.0.0.1", port)

@@ -65,6 +65,13 @@ def has_pages(url: str) -> bool:
     return httpx.get(f"{url}/backfills", trust_env=False, timeout=60).status_code == 200
 
 
+def paced(server: Served, paths: Sequence[str]) -> dict[str, Any]:
+    """Figures of these requests at the pace of the bar."""
+    before = server.cpu_s()
+    told: dict[str, Any] = {**percentiles(at_a_pace(server.url, paths, PER_SECOND))}
+    return {**told, "cpu_ms_per_request": round((server.cpu_s() - before) / len(paths) * 1000, 1)}
+
+
 def first_ms(server: Served, path: str) -> float:
     begun = time.perf_counter()
     assert httpx.get(server.url + path, trust_env=False, timeout=60).status_code == 200
@@ -104,14 +111,14 @@ def test_fifty_requests_a_second(big: BigState, nothing: Path) -> None:
     n = PER_SECOND * SECONDS
     with served(nothing) as server:
         paths = [f"{API}?limit=50"] * n if not has_pages(server.url) else [f"{API}?limit=50", "/backfills"] * (n // 2)
-        told["an empty state"] = percentiles(at_a_pace(server.url, paths, PER_SECOND))
+        told["an empty state"] = paced(server, paths)
     with served(big.root) as server:
         paths = mixed(
             big.backfill_ids, big.largest, cursors_of(server.url, big.largest, 1000), n, pages=has_pages(server.url)
         )
-        told["a big state that stands still"] = percentiles(at_a_pace(server.url, paths, PER_SECOND))
+        told["a big state that stands still"] = paced(server, paths)
         with led(big.root, big.largest):
-            told["a big state and a leader at work"] = percentiles(at_a_pace(server.url, paths, PER_SECOND))
+            told["a big state and a leader at work"] = paced(server, paths)
         told["rss_mb"] = round(server.rss_mb())
     print("\n" + json.dumps(told, indent=2))
 

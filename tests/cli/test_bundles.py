@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -11,6 +12,7 @@ import pytest
 from command_line import Bfm
 from filled_state import FilledState
 
+import backfill_manager
 from backfill_manager.dags.parsers.here import PaperShelf, parse_bundle
 from backfill_manager.dags.store import DagStore
 from backfill_manager.model.records import Record, Request, Response
@@ -159,6 +161,14 @@ def test_a_dag_or_a_path_can_be_deactivated(bfm: Bfm, dags: Path, state: FilledS
     assert kinds == {
         "dag.deactivate": '{"dag_id": "one"}', "bundle.deactivate": '{"bundle": "mine", "subpath": "sub"}',
     }  # fmt: skip
+
+
+def test_the_schema_that_editors_use_is_printed(bfm: Bfm) -> None:
+    said = bfm("dags", "schema")
+    assert (said.code, said.err) == (0, "")
+    assert said.document == json.loads(
+        (Path(backfill_manager.__file__).parent / "dags" / "dag.schema.json").read_text()
+    )
 
 
 PLUGIN = """

@@ -38,6 +38,7 @@ class BreakingLine:
             while answer := _received(server):
                 if self.lost < self.breaks:
                     self.lost += 1
+                    client.shutdown(socket.SHUT_RDWR)  # closing alone would wait for the other thread's `recv`
                     return
                 client.sendall(answer)
 

@@ -11,16 +11,32 @@ import pytest
 from backfill_manager.api.app import create_app
 from backfill_manager.api.serving import listen, served_beside
 from backfill_manager.client import Client
+from backfill_manager.execution.outcome import Succeeded
 from backfill_manager.settings import Settings
 from backfill_manager.testing import Playground, dag_spec
 
 
 @pytest.fixture
 def ground() -> Playground:
-    """Two DAGs; tasks run until they are told to end (`finish`, or a `script`)."""
+    """Two DAGs, whose tasks run until `all_succeed`."""
     return Playground(
-        dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}), dag_spec("weather", "fetch")
+        dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}),
+        dag_spec("weather", "fetch"),
+        script=lambda _: None,
     )
+
+
+@pytest.fixture
+def all_succeed(ground: Playground) -> Callable[[], None]:
+    """What runs succeeds, and so does all that follows."""
+
+    def succeed() -> None:
+        ground.script = lambda _: Succeeded()
+        for key in list(ground.running):
+            ground.finish(key, Succeeded())
+        ground.drain()
+
+    return succeed
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from breaking_line import breaking_line
 
 from backfill_manager import errors
-from backfill_manager.api import events
+from backfill_manager.api import table_versions
 from backfill_manager.api.app import create_app
 from backfill_manager.api.serving import listen, served_beside
 from backfill_manager.client import Client, NobodyLeads, NotAllowed, NotKnown, TooMany, Unreachable
@@ -25,6 +25,7 @@ from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import FakeClock, Playground, days
 
+Deed = Callable[[], None]
 AtWork = Callable[[], AbstractContextManager[None]]
 
 # Every route of the API, and the method that goes there.
@@ -83,9 +84,9 @@ def test_a_long_list_is_fetched_page_by_page_and_only_as_far_as_it_is_read(clien
     assert backwards.interval_end == datetime(2013, 1, 1, tzinfo=UTC) + timedelta(days=2500)
 
 
-def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: Playground) -> None:
+def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: Playground, all_succeed: Deed) -> None:
     backfill_id = ground.backfill("flights", days("2013-01-01", 2))
-    ground.drain()
+    all_succeed()
 
     assert [dag.dag_id for dag in client.dags()] == ["flights", "weather"]
     assert [task.upstream for task in client.dag("flights").tasks] == [(), ("clean",)]
@@ -156,9 +157,9 @@ def test_a_run_is_triggered_marked_and_cleared(client: Client, ground: Playgroun
     assert (run.logical_date, run.run_type) == (at, "manual")
 
 
-def test_a_partition_with_a_slash_in_its_name_is_reached(client: Client, ground: Playground) -> None:
+def test_a_partition_with_a_slash_in_its_name_is_reached(client: Client, ground: Playground, all_succeed: Deed) -> None:
     ground.backfill("flights", keys=["emea/de?x#y", "apac"])
-    ground.drain()
+    all_succeed()
 
     [run] = [one for one in client.runs() if one.partition_key == "emea/de?x#y"]
 
@@ -223,9 +224,9 @@ def test_a_server_that_is_busy_is_asked_again_after_the_time_it_says(ground: Pla
 # -- problems -------------------------------------------------------------------------------------------------------------
 
 
-def test_problems_are_the_errors_of_the_package(client: Client, ground: Playground) -> None:
+def test_problems_are_the_errors_of_the_package(client: Client, ground: Playground, all_succeed: Deed) -> None:
     ended = ground.backfill("flights", days("2013-01-01", 1))
-    ground.drain()
+    all_succeed()
 
     for call, kind, exit_code, told in (
         (lambda: client.backfill("nothing"), errors.NotFound, 3, "There is no backfill 'nothing'"),
@@ -312,33 +313,35 @@ def test_server_and_token_come_from_the_environment(url: str, tmp_path: Path) ->
 # -- watching ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_backfill_is_watched_by_events_until_it_has_ended(client: Client, ground: Playground) -> None:
+def test_a_backfill_is_watched_by_events_until_it_has_ended(
+    client: Client, ground: Playground, all_succeed: Deed
+) -> None:
     backfill_id = ground.backfill("flights", days("2013-01-01", 3))
 
     seen = []
     for backfill in client.watch("latest"):
         seen.append((backfill.backfill_id, backfill.state, backfill.success))
-        ground.drain()
+        all_succeed()
 
-    assert seen == [(backfill_id, "running", 0), (backfill_id, "success", 3)]
+    assert seen == [(backfill_id, "queued", 0), (backfill_id, "success", 3)]
 
 
 def test_where_events_do_not_come_through_it_is_looked_at_now_and_then(
-    url: str, ground: Playground, monkeypatch: pytest.MonkeyPatch
+    url: str, ground: Playground, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "MOST_LISTENERS", 0)
+    monkeypatch.setattr(table_versions, "MOST_LISTENERS", 0)
     backfill_id = ground.backfill("flights", days("2013-01-01", 3))
     waits: list[float] = []
 
     def pause(seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 3:
-            ground.drain()
+            all_succeed()
 
     with Client(url, pause=pause) as client:
         seen = [backfill.state for backfill in client.watch(backfill_id)]
 
-    assert seen == ["running", "success"]
+    assert seen == ["queued", "success"]
     assert waits == [1.0, 1.0, 1.0]
 
 
@@ -349,4 +352,4 @@ def test_who_stops_watching_stops_only_that(client: Client, ground: Playground) 
     next(watching)
     watching.close()  # type: ignore[attr-defined]
 
-    assert client.backfill(backfill_id).state == "running"
+    assert client.backfill(backfill_id).state == "queued"

@@ -91,6 +91,25 @@ def test_a_version_is_loaded_once(bundle: BundleFolder, tmp_path: Path) -> None:
     assert count.read_text() == "."
 
 
+def test_of_snapshots_that_nobody_uses_the_last_ones_stay_loaded(bundle: BundleFolder) -> None:
+    library, versions = Library(kept=2), []
+    for n in range(1, 5):
+        write_version(bundle, n)
+        versions.append(version_of(bundle.scan(), n))
+    before = set(sys.modules)
+    with library.using(versions[0]):
+        first = library.dag(versions[0])
+        for version in versions[1:]:
+            with library.using(version):
+                library.dag(version)
+        assert first.functions["inside"](None) == (1, "v1o1", "v1o1")  # it imports while others have been given up
+    loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+    assert len(loaded) == 2
+    for n, version in enumerate(versions, 1):
+        with library.using(version):  # those that were given up are loaded again
+            assert library.dag(version).functions["inside"](None) == (n, f"v{n}o{n}", f"v{n}o{n}")
+
+
 def test_the_definition_is_the_stored_one(bundle: BundleFolder) -> None:
     bundle.write_dag("f.py", "d")
     version = version_of(bundle.scan())

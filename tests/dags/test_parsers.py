@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from backfill_manager.dags.parsers.registry import OURS, parser_named
 from backfill_manager.dags.store import DagStore
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import InvalidConfig, InvalidInput
+from backfill_manager.settings import BundleSettings
 from backfill_manager.testing import FakeClock
 
 
@@ -254,6 +256,25 @@ def test_a_manifest_sets_the_pace_and_a_wrong_one_stops_nothing(folder: BundleFo
     folder.write("manifest.yaml", "version: v1beta\n")
     it.later(30)
     assert it.errors == {}
+
+
+def test_a_wheel_is_a_bundle_and_a_new_one_in_its_place_makes_new_versions(
+    folder: BundleFolder, loader: CountingLoader, tmp_path: Path
+) -> None:
+    wheel, shelf, clock = tmp_path / "dags-1.0-py3-none-any.whl", PaperShelf(), FakeClock()
+    store, settings = DagStore(shelf), BundleSettings(name="b", path=str(wheel))
+    parser = parser_named("standard")(Bundle(settings, snapshots=folder.snapshots), loader, store, clock)
+    for expected in ({"a": 1, "b": 1}, {"a": 2, "b": 1}):
+        with zipfile.ZipFile(tmp_path / "new.whl", "w") as archive:
+            for path in sorted(folder.root.rglob("*.py")):
+                archive.write(path, path.relative_to(folder.root))
+        (tmp_path / "new.whl").rename(wheel)
+        for submission in parser.findings():
+            store.submit(submission, clock.now())
+        assert {row.dag_id: row.current_version for row in shelf.dags.values()} == expected
+        folder.write_dag("a.py", "a", top="# edited")
+    first = shelf.versions["a", 1]
+    assert "# edited" not in (Path(first.snapshot) / first.file).read_text()
 
 
 # -- single pass ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -44,6 +45,9 @@ class OneDag:
 
     def folder(self, version: DagVersion) -> Path:
         return Path(version.snapshot)
+
+    def using(self, version: DagVersion) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @dataclass

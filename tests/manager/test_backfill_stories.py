@@ -383,3 +383,19 @@ def test_a_manager_told_to_stop_starts_nothing_more_and_the_next_one_goes_on() -
     ground.drain()
     assert ground.row(backfill).state == s.SUCCESS
     assert [ti.launch for ti in ground.tasks("d")] == [1] * 4, "nothing ran twice"
+
+
+def test_a_hidden_backfill_is_cancelled_and_keeps_its_rows() -> None:
+    ground = Playground(dag_spec("flights", "clean"), script=lambda _: None)
+    backfill = ground.backfill("flights", days("2013-01-01", 3), max_active_runs=1)
+    ground.drain()
+
+    ground.ask("backfill.hide", backfill_id=backfill)
+    ground.drain()
+
+    row = ground.row(backfill)
+    assert (row.state, row.hidden_at) == ("cancelled", ground.clock.now())
+    assert ground.states(backfill) == {"cancelled": 3}
+    ground.ask("backfill.hide", backfill_id="nothing")
+    ground.drain()
+    assert "There is no backfill 'nothing'" in ground.store.rows("response")[-1].message  # type: ignore[attr-defined]

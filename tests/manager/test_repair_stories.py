@@ -274,6 +274,19 @@ def test_a_cleared_run_keeps_its_version_of_the_dag() -> None:
     assert set(states_of(ground, FIRST)) == {"a", "b", "c"}
 
 
+def test_old_versions_take_no_memory_and_a_run_that_is_cleared_brings_its_own_back() -> None:
+    ground = Playground(THREE)
+    done(ground)
+    for edit in range(20):
+        ground.add_dag(dag_spec("d", "a", f"edit_{edit}"))
+        nothing_hangs(ground)
+    assert len(ground.alive.versions) <= 2
+    accepted(ground, "tasks.clear", **clear("d"))
+    nothing_hangs(ground)
+    assert ground.runs("d")[0].dag_version == 1
+    assert {launch.version.version for launch in ground.launched} == {1}
+
+
 def test_latest_version_moves_the_run_drops_what_it_lost_and_begins_what_it_gained() -> None:
     ground = Playground(THREE)
     backfill = done(ground)

@@ -212,6 +212,20 @@ def test_a_request_waits_until_it_is_answered(store: Store, leader: Leadership) 
     assert waiting() == [early, twice]
 
 
+def test_a_tables_version_moves_when_the_table_does(store: Store, leader: Leadership) -> None:
+    lead = leader()
+    before = {table: store.version(table) for table in ("pool", "dag_run", "request")}
+    assert before == {table: store.version(table) for table in before}
+
+    lead.commit(changes(Pool(name=unique("p"), slots=1, weight=1, min_share=0)))
+    store.ask(request())
+
+    after = {table: store.version(table) for table in before}
+    assert [table for table in before if after[table] != before[table]] == ["pool", "request"]
+    with pytest.raises(InvalidInput, match="no table 'pols'; did you mean 'pool'"):
+        store.version("pols")
+
+
 def test_a_successor_sweeps_up_and_the_overtaken_is_refused(store: Store, leader: Leadership) -> None:
     dag, mine, old = unique("d"), unique("b"), leader()
     seq = old.next_seq(2)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urldefrag, urljoin, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -313,6 +313,26 @@ def test_what_can_not_be_done_any_more_is_refused_on_a_page(ground: Playground, 
     assert "has ended" in page_of(browser, f"/backfills/{one}/settings").root.whole_text
 
 
+def test_every_link_of_these_pages_leads_somewhere(ground: Playground, browser: TestClient) -> None:
+    run_some(ground, n=30, failing=2)
+    parent = partitions(ground, "north", "south/west", "50% off?")
+    ground.backfill("flights", days("2013-06-01", 3), parents_json=json.dumps([parent]), max_active_runs=1)
+    ground.tick()
+    waiting, seen, dead = ["/backfills"], set[str](), dict[str, int]()
+    while waiting:
+        here = waiting.pop()
+        answer = browser.get(here, follow_redirects=True)
+        if answer.status_code != 200:
+            dead[here] = answer.status_code
+        if here.startswith("/backfills"):
+            links = {urldefrag(urljoin(f"http://localhost{here}", link)).url for link in Page(answer.text).links}
+            found = {link.removeprefix("http://localhost") for link in links}
+            waiting += found - seen
+            seen |= found
+    assert dead == {}
+    assert len(seen) > 60
+
+
 # -- many items -------------------------------------------------------------------------------------------------------
 
 
@@ -461,15 +481,15 @@ def test_two_who_change_it_at_once_see_both_values_and_overwrite_nothing(
     (rows,) = [table.find("tbody")[0].find("tr") for table in page.root.find("table")]
     assert [[cell.whole_text for cell in row.find("td")] for row in rows] == [
         ["Priority", "0", "3", "9"],
-        ["Working hours", "empty", "20:00-06:00", "empty"],
+        ["Working hours", "empty", "20:00-06:00", "nothing: the form has the new one"],
     ]
     assert len(ground.store.read(Request)) == before
     assert find_backfill(ground.store, one)["priority"] == 3
 
     # What was typed is still there; sent once more it is decided.
     again = fields_of(page, "settings-form")
-    assert (again["priority"], again["batch"], again["window"]) == ("9", "2", "")
-    followed(browser, f"/backfills/{one}/settings", **{**again, "window": "20:00-06:00"})
+    assert (again["priority"], again["batch"], again["window"]) == ("9", "2", "20:00-06:00")
+    followed(browser, f"/backfills/{one}/settings", **again)
     assert asked(ground)[1]["changes"] == {"priority": 9, "batch": 2}
 
 
@@ -690,9 +710,9 @@ def test_each_kind_reads_its_own_fields(
         ({"from_date": "2013-02-31"}, "from_date", "'2013-02-31' is not a date"),
         ({"from_date": "soon"}, "from_date", "2013-01-31, 2013-01-31T05:00 or"),
         ({"from_date": "2013-03-01", "to_date": "2013-02-01"}, "from_date", "is after “To”"),
-        ({"kind": "dates", "dates": ""}, "kind", "needs at least one “Dates”"),
+        ({"kind": "dates", "dates": ""}, "dates", "List at least one date."),
         ({"kind": "dates", "dates": "2013-01-05 tomorrow"}, "dates", "'tomorrow' is not a date"),
-        ({"kind": "partitions"}, "kind", "needs at least one “Partitions”"),
+        ({"kind": "partitions"}, "partitions", "List at least one partition."),
         ({"kind": "nonsense"}, "kind", "'nonsense' is not known"),
         ({"reprocess": "all"}, "reprocess", "'all' is not known"),
         ({"batch": "many"}, "batch", "must be a whole number"),
@@ -700,7 +720,7 @@ def test_each_kind_reads_its_own_fields(
         ({"conf": "[1]"}, "conf", "must be a JSON object"),
         ({"tasks": "nothing"}, "tasks", "matches no task"),
         ({"pool": "scheduled"}, "pool", "is for scheduled runs"),
-        ({"dag": "regions"}, "kind", "has no schedule"),
+        ({"dag": "regions"}, "kind", "use “One run”, “Dates” or “Partitions”"),
     ],
 )
 def test_what_is_wrong_is_told_at_its_field_and_nothing_typed_is_lost(
@@ -827,5 +847,7 @@ def test_a_rate_in_words(per_minute: float | None, words: str) -> None:
 
 
 def test_options_of_the_command_line_are_called_as_the_fields_are() -> None:
-    assert in_words("--batch needs --kind dates, not --whatever") == "“Batch” needs “What” dates, not --whatever."
+    assert (
+        in_words("--batch needs --kind missing, not --whatever") == "“Batch” needs “What is missing”, not --whatever."
+    )
     assert re.search("--", in_words("; ".join(field.option for field in SETTINGS.values()))) is None

@@ -80,6 +80,17 @@ def test_a_bug_of_ours_is_told_as_a_page_too(busy: TestClient, monkeypatch: pyte
     assert "who divides" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("referer", "back"),
+    [("http://localhost/pools?asked=x", ["/pools"]), ("http://evil.example/pools", []), ("http://localhost//evil", [])],
+)
+def test_a_refused_form_offers_the_way_back(busy: TestClient, referer: str, back: list[str]) -> None:
+    answer = busy.post("/pools/nope", data={"slots": "3"}, headers={"referer": referer})
+    page = Page(answer.text)
+    assert answer.status_code == 404
+    assert [one.attributes["href"] for one in page.root.find("a") if one.whole_text == "Back"] == back
+
+
 def test_static_files_are_kept_for_ever_under_the_hash_of_their_content(busy: TestClient) -> None:
     links = [one.attributes.get("href") or one.attributes.get("src") for one in Page(busy.get("/dags").text).root.all()]
     files = sorted({str(link) for link in links if str(link).startswith("/static/")})

@@ -2,15 +2,19 @@
 
 The only place in the manager's process that executes DAG files, and only such as have been loaded before in a process
 of their own. Each snapshot is a package of its own (`bundle_imports`), so versions that differ in their helper
-modules run side by side. Loaded once, kept, from any thread; a file that takes long holds up only those who want the
+modules run side by side. Loaded once, from any thread; a file that takes long holds up only those who want the
 same file.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from typing import Final
 
 from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.definition import DagSpec
@@ -19,14 +23,17 @@ from backfill_manager.dags.loading.import_failure import explain
 from backfill_manager.errors import InvalidDag, StateError
 from backfill_manager.model.records import DagVersion
 
+KEPT: Final = 50  # snapshots; one takes some hundred kilobytes
+
 
 class Library:
     """`snapshots`: where snapshots lie now. A state that was moved, or copied to another machine, still names the place
     where they lay then."""
 
-    def __init__(self, snapshots: Path | None = None) -> None:
-        self._snapshots = snapshots
+    def __init__(self, snapshots: Path | None = None, *, kept: int = KEPT) -> None:
+        self._snapshots, self._kept = snapshots, kept
         self._lock = Lock()
+        self._users: Counter[str] = Counter()  # by snapshot
         self._file_locks: dict[tuple[str, str], Lock] = {}
         self._bundles: dict[str, Bundle] = {}
         self._dags: dict[tuple[str, int, str], Dag] = {}
@@ -44,6 +51,29 @@ class Library:
             dag = _load(bundle, version)
         with self._lock:
             return self._dags.setdefault(key, dag)
+
+    @contextmanager
+    def using(self, version: DagVersion) -> Iterator[None]:
+        """For as long as a task of the version runs, which may import more at any time: its snapshot stays loaded. Of
+        those that nobody uses, the ones used last are kept, so that months of edits don't fill the memory."""
+        with self._lock:
+            self._users[version.snapshot] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users[version.snapshot] -= 1
+                self._users += Counter()  # without those at zero
+                if version.snapshot in self._bundles:
+                    self._bundles[version.snapshot] = self._bundles.pop(version.snapshot)  # the one used last
+                unused = [snapshot for snapshot in self._bundles if snapshot not in self._users]
+                for snapshot in unused[: max(0, len(self._bundles) - self._kept)]:
+                    self._give_up(snapshot)
+
+    def _give_up(self, snapshot: str) -> None:
+        self._bundles.pop(snapshot).close()
+        self._dags = {key: dag for key, dag in self._dags.items() if key[2] != snapshot}
+        self._file_locks = {key: lock for key, lock in self._file_locks.items() if key[0] != snapshot}
 
     def folder(self, version: DagVersion) -> Path:
         """The snapshot of the version's bundle."""

@@ -5,9 +5,11 @@ const MOST_LINES = 20000; // on the page; the oldest go first
 
 let busy = false;
 let again = false;
+let place = 0; // where it was scrolled to last
 
 const toEnd = () => {
   log.scrollTop = log.scrollHeight;
+  place = log.scrollTop;
 };
 
 async function more() {
@@ -22,9 +24,9 @@ async function more() {
       const address = new URL(log.dataset.src, location.href);
       address.searchParams.set("after", log.dataset.place);
       const answer = await fetch(address, { credentials: "same-origin", cache: "no-store" });
-      const place = answer.headers.get("X-Log-Place");
-      if (!answer.ok || !place || place === log.dataset.place) break;
-      log.dataset.place = place;
+      const reached = answer.headers.get("X-Log-Place");
+      if (!answer.ok || !reached || reached === log.dataset.place) break;
+      log.dataset.place = reached;
       log.insertAdjacentHTML("beforeend", await answer.text());
       document.getElementById("log-empty")?.classList.add("hidden");
       while (log.childElementCount > MOST_LINES) log.firstElementChild.remove();
@@ -44,8 +46,11 @@ if (log) {
     if (event.detail.tables.has("task_log")) more();
   });
   follow.addEventListener("change", () => follow.checked && toEnd());
-  // Whoever scrolls up wants to read; whoever comes back to the end wants to follow.
+  // Whoever scrolls up wants to read; whoever comes back to the end wants to follow. Lines that come before this event does
+  // leave the end further down, which is nobody's wish.
   log.addEventListener("scroll", () => {
-    follow.checked = log.scrollHeight - log.scrollTop - log.clientHeight < 24;
+    if (log.scrollHeight - log.scrollTop - log.clientHeight < 24) follow.checked = true;
+    else if (log.scrollTop < place) follow.checked = false;
+    place = log.scrollTop;
   });
 }

@@ -50,7 +50,7 @@ class ItemMap {
     this.dates = make("g", { class: "dates", "aria-hidden": "true" }, this.svg);
     const links = !!this.map.href;
     this.cells = this.map.cells.map((_, at) => {
-      const link = make(links ? "a" : "g", links ? { href: this.address(at), tabindex: at ? -1 : 0 } : {}, this.svg);
+      const link = make(links ? "a" : "g", links ? { href: this.address(at), tabindex: at ? -1 : 0 } : { role: "img" }, this.svg);
       link.dataset.at = at;
       const rect = make("rect", { class: "cell", rx: 2 }, link);
       const part = make("rect", { class: "part", rx: 1 }, link);
@@ -183,6 +183,7 @@ function rounded(fit, n) {
 
 function shortened(text, width) {
   const most = Math.floor((width - 8) / 6.2);
+  if (text.length > most && /^\d{4}-\d\d-\d\d /.test(text)) return text.slice(0, 10); // a date says more than half a time
   return text.length > most ? `${text.slice(0, Math.max(1, most - 1))}…` : text;
 }
 
