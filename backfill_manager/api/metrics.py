@@ -28,6 +28,12 @@ _COUNTED: Final = (
     ("bfm_dag_runs", "DAG runs by state.", "dag_run"),
     ("bfm_task_instances", "Task instances by state.", "task_instance"),
 )
+_OF_THE_MANAGER: Final = (
+    ("ticks", "Ticks of this term."),
+    ("commits", "Commits of this term."),
+    ("tick_ms", "Median of the last hundred ticks, in milliseconds."),
+    ("commit_ms", "Median of the last hundred commits, in milliseconds."),
+)
 _OF_POOLS: Final = ("slots", "used", "queued", "running")
 
 
@@ -67,6 +73,9 @@ class StateCollector(Collector):
         if status["term"] is not None:
             age_s = status["heartbeat_age_s"]
             yield GaugeMetricFamily("bfm_manager_heartbeat_age_seconds", "Since its last sign of life.", value=age_s)
+            for name, told in _OF_THE_MANAGER:
+                if (value := status[name]) is not None:
+                    yield GaugeMetricFamily(f"bfm_manager_{name}", told, value=value)
         tables = ("request", "response")
         waiting = self._house.once_per_version(tables, "waiting", lambda: len(self._house.store.unanswered()))
         yield GaugeMetricFamily("bfm_requests_waiting", "Requests that are not answered yet.", value=waiting)

@@ -310,6 +310,7 @@ class TaskInstanceView(Output):
     started_at: Instant | None
     ended_at: Instant | None
     duration_s: float | None
+    rows_written: int | None = Field(description="Into tables, by `ctx.write`, when it last succeeded.")
     error: str | None
     priority: int
     failures: int

@@ -111,6 +111,7 @@ class TaskInstance(Thing):
     started_at: Instant | None
     ended_at: Instant | None
     duration_s: float | None
+    rows_written: int | None
     error: str | None
 
 

@@ -56,6 +56,7 @@ class TaskContext:
         self.try_number: int = launch.ti.try_number
         self.ended: Ended | None = launch.ended  # in a callback: what it tells of (task_id, state, error)
         self.log = log
+        self.rows_written: int | None = None  # by this try so far; None: nothing, or Delta did not say
         self._output = OutputWriter(spark, launch, log, refuse_if_abandoned)
 
     @property
@@ -99,7 +100,10 @@ class TaskContext:
     ) -> int | None:
         """Write `df` into a Delta table (a name, or a path with a `/`), exactly once: see execution/output.py. Returns
         the number of rows written, or None if this run had written them before."""
-        return self._output.write(df, table, time_column=time_column, partition_column=partition_column, mode=mode)
+        rows = self._output.write(df, table, time_column=time_column, partition_column=partition_column, mode=mode)
+        if rows is not None:
+            self.rows_written = (self.rows_written or 0) + rows
+        return rows
 
     def skip(self, reason: str) -> NoReturn:
         """End this task as `skipped`."""

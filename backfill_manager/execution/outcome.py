@@ -55,6 +55,7 @@ class Launch:
 @dataclass(frozen=True)
 class Succeeded:
     result_json: str | None = None
+    rows_written: int | None = None
 
 
 @dataclass(frozen=True)

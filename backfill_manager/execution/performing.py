@@ -52,7 +52,7 @@ def perform(
     """Run the task. Whatever happens in it comes back as a value; the traceback goes into the try's log."""
     try:
         with scope.entered(), library.using(launch.version):
-            return Succeeded(_run(launch, scope, spark, library, refuse_if_abandoned))
+            return _run(launch, scope, spark, library, refuse_if_abandoned)
     except TaskSkipped as skipped:
         return Skipped(skipped.reason)
     except AbandonedTry as refused:
@@ -76,25 +76,27 @@ def _run(
     spark: SparkSession,
     library: CodeLibrary,
     refuse_if_abandoned: Callable[[], None],
-) -> str | None:
+) -> Succeeded:
     task = launch.task
     if task.kind == "executor":
-        return run_on_worker(
+        result = run_on_worker(
             spark.sparkContext,
             _function(launch, library),
             worker_context(launch),
             snapshot=library.folder(launch.version),
             log=scope.log,
         )
+        return Succeeded(result)
     function = _function(launch, library) if task.kind == "python" else None
     session = spark.newSession()
     session.conf.set("spark.scheduler.pool", launch.pool)
     ctx = TaskContext(launch, session, TaskLogger(f"{launch.ti.dag_id}.{task.task_id}", scope.log), refuse_if_abandoned)
     if function is None:
         run_sql(launch, ctx, refuse_if_abandoned)
-        return None
+        return Succeeded(None, ctx.rows_written)
     returned = function(ctx)
-    return None if task.is_callback else to_result_json(task.task_id, returned)  # nobody reads what a callback returns
+    result = None if task.is_callback else to_result_json(task.task_id, returned)  # nobody reads what a callback returns
+    return Succeeded(result, ctx.rows_written)
 
 
 def _function(launch: Launch, library: CodeLibrary) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import LostLease, StateError
@@ -106,7 +107,7 @@ class Heart:
         self._beaten_at = clock.monotonic()
         self._lost = False
         self._stop = threading.Event()
-        self.application_id: str | None = None
+        self.knows: Callable[[], dict[str, Any]] = dict  # of this manager, for the lease row
         self._thread = threading.Thread(target=self._loop, name="heart", daemon=True)
 
     def start(self) -> None:
@@ -119,7 +120,7 @@ class Heart:
     def run_once(self) -> None:
         began = self._clock.monotonic()
         try:
-            self._leader.heartbeat(self._clock.now(), application_id=self.application_id)
+            self._leader.heartbeat(self._clock.now(), **self.knows())
         except LostLease as error:
             log.error("lease lost", reason=str(error))
             self._give_up()

@@ -118,7 +118,6 @@ def _lead(
         spark = spark or _session(settings, alive)
         put_behind_us(spark)
         adopt_tables(spark)
-        heart.application_id = spark.sparkContext.applicationId
 
         executor = Executor(
             spark,
@@ -132,6 +131,9 @@ def _lead(
         planner = Planner(spark, store, on_planned=lambda planned: ticker.happened(planned), clock=clock)
         ticker = Ticker(alive, store, leader, clock=clock, executor=executor, planner=planner)
         bells.append(ticker)
+        of_spark = {"application_id": spark.sparkContext.applicationId, "spark_ui": spark.sparkContext.uiWebUrl}
+        heart.knows = lambda: {**of_spark, **ticker.figures.so_far()}
+        heart.run_once()
 
         watcher = BundleWatcher(
             settings.bundles,

@@ -60,8 +60,8 @@ def moved_state(ti: TaskInstance) -> str:
 
 def _ended(ti: TaskInstance, event: TaskEnded, task: TaskSpec) -> TaskInstance:
     match event.outcome:
-        case Succeeded(result_json):
-            return c.succeeded(ti, event.at, result_json)
+        case Succeeded(result_json, rows_written):
+            return c.succeeded(ti, event.at, result_json, rows_written)
         case Skipped(reason):
             return c.skipped(ti, event.at, reason)
         case Cancelled(reason):

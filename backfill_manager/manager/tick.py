@@ -26,6 +26,7 @@ from backfill_manager.execution.outcome import Event
 from backfill_manager.manager.backfill_maker import make_backfills
 from backfill_manager.manager.bundle_watcher import BundleWatcher, Parsed, ParsedAll
 from backfill_manager.manager.deciding import Decisions
+from backfill_manager.manager.figures import Figures
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.planner import Planned, Planner
 from backfill_manager.manager.working_set import Alive
@@ -67,6 +68,7 @@ class Ticker:
         self._decisions = Decisions(alive, store, leader)
         self._inbox = self._decisions.inbox
         self._dags = DagStore(alive)
+        self.figures = Figures()
         self.scanned = threading.Event()  # every bundle has been scanned and committed once
         self.watcher: BundleWatcher | None = None  # it needs the ticker, and the ticker it
         self.asked_to_stop: Instructions | None = None
@@ -100,6 +102,7 @@ class Ticker:
 
     def run_once(self) -> float | None:
         """One tick. Returns the seconds after which the next is due even if nothing happens; None: nothing is."""
+        ticking = self._clock.monotonic()
         happened = self._gather()
         now = self._clock.now()
         todo = Instructions()
@@ -120,6 +123,7 @@ class Ticker:
         changed = self._decisions.commit(todo)
         spent = self._clock.monotonic() - began
         self._do(todo)
+        self.figures.ticked(self._clock.monotonic() - ticking, spent if changed else None)
         self._settled = not changed
         if any(isinstance(event, ParsedAll) for event in happened):
             self.scanned.set()

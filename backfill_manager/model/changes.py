@@ -53,8 +53,10 @@ def started(ti: TaskInstance, at: datetime) -> TaskInstance:
     return _move(ti, s.RUNNING, started_at=at)
 
 
-def succeeded(ti: TaskInstance, at: datetime, result_json: str | None = None) -> TaskInstance:
-    return _move(ti, s.SUCCESS, result_json=result_json, error=None, **_ended(ti, at))
+def succeeded(
+    ti: TaskInstance, at: datetime, result_json: str | None = None, rows_written: int | None = None
+) -> TaskInstance:
+    return _move(ti, s.SUCCESS, result_json=result_json, rows_written=rows_written, error=None, **_ended(ti, at))
 
 
 def failed(ti: TaskInstance, at: datetime, error: str) -> TaskInstance:
@@ -79,7 +81,7 @@ def cleared(ti: TaskInstance, by: str | None) -> TaskInstance:
     """To be run again: its tries go on counting, its output is of a new generation. `by` is the request."""
     return _move(
         ti, s.NONE, generation=ti.generation + 1, failures=0, cleared_by=by, queued_at=None, started_at=None,
-        ended_at=None, duration_s=None, retry_at=None, error=None, result_json=None,
+        ended_at=None, duration_s=None, retry_at=None, error=None, result_json=None, rows_written=None,
     )  # fmt: skip
 
 

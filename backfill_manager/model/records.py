@@ -166,6 +166,7 @@ class TaskInstance(Record):
     retry_at: datetime | None = None
     error: str | None = None
     result_json: str | None = None
+    rows_written: int | None = None  # into tables, by `ctx.write`, when it last succeeded; None: it wrote nothing
 
 
 @dataclass(frozen=True)
@@ -297,6 +298,11 @@ class Manager(Record):
     version: str
     application_id: str | None = None
     ended_at: datetime | None = None
+    spark_ui: str | None = None  # address of Spark's own pages, as the driver knows it
+    ticks: int | None = None  # of this term, as of the heartbeat; the same holds for what follows
+    commits: int | None = None
+    tick_ms: float | None = None  # median of the last hundred
+    commit_ms: float | None = None
 
 
 RECORDS: tuple[type[Record], ...] = (

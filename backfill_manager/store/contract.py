@@ -151,8 +151,9 @@ class Leader(ABC):
         be a million of them. `LostLease` as in `commit`."""
 
     @abstractmethod
-    def heartbeat(self, at: datetime, *, application_id: str | None = None) -> None:
-        """Say in the lease row that this leader lives. `LostLease` if it does not lead any more."""
+    def heartbeat(self, at: datetime, **known: Any) -> None:
+        """Say in the lease row that this leader lives, and what is `known` of it (columns of `Manager`; None says nothing).
+        `LostLease` if it does not lead any more."""
 
     @abstractmethod
     def resign(self, at: datetime) -> None:

@@ -101,7 +101,9 @@ class DeltaRsStore(Store):
             f'arrow_cast("{n}", \'Utf8\') AS "{n}"' if schema.field(n).type == pa.string() else f'"{n}"' for n in names
         ]
         sql = select(table, what, predicate(checked(record, where)))
-        return pa.table(self.tables.reading([table], lambda handles: run(handles, sql))).cast(schema)
+        found = self.tables.reading([table], lambda handles: run(handles, sql))
+        # not `pa.table`, which imports pandas to ask whether this is one of its frames: 50 MB and half a second
+        return pa.RecordBatchReader.from_stream(found).read_all().cast(schema)
 
     def count(self, table: str, by: Sequence[str], where: Sequence[Condition] = ()) -> dict[tuple[Any, ...], int]:
         record = record_of(table)

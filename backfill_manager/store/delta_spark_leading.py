@@ -227,8 +227,8 @@ class DeltaSparkLeader(Leader):
         if self._writer.has_any(BackfillItem.TABLE, *mine):
             self._writer.update(BackfillItem.TABLE, mine, {"state": state, "reason": reason})
 
-    def heartbeat(self, at: datetime, *, application_id: str | None = None) -> None:
-        self._put(heartbeat_at=at, application_id=application_id or self.row.application_id)
+    def heartbeat(self, at: datetime, **known: Any) -> None:
+        self._put(heartbeat_at=at, **{name: value for name, value in known.items() if value is not None})
 
     def resign(self, at: datetime) -> None:
         self._put(state=states.STOPPED, heartbeat_at=at, ended_at=at)

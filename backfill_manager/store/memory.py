@@ -206,8 +206,9 @@ class MemoryLeader(Leader):
                 [item.evolve(state=state, reason=reason) for item in self._store.read(BackfillItem, mine)]
             )
 
-    def heartbeat(self, at: datetime, *, application_id: str | None = None) -> None:
-        self._put(self.row.evolve(heartbeat_at=at, application_id=application_id or self.row.application_id))
+    def heartbeat(self, at: datetime, **known: Any) -> None:
+        known = {name: value for name, value in known.items() if value is not None}
+        self._put(self.row.evolve(heartbeat_at=at, **known))
 
     def resign(self, at: datetime) -> None:
         self._put(self.row.evolve(state=states.STOPPED, heartbeat_at=at, ended_at=at))

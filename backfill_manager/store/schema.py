@@ -18,9 +18,9 @@ from backfill_manager.model.records import COMMIT_ORDER, Record, columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION: Final = 3
-# 3: bundle.helpers_json
-# 2: request.requested_from, dag.deactivated_by, commit_id of dag_version and bundle, backfill.hidden_at
+# 2: request.requested_from, backfill.hidden_at, task_instance.rows_written, dag.deactivated_by, dag_version.commit_id,
+#    bundle.commit_id and helpers_json, and what a manager knows of itself. All of them may be null.
+SCHEMA_VERSION: Final = 2
 ENGINE_PROPERTY: Final = "backfill_manager.engine"
 VERSION_PROPERTY: Final = "backfill_manager.state_version"
 LEADER_APP_ID: Final = "backfill_manager.leader"  # of the application transaction that carries the term

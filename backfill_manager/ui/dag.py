@@ -15,7 +15,7 @@ from backfill_manager.ui import paths
 from backfill_manager.ui.drawing.graph import layered
 from backfill_manager.ui.drawing.year import year_of_days
 from backfill_manager.ui.site import Visit, VisitOf, page_router
-from backfill_manager.views.calendar import calendar, runs_of_day, years
+from backfill_manager.views.calendar import calendar, rows_by_day, runs_of_day, years
 from backfill_manager.views.dags import current_dag, next_intervals, show_dag
 from backfill_manager.views.grid import MOST_RUNS, grid
 from backfill_manager.views.runs import find_run
@@ -97,7 +97,7 @@ def the_calendar(
     visit: VisitOf,
     dag_id: str,
     year: Annotated[int | None, Query(ge=100, le=9998)] = None,
-    show: Literal["state", "duration"] = "state",
+    show: Literal["state", "duration", "rows"] = "state",
 ) -> Response:
     dag_id = paths.from_segment(dag_id)
     _, spec = current_dag(visit.store, dag_id)
@@ -105,10 +105,14 @@ def the_calendar(
     def compute() -> tuple[list[int], int, dict[str, dict[str, Any]]]:
         there = years(visit.store, dag_id, spec.timezone)
         chosen = year or (there[0] if there else visit.now.year)
-        return there, chosen, calendar(visit.store, dag_id, spec.timezone, chosen)
+        found = calendar(visit.store, dag_id, spec.timezone, chosen)
+        rows = rows_by_day(visit.store, dag_id, spec.timezone, chosen) if show == "rows" else {}
+        return there, chosen, {day: {**figures, "rows": rows.get(day)} for day, figures in found.items()}
 
-    there, chosen, days = visit.house.once_per_version(["dag_run"], f"ui:calendar:{dag_id}:{year}", compute)
-    drawn = year_of_days(chosen, days)
+    tables = ["dag_run", "task_instance"] if show == "rows" else ["dag_run"]
+    key = f"ui:calendar:{dag_id}:{year}:{show == 'rows'}"
+    there, chosen, days = visit.house.once_per_version(tables, key, compute)
+    drawn = year_of_days(chosen, days, "rows" if show == "rows" else "duration_s")
     return dag_page(visit, dag_id, "calendar", years=there, year=chosen, show=show, drawn=drawn, days=days)
 
 

@@ -112,19 +112,23 @@ def read_item_map(store: Store, backfill_id: str, first: int, last: int, label: 
 
 def item_map(items: pa.Table, first: int, last: int, label: Label = "logical_date") -> ItemMap:
     """`items` has `ordinal`, `state` and the column `label`, in any order, with ordinals of `[first, last]`."""
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # By Arrow's own functions alone: on the way to numpy, or from a list, pyarrow imports pandas (50 MB, half a second).
     per = cell_size(last - first + 1)
-    n_cells = -(-(last - first + 1) // per)
-    ordinals = items["ordinal"].to_numpy()
-    codes = pc.fill_null(pc.index_in(items["state"], value_set=pa.array(STATES)), len(STATES)).to_numpy()
-    known = codes < len(STATES)
-    slots = (ordinals[known] - first) // per * len(STATES) + codes[known]
-    counts = np.bincount(slots, minlength=n_cells * len(STATES)).reshape(n_cells, len(STATES)).tolist()
-    at_edge = np.isin((ordinals - first) % per, (0, per - 1)) | (ordinals == last)
-    edges = items.filter(pa.array(at_edge)).select(["ordinal", label]).to_pydict()
+    width, begin, end = pa.scalar(per), pa.scalar(0), pa.scalar(per - 1)
+    places = pc.subtract(items["ordinal"], pa.scalar(first))
+    slots = pc.divide(places, width)
+    within = pc.subtract(places, pc.multiply(slots, width))
+    counts = [[0] * len(STATES) for _ in range(-(-(last - first + 1) // per))]
+    counted = items.append_column("slot", slots).group_by(["slot", "state"]).aggregate([([], "count_all")])
+    for row in counted.to_pylist():
+        if row["state"] in STATES:
+            counts[row["slot"]][STATES.index(row["state"])] = row["count_all"]
+    at_edge = pc.or_(pc.equal(within, begin), pc.equal(within, end))
+    at_edge = pc.or_(at_edge, pc.equal(items["ordinal"], pa.scalar(last)))
+    edges = items.filter(at_edge).select(["ordinal", label]).to_pydict()
     labels = dict(zip(edges["ordinal"], map(_spelled, edges[label]), strict=True))
     cells = []
     for n, of_cell in enumerate(counts):

@@ -48,5 +48,10 @@ def manager_status(store: Store, now: datetime) -> dict[str, Any]:
         "ended_at": format_instant(row.ended_at),
         "version": row.version,
         "application_id": row.application_id,
+        "spark_ui": row.spark_ui,
+        "ticks": row.ticks,
+        "commits": row.commits,
+        "tick_ms": row.tick_ms,
+        "commit_ms": row.commit_ms,
         "advice": advice,
     }

@@ -74,6 +74,7 @@ def task_view(row: TaskInstance) -> dict[str, Any]:
         "ended_at": format_instant(row.ended_at),
         "duration_s": None if row.duration_s is None else round(row.duration_s, 3),
         "error": row.error,
+        "rows_written": row.rows_written,
         "priority": row.priority,
         "failures": row.failures,
         "queued_at": format_instant(row.queued_at),

@@ -29,7 +29,17 @@ from backfill_manager.store.contract import Store
 from backfill_manager.testing import FakeClock, Playground
 from backfill_manager.ui import pages
 
-__all__ = ["Living", "PassingClock", "busy_ground", "empty_store", "import_problem", "living", "put", "served", "with_tokens"]
+__all__ = [
+    "Living",
+    "PassingClock",
+    "busy_ground",
+    "empty_store",
+    "import_problem",
+    "living",
+    "put",
+    "served",
+    "with_tokens",
+]
 
 TICK_S = 0.02
 OFTEN = 10_000  # requests a second: all people of a story come from one address, each with an empty cache

@@ -140,7 +140,7 @@ def test_the_whole_story_of_a_backfill_by_clicking(somebody: Somebody, url: str)
     page.screenshot(path=screenshots() / "story-log.png", full_page=True)
 
     page.get_by_role("link", name="Import errors").click()
-    expect(page.get_by_text("broken.py")).to_be_visible()
+    expect(page.get_by_role("heading", name="broken.py, line 3")).to_be_visible()
     expect(page.get_by_role("main")).to_contain_text("ZeroDivisionError")
 
 

@@ -68,7 +68,9 @@ def test_a_run_is_triggered_by_hand(somebody: Somebody, url: str, manager: Livin
     expect(page.get_by_role("heading", name="2 tasks")).to_be_visible()
 
 
-def test_what_failed_is_cleared_and_runs_again(somebody: Somebody, url: str, ground: Playground, manager: Living) -> None:
+def test_what_failed_is_cleared_and_runs_again(
+    somebody: Somebody, url: str, ground: Playground, manager: Living
+) -> None:
     manager.do(lambda it: setattr(it, "script", lambda _: Failed("ValueError: no such day", retryable=False)))
     manager.do(lambda it: it.backfill("flights", days("2013-01-01", 3)))
     manager.do(lambda it: it.drain())

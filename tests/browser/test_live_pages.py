@@ -60,9 +60,7 @@ def test_a_change_appears_within_two_seconds(
     assert ada.stayed
 
 
-def test_a_change_leaves_focus_and_place_and_what_was_opened(
-    somebody: Somebody, url: str, manager: Living
-) -> None:
+def test_a_change_leaves_focus_and_place_and_what_was_opened(somebody: Somebody, url: str, manager: Living) -> None:
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 40), max_active_runs=1))
     ada = somebody(url)
     page = ada.goes(f"/backfills/{backfill}")

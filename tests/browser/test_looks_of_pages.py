@@ -94,9 +94,7 @@ def test_every_page_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_in_light_and_dark_and_on_a_phone(
-    somebody: Somebody, ground: Playground, busy: str, page: str
-) -> None:
+def test_a_page_in_light_and_dark_and_on_a_phone(somebody: Somebody, ground: Playground, busy: str, page: str) -> None:
     ada, pictures = somebody(busy), screenshots()
     ada.allows |= {404} if page in NOT_FOUND else set()
     ada.goes(address(page, ground))

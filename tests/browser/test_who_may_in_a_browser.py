@@ -88,15 +88,15 @@ def test_an_operator_asks_in_their_own_name(somebody: Somebody, url: str, ground
     assert (newest.kind, newest.requested_by, newest.source) == ("dag.unpause", "ada", "ui")
 
 
-def test_another_site_can_not_ask_with_our_session(
-    somebody: Somebody, url: str, ground: Playground
-) -> None:
+def test_another_site_can_not_ask_with_our_session(somebody: Somebody, url: str, ground: Playground) -> None:
     ada, asked = somebody(url), len(ground.store.read(Request))
     logs_in(ada, "ada")
     expect(ada.page.get_by_role("heading", name="DAGs")).to_be_visible()
     elsewhere = ada.context.new_page()
     with ada.context.expect_page() as opened:
-        elsewhere.set_content(f'<form method="post" action="{url}/dags/shop/pause" target="_blank"><button>win</button></form>')
+        elsewhere.set_content(
+            f'<form method="post" action="{url}/dags/shop/pause" target="_blank"><button>win</button></form>'
+        )
         elsewhere.get_by_role("button").click()
     expect(opened.value.get_by_role("main")).not_to_contain_text("Asked")
     assert len(ground.store.read(Request)) == asked

@@ -23,16 +23,16 @@ try:
 except ModuleNotFoundError:
     if CI:
         raise
-    pytest.skip("Playwright is not installed (pip install -e '.[test]'): no test in a browser.", allow_module_level=True)
+    pytest.skip(
+        "Playwright is not installed (pip install -e '.[test]'): no test in a browser.", allow_module_level=True
+    )
 
 __all__ = ["MISSING", "Person", "expect", "find_browser", "launched", "screenshots"]
 
 REPOSITORY = Path(__file__).parents[2]
 AXE = Path(__file__).parent / "vendor" / "axe-4.12.1.min.js"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-MISSING = (
-    f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} on the PATH: no test in a browser. On Debian: apt-get install chromium."
-)
+MISSING = f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} on the PATH: no test in a browser. On Debian: apt-get install chromium."
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 # What a machine at work needs, not what a page should take; each story says itself what must be quick.
 EXPECT_MS, ACTION_MS = 10_000, 20_000

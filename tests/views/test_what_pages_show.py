@@ -12,7 +12,7 @@ from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeede
 from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import Record, TaskLog
 from backfill_manager.testing import FakeClock, Playground, dag_spec, days
-from backfill_manager.views.calendar import calendar, runs_of_day, weeks_of, years
+from backfill_manager.views.calendar import calendar, rows_by_day, runs_of_day, weeks_of, years
 from backfill_manager.views.grid import grid
 from backfill_manager.views.log_tail import log_tail
 from backfill_manager.views.recent_runs import recent_runs
@@ -141,6 +141,15 @@ def test_a_day_on_which_nothing_has_ended_has_no_duration() -> None:
     ground.backfill("flights", days("2023-12-01", 1))
     ground.drain()
     assert calendar(ground.store, "flights", "UTC", 2023)["2023-12-01"]["duration_s"] is None
+
+
+def test_the_rows_that_a_days_runs_wrote_are_summed_over_their_tasks() -> None:
+    ground = Playground(FLIGHTS, script=lambda launch: Succeeded(rows_written=100 if launch.run.ordinal != 2 else None))
+    ground.backfill("flights", days("2023-12-01", 3))
+    ground.drain()
+    tasks = len(FLIGHTS.work)
+    assert rows_by_day(ground.store, "flights", "UTC", 2023) == {"2023-12-01": 100 * tasks, "2023-12-03": 100 * tasks}
+    assert rows_by_day(ground.store, "flights", "UTC", 1999) == {}
 
 
 def test_the_years_that_have_runs_newest_first() -> None:

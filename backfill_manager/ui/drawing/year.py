@@ -24,7 +24,7 @@ class Square:
     x: int
     y: int
     found: Mapping[str, Any] | None  # of views.calendar; None: no run
-    shade: int | None  # 1 to SHADES, by how long the runs took; None: none has ended
+    shade: int | None  # 1 to SHADES, by what is shown; None: there is nothing to show
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,21 @@ class Year:
     height: int
     squares: tuple[Square, ...]
     months: tuple[tuple[int, str], ...]  # x, name
-    limits_s: tuple[float, ...]  # between the shades
+    limits: tuple[float, ...]  # between the shades
 
 
-def year_of_days(year: int, days: Mapping[str, Mapping[str, Any]]) -> Year:
+def year_of_days(year: int, days: Mapping[str, Mapping[str, Any]], by: str = "duration_s") -> Year:
+    """`by` names the figure of a day that gives its shade."""
     weeks = weeks_of(year)
-    limits = limits_between([d["duration_s"] for d in days.values() if d["duration_s"] is not None])
+    limits = limits_between([d[by] for d in days.values() if d.get(by) is not None])
     squares, months = [], []
     for column, week in enumerate(weeks):
         for row, one in enumerate(week):
             if one is None:
                 continue
             found = days.get(one.isoformat())
-            shade = None if found is None or found["duration_s"] is None else shade_of(found["duration_s"], limits)
+            value = None if found is None else found.get(by)
+            shade = None if value is None else shade_of(value, limits)
             squares.append(Square(one.isoformat(), LEFT + column * STEP, TOP + row * STEP, found, shade))
             if one.day == 1:
                 months.append((LEFT + (column + (row > 0)) * STEP, _month(one)))

@@ -1,0 +1,95 @@
+"""The pictures of README.md: `python tests/browser/take_screenshots.py docs/images`. No Spark: a manager in memory is half
+way through a year of flights, and three days of it had no file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from browser_stage import PassingClock, served
+from web import DESKTOP, EXPECT_MS, MISSING, find_browser, launched
+
+from backfill_manager.clock import UTC, format_instant, parse_instant
+from backfill_manager.execution.outcome import Failed, LaunchKey, Succeeded
+from backfill_manager.testing import FakeClock, Playground, dag_spec
+
+MOST_BYTES = 200_000
+NEW_YORK = ZoneInfo("America/New_York")
+DAYS, DAYS_DONE, DAYS_WITHOUT_A_FILE = 365, 209, (38, 39, 196)
+SECONDS = {"clean": 2.1, "daily_delays": 0.8, "holidays": 0.2, "rolling_delays": 0.6}
+# Name -> address, and what must be there before it is taken. {backfill}: its id.
+PICTURES = {
+    "backfill.png": ("/backfills/{backfill}", "#item-map .cell"),
+    "dag-grid.png": ("/dags/flights?order=made", "#grid .mark"),
+    "dag-calendar.png": ("/dags/flights/calendar?year=2013&show=duration", ".year rect"),
+}
+
+
+def seconds(task_id: str, day: int) -> float:
+    """More in summer and on Fridays, and never quite the same."""
+    return SECONDS[task_id] * (1 + 0.5 * (day % 7 == 3) + day / 400 + (day * 7919 % 97) / 120)
+
+
+def half_a_year() -> tuple[Playground, str]:
+    """Tasks end one after the other, each in its time, until so many days are done; the rest is as it is at that moment."""
+    clock = FakeClock(parse_instant("2024-05-15T13:00:00Z"))
+    midnights = [datetime(2013, 1, 1, tzinfo=NEW_YORK) + timedelta(days=n) for n in range(DAYS + 1)]
+    instants = [one.astimezone(UTC) for one in midnights]
+    spec = dag_spec(
+        "flights", *SECONDS, upstream={"daily_delays": ["clean"], "rolling_delays": ["daily_delays", "holidays"]},
+        schedule="@daily", timezone="America/New_York", start_date=instants[0], end_date=instants[-2], max_active_runs=8,
+        description="Delays at New York's three airports in 2013, by day, carrier and airport.",
+    )  # fmt: skip
+    ground = Playground(spec, script=lambda _: None, clock=clock)
+    backfill = ground.backfill(
+        "flights", list(pairwise(instants)), max_active_runs=8, created_by="ada", config_json=json.dumps(
+            {"type": "schedule", "start_date": format_instant(instants[0]), "end_date": format_instant(instants[-2])}
+        ),
+    )  # fmt: skip
+    number = {at: n for n, at in enumerate(instants)}
+    ends: dict[LaunchKey, datetime] = {}
+    while True:
+        while ground.tick():
+            pass
+        for key, launch in ground.running.items():
+            assert launch.run.logical_date is not None
+            ends.setdefault(key, clock.now() + timedelta(seconds=seconds(key[2], number[launch.run.logical_date])))
+        if ground.states(backfill).get("success", 0) >= DAYS_DONE:
+            clock.advance(seconds=1)
+            return ground, backfill
+        first = min(ground.running, key=ends.__getitem__)
+        clock.advance(seconds=max(0.0, (ends[first] - clock.now()).total_seconds()))
+        day = number[ground.running[first].run.logical_date or instants[0]]
+        broken = day in DAYS_WITHOUT_A_FILE and first[2] == "clean"
+        ground.finish(first, Failed(f"FileNotFoundError: no flights of day {day + 1}") if broken else Succeeded())
+
+
+def take(folder: Path) -> None:
+    executable = find_browser()
+    if executable is None:
+        raise SystemExit(MISSING)
+    folder.mkdir(parents=True, exist_ok=True)
+    ground, backfill = half_a_year()
+    with served(ground.store, PassingClock(ground.clock)) as url, launched(executable) as browser:
+        context = browser.new_context(base_url=url, viewport=DESKTOP, color_scheme="light", reduced_motion="reduce")
+        page = context.new_page()
+        for name, (address, there) in PICTURES.items():
+            page.goto(address.format(backfill=backfill))
+            page.locator(there).first.wait_for(timeout=EXPECT_MS)
+            size = len(page.screenshot(path=folder / name))
+            print(f"{folder / name}: {size / 1000:.0f} kB")
+            if size > MOST_BYTES:
+                raise SystemExit(f"{name} is larger than {MOST_BYTES / 1000:.0f} kB")
+        context.close()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: take_screenshots.py FOLDER")
+    take(Path(sys.argv[1]))
