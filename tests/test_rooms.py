@@ -61,6 +61,7 @@ HOMES: Final[dict[str, frozenset[str]]] = {
     "prometheus_client": frozenset({"api"}),
     "itsdangerous": frozenset({"api"}),
     "jinja2": frozenset({"ui"}),
+    "httpx": frozenset({"client"}),
 }
 
 

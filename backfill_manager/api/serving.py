@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import socket
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import anyio.to_thread
 import uvicorn
 from fastapi import FastAPI
 
@@ -19,6 +21,7 @@ from backfill_manager.errors import InvalidConfig, InvalidInput
 from backfill_manager.settings import Settings
 from backfill_manager.telemetry import get_logger
 
+READERS: Final = max(8, 2 * (os.cpu_count() or 1))  # threads that read the state
 GRACE_S: Final = 3  # what is being answered may finish for so long
 BACKLOG: Final = 2048
 
@@ -73,6 +76,11 @@ class _Server(uvicorn.Server):
         )  # fmt: skip
         super().__init__(config)
         self._house: House = app.state.house
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        # Of this loop alone. More at once would not be faster, as the cores are the same, and each takes its memory.
+        anyio.to_thread.current_default_thread_limiter().total_tokens = READERS
+        await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._house.tables.close()

@@ -22,7 +22,7 @@ from backfill_manager.model.records import Pool
 from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
 from backfill_manager.requests.kinds import BACKFILL_SET
 from backfill_manager.store.contract import Store
-from backfill_manager.ui import paths, site
+from backfill_manager.ui import paths
 from backfill_manager.ui.backfill_fields import (
     SETTINGS,
     Typed,
@@ -89,7 +89,8 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
     try:
         asked = await ask(
             visit.house, _person(visit), visit.request, BACKFILL_SET,
-            lambda _: changed_backfill(visit.store, visit.house.settings, found, changes), wait_s=site.WAIT_S, source="ui",
+            lambda _: changed_backfill(visit.store, visit.house.settings, found, changes),
+            wait_s=await visit.patience_s(), source="ui",
         )  # fmt: skip
     except StateError:
         raise

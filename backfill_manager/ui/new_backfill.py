@@ -23,7 +23,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.requests import asking
 from backfill_manager.requests.backfills import BackfillAsk
 from backfill_manager.requests.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
-from backfill_manager.ui import paths, site
+from backfill_manager.ui import paths
 from backfill_manager.ui.backfill_ask import (
     CHECKS,
     FIELDS,
@@ -117,7 +117,7 @@ async def _create(visit: Visit, filled: Filled, *, once: str) -> Response:
     asked = await ask_manager(
         visit.house, visit.person, visit.request, BACKFILL_CREATE,
         lambda request_id: {"backfill_id": asking.id_from(request_id), "ask": ask},
-        wait_s=site.WAIT_S, idempotency_key=f"ui:{once or secrets.token_hex(8)}:{about}", source="ui",
+        wait_s=await visit.patience_s(), idempotency_key=f"ui:{once or secrets.token_hex(8)}:{about}", source="ui",
     )  # fmt: skip
     if asked.answer is not None and asked.answer.outcome == REFUSED:
         filled.wrong[""] = in_words(asked.answer.message)

@@ -35,7 +35,7 @@ from backfill_manager.ui import paths
 from backfill_manager.ui.static_files import static
 from backfill_manager.ui.words import FILTERS
 from backfill_manager.views.dags import count_import_errors
-from backfill_manager.views.managers import manager_status
+from backfill_manager.views.managers import manager_status, somebody_leads
 from backfill_manager.views.requests import request_view
 
 WAIT_S: Final = 3.0  # for the manager's answer, before the page comes without it
@@ -97,8 +97,13 @@ class Visit:
         """Ask the manager, wait for its answer for some seconds, and lead back to the page that the form was on, which
         then tells what came of it."""
         assert self.person is not None, "only a known person may ask; the handler takes an `OperatorVisit`"
-        asked = await ask(self.house, self.person, self.request, kind, payload, wait_s=WAIT_S, source="ui")
+        wait_s = await self.patience_s()
+        asked = await ask(self.house, self.person, self.request, kind, payload, wait_s=wait_s, source="ui")
         return lead_to(_with_asked(back if back is not None and paths.is_own(back) else "/", asked.request_id))
+
+    async def patience_s(self) -> float:
+        """How long an answer is waited for: not at all where nobody leads, who could give one."""
+        return WAIT_S if await run_in_threadpool(somebody_leads, self.store, self.now) else 0.0
 
     def _frame(self) -> dict[str, Any]:
         return {

@@ -33,7 +33,6 @@ class Served:
             kilobytes = subprocess.check_output(["ps", "-o", "rss=", "-p", str(self.pid)], text=True)
         return int(kilobytes) * 1024 / 1e6
 
-
     def cpu_s(self) -> float:
         """Processor time that the server has used so far (Linux; elsewhere 0): what other load on the machine leaves as
         it is."""

@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1] / room) for room in ("ui", "views")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "ui"))  # a state in which everything that pages show has happened
+sys.path.insert(0, str(Path(__file__).parents[1] / "views"))  # a state on disk
 
 from busy_state import busy_ground, empty_store, import_problem, put
 

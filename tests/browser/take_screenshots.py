@@ -13,7 +13,8 @@ from zoneinfo import ZoneInfo
 sys.path.insert(0, str(Path(__file__).parent))
 
 from browser_stage import PassingClock, served
-from web import DESKTOP, EXPECT_MS, MISSING, find_browser, launched
+from web import DESKTOP, EXPECT_MS, launched
+from which_browser import MISSING, find_browser
 
 from backfill_manager.clock import UTC, format_instant, parse_instant
 from backfill_manager.execution.outcome import Failed, LaunchKey, Succeeded

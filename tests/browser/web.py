@@ -1,13 +1,12 @@
 """People at browsers: Debian's Chromium, driven by Playwright, and whatever went wrong on the pages they were on.
 
-Nothing is downloaded. Without a Chromium these tests are skipped, with one line that says so; in CI that is a failure.
+Nothing is downloaded. Without a Chromium these tests are skipped, with a line that says so; in CI that is a failure.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-CI = os.environ.get("CI", "").lower() in ("1", "true")
+from which_browser import CI
 
 try:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, expect, sync_playwright
@@ -27,21 +25,15 @@ except ModuleNotFoundError:
         "Playwright is not installed (pip install -e '.[test]'): no test in a browser.", allow_module_level=True
     )
 
-__all__ = ["MISSING", "Person", "expect", "find_browser", "launched", "screenshots"]
+__all__ = ["Person", "expect", "launched", "screenshots"]
 
 REPOSITORY = Path(__file__).parents[2]
 AXE = Path(__file__).parent / "vendor" / "axe-4.12.1.min.js"
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-MISSING = f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} on the PATH: no test in a browser. On Debian: apt-get install chromium."
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 # What a machine at work needs, not what a page should take; each story says itself what must be quick.
 EXPECT_MS, ACTION_MS = 10_000, 20_000
 
 expect.set_options(timeout=EXPECT_MS)
-
-
-def find_browser() -> str | None:
-    return next((found for found in map(shutil.which, NAMES) if found), None)
 
 
 @contextmanager
@@ -127,7 +119,8 @@ class Person:
             """() => {
               const wide = document.documentElement.clientWidth;
               if (document.documentElement.scrollWidth <= wide) return [];
-              const beyond = [...document.querySelectorAll("body *")].filter((one) => one.getBoundingClientRect().right > wide + 1);
+              const all = [...document.querySelectorAll("body *")];
+              const beyond = all.filter((one) => one.getBoundingClientRect().right > wide + 1);
               return beyond.length ? beyond.slice(0, 5).map((one) => one.outerHTML.slice(0, 120)) : ["something"];
             }"""
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import Bfm, Said
 from filled_state import DAY, FilledState, StandingClock
+from test_a_light_command_line import HEAVY, process
 
 from backfill_manager.api.access import sha256_of
 from backfill_manager.api.app import create_app
@@ -204,10 +205,10 @@ def test_what_is_asked_over_the_server_is_what_is_asked_over_the_tables(
 
 def test_a_backfill_is_created_with_all_its_options(ways: Callable[..., list[Said]], state: FilledState) -> None:
     fill(state)
-    options = (
-        "--reprocess failed --max-active-runs 4 --priority 7 --tasks clean --stop-on-failure 2 --window 20:00-06:00 "
-        "--polite --mark-success --run-backwards --set retries=3"
-    ).split()
+    options = [
+        "--reprocess", "failed", "--max-active-runs", "4", "--priority", "7", "--tasks", "clean", "--stop-on-failure",
+        "2", "--window", "20:00-06:00", "--polite", "--mark-success", "--run-backwards", "--set", "retries=3",
+    ]  # fmt: skip
 
     over_tables, over_server = ways(
         "backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-05", *options, "-c", '{"full": true}',
@@ -282,6 +283,19 @@ def test_a_clear_is_previewed_by_the_server(ways: Callable[..., list[Said]], sta
 
     assert over_server.document == over_tables.document
     assert over_server.document["summary"]["runs"] == 2
+
+
+def test_over_a_server_no_engine_of_the_tables_is_loaded(url: str, state: FilledState, tmp_path: Path) -> None:
+    state.backfill("b1", {"success": 1})
+    unwanted = (*HEAVY, "deltalake", "backfill_manager.views.dags")
+    program = (
+        "import sys; from backfill_manager.cli import main; code = main(sys.argv[1:]); "
+        f"print([name for name in {unwanted!r} if name in sys.modules]); sys.exit(code)"
+    )
+
+    ended = process("-c", program, "backfill", "show", "b1", "--server", url, cwd=tmp_path)
+
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "[]"), ended.stderr
 
 
 # -- whose server, and who comes ----------------------------------------------------------------------------------------
