@@ -1,7 +1,8 @@
-"""Runs the bundles' parsers, in one thread: by themselves when they are due, and when somebody asks.
+"""Runs the bundles' parsers: by themselves when they are due, and when somebody asks.
 
-What they find is handed to the tick, which puts it into the store. DAG files are executed in processes of their own
-(dags/loading/); this thread only waits for them.
+What they find is handed to the tick, which puts it into the store. Each bundle has a thread of its own, so that a git
+server that does not answer holds up no other bundle. DAG files are executed in processes (dags/loading/); the threads only
+wait for them.
 """
 
 from __future__ import annotations
@@ -55,36 +56,81 @@ class BundleWatcher:
         clock: Clock,
         on_event: Callable[[Parsed | ParsedAll], None],
     ) -> None:
-        self._clock, self._on_event = clock, on_event
-        self._loader = DagLoader()
-        self._dags = dags
-        self._bundles = [Bundle(settings, snapshots=snapshots, limits=limits) for settings in bundles]
-        self._parsers: dict[str, tuple[str, BundleParser]] = {}  # by bundle, with the name they were made by
-        self._told: dict[str, set[FailedFile]] = {}  # by bundle: errors that the log has
+        self._on_event, self._loader = on_event, DagLoader()
+        self._watches = {
+            settings.name: _Watch(
+                Bundle(settings, snapshots=snapshots, limits=limits), self._loader, dags, clock, on_event, self._looked
+            )
+            for settings in bundles
+        }
+        self._not_looked_at = set(self._watches)
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        if not self._watches:
+            self._on_event(ParsedAll())
+        for watch in self._watches.values():
+            watch.start()
+
+    def stop(self) -> None:
+        for watch in self._watches.values():
+            watch.stop()
+        self._loader.close()
+
+    def ask(self, wanted: ParseWanted) -> None:
+        """Parse a path of a bundle as soon as may be; what comes of it is an event."""
+        if wanted.bundle in self._watches:
+            self._watches[wanted.bundle].ask(wanted)
+        else:
+            self._on_event(Parsed(None, wanted, str(NotFound("bundle", wanted.bundle, list(self._watches)))))
+
+    def run_once(self) -> float | None:
+        """Let every parser look that is due; returns the seconds until the next one is."""
+        waits = [wait for watch in self._watches.values() if (wait := watch.run_once()) is not None]
+        return min(waits, default=None)
+
+    def _looked(self, name: str) -> None:
+        with self._lock:
+            self._not_looked_at.discard(name)
+            if self._not_looked_at:
+                return
+        self._on_event(ParsedAll())
+
+
+class _Watch:
+    """One bundle, its parser, and the thread that they have to themselves."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        loader: DagLoader,
+        dags: DagStore,
+        clock: Clock,
+        on_event: Callable[[Parsed], None],
+        looked: Callable[[str], None],
+    ) -> None:
+        self._bundle, self._loader, self._dags, self._clock = bundle, loader, dags, clock
+        self._on_event, self._looked = on_event, looked
+        self._made_by = ""  # the parser's name
+        self._made: BundleParser | None = None
+        self._told: set[FailedFile] = set()  # errors that the log has
         self._asked: queue.SimpleQueue[ParseWanted | None] = queue.SimpleQueue()  # None: come to your end
-        self._thread = threading.Thread(target=self._loop, name="bundle watcher", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name=f"bundle {bundle.name}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
         self._asked.put(None)
-        self._loader.close()
 
     def ask(self, wanted: ParseWanted) -> None:
-        """Parse a path of a bundle as soon as may be; what comes of it is an event."""
         self._asked.put(wanted)
 
     def run_once(self) -> float | None:
-        """Let every parser look that is due; returns the seconds until the next one is."""
-        nexts = [at for bundle in self._bundles if (at := self._look_if_due(bundle)) is not None]
-        return max(0.0, min(nexts) - self._clock.monotonic()) if nexts else None
-
-    def _look_if_due(self, bundle: Bundle) -> float | None:
-        """When it is due next, in monotonic seconds. A bundle whose parser breaks, be it one from a package, holds up no
-        other; it is tried again later."""
+        """Let the parser look if it is due; seconds until it is again. One that breaks, be it one from a package, is an
+        error of its bundle and is tried again later."""
         try:
-            parser = self._parser(bundle)
+            parser = self._parser()
             due = parser.due_in()
             if due is not None and due <= 0:
                 for submission in parser.findings():
@@ -93,53 +139,49 @@ class BundleWatcher:
         except LoaderClosed:
             return None  # the manager stops
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
-            self._found(unreadable(bundle, bundle.parser, f"bundle {bundle.name!r}: {self._said(bundle, error)}"))
-            due = bundle.settings.fetch_interval
-        return due if due is None else self._clock.monotonic() + max(due, LEAST_WAIT_S)
+            told = f"bundle {self._bundle.name!r}: {self._said(error)}"
+            self._found(unreadable(self._bundle, self._bundle.parser, told))
+            due = self._bundle.settings.fetch_interval
+        return due if due is None else max(due, LEAST_WAIT_S)
 
-    def _parser(self, bundle: Bundle) -> BundleParser:
+    def _parser(self) -> BundleParser:
         """Made when it is first needed, and when the bundle's manifest has come to name another one."""
-        name, parser = self._parsers.get(bundle.name, ("", None))
-        if parser is None or name != bundle.parser:
-            parser = parser_for(bundle, self._loader, self._dags, self._clock)
-            self._parsers[bundle.name] = (bundle.parser, parser)
-        return parser
+        if self._made is None or self._made_by != self._bundle.parser:
+            self._made = parser_for(self._bundle, self._loader, self._dags, self._clock)
+            self._made_by = self._bundle.parser
+        return self._made
 
     def _found(self, submission: Submission) -> None:
-        for failure in set(submission.failed) - self._told.get(submission.bundle, set()):
+        for failure in set(submission.failed) - self._told:
             log.warning(
                 "import error", bundle=submission.bundle, file=failure.file, line=failure.line, message=failure.message
             )
-        self._told[submission.bundle] = set(submission.failed)
+        self._told = set(submission.failed)
         self._on_event(Parsed(submission))
 
     def _parse(self, wanted: ParseWanted) -> None:
         try:
-            bundle = next((bundle for bundle in self._bundles if bundle.name == wanted.bundle), None)
-            if bundle is None:
-                raise NotFound("bundle", wanted.bundle, [bundle.name for bundle in self._bundles])
-            found = self._parser(bundle).parse(wanted.subpath, deactivate_removed=wanted.deactivate_removed)
+            found = self._parser().parse(wanted.subpath, deactivate_removed=wanted.deactivate_removed)
         except LoaderClosed:
             return  # the manager stops; the next one finds the request
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
-            self._on_event(Parsed(None, wanted, self._said(bundle, error)))
+            self._on_event(Parsed(None, wanted, self._said(error)))
         else:
             self._on_event(Parsed(found, wanted))
 
-    def _said(self, bundle: Bundle | None, error: Exception) -> str:
+    def _said(self, error: Exception) -> str:
         """In one line; what no parser should raise goes to the log with its traceback."""
         if isinstance(error, BackfillManagerError | OSError):
             return str(error)
-        parser = bundle.parser if bundle else ""
-        log.exception("bundle parser failed", bundle=bundle.name if bundle else None, parser=parser)
-        return f"its parser {parser!r} failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        log.exception("bundle parser failed", bundle=self._bundle.name, parser=self._bundle.parser)
+        return f"its parser {self._bundle.parser!r} failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
     def _loop(self) -> None:
         wait = self.run_once()
-        self._on_event(ParsedAll())
+        self._looked(self._bundle.name)
         while True:
             try:
-                wanted = self._asked.get(timeout=None if wait is None else max(0.0, wait))
+                wanted = self._asked.get(timeout=wait)
             except queue.Empty:
                 wait = self.run_once()
                 continue

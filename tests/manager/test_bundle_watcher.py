@@ -142,11 +142,30 @@ def test_who_asks_a_parser_that_breaks_gets_an_answer_and_so_does_the_next(
         it.watcher.ask(ParseWanted(f"to {bundle}", bundle, "", dry_run=False, deactivate_removed=False))
     it.watcher.start()
     found = [it.events.get(timeout=60) for _ in range(4)]
-    assert isinstance(found[0], ParsedAll)
-    bad, good, none = (event for event in found if isinstance(event, Parsed))
+    assert sum(isinstance(event, ParsedAll) for event in found) == 1
+    answers = {event.wanted.bundle: event for event in found if isinstance(event, Parsed)}
+    bad, good, none = (answers[bundle] for bundle in ("bad", "good", "none"))
     assert bad.wanted.request_id == "to bad" and bad.refusal.startswith("its parser 'nightly' failed: KeyError")
     assert good.submission.asked and [parsed.dag_ids for parsed in good.submission.parsed] == [("good",)]
     assert "no bundle 'none'" in none.refusal.lower()
+
+
+def test_a_bundle_that_does_not_come_holds_up_no_other(
+    watch: Watch, install: Callable[[str], None], tmp_path: Path
+) -> None:
+    """As a git server that does not answer."""
+    come = tmp_path / "come"
+    wait = f"import pathlib, threading\n        while not pathlib.Path({str(come)!r}).exists(): threading.Event().wait(0.01)"
+    install(PARSER.format(f"{wait}\n        yield self.submission(self.bundle.fetch())"))
+    it = watch(slow="nightly", good="standard")
+    it.watcher.start()
+    first = it.events.get(timeout=60)
+    assert first.submission.bundle == "good"
+    it.watcher.ask(ParseWanted("q", "good", "", dry_run=False, deactivate_removed=False))
+    assert it.events.get(timeout=60).wanted.request_id == "q"
+    come.touch()
+    assert it.events.get(timeout=60).submission.bundle == "slow"
+    assert isinstance(it.events.get(timeout=60), ParsedAll)
 
 
 def test_the_thread_ends_when_the_manager_stops(watch: Watch) -> None:
@@ -155,7 +174,7 @@ def test_the_thread_ends_when_the_manager_stops(watch: Watch) -> None:
     assert isinstance(it.events.get(timeout=60), Parsed)
     assert isinstance(it.events.get(timeout=60), ParsedAll)
     it.watcher.stop()
-    thread = next((one for one in threading.enumerate() if one.name == "bundle watcher"), None)
+    thread = next((one for one in threading.enumerate() if one.name == "bundle good"), None)
     if thread is not None:
         thread.join(60)
         assert not thread.is_alive()

@@ -55,6 +55,10 @@ export async function refresh(tables) {
   for (const [address, elements] of bySource) {
     const page = await fetched(address);
     if (!page) continue;
+    if (!elements[0].dataset.src && location.href !== address) {
+      tables.forEach((table) => dirty.add(table)); // meanwhile this page shows something else (a search): once more for that
+      continue;
+    }
     for (const element of elements) {
       const fresh = page.getElementById(element.id);
       if (!fresh || !element.isConnected || element.outerHTML === fresh.outerHTML) continue;
