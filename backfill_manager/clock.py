@@ -47,8 +47,12 @@ def format_instant(at: datetime | None) -> str | None:
 
 
 def parse_instant(text: str) -> datetime:
-    """The reverse of `format_instant`; for values of our own. What people type goes through `dags.timetable.parse_date`."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+    """The reverse of `format_instant`; for values of our own. What people type goes through `dags.timetable.parse_date`.
+    `ValueError` for what is none."""
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+    except OverflowError:  # the first or last hours of the calendar, in another zone
+        raise ValueError(f"{text!r} is out of the calendar") from None
 
 
 def micros(at: datetime) -> int:

@@ -22,9 +22,11 @@ from structlog.typing import FilteringBoundLogger
 _SECRET_KEY: Final = re.compile(r"passw|secret|token|api_?key|credential|authorization|private", re.IGNORECASE)
 _SECRET_IN_URL: Final = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
 _SECRET_IN_TEXT: Final = re.compile(
-    r"(?i)\b((?:[\w.-]*(?:passw(?:or)?d|secret|token|api_?key|credential)[\w.-]*)\s*[=:]\s*|bearer\s+)[^\s,;&'\"]+"
+    # Bounded, so that a long text of somebody else's choice (an address) is read once and not again from each word.
+    r"(?i)((?:passw(?:or)?d|secret|token|api_?key|credential)[\w.-]{0,100}\s{0,9}[=:]\s{0,9}|\bbearer\s{1,9})[^\s,;&'\"]+"
 )
 _SECRET_VARIABLE: Final = re.compile(r"PASSWORD|SECRET|TOKEN|KEY|CREDENTIAL", re.IGNORECASE)
+_UNSEEN: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHORTEST_SECRET: Final = 6  # a shorter value would be found all over a text that has nothing to do with it
 HIDDEN: Final = "***"
 
@@ -48,6 +50,7 @@ def get_logger(room: str, **about: Any) -> FilteringBoundLogger:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             _hide_secrets_of_line,
+            _show_what_is_unseen,
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "room", "event"]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
@@ -64,6 +67,15 @@ def _hide_secrets_of_line(_logger: Any, _method: str, line: MutableMapping[str, 
             line[key] = HIDDEN
         elif not isinstance(value, bool | int | float | None):
             line[key] = without_secrets(str(value))
+    return line
+
+
+def _show_what_is_unseen(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Characters that would make a line look like another on a terminal (escapes, ends of lines, right-to-left) as they are
+    written in Python; the end of a line itself is written so by structlog."""
+    for key, value in line.items():
+        if isinstance(value, str):
+            line[key] = _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], value)
     return line
 
 

@@ -113,7 +113,8 @@ def csrf_token(request: Request) -> str:
 
 
 def _is_https(request: Request) -> bool:
-    return request.url.scheme == "https"
+    """Also behind a proxy that has TLS and says so. Whoever makes that up only keeps their own cookie off plain HTTP."""
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "").strip().lower())
 
 
 # -- who ----------------------------------------------------------------------------------------------------------------
@@ -143,7 +144,8 @@ async def person_of(request: Request, house: HouseOf) -> Person:
     """Whoever asks. `NotKnown` (401) or `NotAllowed` (403)."""
     person = _known(house, request)
     if request.method not in SAFE:
-        _check_origin(request, person)
+        if person.via != "token":  # no browser adds an `Authorization` by itself
+            check_origin(request)
         if person.via == "session":
             await _check_csrf(request, person)
     request.state.person = person
@@ -183,16 +185,23 @@ def _at_this_machine(request: Request) -> Person:
     return LOCAL
 
 
-def _check_origin(request: Request, person: Person) -> None:
+def check_origin(request: Request) -> None:
     """A change that a browser sends for a page of another site is refused."""
-    if person.via == "token":
-        return  # no browser adds an `Authorization` by itself
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     foreign = site is not None and site not in ("same-origin", "none")
     if origin is not None:
-        foreign |= urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower()
+        foreign |= not is_of_ours(request, origin)
     if foreign:
         raise NotAllowed("This change was sent by a page of another site.")
+
+
+def is_of_ours(request: Request, address: str) -> bool:
+    """Whether `address` (of an `Origin`, a `Referer`) is on the host that was asked; not so for what is no address."""
+    try:
+        host = urlsplit(address).netloc.lower()
+    except ValueError:
+        return False
+    return host != "" and host == request.headers.get("host", "").lower()
 
 
 async def _check_csrf(request: Request, person: Person) -> None:

@@ -2,7 +2,7 @@
 
 An `Idempotency-Key` becomes a part of the request's id, beside a fingerprint of what was asked:
 
-    k<of person and key>.<of method, path and body>
+    k<of person and key>.<of method, address and body>
 
 so the same key with the same body finds the request that is there already, whatever has become of the state meanwhile,
 and the same key with another body is seen to be a mistake (422).
@@ -100,7 +100,9 @@ async def _fingerprint(request: Request) -> str:
     body = await request.body()
     with suppress(ValueError, RecursionError):  # a form, or nothing: as it is
         body = json.dumps(json.loads(body), sort_keys=True).encode()
-    return hashlib.sha256(b"\n".join([request.method.encode(), request.url.path.encode(), body])).hexdigest()[:24]
+    about = [(name, value) for name, value in request.query_params.multi_items() if name != "wait"]  # `dag_id` of a run
+    address = json.dumps([request.method, request.url.path, sorted(about)])
+    return hashlib.sha256(address.encode() + b"\n" + body).hexdigest()[:24]
 
 
 def _asked_before(house: House, first_part: str, request_id: str) -> records.Request | None:

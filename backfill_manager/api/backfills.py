@@ -69,7 +69,7 @@ def list_backfills(
     """Every backfill, those that wait for the manager first. Hidden ones are left out."""
     chosen = Chosen(dag_id, tuple(state or ()), kind)
     store, order = reading.store, order_of(order_by, _COLUMNS, "run_seq")
-    after = from_cursor(cursor, order_by, Backfill, order)
+    after = from_cursor(cursor, order_by, Backfill, order, marks=True)
 
     def page() -> dict[str, Any]:
         shown: list[dict[str, Any]] = []

@@ -300,7 +300,7 @@ def import_errors(
 
 def _skipped(cursor: str | None) -> int:
     """A list that is short by nature is paged by counting."""
-    place = from_cursor(cursor, "file", DagRow, Order("dag_id", "dag_id"))
+    place = from_cursor(cursor, "file", DagRow, Order("dag_id", "dag_id"), marks=True)
     if place is None:
         return 0
     if not place.mark.isascii() or not place.mark.isdigit() or len(place.mark) > 9:

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
 
 from backfill_manager.api.access import Viewer
 from backfill_manager.api.documented import READS
@@ -24,7 +25,6 @@ from backfill_manager.model.records import TABLES
 
 router = APIRouter(tags=["health"])
 
-# `manager` changes with every heartbeat.
 TOPICS: Final = tuple(TABLES)
 
 
@@ -50,7 +50,9 @@ async def events(
     """Which tables of the state have changed: at first where they stand, then every change within a second or so."""
     if house.tables.is_full:
         raise TooMany(f"{MOST_LISTENERS} listen already; come back later.", 60)
-    changes = house.tables.listen(_topics(topics))
+    wanted = _topics(topics)
+    await run_in_threadpool(house.versions, sorted(wanted))  # 503 at once for a state that can't be read
+    changes = house.tables.listen(wanted)
     first = await anext(changes)
 
     async def stream() -> AsyncIterator[str]:

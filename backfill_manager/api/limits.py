@@ -1,6 +1,6 @@
 """What is let in, and what every answer carries: rates, security headers, and a log of changes without secrets.
 
-As plain ASGI, so that streams stay streams. The size of a body is limited by FastAPI itself (`max_body_size`).
+As plain ASGI, so that streams stay streams.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ HEADERS: Final = {
 BURST_S: Final = 3.0  # so many seconds' worth of requests may come at once
 WRONG_TOKEN_COSTS: Final = 50  # requests: whoever guesses is slowed down
 MOST_ADDRESSES: Final = 10_000  # that are remembered; the one that was heard of longest ago goes first
+LONGEST_LOGGED: Final = 500  # characters of a path
 
 log = get_logger("api")
 
@@ -153,7 +154,7 @@ class ChangeLog:
             if scope["method"] not in ("GET", "HEAD", "OPTIONS") or seen["status"] >= 500:
                 person = scope.get("state", {}).get("person")
                 log.info(
-                    "asked", method=scope["method"], path=scope["path"], status=seen["status"],
+                    "asked", method=scope["method"], path=scope["path"][:LONGEST_LOGGED], status=seen["status"],
                     by=person.name if person else None, address=(scope.get("client") or ("",))[0],
                     ms=round((self._clock.monotonic() - begun) * 1000),
                 )  # fmt: skip

@@ -6,12 +6,11 @@ instants are ISO-8601 in UTC with `Z`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from backfill_manager.requests.json_values import what_json_is_not
 from backfill_manager.requests.kinds import MOST_OF_A_NUMBER
 
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=["2013-01-01T05:00:00Z"])]
@@ -36,7 +35,6 @@ Reprocess = Literal["none", "failed", "completed"]
 Count = Annotated[int, Field(ge=1, le=MOST_OF_A_NUMBER)]
 AnyNumber = Annotated[int, Field(ge=-MOST_OF_A_NUMBER, le=MOST_OF_A_NUMBER)]
 Expression = Annotated[str, Field(min_length=1, max_length=1000, description="A regular expression.")]
-DEEPEST: Final = 50  # levels of JSON from outside
 T = TypeVar("T")
 
 
@@ -49,26 +47,9 @@ class Input(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _is_json(cls, value: Any) -> Any:
-        for wrong in _what_json_is_not(value, 0):
+        for wrong in what_json_is_not(value):
             raise ValueError(wrong)
         return value
-
-
-def _what_json_is_not(value: Any, depth: int) -> Iterator[str]:
-    """What Python's reader lets through and no other would: NaN, half characters; and what is nested too deeply."""
-    if depth > DEEPEST:
-        yield f"is nested more than {DEEPEST} levels deep"
-    elif isinstance(value, float) and not math.isfinite(value):
-        yield "holds a number that is not finite"
-    elif isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
-        yield "holds half a character (a lone surrogate)"
-    elif isinstance(value, dict):
-        for name, one in value.items():
-            yield from _what_json_is_not(name, depth)
-            yield from _what_json_is_not(one, depth + 1)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _what_json_is_not(one, depth + 1)
 
 
 class NewBackfill(Input):

@@ -52,14 +52,16 @@ def to_cursor(order_by: str, value: Any = None, tie: Any = None, mark: str = "")
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def from_cursor(cursor: str | None, order_by: str, record: type[Record], order: Order) -> Place | None:
-    """`InvalidInput` for anything but a cursor of this list in this order."""
+def from_cursor(
+    cursor: str | None, order_by: str, record: type[Record], order: Order, *, marks: bool = False
+) -> Place | None:
+    """`InvalidInput` for anything but a cursor of this list in this order. `marks`: it may stand at a mark of its own."""
     if cursor is None:
         return None
     said, value, tie, mark = _opened(cursor)
     if said != order_by:
         raise InvalidInput(f"cursor: it belongs to order_by={said if isinstance(said, str) else '?'}; keep the order.")
-    if not isinstance(mark, str):
+    if not isinstance(mark, str) or (mark and not marks):
         raise InvalidInput(_WRONG)
     if mark:
         return Place(mark=mark)

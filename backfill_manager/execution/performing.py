@@ -95,7 +95,9 @@ def _run(
         run_sql(launch, ctx, refuse_if_abandoned)
         return Succeeded(None, ctx.rows_written)
     returned = function(ctx)
-    result = None if task.is_callback else to_result_json(task.task_id, returned)  # nobody reads what a callback returns
+    result = (
+        None if task.is_callback else to_result_json(task.task_id, returned)
+    )  # nobody reads what a callback returns
     return Succeeded(result, ctx.rows_written)
 
 

@@ -85,7 +85,9 @@ def plan_clear(store: Store, ask: ClearAsk, dags: Mapping[str, DagRow], spec_of:
     runs = _read_runs(store, ask, chosen)
     _check_runs(store, ask, chosen, runs)
     specs = {run.key: spec_of(run.dag_id, run.dag_version) for run in runs}
-    tasks_of = {run.key: tasks_to_clear(ask, specs[run.key]) for run in runs}
+    spec_of_version = {(run.dag_id, run.dag_version): specs[run.key] for run in runs}
+    chosen_of = {version: tasks_to_clear(ask, spec) for version, spec in spec_of_version.items()}
+    tasks_of = {run.key: chosen_of[run.dag_id, run.dag_version] for run in runs}
     if ask.tasks is not None and not any(tasks_of.values()):
         versions = (spec_of(*version) for version in sorted({(run.dag_id, run.dag_version) for run in runs}))
         ids = dict.fromkeys(task.task_id for spec in versions for task in spec.in_order if not task.is_callback)

@@ -7,11 +7,11 @@ means each DAG's own. What they come to is decided by `planning.clear_plan`, for
 from __future__ import annotations
 
 import dataclasses
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from backfill_manager.errors import InvalidInput
+from backfill_manager.requests.expressions import check_expression
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,4 @@ class ClearAsk:
         expressions = [("--dag-regex", self.dag)] if self.is_regex else []
         expressions += [("--tasks", self.tasks)] if self.tasks is not None else []
         for option, text in expressions:
-            try:
-                re.compile(text)
-            except (re.error, OverflowError, RecursionError) as error:
-                raise InvalidInput(f"{option} {text[:60]!r} is not a regular expression: {error}") from None
+            check_expression(option, text)

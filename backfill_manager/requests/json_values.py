@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from backfill_manager.errors import InvalidInput
 
+DEEPEST: Final = 50  # levels of JSON from outside
 _LOOKS_LIKE_A_FILE: Final = re.compile(r"[^{}\[\]\"]+\.ya?ml")
 
 
@@ -63,3 +65,21 @@ def _refuse(constant: str) -> Any:
 
 def _around(text: str, position: int) -> str:
     return repr(text[max(0, position - 15) : position + 15])
+
+
+def what_json_is_not(value: Any, depth: int = 0, *, deepest: int = DEEPEST) -> Iterator[str]:
+    """What Python's reader lets through and the tables, or other readers, would not: NaN, half characters; and what is
+    nested too deeply. Nothing for JSON as it should be."""
+    if depth > deepest:
+        yield f"is nested more than {DEEPEST} levels deep"
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield "holds a number that is not finite"
+    elif isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+        yield "holds half a character (a lone surrogate)"
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from what_json_is_not(name, depth, deepest=deepest)
+            yield from what_json_is_not(one, depth + 1, deepest=deepest)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from what_json_is_not(one, depth + 1, deepest=deepest)

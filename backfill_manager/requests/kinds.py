@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.requests.json_values import DEEPEST, what_json_is_not
 
 BACKFILL_CREATE: Final = "backfill.create"  # {"backfill_id", "ask": BackfillAsk}
 BACKFILL_DRY_RUN: Final = (
@@ -186,6 +187,8 @@ def check_payload(kind: str, payload: Any) -> dict[str, Any]:
         )
     if not isinstance(payload, dict):
         raise InvalidInput(f"{kind}: the payload must be a JSON object, not {type(payload).__name__}")
+    for wrong in what_json_is_not(payload, deepest=DEEPEST + 2):  # around what was typed are the payload and its `ask`
+        raise InvalidInput(f"{kind}: the payload {wrong}")
     fields = PAYLOADS[kind]
     for name in payload:
         if name not in fields:

@@ -121,7 +121,9 @@ def _drawn(text: str) -> dict[str, Any]:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: one for name, one in found.items() if name not in ("conf", "overrides") or isinstance(one, dict)}
 
 
 def _mark(now: SettingsNow) -> str:

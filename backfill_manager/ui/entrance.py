@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import Form
 from starlette.responses import Response
 
-from backfill_manager.api.access import close_session, open_session
+from backfill_manager.api.access import check_origin, close_session, open_session
 from backfill_manager.api.problems import NotKnown
 from backfill_manager.ui import paths
 from backfill_manager.ui.site import StrangerVisit, VisitOf, lead_to, page_router
@@ -29,6 +29,7 @@ def open_it(
     token: Annotated[str, Form(max_length=1000)] = "",
     next: Annotated[str, Form()] = "/dags",
 ) -> Response:
+    check_origin(visit.request)  # or another site could log a browser in as somebody else
     own = next if paths.is_own(next) else "/dags"
     answer = lead_to(own)
     try:

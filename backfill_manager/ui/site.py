@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from backfill_manager import __version__
-from backfill_manager.api.access import Operator, Person, Viewer, csrf_token, known_or_none
+from backfill_manager.api.access import Operator, Person, Viewer, csrf_token, is_of_ours, known_or_none
 from backfill_manager.api.asks import Payload, ask
 from backfill_manager.api.house import House, HouseOf
 from backfill_manager.api.problems import NotKnown, status_of
@@ -186,7 +186,9 @@ class PageRoute(APIRoute):
         async def handle(request: Request) -> Response:
             try:
                 return await inner(request)
-            except NotKnown:
+            except NotKnown as error:
+                if "authorization" in request.headers:  # a program, with a wrong token: slowed down as in the API
+                    return await error_page(request, 401, str(error))
                 visit = Visit(request, request.app.state.house, None, request.app.state.house.clock.now())
                 return lead_to(paths.to("login", next=visit.here if request.method == "GET" else None))
             except BackfillManagerError as error:
@@ -218,10 +220,9 @@ async def error_page(request: Request, status: int, told: str) -> Response:
         except BackfillManagerError:  # somebody who must not come in at all
             person = None
         title = TITLES.get(status, "Something went wrong")
-        came_from = urlsplit(request.headers.get("referer", ""))
-        back = (
-            came_from.path if came_from.netloc == request.headers.get("host") and paths.is_own(came_from.path) else ""
-        )
+        came_from = request.headers.get("referer", "")
+        path = urlsplit(came_from).path if is_of_ours(request, came_from) else ""
+        back = path if paths.is_own(path) else ""
         visit = Visit(request, house, person, house.clock.now())
         return visit.page("error.html", status=status, code=status, title=title, told=told, back=back)
 

@@ -1,5 +1,5 @@
-"""A year of a DAG's runs by day: how many, in which state, how long they took, how many rows they wrote. Counted in Arrow, as an hourly DAG has 8760
-runs a year and one of every minute half a million. Days are those of the DAG's zone."""
+"""A year of a DAG's runs by day: how many, in which state, how long they took, how many rows they wrote. Counted in Arrow,
+as an hourly DAG has 8760 runs a year and one of every minute half a million. Days are those of the DAG's zone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def rows_by_day(store: Store, dag_id: str, timezone: str, year: int) -> dict[str
     import pyarrow as pa
 
     dates, midnights = _days_of(year, timezone)
-    runs = store.read_arrow(DagRun.TABLE, ("run_id", "logical_date", "run_seq"), [*_standing(dag_id), *_within(midnights)])
+    runs = store.read_arrow(
+        DagRun.TABLE, ("run_id", "logical_date", "run_seq"), [*_standing(dag_id), *_within(midnights)]
+    )
     if not runs.num_rows:
         return {}
     seqs = runs["run_seq"].to_numpy()

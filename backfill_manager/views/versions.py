@@ -61,8 +61,7 @@ def diff_versions(store: Store, dag_id: str, before: int, after: int) -> dict[st
 def code_of(store: Store, dag_id: str, version: int) -> dict[str, Any]:
     """The file that the version was made by: `{"file", "text"}`; text None when its snapshot can't be seen from here."""
     found = _version(store, dag_id, version)
-    path = Path(found.snapshot) / found.file
-    text = path.read_text(encoding="utf-8", errors="replace") if found.snapshot and path.is_file() else None
+    text = _text(Path(found.snapshot), found.file) if found.snapshot else None
     return {"dag_id": dag_id, "version": version, "file": found.file, "text": text}
 
 
@@ -120,7 +119,7 @@ def _files(old: Path, new: Path, others: set[str]) -> list[dict[str, Any]] | Non
     for file in sorted({*was, *now} - others):
         if was.get(file) == now.get(file):
             continue
-        before, after = _text(old / file), _text(new / file)
+        before, after = _text(old, file), _text(new, file)
         change = "added" if before is None else "removed" if after is None else "changed"
         lines = difflib.unified_diff(
             (before or "").splitlines(), (after or "").splitlines(), file, file, n=CONTEXT_LINES, lineterm=""
@@ -129,5 +128,9 @@ def _files(old: Path, new: Path, others: set[str]) -> list[dict[str, Any]] | Non
     return found
 
 
-def _text(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+def _text(snapshot: Path, file: str) -> str | None:
+    """None for what is not there, or leads out of the snapshot (`../../etc/passwd`, a link): that is nobody's DAG."""
+    path = (snapshot / file).resolve()
+    if not path.is_relative_to(snapshot.resolve()) or not path.is_file():
+        return None
+    return path.read_text(encoding="utf-8", errors="replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from api_stage import Caller, Stage, bearer, with_tokens
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from backfill_manager.api.access import Viewer, csrf_token, is_loopback, open_session
+from backfill_manager.api.access import SESSION_S, Viewer, csrf_token, is_loopback, open_session
 from backfill_manager.api.app import create_app
 from backfill_manager.api.house import HouseOf
 from backfill_manager.api.serving import check_host
@@ -140,6 +141,38 @@ def test_a_browser_logs_in_once_and_its_cookie_is_out_of_reach_of_scripts(guarde
         call("GET", "/backfills", headers={"Cookie": told.headers["set-cookie"].partition(";")[0]}).status_code == 200
     )
     assert call("POST", "/login", headers={"X-Token": "wrong"}).status_code == 401
+
+
+@pytest.mark.parametrize(("proto", "is_secure"), [("https", True), ("http", False), ("", False), ("evil; path=/x", False)])
+def test_behind_a_proxy_with_tls_the_cookie_is_for_tls_only(guarded: Stage, proto: str, is_secure: bool) -> None:
+    told = with_login(guarded)("POST", "/login", headers={"X-Token": "token of vera", "X-Forwarded-Proto": proto})
+    assert ("secure" in told.headers["set-cookie"].lower()) is is_secure
+
+
+def test_a_session_is_over_after_half_a_day(guarded: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    cookie, _ = session_of(with_login(guarded), "token of vera")
+    now = time.time()
+    monkeypatch.setattr("itsdangerous.timed.time.time", lambda: now + SESSION_S - 60)
+    assert guarded.call("GET", "/backfills", headers=cookie).status_code == 200
+    monkeypatch.setattr("itsdangerous.timed.time.time", lambda: now + SESSION_S + 60)
+    assert guarded.call("GET", "/backfills", headers=cookie).status_code == 401
+
+
+def test_a_role_that_was_taken_away_is_gone_from_sessions_too(guarded: Stage) -> None:
+    cookie, csrf = session_of(with_login(guarded), "token of oleg")
+    tokens = [one.model_copy(update={"role": "viewer"}) for one in guarded.settings.api.tokens]
+    call = Caller(create_app(Settings(api=ApiSettings(tokens=tokens)), guarded.store, clock=guarded.clock, secret=b"known"))
+    assert call("GET", "/backfills", headers=cookie).status_code == 200
+    told = call("POST", f"/backfills/{guarded.backfill()}/pause", headers={**cookie, **csrf})
+    assert (told.status_code, "role operator" in told.json()["detail"], guarded.asked()) == (403, True, [])
+
+
+def test_where_a_request_comes_from_is_the_connection_and_no_header(stage: Stage) -> None:
+    headers = {"X-Forwarded-For": "203.0.113.7", "Forwarded": "for=203.0.113.7", "X-Real-IP": "203.0.113.7"}
+    assert stage.call("POST", f"/backfills/{stage.backfill()}/pause", headers=headers).status_code == 202
+    assert stage.asked()[0].requested_from == "127.0.0.1"
+    far = Caller(stage.app, address=("192.0.2.1", 1))
+    assert far("GET", "/backfills", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 403
 
 
 def test_a_change_in_a_session_needs_its_csrf_token(guarded: Stage) -> None:

@@ -180,6 +180,28 @@ def test_the_same_key_for_something_else_is_a_mistake(stage: Stage) -> None:
     assert len(stage.asked()) == 1
 
 
+def test_the_same_key_for_the_run_of_another_dag_is_a_mistake(stage: Stage) -> None:
+    """What a change is about may stand behind the question mark; how long its answer is waited for is no part of it."""
+    stage.backfill()
+    stage.ground.tick()
+    key = {"Idempotency-Key": "once"}
+    first = stage.call("POST", "/runs/latest/cancel?dag_id=flights&wait=0.1", headers=key)
+    again = stage.call("POST", "/runs/latest/cancel?wait=0&dag_id=flights", headers=key)
+    other = stage.call("POST", "/runs/latest/cancel?dag_id=others", headers=key)
+    assert (first.status_code, again.json()["request_id"]) == (202, first.json()["request_id"])
+    assert (other.status_code, len(stage.asked())) == (422, 1)
+
+
+def test_an_expression_that_would_never_end_is_refused(stage: Stage) -> None:
+    for path, body in (
+        ("/dags/flights/clear", {"tasks": "(\\w+)+!"}),
+        ("/backfills", {"dag_id": "flights", "start_date": "2013-01-01", "end_date": "2013-01-02", "tasks": "(\\w+)+!"}),
+    ):
+        told = stage.call("POST", path, json=body)
+        assert (told.status_code, "could take very long" in told.json()["detail"]) == (422, True)
+    assert stage.asked() == []
+
+
 def test_a_key_is_a_persons_own() -> None:
     stage = Stage(with_tokens())
     for name in ("olga", "oleg"):

@@ -140,7 +140,7 @@ def test_a_state_that_is_not_there_yet_is_503_until_it_is_made(tmp_path: Path) -
     app = system_app(Settings(), DeltaRsStore(str(tmp_path / "state")))
     bound = serving.listen("127.0.0.1", 0)
     with serving.served_beside(app, bound) as url:
-        for path in ("/backfills", "/health"):
+        for path in ("/backfills", "/health", "/events"):
             told = httpx.get(f"{url}/api/v1{path}")
             assert (told.status_code, "There is no state at" in told.json()["detail"]) == (503, True)
         DeltaRsStore(str(tmp_path / "state")).init()

@@ -157,6 +157,19 @@ def test_a_cursor_that_no_list_gave_is_refused(stage: Stage, cursor: str) -> Non
         assert told.status_code == 422, told.text
 
 
+@pytest.mark.parametrize(
+    ("path", "order_by"),
+    [
+        ("/runs", "-created_at"), ("/dags", "dag_id"), ("/dags/flights/versions", "-version"), ("/requests", "-requested_at"),
+        ("/backfills/latest/items", "ordinal"), ("/dags/flights/grid", "date"), ("/dags/flights/runs", "-created_at"),
+    ],
+)  # fmt: skip
+def test_a_cursor_of_another_kind_of_list_is_refused(stage: Stage, path: str, order_by: str) -> None:
+    stage.backfill()
+    told = stage.call("GET", f"{path}?cursor={cursor_of(order_by, None, None, 'a mark')}")
+    assert (told.status_code, "not one that a list gave" in told.json()["detail"]) == (422, True)
+
+
 def test_an_answer_that_is_known_already_is_not_sent_again(stage: Stage) -> None:
     backfill_id = stage.backfill()
     for path in ("/backfills", f"/backfills/{backfill_id}", f"/backfills/{backfill_id}/items", "/dags", "/pools"):

@@ -63,13 +63,13 @@ def main(root: str, backfill_id: str) -> None:
     pending = store.read(BackfillItem, of_it, order_by=("ordinal",))
     running: list[BackfillItem] = []
     print("leading", flush=True)
-    begins, ticks = leader.next_seq(len(pending)), 0
-    while pending and not select.select([sys.stdin], [], [], TICK_S)[0]:
+    ticks = 0
+    while not select.select([sys.stdin], [], [], TICK_S)[0]:
+        first = ticks * AT_ONCE % len(pending)  # after the last from the first again
         coming = [
-            item.evolve(state="running", run_id=f"busy__{item.ordinal}__{begins + ticks * AT_ONCE + n}")
-            for n, item in enumerate(pending[:AT_ONCE])
+            item.evolve(state="running", run_id=f"busy__{item.ordinal}__{ticks}")
+            for item in pending[first : first + AT_ONCE]
         ]
-        del pending[:AT_ONCE]
         tick(leader, backfill.dag_id, running, coming)
         running, ticks = coming, ticks + 1
         leader.housekeep()

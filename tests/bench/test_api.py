@@ -136,6 +136,7 @@ def test_memory_over_ten_thousand_requests(big: BigState) -> None:
             seconds += as_fast_as_it_goes(server.url, paths[done:upto])
             done = upto
             told[f"rss_mb after {upto}"] = round(server.rss_mb())
+            print(f"\nafter {upto}: {server.rss_mb():.0f} MB", flush=True)
         told["requests_per_s"] = round(done / seconds, 1)
     print("\n" + json.dumps(told, indent=2))
 

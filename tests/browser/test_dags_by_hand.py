@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 from browser_stage import Living, PassingClock, import_problem, living, put, served
-from web import Person, expect
+from web import Person, Route, expect
 
 from backfill_manager.clock import parse_instant
 from backfill_manager.execution.outcome import Failed
@@ -136,3 +136,23 @@ def test_dags_are_searched_while_one_types(somebody: Somebody, url: str, ground:
     search.fill("nothing like it")
     page.get_by_role("link", name="Show all").click()
     expect(page.get_by_role("link", name="flights", exact=True)).to_be_visible()
+
+
+def test_a_look_at_the_state_that_comes_late_does_not_undo_a_search(
+    somebody: Somebody, url: str, ground: Playground
+) -> None:
+    ground.add_dag(dag_spec("hotels", "load", description="Nights in beds"))
+    ground.commit()
+    ada, late = somebody(url), list[Route]()
+    page = ada.page
+    page.route(
+        f"{url}/dags", lambda route: late.append(route) if "x-live" in route.request.headers else route.continue_()
+    )
+    with page.expect_request(lambda request: "x-live" in request.headers):
+        ada.goes("/dags")
+    page.get_by_role("searchbox").press_sequentially("bed")
+    expect(page).to_have_url(f"{url}/dags?q=bed")
+    with page.expect_request(lambda request: "x-live" in request.headers and request.url.endswith("?q=bed")):
+        late[0].continue_()
+    expect(page.get_by_role("link", name="hotels", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="flights", exact=True)).to_have_count(0)

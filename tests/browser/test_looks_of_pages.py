@@ -23,7 +23,6 @@ RUN = "/runs/shop/backfill__2024-01-13T00:00:00Z"
 # {shop}: the newest backfill of that DAG; {request}: the newest request.
 PAGES = {
     "dags": "/dags",
-    "dags-found": "/dags?q=REG&tag=sales",
     "dag-grid": "/dags/shop",
     "dag-grid-wide": "/dags/wide",
     "dag-grid-without-runs": "/dags/quiet",
@@ -36,7 +35,6 @@ PAGES = {
     "dag-trigger": "/dags/shop/trigger",
     "dag-clear": "/dags/shop/clear?preview=true&only=failed",
     "backfills": "/backfills",
-    "backfills-failed": "/backfills?state=failed",
     "backfill-ended": "/backfills/{shop}",
     "backfill-running": "/backfills/{wide}",
     "backfill-of-partitions": "/backfills/{regions}",
@@ -103,6 +101,7 @@ def test_a_page_in_light_and_dark_and_on_a_phone(somebody: Somebody, ground: Pla
         ada.page.emulate_media(color_scheme=theme)
         ada.page.screenshot(path=pictures / f"{page}-{theme}.png", full_page=True)
         wrong += [f"{theme}: {told}" for told in ada.barriers()]
+    ada.page.emulate_media(color_scheme="light")
     ada.page.set_viewport_size(PHONE)
     ada.page.screenshot(path=pictures / f"{page}-phone.png", full_page=True)
     wrong += [f"on a phone: {told}" for told in (*ada.too_wide(), *ada.barriers("scrollable-region-focusable"))]

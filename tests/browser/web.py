@@ -17,7 +17,16 @@ import pytest
 from which_browser import CI
 
 try:
-    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, expect, sync_playwright
+    from playwright.sync_api import (
+        Browser,
+        BrowserContext,
+        ConsoleMessage,
+        Page,
+        Response,
+        Route,
+        expect,
+        sync_playwright,
+    )
 except ModuleNotFoundError:
     if CI:
         raise
@@ -25,7 +34,7 @@ except ModuleNotFoundError:
         "Playwright is not installed (pip install -e '.[test]'): no test in a browser.", allow_module_level=True
     )
 
-__all__ = ["Person", "expect", "launched", "screenshots"]
+__all__ = ["Person", "Route", "expect", "launched", "screenshots"]
 
 REPOSITORY = Path(__file__).parents[2]
 AXE = Path(__file__).parent / "vendor" / "axe-4.12.1.min.js"

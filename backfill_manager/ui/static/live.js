@@ -112,6 +112,16 @@ function listen() {
     told.forEach(([table, version]) => versions.set(table, version));
     if (tables.length) changed(tables);
   });
+  // After an answer that is no stream (503, 429, a proxy's 502) a browser gives up for good: once more in a while.
+  const mine = source;
+  mine.addEventListener("error", () => {
+    if (mine.readyState !== EventSource.CLOSED) return; // it tries by itself
+    setTimeout(() => {
+      if (mine !== source) return;
+      listening = "";
+      listen();
+    }, STANDING_EVERY_MS);
+  });
 }
 
 // A manager that dies changes no table: its light is looked at every few seconds.

@@ -1,0 +1,53 @@
+"""Regular expressions from outside: which are used, and which could hold the server or the manager for ever."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from backfill_manager.errors import InvalidInput
+from backfill_manager.requests.clearing import ClearAsk
+from backfill_manager.requests.expressions import LONGEST_ID, check_expression
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "clean", "clean|delays", "^load_.*", "load_.*_daily$", ".*clean.*", ".*a.*b.*", "(load|clean)+_x", "(a|b)*c",
+        "(?:_\\w+)?$", "^(extract|load)_\\d{1,4}$", "(?i)CLEAN", "^clean\\.on_failure$", "(?!clean)", "(x)?y(?(1)a|b)",
+        "a{1000}", "[a-z]+_[0-9]+$", "",
+    ],
+)  # fmt: skip
+def test_what_people_write_is_taken_and_answered_at_once(text: str) -> None:
+    check_expression("--tasks", text)
+    begun = time.process_time()
+    for long_id in ("a" * LONGEST_ID, "ab" * (LONGEST_ID // 2), "clean_" * 33, "load_1_" * 28):
+        re.search(text, long_id)
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(a+)+$", "(a|aa)+$", "(\\w+\\s?)*x", "(x+x+)+y", "(a{1,200}){1,200}b", "(?=(a+)+$)b", "(a?){30}a{30}",
+        "\\w*\\w*\\w*\\w*!", "(?:a|b|ab)*c", "((a+)*x)*", "(?i)(ab|AB)*c", "(?:(?:a{5}|a{6}){9}|b){7}!",
+    ],
+)  # fmt: skip
+def test_what_would_never_end_is_refused_before_it_begins(text: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(InvalidInput, match=r"--tasks .* could take very long"):
+        ClearAsk("flights", tasks=text).check()
+    assert time.process_time() - begun < 1
+
+
+@pytest.mark.parametrize("text", ["(", "*", "a{99999999999}", "(" * 500 + ")" * 500, "[z-a]", "(?P<a>x)(?P<a>y)"])
+def test_what_is_no_expression_is_told_so(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"--dag-regex .* is not a regular expression: "):
+        ClearAsk(text, is_regex=True).check()
+
+
+def test_an_expression_of_a_book_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="--tasks holds 1,001 characters; a regular expression may have 1,000"):
+        check_expression("--tasks", "a" * 1001)
