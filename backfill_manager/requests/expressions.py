@@ -27,7 +27,9 @@ Nodes = Sequence[tuple[Any, Any]]  # of the parsed expression: what it is, and i
 def check_expression(option: str, text: str) -> None:
     """`InvalidInput` for what is no regular expression, is longer than 1000 characters, or may take too long."""
     if len(text) > LONGEST_EXPRESSION:
-        raise InvalidInput(f"{option} holds {len(text):,} characters; a regular expression may have {LONGEST_EXPRESSION:,}")
+        raise InvalidInput(
+            f"{option} holds {len(text):,} characters; a regular expression may have {LONGEST_EXPRESSION:,}"
+        )
     try:
         re.compile(text)
         ways = LONGEST_ID * _ways_of_all(_without_an_end_that_always_fits(_parser.parse(text)))

@@ -187,8 +187,8 @@ def check_payload(kind: str, payload: Any) -> dict[str, Any]:
         )
     if not isinstance(payload, dict):
         raise InvalidInput(f"{kind}: the payload must be a JSON object, not {type(payload).__name__}")
-    for wrong in what_json_is_not(payload, deepest=DEEPEST + 2):  # around what was typed are the payload and its `ask`
-        raise InvalidInput(f"{kind}: the payload {wrong}")
+    for told in what_json_is_not(payload, deepest=DEEPEST + 2):  # around what was typed are the payload and its `ask`
+        raise InvalidInput(f"{kind}: the payload {told}")
     fields = PAYLOADS[kind]
     for name in payload:
         if name not in fields:

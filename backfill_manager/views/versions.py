@@ -129,8 +129,11 @@ def _files(old: Path, new: Path, others: set[str]) -> list[dict[str, Any]] | Non
 
 
 def _text(snapshot: Path, file: str) -> str | None:
-    """None for what is not there, or leads out of the snapshot (`../../etc/passwd`, a link): that is nobody's DAG."""
-    path = (snapshot / file).resolve()
-    if not path.is_relative_to(snapshot.resolve()) or not path.is_file():
+    """None for what can't be read, or leads out of the snapshot (`../../etc/passwd`, a link): that is nobody's DAG."""
+    try:
+        path = (snapshot / file).resolve()
+        if not path.is_relative_to(snapshot.resolve()) or not path.is_file():
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError, RuntimeError):  # not allowed; no path at all (a null byte); links that go round
         return None
-    return path.read_text(encoding="utf-8", errors="replace")

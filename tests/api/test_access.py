@@ -143,7 +143,9 @@ def test_a_browser_logs_in_once_and_its_cookie_is_out_of_reach_of_scripts(guarde
     assert call("POST", "/login", headers={"X-Token": "wrong"}).status_code == 401
 
 
-@pytest.mark.parametrize(("proto", "is_secure"), [("https", True), ("http", False), ("", False), ("evil; path=/x", False)])
+@pytest.mark.parametrize(
+    ("proto", "is_secure"), [("https", True), ("http", False), ("", False), ("evil; path=/x", False)]
+)
 def test_behind_a_proxy_with_tls_the_cookie_is_for_tls_only(guarded: Stage, proto: str, is_secure: bool) -> None:
     told = with_login(guarded)("POST", "/login", headers={"X-Token": "token of vera", "X-Forwarded-Proto": proto})
     assert ("secure" in told.headers["set-cookie"].lower()) is is_secure
@@ -161,7 +163,9 @@ def test_a_session_is_over_after_half_a_day(guarded: Stage, monkeypatch: pytest.
 def test_a_role_that_was_taken_away_is_gone_from_sessions_too(guarded: Stage) -> None:
     cookie, csrf = session_of(with_login(guarded), "token of oleg")
     tokens = [one.model_copy(update={"role": "viewer"}) for one in guarded.settings.api.tokens]
-    call = Caller(create_app(Settings(api=ApiSettings(tokens=tokens)), guarded.store, clock=guarded.clock, secret=b"known"))
+    call = Caller(
+        create_app(Settings(api=ApiSettings(tokens=tokens)), guarded.store, clock=guarded.clock, secret=b"known")
+    )
     assert call("GET", "/backfills", headers=cookie).status_code == 200
     told = call("POST", f"/backfills/{guarded.backfill()}/pause", headers={**cookie, **csrf})
     assert (told.status_code, "role operator" in told.json()["detail"], guarded.asked()) == (403, True, [])

@@ -195,7 +195,10 @@ def test_the_same_key_for_the_run_of_another_dag_is_a_mistake(stage: Stage) -> N
 def test_an_expression_that_would_never_end_is_refused(stage: Stage) -> None:
     for path, body in (
         ("/dags/flights/clear", {"tasks": "(\\w+)+!"}),
-        ("/backfills", {"dag_id": "flights", "start_date": "2013-01-01", "end_date": "2013-01-02", "tasks": "(\\w+)+!"}),
+        (
+            "/backfills",
+            {"dag_id": "flights", "start_date": "2013-01-01", "end_date": "2013-01-02", "tasks": "(\\w+)+!"},
+        ),
     ):
         told = stage.call("POST", path, json=body)
         assert (told.status_code, "could take very long" in told.json()["detail"]) == (422, True)

@@ -7,10 +7,10 @@ from fastapi.testclient import TestClient
 from backfill_manager.api.app import create_app
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
-from backfill_manager.store.memory import MemoryStore
+from backfill_manager.store.contract import Store
 from backfill_manager.ui import pages
 
 
-def browser_of(store: MemoryStore, clock: Clock, settings: Settings | None = None) -> TestClient:
+def browser_of(store: Store, clock: Clock, settings: Settings | None = None) -> TestClient:
     app = create_app(settings or Settings(), store, clock=clock, secret=b"k" * 32, extra_routers=[pages.router])
     return TestClient(app, base_url="http://localhost", client=("127.0.0.1", 50_000), follow_redirects=False)

@@ -39,9 +39,9 @@ def ground_with(text: str) -> Playground:
         params={"told": text},
     )  # fmt: skip
     ground = Playground(spec, script=script, clock=clock)
-    ground.backfill("plain", keys=[text[:900], "b"], conf={text[:200]: text})
+    ground.backfill("plain", keys=[text[:900], "b"], conf_json=json.dumps({text[:200]: text}))
     ground.drain()
-    ground.backfill("plain", days("2013-01-01", 2), conf={"a": text})
+    ground.backfill("plain", days("2013-01-01", 2), conf_json=json.dumps({"a": text}))
     ground.drain()
     for dag in list(ground.alive.dags.values()):  # as a scan of the bundle would have written them
         ground.alive.put(dag.evolve(tags_json=json.dumps([text])))
@@ -52,7 +52,8 @@ def ground_with(text: str) -> Playground:
     at = clock.now()
     put(
         ground,
-        ImportProblem(bundle=text, file=text, line=3, message=text, traceback=text, is_current=True, first_seen_at=at, last_seen_at=at),
+        ImportProblem(bundle=text, file=text, line=3, message=text, traceback=text, is_current=True, first_seen_at=at,
+                      last_seen_at=at),
         *(TaskLog(dag_id="plain", run_id=run.run_id, task_id="load", launch=1, try_number=1, line=n, level=level, at=at,
                   message=text, run_seq=run.run_seq) for n, level in enumerate((text, "ERROR"), 1)),
     )  # fmt: skip
@@ -92,11 +93,31 @@ def test_no_text_from_outside_becomes_markup() -> None:
             assert [name for name in one.attributes if ELEMENTS.search(name) or name.startswith("on")] == [], address
             assert (one.tag, "src" in one.attributes and one.attributes["src"] == "x") == (one.tag, False), address
             for name in ("href", "src", "action", "hx-get", "hx-post"):
-                assert not str(one.attributes.get(name, "/")).lower().startswith(("javascript:", "data:", "//")), address
+                assert not str(one.attributes.get(name, "/")).lower().startswith(("javascript:", "data:", "//")), (
+                    address
+                )
     assert all(shown[noun] for noun in ("dags", "runs", "backfills", "requests", "import-errors")), shown
 
 
-@pytest.mark.parametrize("field", ["q", "tag", "before", "order", "run", "tasks", "start", "from_date", "dag", "kind", "asked", "after", "next", "state"])  # fmt: skip
+@pytest.mark.parametrize(
+    "field",
+    [
+        "q",
+        "tag",
+        "before",
+        "order",
+        "run",
+        "tasks",
+        "start",
+        "from_date",
+        "dag",
+        "kind",
+        "asked",
+        "after",
+        "next",
+        "state",
+    ],
+)
 def test_what_an_address_says_is_shown_as_text(busy: TestClient, field: str) -> None:
     for path in ("/dags", "/dags/shop", "/dags/shop/clear?preview=true", "/backfills", "/backfills/new?dag=shop", "/requests",
                  "/dags/shop/graph", "/login"):  # fmt: skip
@@ -109,7 +130,9 @@ def test_what_an_address_says_is_shown_as_text(busy: TestClient, field: str) -> 
         assert not [one for one in page.root.all() if one.tag == "script" and MARK in one.text]
 
 
-def test_code_is_read_from_the_snapshot_and_from_nowhere_else(ground: Playground, browser: TestClient, tmp_path: Path) -> None:
+def test_code_is_read_from_the_snapshot_and_from_nowhere_else(
+    ground: Playground, browser: TestClient, tmp_path: Path
+) -> None:
     snapshot, secret = tmp_path / "snapshots" / "1", tmp_path / "secret.py"
     (snapshot / "daily").mkdir(parents=True)
     secret.write_text("what nobody should see")
@@ -125,5 +148,15 @@ def test_code_is_read_from_the_snapshot_and_from_nowhere_else(ground: Playground
         return Page(answer.text).root.whole_text
 
     assert "print('<b>' + 'shop')" in shown("daily/shop.py")
-    for file in ("../../secret.py", "daily/../../../secret.py", str(secret), "link.py", "folder/secret.py", "", ".", "daily", "a\0b"):
+    for file in (
+        "../../secret.py",
+        "daily/../../../secret.py",
+        str(secret),
+        "link.py",
+        "folder/secret.py",
+        "",
+        ".",
+        "daily",
+        "a\0b",
+    ):
         assert "can’t be seen from here" in shown(file)
