@@ -32,8 +32,10 @@ def serve(
         typer.Option("--port", min=0, max=65535, metavar="N", help="0: any. \\[default: api.port, which is 8099]"),
     ] = None,
 ) -> None:
-    """Serve the web pages (at /) and the REST API (at /api/v1) over the state, until Ctrl-C. Any number may run beside a
-    manager or without one. Other machines are let in only when tokens are configured: [cyan]bfm config token NAME[/].
+    """Serve the web pages and the REST API, until Ctrl-C.
+
+    Pages are at /, the API at /api/v1. Any number may run beside a manager or without one. Other machines are let in only
+    when tokens are configured: [cyan]bfm config token NAME[/].
 
     Example: [cyan]bfm serve --port 8099[/]
     """

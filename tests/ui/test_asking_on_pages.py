@@ -12,7 +12,7 @@ from page_checks import Page, wrongs
 
 from backfill_manager.model.records import DagRow, Request
 from backfill_manager.store.contract import Condition
-from backfill_manager.testing import Playground
+from backfill_manager.testing import Playground, days
 
 RUN = "/runs/shop/backfill__2024-01-13T00:00:00Z"
 FAILED_RUN = "/runs/shop/backfill__2024-01-19T00:00:00Z"
@@ -175,7 +175,9 @@ def test_a_wrong_token_stays_outside(logged_in: Callable[[str], TestClient]) -> 
     assert browser.get("/dags").status_code == 303
 
 
-@pytest.mark.parametrize("there", ["https://evil.example/", "//evil.example"])
+@pytest.mark.parametrize(
+    "there", ["https://evil.example/", "//evil.example", "/\\evil", "/\t/evil", "javascript:alert(1)", "/x\r\nX: 1"]
+)
 def test_the_login_leads_to_our_pages_only(logged_in: Callable[[str], TestClient], there: str) -> None:
     answer = logged_in("").post("/login", data={"token": "token of ada", "next": there})
     assert answer.headers["location"] == "/dags"
@@ -214,3 +216,50 @@ def test_logging_out_closes_the_session(logged_in: Callable[[str], TestClient]) 
     fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
     assert browser.post("/logout", data=fields).headers["location"] == "/login"
     assert browser.get("/pools").status_code == 303
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://["}]
+)
+def test_another_site_can_not_log_a_browser_in(logged_in: Callable[[str], TestClient], headers: dict[str, str]) -> None:
+    """As somebody else, in whose name one would then ask."""
+    answer = logged_in("").post("/login", data={"token": "token of ada"}, headers=headers)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+
+
+def test_a_program_with_a_wrong_token_is_refused_and_slowed_down_on_pages_too(
+    logged_in: Callable[[str], TestClient],
+) -> None:
+    stranger = logged_in("")
+    wrong = {"Authorization": "Bearer guessed"}
+    assert [stranger.get("/dags", headers=wrong).status_code for _ in range(30)].count(429) > 0
+    assert logged_in("").get("/dags", headers=wrong).status_code == 401
+    assert logged_in("").get("/dags").status_code == 303
+
+
+def test_a_form_that_was_tampered_with_is_no_failure_of_ours(ground: Playground, browser: TestClient) -> None:
+    backfill_id = ground.backfill("shop", days("2024-02-01", 2))
+    for drawn in ('{"overrides": 5}', '{"conf": "x", "tasks": {}}', '{"pool": [1]}', "[]", "{", '{"batch": NaN}'):
+        answer = browser.post(f"/backfills/{backfill_id}/settings", data={"drawn": drawn, "version": "another"})
+        assert answer.status_code in (409, 422)
+
+
+@pytest.mark.parametrize("conf", ['{"a": "\\ud800"}', '{"a": NaN}', '{"a": ' + "[" * 300 + "]" * 300 + "}"])
+def test_parameters_that_no_table_could_hold_are_refused(ground: Playground, browser: TestClient, conf: str) -> None:
+    before = len(ground.store.unanswered())
+    assert browser.post("/dags/shop/trigger", data={"conf": conf}).status_code == 422
+    form = {
+        "dag": "shop",
+        "do": "create",
+        "kind": "single",
+        "from_date": "2024-01-01",
+        "to_date": "2024-01-02",
+        "conf": conf,
+    }
+    assert browser.post("/backfills/new", data=form).status_code == 422
+    assert len(ground.store.unanswered()) == before
+
+
+def test_an_address_of_a_date_beyond_the_calendar_is_told(busy: TestClient) -> None:
+    for address in ("/requests?before=", "/dags/shop?before="):
+        assert busy.get(f"{address}0001-01-01T00:00:00%2B14:00").status_code == 422
