@@ -140,6 +140,8 @@ class Inbox:
             case kinds.BUNDLE_PARSE:
                 todo.parses.append(self._parse(request, payload))
                 return None
+            case kinds.MANAGER_STAND_BY:
+                return str(payload["manager_id"]), f"term {self._term} leads; {payload['host']} stands by"
             case kinds.MANAGER_STOP:
                 todo.stop, todo.drain = True, bool(payload["drain"])
                 return None, "stopping" + (" when what runs has finished" if todo.drain else "")

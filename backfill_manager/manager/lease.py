@@ -15,16 +15,20 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
+from backfill_manager.requests import asking, kinds
 from backfill_manager.store.contract import Leader, Store
 from backfill_manager.telemetry import get_logger
 
 log = get_logger("lease")
+
+
+SAY_SO_S: Final = 300.0  # between two signs of life of a standby; views.terms believes one for a while longer
 
 
 def machine() -> str:
@@ -54,8 +58,10 @@ class Candidate:
 
     def __init__(self, store: Store, clock: Clock, *, lease_s: int, version: str) -> None:
         self._store, self._clock, self._lease_s, self._version = store, clock, lease_s, version
+        self._id = f"{clock.new_id()}.{machine()}"
         self._seen: Manager | None = None
         self._seen_at = 0.0
+        self._said_at: float | None = None
 
     def run_once(self) -> Leader | None:
         """One look: the leader's half of the store, or None while another manager leads."""
@@ -70,7 +76,7 @@ class Candidate:
             log.warning("lease ran out", term=row.term, leader=row.manager_id, silent_s=round(silent_for, 1))
         at = self._clock.now()
         mine = Manager(
-            term=row.term + 1 if row else 1, manager_id=f"{self._clock.new_id()}.{machine()}", host=socket.gethostname(),
+            term=row.term + 1 if row else 1, manager_id=self._id, host=socket.gethostname(),
             pid=os.getpid(), state=s.LEADING, started_at=at, heartbeat_at=at, lease_s=self._lease_s, version=self._version,
         )  # fmt: skip
         try:
@@ -95,8 +101,21 @@ class Candidate:
                 log.info(
                     "standing by", leader=row.manager_id, host=row.host, pid=row.pid, term=row.term, lease_s=row.lease_s
                 )
+            self.say_so()
             stop.wait(min(1.0, self._lease_s / 5))
         return None
+
+    def say_so(self) -> None:
+        """Tell now and then, as everybody asks: by a request. A standby writes nothing else."""
+        now = self._clock.monotonic()
+        if self._said_at is not None and now - self._said_at < SAY_SO_S:
+            return
+        self._said_at = now
+        payload = {"manager_id": self._id, "host": socket.gethostname(), "pid": os.getpid()}
+        try:
+            asking.ask(self._store, self._clock, kinds.MANAGER_STAND_BY, payload)
+        except (OSError, StateError) as error:  # storage is away for a moment
+            log.warning("standing by unheard", reason=str(error))
 
 
 class Heart:

@@ -28,6 +28,7 @@ BACKFILL_RETRY: Final = "backfill.retry"  # {"backfill_id"}: its failed items, o
 BACKFILL_HIDE: Final = "backfill.hide"  # {"backfill_id"}: cancelled if it goes on, and left out of lists
 POOL_SET: Final = "pool.set"  # {"name", "slots", "weight", "min_share"}
 MANAGER_STOP: Final = "manager.stop"  # {"drain"}
+MANAGER_STAND_BY: Final = "manager.stand_by"  # {"manager_id", "host", "pid"}: a sign of life, now and then
 DAG_PAUSE: Final = "dag.pause"  # {"dag_id"}
 DAG_UNPAUSE: Final = "dag.unpause"  # {"dag_id"}
 DAG_DEACTIVATE: Final = "dag.deactivate"  # {"dag_id"}
@@ -162,6 +163,7 @@ PAYLOADS: Final[Mapping[str, Mapping[str, Test]]] = {
     BACKFILL_CANCEL: {**_BACKFILL, "let_running_finish": _flag},
     POOL_SET: {"name": _pool_name, "slots": _whole(1), "weight": _whole(1), "min_share": _whole(0)},
     MANAGER_STOP: {"drain": _flag},
+    MANAGER_STAND_BY: {"manager_id": _text, "host": _text, "pid": _whole(1)},
     DAG_PAUSE: _DAG,
     DAG_UNPAUSE: _DAG,
     DAG_DEACTIVATE: _DAG,

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from backfill_manager.ui.site import VisitOf, page_router
 from backfill_manager.views.managers import manager_status
-from backfill_manager.views.terms import list_answers, list_terms
+from backfill_manager.views.terms import list_answers, list_standbys, list_terms
 
 router: Final = page_router()
 
@@ -17,6 +17,6 @@ router: Final = page_router()
 def manager(visit: VisitOf) -> Response:
     return visit.page(
         "manager.html", status=200, lead=manager_status(visit.store, visit.now),
-        terms=list_terms(visit.store, visit.now), answers=list_answers(visit.store), root=visit.store.root,
-        engine=visit.store.engine,
+        terms=list_terms(visit.store, visit.now), standbys=list_standbys(visit.store, visit.now),
+        answers=list_answers(visit.store), root=visit.store.root, engine=visit.store.engine,
     )  # fmt: skip

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+import json
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from backfill_manager.clock import format_instant
-from backfill_manager.model.records import Manager, Response
-from backfill_manager.store.contract import Store
+from backfill_manager.model.records import Manager, Request, Response
+from backfill_manager.requests.kinds import MANAGER_STAND_BY
+from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.managers import lives
+
+BELIEVED_FOR: Final = timedelta(minutes=12)  # a standby says so every five
 
 
 def list_terms(store: Store, now: datetime, limit: int = 20) -> list[dict[str, Any]]:
@@ -30,6 +34,20 @@ def list_terms(store: Store, now: datetime, limit: int = 20) -> list[dict[str, A
         }
         for n, row in enumerate(rows)
     ]
+
+
+def list_standbys(store: Store, now: datetime) -> list[dict[str, Any]]:
+    """Managers that stand by, as far as they have said so of late: `manager_id`, `host`, `pid`, `since` their first sign
+    of these, `said_at` their last. One that leads by now is none."""
+    where = [Condition("kind", "=", MANAGER_STAND_BY), Condition("requested_at", ">=", now - BELIEVED_FOR)]
+    lease = store.lease()
+    found: dict[str, dict[str, Any]] = {}
+    for row in store.read(Request, where, order_by=("requested_at",)):
+        said = json.loads(row.payload_json)
+        at = format_instant(row.requested_at)
+        first = found.get(said["manager_id"], {"since": at})
+        found[said["manager_id"]] = {**said, "since": first["since"], "said_at": at}
+    return [one for one in found.values() if lease is None or one["manager_id"] != lease.manager_id]
 
 
 def list_answers(store: Store, limit: int = 20) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ RIGHT = {
     "backfill.cancel": {"backfill_id": "b1", "let_running_finish": False},
     "pool.set": {"name": "backfill", "slots": 4, "weight": 1, "min_share": 0},
     "manager.stop": {"drain": True},
+    "manager.stand_by": {"manager_id": "1.a", "host": "here", "pid": 4711},
     "dag.pause": {"dag_id": "flights"},
     "dag.unpause": {"dag_id": "flights"},
     "backfill.set": {"backfill_id": "b1", "changes": {"batch": 3, "window": "20:00-06:00"}},

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from datetime import timedelta
+
 import pytest
 
 from backfill_manager.errors import LostLease, StateError
@@ -11,6 +14,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
 from backfill_manager.store.contract import Leader
 from backfill_manager.testing import FakeClock, MemoryStore
+from backfill_manager.views.terms import list_standbys
 
 ELSEWHERE = "0123456789ab.deadbeef"
 
@@ -52,6 +56,21 @@ def test_a_standby_waits_until_the_row_stood_still_for_the_whole_lease(store: Me
     assert new is not None and new.term == 2
     with pytest.raises(LostLease):
         old.heartbeat(clock.now())
+
+
+def test_a_standby_says_so_now_and_then_and_is_known_until_it_leads_or_falls_silent(store: MemoryStore) -> None:
+    clock = FakeClock()
+    old = led_elsewhere(store, clock)
+    standby = candidate(store, clock)
+    for _ in range(10):
+        standby.say_so()
+        clock.advance(seconds=60)
+    (known,) = list_standbys(store, clock.now())
+    assert (known["pid"], len(store.unanswered())) == (os.getpid(), 2)
+    assert list_standbys(store, clock.now() + timedelta(hours=1)) == []
+    old.resign(clock.now())
+    assert standby.run_once() is not None
+    assert list_standbys(store, clock.now()) == []
 
 
 def test_a_wall_clock_that_is_wrong_takes_no_lease_away(store: MemoryStore) -> None:
