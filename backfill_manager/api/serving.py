@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import signal
 import socket
@@ -75,6 +76,8 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=GRACE_S, lifespan="on",
         )  # fmt: skip
         super().__init__(config)
+        # It warns of every form that is no form, beside our own log; whoever sent it is told by 400.
+        logging.getLogger("python_multipart").setLevel(logging.ERROR)
         self._house: House = app.state.house
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
