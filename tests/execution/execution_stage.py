@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.executor import Executor
-from backfill_manager.execution.outcome import Event, Launch, LaunchKey, Outcome, TaskEnded, TaskLogged, TaskStarted
+from backfill_manager.execution.outcome import (
+    Event,
+    Launch,
+    LaunchKey,
+    Outcome,
+    Succeeded,
+    TaskEnded,
+    TaskLogged,
+    TaskStarted,
+)
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
 
 if TYPE_CHECKING:
@@ -44,7 +53,7 @@ class OneDag:
         return self.loaded
 
     def folder(self, version: DagVersion) -> Path:
-        return Path(version.snapshot)
+        return Path(version.snapshot or "/there is none")
 
     def using(self, version: DagVersion) -> AbstractContextManager[None]:
         return nullcontext()
@@ -71,8 +80,14 @@ class Audience:
         return next((e.outcome for e in self.events if isinstance(e, TaskEnded) and e.key == launch.key), None)
 
     def outcome(self, launch: Launch) -> Outcome:
+        """How it ended; how many rows it wrote is told by `rows_of`."""
         outcome: Outcome = self.wait_until(lambda: self.end_of(launch))
-        return outcome
+        return Succeeded(outcome.result_json) if isinstance(outcome, Succeeded) else outcome
+
+    def rows_of(self, launch: Launch) -> int | None:
+        outcome: Outcome = self.wait_until(lambda: self.end_of(launch))
+        assert isinstance(outcome, Succeeded)
+        return outcome.rows_written
 
     def started(self) -> list[LaunchKey]:
         return [event.key for event in self.events if isinstance(event, TaskStarted)]

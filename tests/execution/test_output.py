@@ -49,11 +49,13 @@ def again(launch: Launch, **changes: Any) -> Launch:
 def test_a_retry_after_a_crash_between_output_and_state_changes_nothing(stage: Stage, table: str, mode: str) -> None:
     first = a_launch()
     assert stage.play(first, writes(table, 1, mode=mode)) == Succeeded("3")
+    assert stage.audience.rows_of(first) == 3
     landed = version_of(stage.spark, table)
 
     # the manager died before it could commit that outcome: the same task instance is started anew
     second = again(first, try_number=2)
     assert stage.play(second, writes(table, 2, mode=mode)) == Succeeded(None)
+    assert stage.audience.rows_of(second) is None
     assert values(stage.spark, table) == [1, 1, 1]
     assert version_of(stage.spark, table) == landed
     assert "nothing is written again" in stage.said(second)
