@@ -155,7 +155,7 @@ def test_a_standby_says_so_and_takes_over_from_a_killed_leader(
     wait_for(lambda: b"standing by" in (root / "manager1.log").read_bytes())
     assert [row.pid for row in store.read(Manager)] == [leader.pid]
     kill(leader)
-    assert standby.wait(180) == 0, (root / "manager1.log").read_text()
+    assert standby.wait(300) == 0, (root / "manager1.log").read_text()
     assert [(row.term, row.pid) for row in store.read(Manager, order_by=["term"])] == [
         (1, leader.pid),
         (2, standby.pid),
@@ -170,7 +170,7 @@ def test_sigterm_drains_and_puts_nothing_half_done(
     store = asked_for(root)
     wait_for(lambda: done(store) >= 1)
     manager.send_signal(signal.SIGTERM)
-    assert manager.wait(90) == 0, (root / "manager0.log").read_text()
+    assert manager.wait(180) == 0, (root / "manager0.log").read_text()
     assert store.lease().state == s.STOPPED  # type: ignore[union-attr]
     assert {ti.state for ti in store.read(TaskInstance)} <= {s.SUCCESS, s.NONE, s.SCHEDULED, s.UP_FOR_RETRY}
     assert done(store) < DAYS
