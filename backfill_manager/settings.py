@@ -237,6 +237,9 @@ class ApiSettings(_Section):
     host: Filled = "127.0.0.1"
     port: Annotated[int, BeforeValidator(_number), Field(ge=0, le=65535)] = 8099
     tokens: Annotated[list[TokenSettings], AfterValidator(_named_once)] = []
+    session_secret: (
+        Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)] | None
+    ) = None  # signs browsers' sessions; the same for all servers that share them. None: each makes one of its own
     requests_per_second: Positive = 200  # of one address
     max_body_bytes: Positive = 5_000_000  # of one request
 

@@ -45,13 +45,15 @@ def create_app(
     secret: bytes | None = None,
     extra_routers: Sequence[APIRouter] = (),
 ) -> FastAPI:
-    """The API over `store`. `secret` signs the browsers' sessions; without one they end with this process.
+    """The API over `store`. `secret` signs the browsers' sessions: by default `api.session_secret`; without one they end
+    with this process.
     `extra_routers` come from above (pages)."""
     app = FastAPI(
         title="backfill_manager", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None,
         redirect_slashes=False,
     )  # fmt: skip
-    house = House(settings, store, clock, secret=secret or secrets.token_bytes(32))
+    known = (settings.api.session_secret or "").encode()
+    house = House(settings, store, clock, secret=secret or known or secrets.token_bytes(32))
     app.state.house, app.state.metrics = house, metrics.Metrics(house)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LoadedDag(Protocol):
-    """A DAG with its code, as `dags.library.Library` gives it."""
+    """A DAG with its code, as `dags.loading.library.Library` gives it."""
 
     @property
     def spec(self) -> DagSpec: ...

@@ -203,6 +203,17 @@ def test_a_form_may_carry_the_csrf_token_as_a_field(guarded: Stage) -> None:
     assert told.status_code == 202, told.text
 
 
+def test_servers_that_share_a_secret_share_their_sessions(guarded: Stage) -> None:
+    settings = with_tokens(session_secret="s" * 32)
+    one, two = (create_app(settings, guarded.store, clock=guarded.clock) for _ in range(2))
+    guarded.app = one
+    guarded.call = Caller(one)
+    cookie, _ = session_of(with_login(guarded), "token of oleg")
+    assert Caller(two)("GET", "/backfills", headers=cookie).status_code == 200
+    alone = create_app(with_tokens(), guarded.store, clock=guarded.clock)
+    assert Caller(alone)("GET", "/backfills", headers=cookie).status_code == 401
+
+
 def test_a_session_ends_with_its_token(guarded: Stage) -> None:
     cookie, _ = session_of(with_login(guarded), "token of oleg")
     assert guarded.call("GET", "/backfills", headers=cookie).status_code == 200

@@ -273,7 +273,7 @@ def test_instants_of_a_query_are_utc_with_a_z(bfm: Bfm, state: FilledState) -> N
 def test_the_configuration_is_shown_with_secrets_masked(bfm: Bfm, tmp_path: Path) -> None:
     digest = "ab" * 32
     (tmp_path / "m.yaml").write_text(
-        f"api:\n  tokens:\n  - {{name: ci, sha256: {digest}, role: operator}}\n"
+        f"api:\n  session_secret: verysecret{digest}\n  tokens:\n  - {{name: ci, sha256: {digest}, role: operator}}\n"
         "bundles: [{name: team, git: 'https://verysecret@example.com/dags.git'}]\n"
         "notifications:\n- {name: chat, url: 'https://hooks.example.com/services/T0/verysecret'}\n"
         "spark:\n  conf:\n    spark.hadoop.fs.s3a.secret.key: verysecret\n    spark.executor.cores: 2\n"
