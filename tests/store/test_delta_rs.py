@@ -17,7 +17,7 @@ from backfill_manager.errors import StateError, StateNotInitialised
 from backfill_manager.model.records import DagRun, Pool, Request, TaskInstance
 from backfill_manager.store import Store, open_store
 from backfill_manager.store.delta_rs import DeltaRsStore
-from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY
+from backfill_manager.store.schema import ENGINE_PROPERTY, SCHEMA_VERSION, VERSION_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,9 +90,10 @@ def test_a_harmed_file_is_told_by_name_and_place(state: DeltaRsStore, harm: str)
 
 def test_a_state_of_a_newer_version_is_left_alone(state: DeltaRsStore) -> None:
     table = DeltaTable(state.tables.place("dag_run"))
-    table.alter.set_table_properties({VERSION_PROPERTY: "2"}, raise_if_not_exists=False)
+    newer = SCHEMA_VERSION + 1
+    table.alter.set_table_properties({VERSION_PROPERTY: str(newer)}, raise_if_not_exists=False)
     store = open_store(state.root)
-    assert "version 2" in refusal(store) and "newer release" in refusal(store)
+    assert f"version {newer}" in refusal(store) and "newer release" in refusal(store)
     with pytest.raises(StateError, match="newer release"):
         store.init()
 
