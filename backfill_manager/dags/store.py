@@ -6,10 +6,10 @@ manager's working set, which the next tick commits. Anyone else reads `dag` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.loading.loader import ParsedFile
@@ -21,16 +21,26 @@ from backfill_manager.model.records import BundleRow, DagRow, DagVersion, Import
 What = Literal["new", "changed", "moved", "back", "deactivated"]
 
 
-class Shelf(Protocol):
-    """What is known, and how it is changed: the manager's working set."""
+class Shelf:
+    """What is known of DAGs and where they come from. The manager's working set is one; one by itself is paper, to think on:
+    nothing that is put there reaches a table."""
 
-    dags: dict[str, DagRow]
-    versions: dict[tuple[str, int], DagVersion]
-    problems: dict[tuple[str, str], ImportProblem]
-    bundles: dict[str, BundleRow]
+    def __init__(self) -> None:
+        self.dags: dict[str, DagRow] = {}
+        self.versions: dict[tuple[str, int], DagVersion] = {}
+        self.problems: dict[tuple[str, str], ImportProblem] = {}
+        self.bundles: dict[str, BundleRow] = {}
 
-    @property
-    def put(self) -> Callable[[Record], None]: ...
+    def put(self, row: Record) -> None:
+        """Know this row in its new form."""
+        if isinstance(row, DagRow):
+            self.dags[row.dag_id] = row
+        elif isinstance(row, DagVersion):
+            self.versions[row.dag_id, row.version] = row
+        elif isinstance(row, ImportProblem):
+            self.problems[row.bundle, row.file] = row
+        elif isinstance(row, BundleRow):
+            self.bundles[row.name] = row
 
 
 @dataclass(frozen=True)

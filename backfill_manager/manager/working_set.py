@@ -14,16 +14,14 @@ from typing import Any
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
+from backfill_manager.dags.store import Shelf
 from backfill_manager.model import states as s
 from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import (
     Backfill,
     BackfillItem,
-    BundleRow,
-    DagRow,
     DagRun,
     DagVersion,
-    ImportProblem,
     Pool,
     Record,
     TaskInstance,
@@ -97,14 +95,12 @@ class LiveBackfill:
         return len(self.pending) < self.counts[s.PENDING]
 
 
-class Alive:
-    """The working set. Plain dictionaries; whoever reads them may, whoever changes a row says `put`."""
+class Alive(Shelf):
+    """The working set. Plain dictionaries; whoever reads them may, whoever changes a row says `put`. Of `versions` it holds
+    the current ones, and those of live runs."""
 
     def __init__(self) -> None:
-        self.dags: dict[str, DagRow] = {}
-        self.versions: dict[tuple[str, int], DagVersion] = {}  # current ones, and those of live runs
-        self.problems: dict[tuple[str, str], ImportProblem] = {}
-        self.bundles: dict[str, BundleRow] = {}
+        super().__init__()
         self.pools: dict[str, Pool] = {}
         self.backfills: dict[str, LiveBackfill] = {}
         self.runs: dict[RunKey, LiveRun] = {}
@@ -127,16 +123,10 @@ class Alive:
         elif isinstance(row, Backfill):
             if owner := self.backfills.get(row.backfill_id):
                 owner.row = row
-        elif isinstance(row, DagRow):
-            self.dags[row.dag_id] = row
-        elif isinstance(row, DagVersion):
-            self.versions[row.dag_id, row.version] = row
-        elif isinstance(row, ImportProblem):
-            self.problems[row.bundle, row.file] = row
-        elif isinstance(row, BundleRow):
-            self.bundles[row.name] = row
         elif isinstance(row, Pool):
             self.pools[row.name] = row
+        else:
+            super().put(row)
         self.changes.put(row)
 
     def put_item(self, backfill: LiveBackfill, was: BackfillItem, now: BackfillItem) -> None:

@@ -3,7 +3,6 @@ address with the form's values, and the very plan that the manager makes again."
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -14,6 +13,7 @@ from starlette.responses import Response
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.requests.clearing import ClearAsk
+from backfill_manager.requests.json_values import conf_of
 from backfill_manager.requests.kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.ui import paths
 from backfill_manager.ui.dag import dag_page
@@ -43,25 +43,13 @@ async def trigger(
     dag_id = paths.from_segment(dag_id)
 
     def payload(_: str) -> dict[str, Any]:
-        return triggered_dag(visit.store, dag_id, logical_date.strip() or None, _conf_of(conf))
+        return triggered_dag(visit.store, dag_id, logical_date.strip() or None, conf_of(conf.strip() or None))
 
     try:
         return await visit.ask(DAG_TRIGGER, payload, back=paths.to("dags", dag_id, order="made"))
     except InvalidInput as error:  # the form as it was filled in, with what is wrong
         wrong, given = in_words_of_page(error), {"logical_date": logical_date, "conf": conf}
         return await run_in_threadpool(lambda: dag_page(visit, dag_id, "trigger", status=422, wrong=wrong, given=given))
-
-
-def _conf_of(text: str) -> dict[str, Any]:
-    if not text.strip():
-        return {}
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"The parameters are not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise InvalidInput('The parameters must be a JSON object, such as {"full": true}.')
-    return found
 
 
 # -- clear ------------------------------------------------------------------------------------------------------------
@@ -138,7 +126,7 @@ def _clear_page(
 
 _OPTIONS: Final = {
     "--logical-date": "Logical date", "--only-failed": "“failed”", "--only-running": "“running”", "--tasks": "Tasks",
-    "--latest-version": "The current version", "--start-date": "From", "--end-date": "To",
+    "--latest-version": "The current version", "--conf": "Parameters", "--start-date": "From", "--end-date": "To",
 }  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from command_line import Bfm
 from filled_state import FilledState
 
 import backfill_manager
-from backfill_manager.dags.parsers.here import PaperShelf, parse_bundle
-from backfill_manager.dags.store import DagStore
+from backfill_manager.dags.parsers.here import parse_bundle
+from backfill_manager.dags.store import DagStore, Shelf
 from backfill_manager.model.records import Record, Request, Response
 from backfill_manager.settings import BundleSettings
 
@@ -43,7 +43,7 @@ class Parsing:
     """The manager's hand: what is parsed of `dags` is committed."""
 
     def __init__(self, state: FilledState, folder: Path) -> None:
-        self._state, self._folder, self._shelf = state, folder, PaperShelf()
+        self._state, self._folder, self._shelf = state, folder, Shelf()
 
     def __call__(self) -> None:
         rows: list[Record] = []

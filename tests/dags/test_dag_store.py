@@ -7,19 +7,18 @@ from datetime import datetime, timezone
 import pytest
 from bundle_folder import BundleFolder
 
-from backfill_manager.dags.parsers.here import PaperShelf
-from backfill_manager.dags.store import DagStore
+from backfill_manager.dags.store import DagStore, Shelf
 from backfill_manager.errors import NotFound
 
 AT = datetime(2024, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture
-def shelf() -> PaperShelf:
-    return PaperShelf()
+def shelf() -> Shelf:
+    return Shelf()
 
 
-def test_the_last_good_version_is_what_is_read(bundle: BundleFolder, shelf: PaperShelf) -> None:
+def test_the_last_good_version_is_what_is_read(bundle: BundleFolder, shelf: Shelf) -> None:
     store = DagStore(shelf)
     bundle.write_dag("f.py", "d")
     store.submit(bundle.scan(), AT)
@@ -32,7 +31,7 @@ def test_the_last_good_version_is_what_is_read(bundle: BundleFolder, shelf: Pape
         store.read("e")
 
 
-def test_what_became_of_a_submission_is_told_dag_by_dag(bundle: BundleFolder, shelf: PaperShelf) -> None:
+def test_what_became_of_a_submission_is_told_dag_by_dag(bundle: BundleFolder, shelf: Shelf) -> None:
     store = DagStore(shelf)
     bundle.write_dag("f.py", "one", "two")
     assert [(c.dag_id, c.what) for c in store.submit(bundle.scan(), AT).changes] == [("one", "new"), ("two", "new")]
@@ -46,9 +45,7 @@ def test_what_became_of_a_submission_is_told_dag_by_dag(bundle: BundleFolder, sh
     assert told == {"one": "moved", "two": "back"}
 
 
-def test_the_dags_of_a_bundle_that_is_configured_no_more_become_inactive(
-    bundle: BundleFolder, shelf: PaperShelf
-) -> None:
+def test_the_dags_of_a_bundle_that_is_configured_no_more_become_inactive(bundle: BundleFolder, shelf: Shelf) -> None:
     store = DagStore(shelf)
     bundle.write_dag("f.py", "d")
     bundle.write("g.py", "from backfill_manager import dag\n1 / 0")
@@ -60,6 +57,6 @@ def test_the_dags_of_a_bundle_that_is_configured_no_more_become_inactive(
     assert shelf.dags["d"].is_active and shelf.dags["d"].current_version == 1
 
 
-def test_only_a_dag_that_there_is_can_be_deactivated(shelf: PaperShelf) -> None:
+def test_only_a_dag_that_there_is_can_be_deactivated(shelf: Shelf) -> None:
     with pytest.raises(NotFound):
         DagStore(shelf).deactivate_dag("d", by="ada", at=AT)

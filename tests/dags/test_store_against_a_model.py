@@ -16,8 +16,7 @@ from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.loading.import_failure import FailedFile
 from backfill_manager.dags.loading.loader import ParsedFile
-from backfill_manager.dags.parsers.here import PaperShelf
-from backfill_manager.dags.store import DagStore
+from backfill_manager.dags.store import DagStore, Shelf
 from backfill_manager.dags.submission import Submission
 from backfill_manager.model.records import DagVersion, Record
 
@@ -119,7 +118,7 @@ class Model:
         return bundle, file, own, {name: text for name, text in files.items() if name not in makers}
 
 
-class Shelf(PaperShelf):
+class RecordingShelf(Shelf):
     """It remembers what was put there."""
 
     def __init__(self) -> None:
@@ -167,7 +166,7 @@ texts = st.builds(
 class StoreOfDags(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.shelf, self.model = Shelf(), Model()
+        self.shelf, self.model = RecordingShelf(), Model()
         self.store = DagStore(self.shelf)
         self.at = datetime(2024, 1, 1, tzinfo=timezone.utc)
         self.files: dict[str, Files] = {bundle: {} for bundle in BUNDLES}

@@ -11,6 +11,7 @@ limits allow.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -70,7 +71,7 @@ def dags() -> list[tuple[PlainDag, dict[str, Any]]]:
     ]  # fmt: skip
 
 
-class History:
+class History(ABC):
     """A manager, the model beside it, and chance. `fragile` is how likely it is to be killed in the course of one
     operation."""
 
@@ -94,8 +95,9 @@ class History:
         self.story: list[str] = []
         self.crashes = 0
 
+    @abstractmethod
     def run(self, operations: int) -> None:
-        raise NotImplementedError
+        """So many things happen."""
 
     # -- tasks --------------------------------------------------------------------------------------------------------
     def script(self, launch: Launch) -> Outcome | None:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from backfill_manager.dags.parsers.here import PaperShelf
-from backfill_manager.dags.store import DagStore
+from backfill_manager.dags.store import DagStore, Shelf
 from backfill_manager.manager.bundle_watcher import LEAST_WAIT_S, BundleWatcher, Parsed, ParsedAll
 from backfill_manager.manager.instructions import ParseWanted
 from backfill_manager.settings import BundleSettings, LimitSettings
@@ -38,7 +37,7 @@ class Nightly(BundleParser):
 class Watching:
     def __init__(self, tmp_path: Path, **parsers: str) -> None:
         """A bundle per parser: `good="standard"` has a folder `good` with a DAG of that name."""
-        self.root, self.clock, self.shelf = tmp_path, FakeClock(), PaperShelf()
+        self.root, self.clock, self.shelf = tmp_path, FakeClock(), Shelf()
         self.events: SimpleQueue[Any] = SimpleQueue()
         self.store = DagStore(self.shelf)
         bundles = []

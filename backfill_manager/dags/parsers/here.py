@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from backfill_manager.clock import Clock, SystemClock
@@ -12,30 +11,10 @@ from backfill_manager.dags.loading.loader import DagLoader
 from backfill_manager.dags.parsers.bundle import Bundle
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.parsers.single_pass import SinglePassBundleParser
-from backfill_manager.dags.store import DagStore, Taken
+from backfill_manager.dags.store import DagStore, Shelf, Taken
 from backfill_manager.dags.submission import Submission
-from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
+from backfill_manager.model.records import Record
 from backfill_manager.settings import BundleSettings, LimitSettings
-
-
-@dataclass
-class PaperShelf:
-    """What the tables say, to be thought about; nothing that is put here reaches them."""
-
-    dags: dict[str, DagRow] = field(default_factory=dict)
-    versions: dict[tuple[str, int], DagVersion] = field(default_factory=dict)
-    problems: dict[tuple[str, str], ImportProblem] = field(default_factory=dict)
-    bundles: dict[str, BundleRow] = field(default_factory=dict)
-
-    def put(self, row: Record) -> None:
-        if isinstance(row, DagRow):
-            self.dags[row.dag_id] = row
-        elif isinstance(row, DagVersion):
-            self.versions[row.dag_id, row.version] = row
-        elif isinstance(row, ImportProblem):
-            self.problems[row.bundle, row.file] = row
-        elif isinstance(row, BundleRow):
-            self.bundles[row.name] = row
 
 
 def parse_bundle(
@@ -49,7 +28,7 @@ def parse_bundle(
     """One look at a whole bundle. `loader` is used and left open; without one, one is made and closed again."""
     with nullcontext(loader) if loader else DagLoader() as loader:
         parser = SinglePassBundleParser(
-            Bundle(settings, snapshots=snapshots, limits=limits), loader, DagStore(PaperShelf()), clock or SystemClock()
+            Bundle(settings, snapshots=snapshots, limits=limits), loader, DagStore(Shelf()), clock or SystemClock()
         )
         return next(parser.findings())
 
@@ -65,7 +44,7 @@ def preview(
     deactivate_removed: bool = False,
 ) -> Taken:
     """What parsing `subpath` would change, given the rows that are `known` of DAGs, their versions and errors."""
-    clock, shelf = clock or SystemClock(), PaperShelf()
+    clock, shelf = clock or SystemClock(), Shelf()
     for row in known:
         shelf.put(row)
     store = DagStore(shelf)
