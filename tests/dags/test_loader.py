@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ from bundle_folder import BundleFolder
 from backfill_manager.dags.bundles.files import read_bundle
 from backfill_manager.dags.loading.import_failure import FailedFile
 from backfill_manager.dags.loading.loader import DagLoader, LoaderClosed, ParsedFile, load_file
+from backfill_manager.dags.loading.parse_file import Request
 from backfill_manager.errors import InvalidDag, InvalidInput
 
 GOOD = """
@@ -608,6 +611,25 @@ def test_a_manager_that_is_killed_leaves_no_process_behind(bundle: BundleFolder,
         assert process.stderr.read() == b""  # to its end: the worker, which holds it too, is gone
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # comes back when the file's process is gone
+
+
+def test_a_worker_ends_in_silence_when_the_manager_is_killed_before_it_has_read_the_answer(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    pipe = os.open(tmp_path / "answers", os.O_WRONLY | os.O_CREAT)
+    with theirs:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "backfill_manager.dags.loading.worker", str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE,
+        )  # fmt: skip
+    with ours, worker:
+        request = Request(str(tmp_path / "no_such_folder"), "f.py", seconds=60, memory_mb=100, limits={})
+        socket.send_fds(ours, [request.to_json().encode() + b"\n"], [pipe])
+        os.close(pipe)
+        select.select([ours], [], [])  # it has refused, and nobody reads that: closing now resets the connection
+        ours.close()
+        assert worker.stderr is not None
+        assert worker.stderr.read() == b""
+    assert worker.returncode == 0
 
 
 # -- load_file --------------------------------------------------------------------------------------------------------

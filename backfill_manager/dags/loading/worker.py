@@ -182,12 +182,15 @@ class Worker:
                 pass
 
     def _receive(self) -> tuple[Request, int] | None:
-        text, pipes, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
-        while text and not text.endswith(b"\n"):
-            more = self._control.recv(1 << 16)
-            if not more:
-                return None
-            text += more
+        try:
+            text, pipes, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
+            while text and not text.endswith(b"\n"):
+                more = self._control.recv(1 << 16)
+                if not more:
+                    return None
+                text += more
+        except ConnectionResetError:  # a manager that was killed before it had read all that we told it
+            return None
         if not text:
             return None
         os.set_inheritable(pipes[0], False)  # what the file starts shall not keep the pipe open
