@@ -199,7 +199,7 @@ class Playground:
         happened, self._happened = self._happened, []
         used = Counter(launch.pool for launch in self.running.values())
         free = {name: self._slots - used[name] for name in self.alive.pools}
-        self._decisions.look_ahead()
+        self._decisions.look_ahead(now)
         self._decisions.decide(happened, self.store.unanswered(), free, now, todo)
         changed = self._decisions.commit(todo)
         for launch in todo.launches:

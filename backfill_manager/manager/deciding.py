@@ -52,9 +52,9 @@ class Decisions:
         if not draining:
             dispatcher.dispatch(alive, free, now, todo)
 
-    def look_ahead(self) -> None:
+    def look_ahead(self, now: datetime) -> None:
         """Read what the decisions need. Before anything of this tick has changed."""
-        read_ahead(self.alive, self._store)
+        read_ahead(self.alive, self._store, now)
 
     def commit(self, todo: Instructions) -> bool:
         """The group commit of the tick; True if there was anything."""

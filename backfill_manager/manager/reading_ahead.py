@@ -6,9 +6,9 @@ stretch of timeline round it, and the last states of runs that a live run depend
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from datetime import datetime
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from backfill_manager.manager.timekeeper import keeps
 from backfill_manager.manager.working_set import Alive, LiveBackfill
@@ -18,20 +18,21 @@ from backfill_manager.planning.cascade_waits import FAILED, Waits
 from backfill_manager.planning.timeline import Stretch
 from backfill_manager.store.contract import Condition, Store
 
+HORIZONS = (*(timedelta(hours=8**n) for n in range(6)), None)  # 1 hour, 8, 64, ... nearly 4 years, all
 MOST_RECENT = 1000  # runs held of the newest end of a timeline, before it is trimmed
 WINDOW = 500  # pending items held for one backfill; more where batches are large
 
 
-def read_ahead(alive: Alive, store: Store) -> bool:
+def read_ahead(alive: Alive, store: Store, now: datetime) -> bool:
     """Bring in what is missing; True if anything was (then there may be something new to decide)."""
-    found = False
-    for dag in alive.dags.values():
-        if _lacks_recent(alive, dag):
-            spec = alive.current_spec(dag.dag_id)
-            alive.recent[dag.dag_id] = recent_timeline(dag.dag_id, keeps(spec), store)
-            found = True
-        elif dag.dag_id in alive.recent and len(alive.recent[dag.dag_id]) > MOST_RECENT:  # a backfill's, most of them
-            alive.recent[dag.dag_id].trim(keeps(alive.current_spec(dag.dag_id)))
+    lacking = {
+        dag_id: keeps(alive.current_spec(dag_id)) for dag_id, dag in alive.dags.items() if _lacks_recent(alive, dag)
+    }
+    alive.recent.update(recent_timelines(lacking, store, now))
+    for dag_id, recent in alive.recent.items():
+        if len(recent) > MOST_RECENT:  # a backfill's, most of them
+            recent.trim(keeps(alive.current_spec(dag_id)))
+    found = bool(lacking)
     for live in alive.backfills.values():
         if live.window_is_short and len(live.pending) < _low_water(live):
             refill(live, store)
@@ -102,28 +103,57 @@ def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str],
     return found
 
 
-def recent_timeline(dag_id: str, most: int, store: Store) -> Stretch:
-    """The newest `most` runs of the timeline; of those that were overridden there the numbers, as after a batch a date
-    may be made again on which nothing stands any more."""
-    where = [
-        Condition("dag_id", "=", dag_id), Condition("run_type", "!=", s.EXTERNAL_RUN),
-        Condition("state", "!=", s.OVERRIDDEN), Condition("logical_date", "not_null"),
-    ]  # fmt: skip
-    runs = store.read(DagRun, where, order_by=["-logical_date"], limit=most)
-    floor = runs[-1].logical_date if len(runs) == most else None
-    known = Condition("logical_date", "not_null") if floor is None else Condition("logical_date", ">=", floor)
-    gone = store.read(DagRun, [where[0], Condition("state", "=", s.OVERRIDDEN), known])
-    stretch = Stretch.of([*gone, *runs])
+def recent_timelines(wanted: Mapping[str, int], store: Store, now: datetime) -> dict[str, Stretch]:
+    """For each DAG the newest so many runs of its timeline; of those that were overridden there the numbers, as after a
+    batch a date may be made again on which nothing stands any more.
+
+    Thousands of DAGs are read together, when a manager begins. How far back their runs lie differs from minutes to years
+    and is not known, so they are looked for within an hour, then those that are not complete within eight, and so on:
+    a few statements, none of which reads much more than is wanted."""
+    found: dict[str, Stretch] = {}
+    for horizon in HORIZONS:
+        missing = [dag_id for dag_id in wanted if dag_id not in found]
+        if not missing:
+            break
+        since = (
+            Condition("logical_date", "not_null") if horizon is None else Condition("logical_date", ">=", now - horizon)
+        )
+        where = [Condition("dag_id", "in", missing), Condition("run_type", "!=", s.EXTERNAL_RUN), since]
+        runs = defaultdict[str, list[DagRun]](list)
+        for run in store.read(DagRun, where):
+            runs[run.dag_id].append(run)
+        for dag_id in missing:
+            recent = _newest(runs[dag_id], wanted[dag_id])
+            if recent.floor is not None or horizon is None:
+                found[dag_id] = recent
+    with_floor = {dag_id: recent for dag_id, recent in found.items() if recent.floor is not None}
+    if with_floor:
+        _put_batches_that_reach_in(with_floor, store)
+    return found
+
+
+def _newest(runs: list[DagRun], most: int) -> Stretch:
+    """Of one DAG's newest runs those from the date on, the floor, at which `most` of them stand; all if there are fewer."""
+    dates = sorted((run.logical_date for run in runs if run.logical_date and run.state != s.OVERRIDDEN), reverse=True)
+    floor = dates[most - 1] if len(dates) >= most else None
+    stretch = Stretch.of(run for run in runs if floor is None or (run.logical_date and run.logical_date >= floor))
     stretch.floor = floor
-    if floor is not None:
-        reaching = [
-            Condition("items", ">", 1),
-            Condition("logical_date", "<", floor),
-            Condition("interval_end", ">", floor),
-        ]
-        for batch in store.read(DagRun, [*where, *reaching], order_by=["-interval_end"], limit=1):
-            stretch.put(batch)
     return stretch
+
+
+def _put_batches_that_reach_in(recent: Mapping[str, Stretch], store: Store) -> None:
+    """Few DAGs have batches; for those the one that ends last of all that begin before the floor and end after it."""
+    batches = [
+        Condition("run_type", "!=", s.EXTERNAL_RUN), Condition("state", "!=", s.OVERRIDDEN),
+        Condition("logical_date", "not_null"), Condition("items", ">", 1),
+    ]  # fmt: skip
+    with_batches = store.count("dag_run", ["dag_id"], [Condition("dag_id", "in", list(recent)), *batches])
+    for (dag_id,) in with_batches:
+        floor = recent[dag_id].floor
+        reaching = [Condition("logical_date", "<", floor), Condition("interval_end", ">", floor)]
+        where = [Condition("dag_id", "=", dag_id), *batches, *reaching]
+        for batch in store.read(DagRun, where, order_by=["-interval_end"], limit=1):
+            recent[dag_id].put(batch)
 
 
 def _lacks_recent(alive: Alive, dag: DagRow) -> bool:

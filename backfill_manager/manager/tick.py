@@ -107,7 +107,7 @@ class Ticker:
         now = self._clock.now()
         todo = Instructions()
         self._take_plans([h for h in happened if isinstance(h, Planned)], now)
-        self._decisions.look_ahead()
+        self._decisions.look_ahead(now)
         for event in happened:
             if isinstance(event, Parsed):
                 self._take_parsed(event, now)

@@ -180,7 +180,7 @@ def test_a_stopping_manager_does_not_wake_for_a_run_that_it_will_not_make() -> N
     ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
     ground.clock.advance(days=3)
     now = ground.clock.now()
-    ground._decisions.look_ahead()
+    ground._decisions.look_ahead(now)
     ground._decisions.decide([], [], {}, now, Instructions(), draining=True)
     assert next_due(ground) is None
 

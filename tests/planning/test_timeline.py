@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from datetime import datetime, timedelta
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_manager.clock import UTC
-from backfill_manager.manager.reading_ahead import read_ahead, recent_timeline, timeline_around
+from backfill_manager.manager.reading_ahead import HORIZONS, read_ahead, recent_timelines, timeline_around
 from backfill_manager.manager.run_maker import make_run
 from backfill_manager.manager.timekeeper import keeps
 from backfill_manager.manager.working_set import LiveBackfill
@@ -22,11 +23,19 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRun
 from backfill_manager.planning.timeline import Stretch, number_of, place_of, run_id_for
 from backfill_manager.store.contract import Condition
+from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import Playground, dag_spec
 
 DATES = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(14)]
 WINDOW = DATES[4:9]  # what a backfill under way holds
 DAY = timedelta(days=1)
+MOMENTS = [
+    DATES[0] - DAY,
+    *DATES[3:12:4],
+    DATES[-1] + DAY,
+    DATES[-1] + 300 * DAY,
+    DATES[-1] + 3000 * DAY,
+]  # to look back from
 FORGET = "forget"  # as a new manager begins: what is held is read again
 
 inserts = st.tuples(
@@ -47,7 +56,7 @@ class Timeline:
         self.alive, self.store = self.ground.alive, self.ground.store
         self.spec = self.alive.current_spec("d")
         self.alive.backfills["b"] = LiveBackfill(row=_backfill(), spec=self.spec)
-        read_ahead(self.alive, self.store)
+        read_ahead(self.alive, self.store, DATES[9])
         self.model: list[tuple[datetime, str]] = []
         self.ids: set[str] = set()
         self.made_at: dict[datetime, int] = {}
@@ -117,7 +126,7 @@ class Timeline:
     def settle(self) -> None:
         """The tick is over: committed, and read ahead for the next."""
         self.ground.commit()
-        read_ahead(self.alive, self.store)
+        read_ahead(self.alive, self.store, DATES[9])
 
     # -- what must hold -----------------------------------------------------------------------------------------------
     def check_rows(self) -> None:
@@ -184,14 +193,14 @@ def test_every_run_follows_the_one_before_it_in_date_order_whatever_the_order_of
 
 
 @settings(deadline=None, max_examples=60)
-@given(histories, st.integers(0, len(DATES) - 1), st.integers(1, 6), st.integers(1, 5))
+@given(histories, st.integers(0, len(DATES) - 1), st.integers(1, 6), st.integers(1, 5), st.sampled_from(MOMENTS))
 def test_a_window_read_from_the_store_gives_the_answers_of_the_whole_timeline(
-    history: list[tuple[str, int, int]], first: int, n: int, most: int
+    history: list[tuple[str, int, int]], first: int, n: int, most: int, now: datetime
 ) -> None:
     timeline = told(history)
     dates = DATES[first : first + n]
     timeline.check_stretch(Stretch.of(timeline_around("d", [dates[0], dates[-1]], [], timeline.store)), dates)
-    recent = recent_timeline("d", most, timeline.store)
+    recent = recent_timelines({"d": most}, timeline.store, now)["d"]
     timeline.check_newest_end(recent)
     recent.trim(max(1, most - 1))
     timeline.check_newest_end(recent)
@@ -203,3 +212,36 @@ def test_a_date_within_an_overridden_batch_is_numbered_on_by_the_scheduler() -> 
     2nd is made again, and its first run, which is kept, keeps its id."""
     told([(s.SCHEDULED_RUN, 0, 1), (s.SUCCESS, 0, 0), (s.SCHEDULED_RUN, 1, 1), (s.SUCCESS, 1, 0),
         (s.BACKFILL_RUN, 0, 5), (s.SUCCESS, 0, 0), (s.MANUAL_RUN, 0, 1), (FORGET, 0, 0), (s.SCHEDULED_RUN, 1, 1)])  # fmt: skip
+
+
+def test_timelines_of_many_dags_are_read_together() -> None:
+    """Some with runs of this hour, some of years ago, one with none: each gets its own newest runs, in a few statements."""
+    counted = CountedReads()
+    counted.init()
+    ids = [f"d{n}" for n in range(200)]
+    now = DATES[-1]
+    for n, dag_id in enumerate(ids[1:], 1):
+        apart = timedelta(minutes=n * n)
+        counted.write([_standing(dag_id, now - i * apart) for i in range(5)])
+    found = recent_timelines(dict.fromkeys(ids, 3), counted, now)
+    assert counted.reads <= len(HORIZONS) + 1  # and one for batches
+    assert len(found["d0"]) == 0
+    assert found["d0"].floor is None
+    for n, dag_id in enumerate(ids[1:], 1):
+        assert len(found[dag_id]) == 3
+        assert found[dag_id].floor == now - 2 * timedelta(minutes=n * n)
+
+
+class CountedReads(MemoryStore):
+    reads = 0
+
+    def read(self, *args: Any, **named: Any) -> list[Any]:
+        self.reads += 1
+        return super().read(*args, **named)
+
+
+def _standing(dag_id: str, date: datetime) -> DagRun:
+    return DagRun(
+        dag_id, run_id_for(s.SCHEDULED_RUN, place_of(date, None)), s.SCHEDULED_RUN, s.SUCCESS, dag_version=1, run_seq=0,
+        created_at=date, logical_date=date, interval_start=date, interval_end=date,
+    )  # fmt: skip
