@@ -5,26 +5,68 @@ States are derived: the run is `queued`, its items and its backfill `running`, a
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Final
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import Refused
 from backfill_manager.manager.item_keeper import forget_waits
 from backfill_manager.manager.run_maker import selected_of
-from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun
+from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun, RunKey
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, DagVersion, TaskInstance
 from backfill_manager.store.contract import Condition, Store
 
+AT_ONCE: Final = 500  # runs that are read together
 
-def reopen_run(alive: Alive, store: Store, row: DagRun) -> LiveRun:
+
+class AtHand:
+    """What the tables say of some runs, with their tasks and the items that they took: read together, as a clear may
+    name a hundred thousand of them."""
+
+    def __init__(self, store: Store, keys: Iterable[RunKey]) -> None:
+        self.rows: dict[RunKey, DagRun] = {}
+        self._tasks: defaultdict[RunKey, dict[str, TaskInstance]] = defaultdict(dict)
+        self._items: defaultdict[tuple[str, str], list[BackfillItem]] = defaultdict(list)
+        wanted = sorted(set(keys))
+        for start in range(0, len(wanted), AT_ONCE):
+            self._read(store, wanted[start : start + AT_ONCE])
+
+    def _read(self, store: Store, keys: list[RunKey]) -> None:
+        of_runs = [
+            Condition("dag_id", "in", sorted({dag_id for dag_id, _ in keys})),
+            Condition("run_id", "in", sorted({run_id for _, run_id in keys})),
+        ]
+        rows = {row.key: row for row in store.read(DagRun, of_runs) if row.key in set(keys)}
+        self.rows |= rows
+        if rows:
+            made = [row.run_seq for row in rows.values()]
+            files = [Condition("run_seq", ">=", min(made)), Condition("run_seq", "<=", max(made))]
+            for ti in store.read(TaskInstance, [*files, *of_runs]):
+                self._tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
+        backfills = sorted({row.backfill_id for row in rows.values() if row.backfill_id})
+        if backfills:
+            taken = [Condition("backfill_id", "in", backfills), of_runs[1]]
+            for item in store.read(BackfillItem, taken, order_by=["ordinal"]):
+                self._items[item.backfill_id, item.run_id or ""].append(item)
+
+    def tasks(self, row: DagRun) -> dict[str, TaskInstance]:
+        """The task instances of a run, by task id."""
+        return self._tasks[row.key]
+
+    def items(self, row: DagRun) -> list[BackfillItem]:
+        return self._items[row.backfill_id or "", row.run_id]
+
+
+def reopen_run(alive: Alive, store: Store, row: DagRun, at_hand: AtHand) -> LiveRun:
     """`row` has finished. `Refused` if it was overridden: another run stands in its place."""
     if row.state == s.OVERRIDDEN:
         raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; repair that one.")
     version_spec(alive, store, row.dag_id, row.dag_version)
-    tasks = task_rows(store, row)
-    owner = reopen_backfill_of(alive, store, row)
+    tasks = at_hand.tasks(row)
+    owner = reopen_backfill_of(alive, store, row, at_hand)
     spec = alive.spec_of_run(row, owner.row if owner else None)
     run = LiveRun(row=row, spec=spec, tasks=tasks, selected=selected_of(row, spec, tasks.values()))
     alive.runs[run.key] = run
@@ -32,7 +74,7 @@ def reopen_run(alive: Alive, store: Store, row: DagRun) -> LiveRun:
     return run
 
 
-def reopen_backfill_of(alive: Alive, store: Store, row: DagRun) -> LiveBackfill | None:
+def reopen_backfill_of(alive: Alive, store: Store, row: DagRun, at_hand: AtHand) -> LiveBackfill | None:
     """The backfill that made this run, alive, with the run's items running."""
     if row.backfill_id is None:
         return None
@@ -44,10 +86,9 @@ def reopen_backfill_of(alive: Alive, store: Store, row: DagRun) -> LiveBackfill 
         live = load_backfill(alive, store, rows[0])
         alive.backfills[row.backfill_id] = live
         alive.put(c.backfill_reopened(live.row))
-    taken = [Condition("backfill_id", "=", row.backfill_id), Condition("run_id", "=", row.run_id)]
     changed = {item.key: item for item in alive.changes.rows(BackfillItem.TABLE)}
     running: list[BackfillItem] = []
-    for stored in store.read(BackfillItem, taken, order_by=["ordinal"]):
+    for stored in at_hand.items(row):
         item: BackfillItem = changed.get(stored.key, stored)  # type: ignore[assignment]
         if item.state in (s.SUCCESS, s.FAILED, s.CANCELLED):
             again = c.item_reopened(item)
@@ -76,13 +117,3 @@ def version_spec(alive: Alive, store: Store, dag_id: str, version: int) -> DagSp
         where = [Condition("dag_id", "=", dag_id), Condition("version", "=", version)]
         alive.learn(store.read(DagVersion, where))
     return alive.spec(dag_id, version)
-
-
-def task_rows(store: Store, row: DagRun) -> dict[str, TaskInstance]:
-    """The task instances of a run, by task id."""
-    where = [
-        Condition("run_seq", "=", row.run_seq),
-        Condition("dag_id", "=", row.dag_id),
-        Condition("run_id", "=", row.run_id),
-    ]
-    return {ti.task_id: ti for ti in store.read(TaskInstance, where)}

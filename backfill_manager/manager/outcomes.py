@@ -50,7 +50,8 @@ def take_in(alive: Alive, events: list[Event], term: int) -> None:
             log.warning("callback failed", dag=dag_id, run=run_id, callback=task_id, error=moved.error)
         lost = isinstance(event.outcome, Lost)
         tried = moved.evolve(try_number=ti.try_number, error=event.outcome.reason) if lost else moved  # type: ignore[union-attr]
-        alive.changes.put(c.try_of(tried, term, state="lost" if lost else moved_state(moved)))
+        state = "lost" if lost else moved_state(moved)
+        alive.changes.put(c.try_of(tried, term, state, event.spark_jobs))
 
 
 def moved_state(ti: TaskInstance) -> str:

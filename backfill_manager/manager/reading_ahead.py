@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from backfill_manager.manager.timekeeper import keeps
-from backfill_manager.manager.working_set import Alive, LiveBackfill
+from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun, RunKey
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRow, DagRun, TaskInstance
 from backfill_manager.planning.cascade_waits import FAILED, Waits
@@ -43,17 +43,28 @@ def read_ahead(alive: Alive, store: Store, now: datetime) -> bool:
         if live.parents and live.waits is None:
             live.waits = _waits(live, store)
             found = True
+    return _read_pasts(alive, store) or found
+
+
+def _read_pasts(alive: Alive, store: Store) -> bool:
+    """How the tasks ended of runs that have finished and that live runs depend on."""
+    waiting: list[tuple[LiveRun, RunKey]] = []
     for run in alive.runs.values():
         previous = (run.row.dag_id, run.row.previous_run_id or "")
         if run.past is None and run.needs_past and previous not in alive.runs:
-            run.past = {
-                ti.task_id: ti.state
-                for ti in store.read(
-                    TaskInstance, [Condition("dag_id", "=", previous[0]), Condition("run_id", "=", previous[1])]
-                )
-            }
-            found = True
-    return found
+            waiting.append((run, previous))
+    if not waiting:
+        return False
+    of_runs = [
+        Condition("dag_id", "in", sorted({dag_id for _, (dag_id, _) in waiting})),
+        Condition("run_id", "in", sorted({run_id for _, (_, run_id) in waiting})),
+    ]
+    states = defaultdict[RunKey, dict[str, str]](dict)
+    for ti in store.read(TaskInstance, of_runs):
+        states[ti.dag_id, ti.run_id][ti.task_id] = ti.state
+    for run, previous in waiting:
+        run.past = states[previous]
+    return True
 
 
 def _low_water(live: LiveBackfill) -> int:

@@ -19,13 +19,13 @@ from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.timetable import timetable_of
 from backfill_manager.errors import InvalidInput, NotFound, Refused
-from backfill_manager.manager.bringing_back import load_backfill, reopen_run, task_rows, version_spec
+from backfill_manager.manager.bringing_back import AtHand, load_backfill, reopen_run, version_spec
 from backfill_manager.manager.instructions import CancelTry, Instructions
 from backfill_manager.manager.item_keeper import reopen_failed
 from backfill_manager.manager.reading_ahead import timeline_around
 from backfill_manager.manager.run_keeper import cancel_tasks
 from backfill_manager.manager.run_maker import make_run, selected_of
-from backfill_manager.manager.working_set import Alive, LiveRun
+from backfill_manager.manager.working_set import Alive, LiveRun, RunKey
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
 from backfill_manager.model.changes import NOT_SELECTED
@@ -118,7 +118,8 @@ class Repairs:
             )
         run_id = run_id_for(s.EXTERNAL_RUN, place_of(request.requested_at, None))
         own_id = f"{run_id}__{request.request_id}"  # when somebody else asked in the same microsecond
-        there = [*self._rows(dag.dag_id, run_id), *self._rows(dag.dag_id, own_id)]
+        of_ids = [Condition("dag_id", "=", dag.dag_id), Condition("run_id", "in", (run_id, own_id))]
+        there = self._store.read(DagRun, of_ids)
         for run in there:
             if run.request_id == request.request_id:
                 return run.run_id, f"run {run.run_id} has been made already"
@@ -139,7 +140,7 @@ class Repairs:
 
     # -- a run that is there ------------------------------------------------------------------------------------------
     def _cancel_run(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
-        row = self._run_row(payload["dag_id"], payload["run_id"])
+        row, _ = self._run_row(payload["dag_id"], payload["run_id"])
         live = self._alive.runs.get((row.dag_id, row.run_id))
         if live is None:
             if row.state == s.CANCELLED:
@@ -157,7 +158,8 @@ class Repairs:
         raise Refused(f"Run {row.run_id} had finished when it was to be stopped.")
 
     def _mark_run(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
-        row, state = self._run_row(payload["dag_id"], payload["run_id"]), str(payload["state"])
+        row, at_hand = self._run_row(payload["dag_id"], payload["run_id"])
+        state = str(payload["state"])
         reason = f"marked {state} by {request.requested_by}"
         live = self._alive.runs.get((row.dag_id, row.run_id))
         if live is not None and self._stop(live.tasks.values(), reason, todo):
@@ -166,7 +168,7 @@ class Repairs:
                     as_marked = s.SKIPPED if live.spec.is_callback(ti.task_id) else state
                     self._alive.put(c.marked(ti, as_marked, now, reason))
             return None
-        run = live or reopen_run(self._alive, self._store, row)
+        run = live or reopen_run(self._alive, self._store, row, at_hand)
         wrong = {s.SUCCESS: s.TASK_FINISHED - {s.SUCCESS, s.SKIPPED, s.REMOVED}, s.FAILED: frozenset({s.CANCELLED})}[
             state
         ]
@@ -182,9 +184,10 @@ class Repairs:
         return row.run_id, f"run {row.run_id} is marked {state}"
 
     def _mark_task(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
-        row, task_id, state = self._run_row(payload["dag_id"], payload["run_id"]), payload["task_id"], payload["state"]
+        row, at_hand = self._run_row(payload["dag_id"], payload["run_id"])
+        task_id, state = payload["task_id"], payload["state"]
         live = self._alive.runs.get((row.dag_id, row.run_id))
-        tasks = live.tasks if live else task_rows(self._store, row)
+        tasks = live.tasks if live else at_hand.tasks(row)
         if task_id not in tasks:
             raise NotFound(f"task of run {row.run_id}", task_id, tasks)
         reason = f"marked {state} by {request.requested_by}"
@@ -195,7 +198,7 @@ class Repairs:
         again |= spec.callbacks_of(again) & set(tasks)
         if self._stop([tasks[stopped] for stopped in sorted(again | {task_id})], reason, todo):
             return None
-        run = live or reopen_run(self._alive, self._store, row)
+        run = live or reopen_run(self._alive, self._store, row, at_hand)
         self._alive.put(c.marked(run.tasks[task_id], state, now, reason))
         self._call_nobody(run, spec.callbacks_of([task_id]), now, reason)
         for other in sorted(again & run.selected):
@@ -230,19 +233,20 @@ class Repairs:
                 return ask.dag, f"cleared {done} tasks"  # in the tick before a crash
             self._clearing[by] = _Clearing(plan.summary, list(plan.runs))
         clearing = self._clearing[by]
-        clearing.runs = [one for one in clearing.runs if self._clear_run(one, request, now, todo)]
+        at_hand = self._at_hand(one.run.key for one in clearing.runs)
+        clearing.runs = [one for one in clearing.runs if self._clear_run(one, at_hand, request, now, todo)]
         if clearing.runs:
             return None
         del self._clearing[by]
         tasks, runs = (clearing.summary[what] for what in ("tasks", "runs"))
         return ask.dag, f"cleared {tasks} task{'s' * (tasks != 1)} in {runs} run{'s' * (runs != 1)}"
 
-    def _clear_run(self, one: ClearedRun, request: Request, now: datetime, todo: Instructions) -> bool:
+    def _clear_run(self, one: ClearedRun, at_hand: AtHand, request: Request, now: datetime, todo: Instructions) -> bool:
         """Clear what is planned of one run as soon as nothing of it runs any more; True while that is awaited."""
         by = request.request_id
         live = self._alive.runs.get((one.run.dag_id, one.run.run_id))
-        row = live.row if live else self._rows(one.run.dag_id, one.run.run_id)[0]
-        tasks = live.tasks if live else task_rows(self._store, row)
+        row = live.row if live else at_hand.rows[one.run.key]
+        tasks = live.tasks if live else at_hand.tasks(row)
         spec = live.spec if live else version_spec(self._alive, self._store, row.dag_id, row.dag_version)
         chosen = {ti.task_id for ti in (*one.tasks, *one.running)}
         chosen |= spec.callbacks_of(chosen)  # of them, those that have begun since the clear was planned
@@ -257,7 +261,7 @@ class Repairs:
         reason = f"stopped to be cleared by {request.requested_by}"
         if self._stop([tasks[task_id] for task_id in sorted(stopped_first) if task_id in tasks], reason, todo):
             return True
-        run = live or reopen_run(self._alive, self._store, row)
+        run = live or reopen_run(self._alive, self._store, row, at_hand)
         for ti in one.running:  # what failed to start only because this was stopped
             chosen |= {up for up in _downstream(run.spec, ti.task_id) if _is(run.tasks.get(up), s.UPSTREAM_FAILED)}
         chosen |= spec.callbacks_of(chosen)
@@ -275,11 +279,10 @@ class Repairs:
     def _derive_again(self, by: str) -> None:
         """A crash may have come between the tasks that this request cleared and their runs, and the tasks may have ended
         at once (behind one that failed): the runs end anew."""
-        for dag_id, run_id in sorted({(ti.dag_id, ti.run_id) for ti in self._cleared_by(by)}):
-            if (dag_id, run_id) not in self._alive.runs:
-                for row in self._rows(dag_id, run_id):
-                    if row.state != s.OVERRIDDEN:
-                        reopen_run(self._alive, self._store, row)
+        at_hand = self._at_hand((ti.dag_id, ti.run_id) for ti in self._cleared_by(by))
+        for row in at_hand.rows.values():
+            if row.state != s.OVERRIDDEN:
+                reopen_run(self._alive, self._store, row, at_hand)
 
     def _finish_moves(self, by: str, now: datetime) -> None:
         """A crash may have come between the tasks that this request cleared and their runs: these have not moved to the
@@ -349,15 +352,17 @@ class Repairs:
             raise NotFound("DAG", str(dag_id), [row.dag_id for row in self._alive.dags.values() if row.is_active])
         return dag, self._alive.current_spec(dag.dag_id)
 
-    def _rows(self, dag_id: str, run_id: str) -> list[DagRun]:
-        return self._store.read(DagRun, [Condition("dag_id", "=", dag_id), Condition("run_id", "=", run_id)])
+    def _at_hand(self, keys: Iterable[RunKey]) -> AtHand:
+        """Those of the runs that have finished."""
+        return AtHand(self._store, (key for key in keys if key not in self._alive.runs))
 
-    def _run_row(self, dag_id: Any, run_id: Any) -> DagRun:
-        live = self._alive.runs.get((str(dag_id), str(run_id)))
-        found = [live.row] if live else self._rows(str(dag_id), str(run_id))
-        if not found:
+    def _run_row(self, dag_id: Any, run_id: Any) -> tuple[DagRun, AtHand]:
+        key = (str(dag_id), str(run_id))
+        live, at_hand = self._alive.runs.get(key), self._at_hand([key])
+        row = live.row if live else at_hand.rows.get(key)
+        if row is None:
             raise NotFound(f"run of DAG {dag_id!r}", str(run_id))
-        return found[0]
+        return row, at_hand
 
 
 def _interval(spec: DagSpec, asked: datetime | None, now: datetime) -> tuple[datetime, datetime]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
-from backfill_manager.manager.bringing_back import reopen_backfill_of, reopen_run, task_rows, version_spec
+from backfill_manager.manager.bringing_back import AtHand, reopen_backfill_of, reopen_run, version_spec
 from backfill_manager.manager.calling_back import outcome_of
 from backfill_manager.manager.item_keeper import end_items
 from backfill_manager.manager.reading_ahead import refill
@@ -110,21 +110,20 @@ def _match_items(alive: Alive, store: Store, live: LiveBackfill) -> None:
     taken: dict[RunKey, list[BackfillItem]] = {}
     for item in store.read(BackfillItem, where, order_by=["ordinal"]):
         taken.setdefault((live.row.dag_id, item.run_id or ""), []).append(item)
+    finished = AtHand(store, (key for key in taken if key not in alive.runs))
     for key, items in taken.items():
         if key in alive.runs:
             live.running[key] = items
-            continue
-        finished = store.read(DagRun, [Condition("dag_id", "=", key[0]), Condition("run_id", "=", key[1])])
-        if finished:
-            end_items(alive, live, items, _as_it_ended(alive, store, live, finished[0]))
+        elif key in finished.rows:
+            end_items(alive, live, items, _as_it_ended(alive, store, live, finished.rows[key], finished))
 
 
-def _as_it_ended(alive: Alive, store: Store, live: LiveBackfill, row: DagRun) -> DagRun:
+def _as_it_ended(alive: Alive, store: Store, live: LiveBackfill, row: DagRun, at_hand: AtHand) -> DagRun:
     """A run may have been overridden in the very tick in which it ended: its tasks tell how."""
     if row.state != s.OVERRIDDEN:
         return row
     version_spec(alive, store, row.dag_id, row.dag_version)
-    tasks, spec = task_rows(store, row), alive.spec_of_run(row, live.row)
+    tasks, spec = at_hand.tasks(row), alive.spec_of_run(row, live.row)
     run = LiveRun(row=row, spec=spec, tasks=tasks, selected=selected_of(row, spec, tasks.values()))
     ended: DagRun = row.evolve(state=outcome_of(run))
     return ended
@@ -132,16 +131,16 @@ def _as_it_ended(alive: Alive, store: Store, live: LiveBackfill, row: DagRun) ->
 
 def _bring_back(alive: Alive, store: Store) -> None:
     """A finished run with tasks that are to run, and a live run whose items or backfill had ended: they were cleared."""
+    living = AtHand(store, (run.key for run in alive.runs.values() if run.row.backfill_id))
     for run in list(alive.runs.values()):
-        owner = reopen_backfill_of(alive, store, run.row)
+        owner = reopen_backfill_of(alive, store, run.row, living)
         run.spec = alive.spec_of_run(run.row, owner.row if owner else None)  # with its settings, though it had ended
     unfinished = sorted(set(s.TASK_STATES) - s.TASK_FINISHED)
     cleared = store.read(TaskInstance, [Condition("cleared_by", "not_null"), Condition("state", "in", unfinished)])
-    for dag_id, run_id in sorted({(ti.dag_id, ti.run_id) for ti in cleared}):
-        if (dag_id, run_id) not in alive.runs:
-            found = store.read(DagRun, [Condition("dag_id", "=", dag_id), Condition("run_id", "=", run_id)])
-            if found and found[0].state in s.RUN_FINISHED - {s.OVERRIDDEN}:
-                reopen_run(alive, store, found[0])
+    finished = AtHand(store, {(ti.dag_id, ti.run_id) for ti in cleared} - set(alive.runs))
+    for row in finished.rows.values():
+        if row.state in s.RUN_FINISHED - {s.OVERRIDDEN}:
+            reopen_run(alive, store, row, finished)
 
 
 def _mend_tries(alive: Alive, store: Store, term: int) -> None:

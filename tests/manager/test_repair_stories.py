@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
 import pytest
 from manager_stories import (
@@ -29,6 +30,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Response, TaskInstance, TaskTry
 from backfill_manager.planning.backfill_plan import existing_runs
 from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import Playground, dag_spec, days
 
 THREE = dag_spec("d", "a", "b", "c", upstream={"b": ["a"], "c": ["b"]})
@@ -80,6 +82,26 @@ def test_clear_runs_a_finished_run_again_in_place_and_its_tries_go_on_counting()
     ] * 3
     tries = [(t.task_id, t.try_number) for t in ground.store.read(TaskTry)]
     assert sorted(tries) == [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("c", 1), ("c", 2)], "earlier tries stay readable"
+
+
+def test_to_clear_a_hundred_runs_takes_as_few_statements_as_to_clear_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, read = [0], MemoryStore.read
+
+    def counted(*args: Any, **named: Any) -> list[Any]:
+        reads[0] += 1
+        return read(*args, **named)
+
+    monkeypatch.setattr(MemoryStore, "read", counted)
+    needed = []
+    for n in (10, 100):
+        ground = Playground(THREE, script=never)
+        ground.backfill("d", days("2013-01-01", n), max_active_runs=n)
+        ground.script = lambda _: Succeeded()
+        ground.drain()
+        ground.script, before = never, reads[0]
+        assert accepted(ground, "tasks.clear", **clear("d")).message == f"cleared {3 * n} tasks in {n} runs"
+        needed.append(reads[0] - before)
+    assert needed[0] == needed[1]
 
 
 def test_a_cleared_task_has_all_its_retries_again() -> None:
