@@ -212,11 +212,13 @@ class Playground:
         for cancel in todo.cancels:
             if cancel.key in self.running:
                 self.finish(cancel.key, CancelledOutcome(cancel.reason))
-        return changed or bool(self._happened)
+        for request_id in todo.compactions:
+            self._decisions.inbox.compacted(request_id, self.leader.housekeep(everywhere=True), now)
+        return changed or bool(self._happened or todo.compactions)
 
-    def finish(self, key: LaunchKey, outcome: Outcome) -> None:
+    def finish(self, key: LaunchKey, outcome: Outcome, spark_jobs: Sequence[int] = ()) -> None:
         del self.running[key]
-        self._happened.append(TaskEnded(key, outcome, self.clock.now()))
+        self._happened.append(TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs)))
 
     def drain(self, most: int = 10_000) -> None:
         """Tick until nothing follows any more; time stands still but for retries that are due."""

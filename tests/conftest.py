@@ -1,4 +1,5 @@
-"""One Spark session for the whole run; UTC everywhere; `--slow` and `--bench` let the long ones in."""
+"""One Spark session for the whole run; UTC everywhere; `--slow` and `--bench` let the long ones in. `-m spark` are the modules
+that use the session: so the suite runs in two halves side by side."""
 
 from __future__ import annotations
 
@@ -21,12 +22,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bench", action="store_true", help="also run the benchmarks and print their figures")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for marker in ("slow", "bench"):
         if not config.getoption(f"--{marker}"):
             for item in items:
                 if item.get_closest_marker(marker):  # not `in item.keywords`: a folder is called bench
                     item.add_marker(pytest.mark.skip(reason=f"left out unless --{marker} is given"))
+    with_spark = {item.path for item in items if _uses_spark(item)}  # a module stays whole
+    for item in items:
+        if item.path in with_spark:
+            item.add_marker(pytest.mark.spark)
+
+
+def _uses_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ()) or "[delta-spark" in item.name
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from backfill_manager.api.documented import document
 from backfill_manager.api.house import House
 from backfill_manager.api.limits import BodyLimit, ChangeLog, RateLimit, SecurityHeaders
 from backfill_manager.api.paths import KeepSlashes
-from backfill_manager.api.problems import tell_problems
+from backfill_manager.api.problems import ErrorPage, tell_problems
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
 from backfill_manager.store.contract import Store
@@ -44,17 +44,18 @@ def create_app(
     clock: Clock,
     secret: bytes | None = None,
     extra_routers: Sequence[APIRouter] = (),
+    error_page: ErrorPage | None = None,
 ) -> FastAPI:
     """The API over `store`. `secret` signs the browsers' sessions: by default `api.session_secret`; without one they end
     with this process.
-    `extra_routers` come from above (pages)."""
+    `extra_routers` come from above (pages), and with them the `error_page` that tells what went wrong at their addresses."""
     app = FastAPI(
         title="backfill_manager", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None,
         redirect_slashes=False,
     )  # fmt: skip
     known = (settings.api.session_secret or "").encode()
     house = House(settings, store, clock, secret=secret or known or secrets.token_bytes(32))
-    app.state.house, app.state.metrics = house, metrics.Metrics(house)
+    app.state.house, app.state.metrics, app.state.error_page = house, metrics.Metrics(house), error_page
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
     app.include_router(metrics.router)

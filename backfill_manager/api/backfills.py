@@ -25,6 +25,7 @@ from backfill_manager.api.models import (
     RequestView,
     RunningTask,
 )
+from backfill_manager.api.one_backfill import PACE_KEPT_S, TABLES, counted_backfill, known_backfill
 from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, to_cursor
 from backfill_manager.api.paths import Id
 from backfill_manager.api.problems import NobodyLeads
@@ -45,12 +46,10 @@ from backfill_manager.views.backfills import (
 )
 from backfill_manager.views.dags import current_dag
 from backfill_manager.views.managers import START_ONE, somebody_leads
-from backfill_manager.views.time_left import with_time_left
 from backfill_manager.views.underway import running_tasks
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
 
-TABLES: Final = ("backfill", "backfill_item", "request", "response")
 PLAN_PATIENCE_S: Final = 60.0
 BackfillOrder = Literal["-created_at", "created_at", "-priority", "priority", "dag_id", "-dag_id", "state", "-state"]
 _COLUMNS: Final = {name: name for name in ("created_at", "priority", "dag_id", "state")}
@@ -125,22 +124,22 @@ async def plan_backfill(body: NewBackfill, asking: AskingOf) -> Response:
 def get_backfill(backfill_id: Id, reading: ReadingOf) -> Response:
     """One backfill, by its id, a beginning of it that only one has, or `latest`."""
 
-    def found() -> dict[str, Any]:
-        store = reading.store
-        return with_time_left(store, find_backfill(store, backfill_id), reading.now())
-
-    return reading.of((*TABLES, "dag_run"), BackfillView, found, also=(reading.moment(10),))
+    return reading.of(
+        TABLES, BackfillView, lambda: counted_backfill(reading.house, backfill_id), also=(reading.moment(PACE_KEPT_S),)
+    )
 
 
 @router.patch(
     "/{backfill_id}", status_code=202, operation_id="change_backfill", response_model=RequestView, responses=CHANGES
 )
 async def change_backfill(backfill_id: Id, body: BackfillChanges, asking: AskingOf) -> Response:
-    """Change settings of a backfill that goes on; those that are named. `overrides` and `conf` replace what was there."""
+    """Change settings of a backfill that goes on; those that are named. `overrides` and `conf` replace what was there.
+    With `was`, nothing that somebody else has changed meanwhile is overwritten unseen."""
 
     def payload(_: str) -> dict[str, Any]:
         found = find_backfill(asking.store, backfill_id)
-        return payloads.changed_backfill(asking.store, asking.house.settings, found, body.named())
+        was = None if body.was is None else body.was.named()
+        return payloads.changed_backfill(asking.store, asking.house.settings, found, body.named(), was)
 
     return await asking(kinds.BACKFILL_SET, payload)
 
@@ -169,7 +168,7 @@ def list_items(
     after = from_cursor(cursor, order_by, BackfillItem, order)
 
     def page() -> dict[str, Any]:
-        found = find_backfill(reading.store, backfill_id)["backfill_id"]
+        found = known_backfill(reading.house, backfill_id)["backfill_id"]
         place = None if after is None else after.tie
         items, last = page_of_items(reading.store, found, order, limit, place, in_states=tuple(state or ()))
         return {"items": items, "next_cursor": None if last is None else to_cursor(order_by, last, last)}
@@ -184,7 +183,7 @@ def list_running(backfill_id: Id, reading: ReadingOf) -> Response:
     """Its task instances that run now, longest first."""
 
     def found() -> list[dict[str, Any]]:
-        return running_tasks(reading.store, find_backfill(reading.store, backfill_id), reading.now())
+        return running_tasks(reading.store, counted_backfill(reading.house, backfill_id), reading.now())
 
     return reading.of((*TABLES, "dag_run", "task_instance"), list[RunningTask], found, also=(reading.moment(1),))
 

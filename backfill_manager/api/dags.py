@@ -30,7 +30,7 @@ from backfill_manager.api.models import (
     VersionDiff,
     VersionView,
 )
-from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, to_cursor
+from backfill_manager.api.paging import Bound, Cursor, Limit, from_cursor, instant_of, order_of, to_cursor
 from backfill_manager.api.paths import Id
 from backfill_manager.api.reading import ReadingOf
 from backfill_manager.api.runs import RUN_COLUMNS, RunOrder, page_of
@@ -116,12 +116,16 @@ async def deactivate(dag_id: Id, asking: AskingOf) -> Response:
 
 
 @router.get("/{dag_id}/next", operation_id="next_intervals", response_model=list[Interval], responses=READS)
-def next_of(dag_id: Id, reading: ReadingOf, n: Annotated[int, Query(ge=1, le=1000)] = 1) -> Response:
-    """The next intervals that the scheduler makes runs of, and when each is due."""
+def next_of(
+    dag_id: Id, reading: ReadingOf, n: Annotated[int, Query(ge=1, le=1000)] = 1, after: Bound = None
+) -> Response:
+    """The next intervals that the scheduler makes runs of, and when each is due. `after` goes on behind the answer before:
+    the `interval_end` of its last."""
+    behind = instant_of(after, "after")
 
     def found() -> list[dict[str, Any]]:
         _, spec = current_dag(reading.store, dag_id)
-        return next_intervals(spec, latest_run(reading.store, dag_id), reading.now(), n)
+        return next_intervals(spec, latest_run(reading.store, dag_id), reading.now(), n, after=behind)
 
     return reading.of(TABLES, list[Interval], found, also=(reading.moment(10),))
 
@@ -196,12 +200,14 @@ def get_grid(
 
 
 @router.get("/{dag_id}/timeline", operation_id="get_timeline", response_model=list[TimelineRun], responses=READS)
-def get_timeline(dag_id: Id, reading: ReadingOf, limit: Limit = 50) -> Response:
-    """The runs that stand, oldest first (those of the newest dates), each with those that it took the place of."""
+def get_timeline(dag_id: Id, reading: ReadingOf, limit: Limit = 50, before: Bound = None) -> Response:
+    """The runs that stand, oldest first (those of the newest dates), each with those that it took the place of. `before`
+    gives older ones: the `logical_date` of the first of the answer before."""
+    earlier = instant_of(before, "before")
 
     def found() -> list[dict[str, Any]]:
         _known(reading, dag_id)
-        return timeline(reading.store, dag_id, limit)
+        return timeline(reading.store, dag_id, limit, before=earlier)
 
     return reading.of(TABLES, list[TimelineRun], found)
 

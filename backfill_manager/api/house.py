@@ -2,15 +2,18 @@
 
 A value that was computed from some tables stays right for as long as their versions stand still, so it is computed once
 for each change of the state, however many ask (`once_per_version`). Asking for a version costs about a millisecond.
+What is kept is weighed, so that memory stays bounded whatever is asked for.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Annotated, Any, Final, TypeVar, cast
 
 from fastapi import Depends, Request
@@ -23,21 +26,18 @@ from backfill_manager.store.contract import Store
 
 T = TypeVar("T")
 Versions = tuple[int, ...]
-MOST_KEPT: Final = 256  # values; pages are a few tens of kilobytes each
-MOST_KEPT_BYTES: Final = 32_000_000  # of those values that are bytes
+MOST_KEPT: Final = 1024  # values
+MOST_KEPT_BYTES: Final = 32_000_000  # of all values together, as `weight` tells
 
 
 @dataclass
 class _Kept:
-    """One value, and what it was computed from. `lock`: the others wait for the first who computes."""
+    """One value, its weight, and what it was computed from. `lock`: the others wait for the first who computes."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     versions: Versions | None = None
     value: Any = None
-
-    @property
-    def size(self) -> int:
-        return len(self.value) if isinstance(self.value, bytes) else 0
+    size: int = 0
 
 
 class House:
@@ -63,6 +63,7 @@ class House:
             if kept.versions != versions:
                 try:
                     kept.value, kept.versions = compute(), versions
+                    kept.size = weight(kept.value)
                 finally:
                     self._make_room()
             return cast(T, kept.value)
@@ -85,6 +86,18 @@ class House:
             size = sum(kept.size for kept in self._kept.values())
             while len(self._kept) > MOST_KEPT or (size > MOST_KEPT_BYTES and len(self._kept) > 1):
                 size -= self._kept.popitem(last=False)[1].size
+
+
+def weight(value: object) -> int:
+    """About how many bytes it takes in memory, with all that it holds. What it shares with others counts for each."""
+    size = sys.getsizeof(value)
+    if isinstance(value, Mapping):
+        return size + sum(weight(key) + weight(one) for key, one in value.items())
+    if isinstance(value, (list, tuple, AbstractSet)):
+        return size + sum(map(weight, value))
+    if is_dataclass(value):
+        return size + sum(weight(getattr(value, one.name)) for one in fields(value))
+    return size
 
 
 def house_of(request: Request) -> House:

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from backfill_manager.api.problems import TooMany, of_error, problem_response
+from backfill_manager.api.problems import TooMany, in_its_form, of_error, problem_response
 from backfill_manager.clock import Clock
 from backfill_manager.telemetry import get_logger
 
@@ -76,7 +77,8 @@ class RateLimit:
         address = client[0] if client else ""
         if not self.take(address):
             error = TooMany(f"More than {self._per_second:g} requests a second from {address}; come back in a second.")
-            await of_error(scope["path"], error)(scope, receive, send)
+            told = await in_its_form(Request(scope), of_error(scope["path"], error), str(error))
+            await told(scope, receive, send)
             return
 
         async def send_and_see(message: Message) -> None:
@@ -128,7 +130,8 @@ class BodyLimit:
         return f"The body is larger than this server takes ({self._most:,} bytes)."
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await problem_response(scope["path"], 413, self._told)(scope, receive, send)
+        told = await in_its_form(Request(scope), problem_response(scope["path"], 413, self._told), self._told)
+        await told(scope, receive, send)
 
 
 class ChangeLog:

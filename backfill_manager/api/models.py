@@ -88,12 +88,8 @@ class NewBackfill(Input):
     downstream: bool = Field(default=False, description="And a backfill of every DAG that reads what this one writes.")
 
 
-class BackfillChanges(Input):
-    """Settings of a backfill that goes on; those that are named change."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"examples": [{"priority": 10, "max_active_runs": 4}]}
-    )
+class BackfillSettings(Input):
+    """Settings of a backfill that goes on; those that are named are meant."""
 
     max_active_runs: Count | None = None
     priority: AnyNumber | None = None
@@ -109,9 +105,23 @@ class BackfillChanges(Input):
 
     def named(self) -> dict[str, Any]:
         """What was said; null means none where there may be none, and is left out elsewhere."""
-        said = self.model_dump(exclude_unset=True)
+        said = self.model_dump(exclude_unset=True, exclude={"was"})
         may_be_none = {"stop_on_failure", "window", "tasks"}
         return {name: value for name, value in said.items() if value is not None or name in may_be_none}
+
+
+class BackfillChanges(BackfillSettings):
+    """Settings of a backfill that goes on; those that are named change."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True,
+        json_schema_extra={"examples": [{"priority": 10, "max_active_runs": 4, "was": {"priority": 0}}]},
+    )  # fmt: skip
+
+    was: BackfillSettings | None = Field(
+        default=None,
+        description="Of the settings that are to change, what you saw them to be: refused if one of them is not so any more.",
+    )
 
 
 class Cancel(Input):
@@ -308,12 +318,14 @@ class TryView(Output):
     task_id: str
     try_number: int
     launch: int
-    state: TaskState
+    term: int = Field(description="Of the manager that ran it.")
+    state: TaskState | Literal["lost"]
     pool: str | None
     started_at: Instant | None
     ended_at: Instant | None
     duration_s: float | None
     error: str | None
+    spark_jobs: list[int] = Field(description="Ids within the Spark application of that term; those that are known.")
 
 
 class RunTasks(BaseModel):

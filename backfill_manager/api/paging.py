@@ -8,12 +8,13 @@ import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import MAXYEAR, datetime
 from typing import Annotated, Any, Final
 
 from fastapi import Query
 
 from backfill_manager.clock import UTC, format_instant, parse_instant
+from backfill_manager.dags.zone import FIRST_YEAR
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Record, columns
 from backfill_manager.views.paging import Order
@@ -23,6 +24,7 @@ Limit = Annotated[int, Query(ge=1, le=MOST, description="How many at most.")]
 Cursor = Annotated[
     str | None, Query(max_length=4000, description="`next_cursor` of the page before; left out: the first page.")
 ]
+Bound = Annotated[str | None, Query(max_length=40)]  # an instant, see `instant_of`
 _WRONG: Final = "cursor: this is not one that a list gave; leave it out to begin again."
 
 
@@ -67,6 +69,19 @@ def from_cursor(
         return Place(mark=mark)
     kinds = columns(record)
     return Place(_read(value, *kinds[order.column]), _read(tie, kinds[order.tie][0], False))
+
+
+def instant_of(text: str | None, name: str) -> datetime | None:
+    """Where a list goes on that is bounded by a date: an instant that it told. `InvalidInput` for anything else."""
+    if text is None:
+        return None
+    try:
+        at = parse_instant(text)
+    except ValueError:
+        at = None
+    if at is None or not FIRST_YEAR <= at.year < MAXYEAR:  # no place for a microsecond or a second more
+        raise InvalidInput(f"{name}: {text!r} is no instant of such a list, like 2013-01-01T05:00:00Z.")
+    return at
 
 
 def _opened(cursor: str) -> tuple[Any, Any, Any, Any]:

@@ -21,7 +21,6 @@ from backfill_manager.api.models import (
 )
 from backfill_manager.api.paths import Id
 from backfill_manager.api.reading import ReadingOf
-from backfill_manager.errors import NotFound
 from backfill_manager.requests import kinds
 from backfill_manager.views import payloads
 from backfill_manager.views.bundles import list_bundles
@@ -68,7 +67,8 @@ async def parse(name: Id, asking: AskingOf, body: Parse | None = None) -> Respon
     wanted = body or Parse()
 
     def payload(_: str) -> dict[str, Any]:
-        return {"bundle": _known(asking, name), **wanted.model_dump()}
+        known = payloads.known_bundle(asking.store, asking.house.settings, name)
+        return {"bundle": known, **wanted.model_dump()}
 
     return await asking(kinds.BUNDLE_PARSE, payload)
 
@@ -79,11 +79,9 @@ async def parse(name: Id, asking: AskingOf, body: Parse | None = None) -> Respon
 )  # fmt: skip
 async def deactivate(name: Id, body: Deactivate, asking: AskingOf) -> Response:
     """Make the DAGs of a file or folder inactive, until they have new content or are parsed on request."""
-    return await asking(kinds.BUNDLE_DEACTIVATE, lambda _: {"bundle": _known(asking, name), "subpath": body.subpath})
 
+    def payload(_: str) -> dict[str, Any]:
+        known = payloads.known_bundle(asking.store, asking.house.settings, name)
+        return {"bundle": known, "subpath": body.subpath}
 
-def _known(asking: AskingOf, name: str) -> str:
-    known = [one["name"] for one in list_bundles(asking.store, asking.house.settings.bundles)]
-    if name not in known:
-        raise NotFound("bundle", name, known)
-    return name
+    return await asking(kinds.BUNDLE_DEACTIVATE, payload)

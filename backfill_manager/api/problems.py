@@ -1,13 +1,13 @@
 """Errors as RFC 9457 problem documents: `application/problem+json` with type, title, status, detail and instance.
 
 Every class of `errors` has a status; a value that does not fit names its field. What has no name is a bug: it is told as
-such, and logged.
+such, and logged. On the addresses of pages the same is told as a page, where the app has pages (`in_its_form`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -21,6 +21,8 @@ from backfill_manager import errors
 from backfill_manager.telemetry import get_logger
 
 PROBLEM_JSON: Final = "application/problem+json"
+PAGES: Final = r"(?!api/|api$|static/|metrics$|openapi\.json$).*"  # the paths that pages have, without the first slash
+ErrorPage = Callable[[Request, int, str], Awaitable[Response]]  # by status, and what is wrong in words
 log = get_logger("api")
 
 
@@ -112,6 +114,18 @@ def problem_response(
     return JSONResponse(problem.model_dump(), status, headers=dict(headers or {}), media_type=PROBLEM_JSON)
 
 
+async def in_its_form(request: Request, document: Response, detail: str) -> Response:
+    """`document`, or on an address of pages the page that says the same, with the same status and headers."""
+    error_page: ErrorPage | None = request.app.state.error_page
+    if error_page is None or not re.fullmatch(PAGES, request.scope["path"].removeprefix("/"), re.DOTALL):
+        return document
+    page = await error_page(request, document.status_code, detail)
+    for name, value in document.headers.items():
+        if name not in ("content-type", "content-length"):
+            page.headers[name] = value
+    return page
+
+
 def status_of(error: errors.BackfillManagerError) -> int:
     return _entry(error)[1]
 
@@ -168,11 +182,12 @@ def tell_problems(app: FastAPI) -> None:
         detail = str(error.detail)
         if error.status_code == 405:
             methods = allowed_methods(app.openapi(), request.scope["path"])
-            headers["Allow"] = ", ".join(methods) or headers.get("allow", "")
+            headers["Allow"] = ", ".join(methods) or headers.get("Allow", "")
             detail = f"{request.method} is not possible here; {headers['Allow']} is."
         elif error.status_code == 404 and detail == "Not Found":
             detail = "There is nothing at this address; /openapi.json lists what there is."
-        return problem_response(request.url.path, error.status_code, detail, headers=headers)
+        document = problem_response(request.url.path, error.status_code, detail, headers=headers)
+        return await in_its_form(request, document, detail)
 
     async def unexpected(request: Request, error: Exception) -> Response:
         log.error("unexpected", path=request.url.path, error=f"{type(error).__name__}: {error}")

@@ -30,16 +30,16 @@ def _adapter(model: Any) -> TypeAdapter[Any]:
 
 class Reading:
     def __init__(self, request: Request, house: HouseOf, person: Viewer) -> None:
-        self._request, self._house = request, house
+        self._request, self.house = request, house
         self.store, self.person = house.store, person
 
     def of(
         self, tables: Sequence[str], model: Any, compute: Callable[[], Any], *, also: Sequence[object] = ()
     ) -> Response:
         """The JSON of `compute()`, which is a plain value that fits `model`."""
-        versions = self._house.versions(tables)
+        versions = self.house.versions(tables)
         asked_for = (self._request.url.path, self._request.url.query, *map(str, also))
-        etag = self._house.etag(versions, *asked_for)
+        etag = self.house.etag(versions, *asked_for)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
         if etag in _tags(self._request.headers.get("if-none-match", "")):
             return Response(status_code=304, headers=headers)
@@ -48,15 +48,15 @@ class Reading:
             adapter = _adapter(model)
             return adapter.dump_json(adapter.validate_python(compute()))
 
-        body = self._house.at_versions(versions, ("json", *asked_for), as_json)
+        body = self.house.at_versions(versions, ("json", *asked_for), as_json)
         return Response(body, media_type="application/json", headers=headers)
 
     def now(self) -> datetime:
-        return self._house.clock.now()
+        return self.house.clock.now()
 
     def moment(self, seconds: int) -> int:
         """A number that changes every so many seconds: for `also`, where the answer goes with the time."""
-        return int(self._house.clock.now().timestamp()) // seconds
+        return int(self.house.clock.now().timestamp()) // seconds
 
 
 def _tags(header: str) -> set[str]:

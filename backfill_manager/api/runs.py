@@ -19,6 +19,7 @@ from backfill_manager.api.models import (
     RunType,
     RunView,
 )
+from backfill_manager.api.one_backfill import known_backfill
 from backfill_manager.api.paging import Cursor, Limit, Place, from_cursor, order_of, to_cursor
 from backfill_manager.api.paths import Id, RunId
 from backfill_manager.api.reading import ReadingOf
@@ -28,7 +29,6 @@ from backfill_manager.model.states import RUN_FINISHED
 from backfill_manager.requests import kinds
 from backfill_manager.store.contract import Store
 from backfill_manager.views import payloads
-from backfill_manager.views.backfills import find_backfill
 from backfill_manager.views.paging import Order
 from backfill_manager.views.runs import find_run, page_of_runs, run_view
 from backfill_manager.views.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
@@ -66,10 +66,9 @@ def list_runs(
     after = from_cursor(cursor, order_by, DagRun, order)
 
     def page() -> dict[str, Any]:
-        store = reading.store
-        of_backfill = None if backfill_id is None else find_backfill(store, backfill_id)["backfill_id"]
+        of_backfill = None if backfill_id is None else known_backfill(reading.house, backfill_id)["backfill_id"]
         return page_of(
-            store, order_by, order, limit, after,
+            reading.store, order_by, order, limit, after,
             dag_id=dag_id, backfill_id=of_backfill, in_states=tuple(state or ()), run_type=run_type,
         )  # fmt: skip
 

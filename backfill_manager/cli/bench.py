@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from backfill_manager.cli.call import Call, command, group
 
+ABOUT: Final = "a manager of its own on this machine"
 app = group("bench", "Measure what the manager costs.")
 
 
@@ -26,6 +27,7 @@ def overhead(
 
     Example: [cyan]bfm bench overhead --tasks 400 --width 16[/]
     """
+    call.needs_no_server(ABOUT)
     from backfill_manager.manager.bench import overhead as measure
 
     call.out.thing(measure(tasks=tasks, width=width))
@@ -41,6 +43,7 @@ def isolation(
 
     Example: [cyan]bfm bench isolation --runs 30 --width 16[/]
     """
+    call.needs_no_server(ABOUT)
     from backfill_manager.manager.bench_isolation import isolation as measure
 
     call.out.thing(measure(runs=runs, width=width))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -43,7 +43,7 @@ def parse(
     ] = False,
 ) -> int:
     """Have the files of a bundle parsed now, changed or not, and wait for what comes of it: the last step of a rollout.
-    Exit code 1 when a file can't be read. A dry run needs no manager.
+    Exit code 1 when a file can't be read. Over the tables, a dry run needs no manager.
 
     Example: [cyan]bfm bundles parse examples flights.py --dry-run[/]
     """
@@ -63,9 +63,6 @@ def deactivate(
     Example: [cyan]bfm bundles deactivate examples old_reports[/]
     """
     from backfill_manager.cli.answers import tell_answer
-    from backfill_manager.requests import asking
-    from backfill_manager.requests.kinds import BUNDLE_DEACTIVATE
 
-    payload: dict[str, Any] = {"bundle": bundle, "subpath": subpath}
-    request = asking.ask(call.store, call.clock, BUNDLE_DEACTIVATE, payload)
+    request = call.source.deactivate_in_bundle(bundle, subpath)
     tell_answer(call, request, f"Deactivate {subpath} of {bundle}", bundle=bundle, subpath=subpath)

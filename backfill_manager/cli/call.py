@@ -117,14 +117,21 @@ class Call:
         if "source" in self.__dict__:
             self.source.close()
 
-    def needs_tables(self) -> None:
-        """`InvalidInput` when a server was named and only the tables will do."""
+    def needs_tables(self, or_else: str = "") -> None:
+        """`InvalidInput` when a server was named and only the tables will do. `or_else`: what else could be
+        done."""
         if url := self.server_url:
             how = "--server" if self.server else "BFM_SERVER"
             raise InvalidInput(
                 f"This command works on the tables of the state, and not over a server ({how} names {url}); "
-                "say where the state is with --state."
+                f"say where the state is with --state{or_else and f', or {or_else}'}."
             )
+
+    def needs_no_server(self, about: str) -> None:
+        """`InvalidInput` when the line names a server, of which nothing would be told. One of the environment is for other
+        commands."""
+        if self.server:
+            raise InvalidInput(f"--server does not go with this command, which is about {about}: leave it out.")
 
     @cached_property
     def any_store(self) -> Store:

@@ -11,6 +11,7 @@ from backfill_manager.cli.call import Call, command, group
 from backfill_manager.errors import InvalidInput
 
 app = group("config", "The configuration as it is understood.")
+ABOUT: Final = "the configuration of this machine"
 MASK: Final = "********"
 _SECRET = re.compile(r"token|secret|passw|credential|sha256|(api|access|account|private)[._-]?key|sas\b", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(://[^/@:\s]*):[^/@\s]+@")
@@ -24,6 +25,7 @@ def check(call: Call) -> None:
 
     Example: [cyan]bfm --conf conf/manager.yaml config check[/]
     """
+    call.needs_no_server(ABOUT)
     _ = call.settings  # raises when something is wrong
     read = sources(call)
     call.out.told({"ok": True, "sources": read}, f"The configuration is right. It comes from: {', '.join(read)}.")
@@ -37,6 +39,7 @@ def show(call: Call) -> None:
     """
     import sys
 
+    call.needs_no_server(ABOUT)
     plain = masked(call.settings.model_dump(mode="json"))
     if call.out.is_table:
         import yaml  # type: ignore[import-untyped]
@@ -63,6 +66,8 @@ def token(
     import secrets
 
     from backfill_manager.settings import TokenSettings
+
+    call.needs_no_server(ABOUT)
 
     made = f"bfm_{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(made.encode()).hexdigest()

@@ -164,7 +164,7 @@ def test(
 
     Example: [cyan]bfm dags test flights --logical-date 2013-01-05[/]
     """
-    call.needs_tables()
+    call.needs_tables(f"have the server's manager run it: `bfm dags trigger {dag}`")
     at = None if logical_date is None else instant_for(call, dag, logical_date)
     from backfill_manager.manager.one_run import test_dag
 

@@ -14,12 +14,12 @@ from typing import Any, Final, Literal
 from backfill_manager.cli.call import Call
 from backfill_manager.cli.creating import Wish, settings_said
 from backfill_manager.cli.source import Log, RunMark, Steering, TaskMark, Thing
-from backfill_manager.client import Client
+from backfill_manager.client import Client, NobodyLeads
 from backfill_manager.client import things as t
-from backfill_manager.client.server import PAGE
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request, Response
 from backfill_manager.requests.clearing import ClearAsk
+from backfill_manager.views.managers import START_ONE
 
 LOOK_EVERY_S: Final = 0.2
 _OF_THE_API: Final = ("state", "answer")  # of a request: what `outcome` and its neighbours say
@@ -78,7 +78,7 @@ class Server:
         return self._client.version_diff(dag_id, before, after).document()
 
     def timeline(self, dag_id: str, limit: int | None) -> list[Thing]:
-        return _documents(self._client.timeline(dag_id, limit=limit or PAGE))
+        return _documents(self._client.timeline(dag_id, limit=limit))
 
     def runs(
         self, *, dag_id: str | None, backfill: str | None, in_states: Sequence[str], limit: int | None
@@ -149,6 +149,20 @@ class Server:
         }[how]  # fmt: skip
         return _request(steer(dag_id))
 
+    def parse_bundle(self, bundle: str, subpath: str, *, dry_run: bool, deactivate_removed: bool) -> Request:
+        return _request(
+            self._client.parse_bundle(bundle, subpath, dry_run=dry_run, deactivate_removed=deactivate_removed)
+        )
+
+    def parse_here(self, bundle: str, subpath: str, *, deactivate_removed: bool) -> Thing:
+        raise NobodyLeads(
+            f"What a server is asked to parse is read by a manager, and none is leading now: {START_ONE}, "
+            "or use --state where the bundle and its configuration are."
+        )
+
+    def deactivate_in_bundle(self, bundle: str, subpath: str) -> Request:
+        return _request(self._client.deactivate_in_bundle(bundle, subpath))
+
     def trigger(self, dag_id: str, logical_date: str | None, conf: Thing) -> Request:
         return _request(self._client.trigger(dag_id, logical_date=logical_date, conf=conf))
 
@@ -199,7 +213,9 @@ def _answer(told: t.Request) -> Response | None:
 
 def _which(ask: ClearAsk) -> Thing:
     if ask.is_regex:
-        raise InvalidInput("--dag-regex does not go with --server, where one DAG is cleared at a time: name it.")
+        raise InvalidInput(
+            "--dag-regex does not go with --server, where one DAG is cleared at a time: name it, or use --state."
+        )
     said = {"start_date": ask.start, "end_date": ask.end, "tasks": ask.tasks}
     flags = ("upstream", "downstream", "only_failed", "only_running", "latest_version")
     return {

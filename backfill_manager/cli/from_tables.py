@@ -12,7 +12,7 @@ from backfill_manager.model.records import DagRun, Request, Response
 from backfill_manager.model.states import RUN_FINISHED
 from backfill_manager.requests import asking, kinds
 from backfill_manager.requests.clearing import ClearAsk
-from backfill_manager.store.contract import Condition
+from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views import backfills, bundles, dags, payloads, pools, requests, runs, tasks, versions
 from backfill_manager.views.managers import manager_status, somebody_leads
 from backfill_manager.views.time_left import with_time_left
@@ -22,14 +22,20 @@ from backfill_manager.views.underway import running_tasks
 
 class Tables:
     def __init__(self, call: Call) -> None:
-        self._call, self._store, self._clock = call, call.store, call.clock
+        self._call, self._clock = call, call.clock
+
+    @property
+    def _store(self) -> Store:
+        """The state must have been made, for all but what can do without."""
+        return self._call.store
 
     def close(self) -> None:
         """Reading holds nothing open."""
 
     # -- what there is ------------------------------------------------------------------------------------------------
     def somebody_leads(self) -> bool:
-        return somebody_leads(self._store, self._clock.now())
+        store = self._call.any_store
+        return store.exists() and somebody_leads(store, self._clock.now())
 
     def manager(self) -> Thing:
         return manager_status(self._store, self._clock.now())
@@ -134,6 +140,18 @@ class Tables:
     def steer_dag(self, dag_id: str, how: Literal["pause", "unpause", "deactivate"]) -> Request:
         return self._ask(f"dag.{how}", {"dag_id": dags.current_dag(self._store, dag_id)[0].dag_id})
 
+    def parse_bundle(self, bundle: str, subpath: str, *, dry_run: bool, deactivate_removed: bool) -> Request:
+        payload = {"subpath": subpath, "dry_run": dry_run, "deactivate_removed": deactivate_removed}
+        return self._ask(kinds.BUNDLE_PARSE, {"bundle": self._bundle(bundle), **payload})
+
+    def parse_here(self, bundle: str, subpath: str, *, deactivate_removed: bool) -> Thing:
+        from backfill_manager.cli.parsing_here import parse
+
+        return parse(self._call, bundle, subpath, deactivate_removed=deactivate_removed)
+
+    def deactivate_in_bundle(self, bundle: str, subpath: str) -> Request:
+        return self._ask(kinds.BUNDLE_DEACTIVATE, {"bundle": self._bundle(bundle), "subpath": subpath})
+
     def trigger(self, dag_id: str, logical_date: str | None, conf: Thing) -> Request:
         return self._ask(kinds.DAG_TRIGGER, payloads.triggered_dag(self._store, dag_id, logical_date, conf))
 
@@ -164,6 +182,10 @@ class Tables:
     # -- inside -------------------------------------------------------------------------------------------------------
     def _ask(self, kind: str, payload: Thing, request_id: str | None = None) -> Request:
         return asking.ask(self._store, self._clock, kind, payload, request_id=request_id)
+
+    def _bundle(self, name: str) -> str:
+        """A manager that leads knows its bundles best: its configuration may be another one than ours."""
+        return name if self.somebody_leads() else payloads.known_bundle(self._store, self._call.settings, name)
 
     def _row(self, run: Thing) -> DagRun:
         return runs.find_run(self._store, run["run_id"], dag_id=run["dag_id"])

@@ -80,6 +80,7 @@ def stop(
     """
     from backfill_manager.requests import asking
 
+    call.needs_tables("send SIGTERM to the process that `bfm manager status` tells")
     store, clock = call.store, call.clock
     row = store.lease()
     if row is None or not lives(row, clock.now()):

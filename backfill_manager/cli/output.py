@@ -172,6 +172,12 @@ def first_line(value: Any) -> str:
     return lines[0] if lines else ""
 
 
+def in_short(value: Sequence[Any], most: int = 5) -> str:
+    """`3, 4, 5, 6, 7 and 12 more`."""
+    shown = ", ".join(written(one) for one in value[:most])
+    return shown if len(value) <= most else f"{shown} and {len(value) - most:,} more"
+
+
 def seconds(value: float) -> str:
     """`0.8 s`, `42 s`, `3 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
     if value < 10:

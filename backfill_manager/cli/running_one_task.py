@@ -24,6 +24,9 @@ PATIENCE_S: Final = 60.0
 
 
 def run_one_task(call: Call, dag_id: str, task_id: str, logical_date: str) -> int:
+    call.needs_tables(
+        f"have it run again in a run that there is: `bfm tasks clear {dag_id} --run RUN -t '^{task_id}$'`"
+    )
     _, spec = current_dag(call.store, dag_id)
     ids = [task.task_id for task in spec.work]
     if task_id not in ids:

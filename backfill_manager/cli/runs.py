@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from backfill_manager.cli.call import Call, command, group
-from backfill_manager.cli.output import Column, first_line, seconds
+from backfill_manager.cli.output import Column, first_line, in_short, seconds
+from backfill_manager.cli.source import Thing
 from backfill_manager.model.states import RUN_STATES
 
 app = group("runs", "DAG runs, whatever made them.")
@@ -18,7 +19,8 @@ DagOption = Annotated[
 TASK_COLUMNS = (
     "task_id", "state", Column("try_number", "try", right=True), Column("pool", optional=True),
     Column("started_at", "started"),
-    Column("duration_s", "took", seconds, right=True), Column("error", None, first_line, fold=True),
+    Column("duration_s", "took", seconds, right=True), Column("spark_jobs", "spark jobs", in_short, optional=True),
+    Column("error", None, first_line, fold=True),
 )  # fmt: skip
 RUN_COLUMNS = (
     "run_id", "dag_id", Column("run_type", "type", optional=True), "state", Column("started_at", "started"),
@@ -66,13 +68,20 @@ def show(
     Example: [cyan]bfm runs show 2013-01-05 --dag flights[/]
     """
     found = call.source.run(run, dag)
-    tasks = call.source.tasks_of(found)
+    told = call.source.tasks_of(found)
+    tasks = with_spark_jobs(told)
     if not call.out.is_table:
-        call.out.document({**found, **tasks})
+        call.out.document({**found, **told, "tasks": tasks})
         return
     call.out.thing(found)
     call.out.line("")
-    call.out.rows(tasks["tasks"], TASK_COLUMNS, empty="It has no tasks yet.")
+    call.out.rows(tasks, TASK_COLUMNS, empty="It has no tasks yet.")
+
+
+def with_spark_jobs(told: Thing) -> list[Thing]:
+    """The tasks of a run, each with the `spark_jobs` of its last try that has ended."""
+    of_last = {one["task_id"]: one["spark_jobs"] for one in told["tries"]}  # by task, then in their order
+    return [{**task, "spark_jobs": of_last.get(task["task_id"], [])} for task in told["tasks"]]
 
 
 @command(app, "timeline")

@@ -74,8 +74,9 @@ def site(call: Call, store: Store) -> App:
     """Pages and API as one app."""
     from backfill_manager.api.app import create_app
     from backfill_manager.ui.pages import router
+    from backfill_manager.ui.site import error_page
 
-    return create_app(call.settings, store, clock=call.clock, extra_routers=[router])
+    return create_app(call.settings, store, clock=call.clock, extra_routers=[router], error_page=error_page)
 
 
 def served_beside_a_manager(call: Call) -> Callable[[Store], AbstractContextManager[None]] | None:

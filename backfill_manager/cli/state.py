@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import Annotated, Final
 
 import typer
 
 from backfill_manager.cli.call import Call, command, group
 from backfill_manager.cli.output import Column
+
+PATIENCE_S: Final = 600.0
 
 app = group("state", "The Delta tables that hold it all.")
 
@@ -33,10 +36,42 @@ def check(call: Call) -> int:
 
     Example: [cyan]bfm state check[/]
     """
+    call.needs_tables("see by `bfm manager status` whether the server can read it")
     found = call.store.check()
     rows = [{"table": one.table, "outcome": "ok" if one.ok else "wrong", "message": one.message} for one in found]
     call.out.rows(rows, ("table", "outcome", Column("message", fold=True)))
     return 0 if all(one.ok for one in found) else 1
+
+
+@command(app, "compact")
+def compact(call: Call) -> int:
+    """Rewrite small files into few large ones and take away what nothing refers to any more, in every state table. The
+    manager that leads does it (its ticks wait meanwhile), or this command where none does. Managers tidy up by themselves:
+    this is for a state that is to be handed on, or was written by many short-lived ones.
+
+    Example: [cyan]bfm state compact[/]
+    """
+    from backfill_manager.cli.answers import answered
+    from backfill_manager.requests import asking
+    from backfill_manager.requests.kinds import STATE_COMPACT
+    from backfill_manager.views.managers import somebody_leads
+
+    call.needs_tables()
+    if somebody_leads(call.store, call.clock.now()):
+        request = asking.ask(call.store, call.clock, STATE_COMPACT, {})
+        answer = answered(call, request, PATIENCE_S)
+        if answer is None:
+            return 1
+        files = json.loads(answer.payload_json or "{}").get("files", {})
+    else:
+        from backfill_manager.manager.compacting import compact_state
+
+        files = compact_state(call.store, call.settings, call.clock)
+    if call.out.is_table:
+        call.out.rows([{"table": table, "files": n} for table, n in files.items()], ("table", "files"))
+    else:
+        call.out.document({"files": files})
+    return 0
 
 
 @command(app, "where")

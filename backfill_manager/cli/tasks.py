@@ -10,7 +10,7 @@ from backfill_manager.cli.call import Call, command, group
 from backfill_manager.cli.dags import waits_for
 from backfill_manager.cli.old_spellings import OF_TASKS_CLEAR
 from backfill_manager.cli.output import Column, seconds
-from backfill_manager.cli.runs import TASK_COLUMNS
+from backfill_manager.cli.runs import TASK_COLUMNS, with_spark_jobs
 from backfill_manager.cli.source import Thing
 from backfill_manager.errors import NotFound
 from backfill_manager.model.states import TASK_FINISHED
@@ -43,12 +43,12 @@ def list_(call: Call, dag: DagArgument) -> None:
 
 @command(app, "states")
 def states(call: Call, dag: DagArgument, run: RunArgument) -> None:
-    """Show how each task of one run stands. Times are UTC.
+    """Show how each task of one run stands, and which Spark jobs its last try ran. Times are UTC.
 
     Example: [cyan]bfm tasks states flights latest[/]
     """
     found = run_of(call, dag, run)
-    tasks = call.source.tasks_of(found)["tasks"]
+    tasks = with_spark_jobs(call.source.tasks_of(found))
     call.out.rows(tasks, TASK_COLUMNS, empty=f"{found['run_id']} has no tasks yet.")
 
 

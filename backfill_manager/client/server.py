@@ -23,6 +23,7 @@ from urllib.parse import quote
 from backfill_manager.client import live
 from backfill_manager.client import things as t
 from backfill_manager.client.connection import Connection
+from backfill_manager.clock import format_instant
 from backfill_manager.errors import InvalidInput
 
 PAGE: Final = 1000  # rows that a page of a list holds at most
@@ -116,7 +117,8 @@ class Client:
         )
 
     def change_backfill(self, backfill_id: str, *, wait: float = 0.0, **settings: Any) -> t.Request:
-        """Those settings that are named change."""
+        """Those settings that are named change. With `was={"priority": 0}`, what you saw them to be, it is refused when
+        somebody else has changed one of these meanwhile."""
         return self._ask("PATCH", _path("backfills", backfill_id), settings, wait)
 
     def pause_backfill(self, backfill_id: str, *, wait: float = 0.0) -> t.Request:
@@ -172,13 +174,23 @@ class Client:
 
     def next_intervals(self, dag_id: str, n: int = 1) -> list[t.Interval]:
         """The next that the scheduler makes runs of."""
-        found = self._connection.read(_path("dags", dag_id, "next"), {"n": n})
-        return [t.Interval.model_validate(one) for one in found]
 
-    def timeline(self, dag_id: str, *, limit: int = PAGE) -> list[t.TimelineRun]:
-        """The runs that stand, of the newest dates (1000 at most), oldest first."""
-        found = self._connection.read(_path("dags", dag_id, "timeline"), {"limit": limit})
-        return [t.TimelineRun.model_validate(one) for one in found]
+        def page(size: int, last: t.Interval | None) -> list[t.Interval]:
+            after = None if last is None else format_instant(last.interval_end)
+            found = self._connection.read(_path("dags", dag_id, "next"), {"n": size, "after": after})
+            return [t.Interval.model_validate(one) for one in found]
+
+        return list(_bounded(page, n))
+
+    def timeline(self, dag_id: str, *, limit: int | None = None) -> list[t.TimelineRun]:
+        """The runs that stand, of the newest dates (None: of all), oldest first."""
+
+        def page(size: int, last: t.TimelineRun | None) -> list[t.TimelineRun]:
+            before = None if last is None else format_instant(last.logical_date)
+            found = self._connection.read(_path("dags", dag_id, "timeline"), {"limit": size, "before": before})
+            return [t.TimelineRun.model_validate(one) for one in reversed(found)]
+
+        return list(_bounded(page, limit))[::-1]
 
     def grid(
         self, dag_id: str, *, limit: int = 30, cursor: str | None = None, order: Literal["date", "made"] = "date"
@@ -327,6 +339,18 @@ class Client:
             cursor = found.get("next_cursor")
             if cursor is None:
                 return
+
+
+def _bounded(page: Callable[[int, T | None], list[T]], limit: int | None) -> Iterator[T]:
+    """Up to `limit` (None: all) of a list whose pages begin behind the last one of the page before: `page(size, last)`."""
+    left, last = limit, None
+    while left is None or left > 0:
+        size = PAGE if left is None else min(PAGE, left)
+        found = page(size, last)
+        yield from found
+        if len(found) < size:
+            return
+        left, last = (None if left is None else left - size), found[-1]
 
 
 def token_of(environ: Mapping[str, str]) -> str | None:

@@ -119,12 +119,14 @@ class Try(Thing):
     task_id: str
     try_number: int
     launch: int
+    term: int  # of the manager that ran it
     state: str
     pool: str | None
     started_at: Instant | None
     ended_at: Instant | None
     duration_s: float | None
     error: str | None
+    spark_jobs: tuple[int, ...]  # ids within the Spark application of that term; those that are known
 
 
 class RunTasks(Thing):

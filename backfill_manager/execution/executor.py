@@ -46,6 +46,7 @@ from backfill_manager.execution.outcome import (
     TaskStarted,
 )
 from backfill_manager.execution.performing import CodeLibrary, perform
+from backfill_manager.execution.spark_jobs import SparkJobs
 from backfill_manager.execution.task_log import LogLines
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Executor:
     ) -> None:
         self._spark, self._library, self._on_event, self._clock = spark, library, on_event, clock
         self._leads, self._grace_s = leads, grace_s
+        self._spark_jobs = SparkJobs(spark.sparkContext)
         self._changed = threading.Condition()  # guards all below
         self._slots = dict(slots)
         self._used: dict[str, int] = defaultdict(int)
@@ -313,7 +315,9 @@ class Executor:
             try:
                 self._flush(it)
                 it.lines.close()
-                self._on_event(TaskEnded(it.launch.key, it.abandoned or outcome, self._clock.now()))
+                at = self._clock.now()
+                spark_jobs = self._spark_jobs.of_group(it.scope.group) if it.weight else ()
+                self._on_event(TaskEnded(it.launch.key, it.abandoned or outcome, at, spark_jobs))
             finally:
                 it.ended = True
                 with self._changed:

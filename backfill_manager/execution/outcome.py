@@ -95,6 +95,7 @@ class TaskEnded:
     key: LaunchKey
     outcome: Outcome
     at: datetime
+    spark_jobs: tuple[int, ...] = ()  # ids within the Spark application, see `spark_jobs.SparkJobs`
 
 
 @dataclass(frozen=True)

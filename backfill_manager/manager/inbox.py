@@ -8,7 +8,7 @@ backfill that is in order becomes a `PlanWanted`; its answer comes with the plan
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from backfill_manager.dags.store import DagStore
@@ -41,7 +41,7 @@ class Inbox:
         self._alive, self._store, self._term = alive, store, leader.term
         self._repairs = Repairs(alive, store, leader)
         self._dags = DagStore(alive)
-        self._planning: dict[str, str] = {}  # request id -> backfill id; "" for a bundle that is being parsed
+        self._planning: dict[str, str] = {}  # request id -> backfill id; "" for a bundle or the state
         self.is_waiting = False  # a request could not be answered yet, and is looked at again in the next tick
 
     def take_in(self, requests: Iterable[Request], now: datetime, todo: Instructions) -> None:
@@ -75,6 +75,12 @@ class Inbox:
         self._planning.pop(wanted.request_id, None)
         kind = kinds.BUNDLE_PARSE
         self._answer(wanted.request_id, kind, kinds.ACCEPTED, wanted.bundle, message, payload_json, now)
+
+    def compacted(self, request_id: str, files: Mapping[str, int], now: datetime) -> None:
+        """The state has been tidied up."""
+        self._planning.pop(request_id, None)
+        message, document = f"the tables have {sum(files.values())} files now", json.dumps({"files": dict(files)})
+        self._answer(request_id, kinds.STATE_COMPACT, kinds.ACCEPTED, None, message, document, now)
 
     def refuse(self, request_id: str, kind: str, reason: str, now: datetime) -> None:
         self._planning.pop(request_id, None)
@@ -139,6 +145,10 @@ class Inbox:
                 return self._deactivate(request, str(payload["bundle"]), str(payload["subpath"]).strip("/"), now)
             case kinds.BUNDLE_PARSE:
                 todo.parses.append(self._parse(request, payload))
+                return None
+            case kinds.STATE_COMPACT:
+                self._planning[request.request_id] = ""
+                todo.compactions.append(request.request_id)
                 return None
             case kinds.MANAGER_STAND_BY:
                 return str(payload["manager_id"]), f"term {self._term} leads; {payload['host']} stands by"
@@ -256,7 +266,10 @@ class Inbox:
 
     def _set_backfill(self, request: Request, payload: dict[str, object]) -> tuple[str, str]:
         changes: dict[str, object] = dict(payload["changes"])  # type: ignore[call-overload]
+        was: dict[str, object] = dict(payload.get("was", {}))  # type: ignore[call-overload]
         live = self._live(str(payload["backfill_id"]), "changed")
+        backfills.check_was(was, changes)
+        backfills.refuse_what_has_changed(live.row, changes, was)
         if "pool" in changes:
             self._check_pool(str(changes["pool"]))
         pinned = self._alive.spec(live.row.dag_id, live.row.dag_version)

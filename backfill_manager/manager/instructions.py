@@ -50,6 +50,7 @@ class Instructions:
     moves: list[MoveItems] = field(default_factory=list)
     plans: list[PlanWanted] = field(default_factory=list)
     parses: list[ParseWanted] = field(default_factory=list)
+    compactions: list[str] = field(default_factory=list)  # requests to tidy up the whole state
     slots: dict[str, int] = field(default_factory=dict)  # pools whose slots have changed
     stop: bool = False
     drain: bool = True

@@ -6,7 +6,8 @@ A half-filled change can't be written: each constructor sets all the fields that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -115,12 +116,13 @@ def cancelled(ti: TaskInstance, at: datetime, reason: str) -> TaskInstance:
     return _move(ti, s.CANCELLED, error=reason, **_ended(ti, at))
 
 
-def try_of(ti: TaskInstance, term: int, state: str | None = None) -> TaskTry:
+def try_of(ti: TaskInstance, term: int, state: str | None = None, spark_jobs: Sequence[int] = ()) -> TaskTry:
     """The record of the start that has just ended, as the task instance tells it."""
     return TaskTry(
         dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=ti.launch, try_number=ti.try_number,
         state=state or ti.state, run_seq=ti.run_seq, term=term, pool=ti.pool, started_at=ti.started_at,
         ended_at=ti.ended_at, duration_s=ti.duration_s, error=ti.error,
+        spark_jobs_json=json.dumps(spark_jobs) if spark_jobs else None,
     )  # fmt: skip
 
 

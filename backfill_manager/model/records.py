@@ -189,6 +189,7 @@ class TaskTry(Record):
     ended_at: datetime | None = None
     duration_s: float | None = None
     error: str | None = None
+    spark_jobs_json: str | None = None  # "[3, 4]": ids in the Spark application of its term; None: none that is known
 
 
 @dataclass(frozen=True)

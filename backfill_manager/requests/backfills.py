@@ -20,7 +20,8 @@ from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.dags.timetable import ONCE, Timetable, timetable_of
-from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.errors import InvalidInput, Refused, nearest
+from backfill_manager.model.records import Backfill
 from backfill_manager.requests.expressions import check_expression
 from backfill_manager.requests.kinds import MOST_OF_A_NUMBER
 from backfill_manager.requests.working_hours import WorkingHours
@@ -154,6 +155,41 @@ def check_changes(changes: dict[str, Any]) -> None:
     _check_numbers(ask)
     if ask.window is not None:
         WorkingHours.parse(ask.window)
+
+
+def check_was(was: dict[str, Any], changes: dict[str, Any]) -> None:
+    """`InvalidInput` unless all that `was` speaks of is to be changed."""
+    for name in was:
+        if name not in changes:
+            told = nearest(name, changes) or f"; what is to be changed is {', '.join(changes)}."
+            raise InvalidInput(f"'was' tells of {name!r}, which is not to be changed{told}")
+
+
+def refuse_what_has_changed(row: Backfill, changes: dict[str, Any], was: dict[str, Any]) -> None:
+    """`Refused` when a setting is not any more what the asker saw; one that is already as wanted stands in nobody's way
+    (and so a request that is looked at again after a crash is not refused for what it did itself)."""
+    now = {name: setting_of(row, name) for name in was}
+    told = [
+        f"{_option(name)} is {_shown(now[name])} now, not {_shown(was[name])}"
+        for name in was
+        if now[name] not in (was[name], changes[name])
+    ]
+    if told:
+        raise Refused(f"{'; '.join(told)}: somebody has changed it since you looked. Look again, and ask once more.")
+
+
+def setting_of(row: Backfill, name: str) -> Any:
+    """What a backfill's setting is: `name` of `CHANGEABLE`."""
+    return json.loads(getattr(row, f"{name}_json")) if name in ("conf", "overrides") else getattr(row, name)
+
+
+def _option(name: str) -> str:
+    return {"is_polite": "--polite", "overrides": "--set"}.get(name) or f"--{name.replace('_', '-')}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 100 else f"{text[:99]}…"
 
 
 def check_for_dag(changes: dict[str, Any], dag: DagSpec, *, runs_backwards: bool) -> None:

@@ -23,12 +23,15 @@ BACKFILL_DRY_RUN: Final = (
 BACKFILL_PAUSE: Final = "backfill.pause"  # {"backfill_id"}
 BACKFILL_UNPAUSE: Final = "backfill.unpause"  # {"backfill_id"}
 BACKFILL_CANCEL: Final = "backfill.cancel"  # {"backfill_id", "let_running_finish"}
-BACKFILL_SET: Final = "backfill.set"  # {"backfill_id", "changes": {setting: value}}, see backfills.CHANGEABLE
+# {"backfill_id", "changes": {setting: value}}, see backfills.CHANGEABLE; and maybe "was": {setting: value}, of settings in
+# `changes`, as the asker saw them: refused when one has another value by now
+BACKFILL_SET: Final = "backfill.set"
 BACKFILL_RETRY: Final = "backfill.retry"  # {"backfill_id"}: its failed items, once more
 BACKFILL_HIDE: Final = "backfill.hide"  # {"backfill_id"}: cancelled if it goes on, and left out of lists
 POOL_SET: Final = "pool.set"  # {"name", "slots", "weight", "min_share"}
 MANAGER_STOP: Final = "manager.stop"  # {"drain"}
 MANAGER_STAND_BY: Final = "manager.stand_by"  # {"manager_id", "host", "pid"}: a sign of life, now and then
+STATE_COMPACT: Final = "state.compact"  # {}; answered with {"files": {table: number}} as payload_json
 DAG_PAUSE: Final = "dag.pause"  # {"dag_id"}
 DAG_UNPAUSE: Final = "dag.unpause"  # {"dag_id"}
 DAG_DEACTIVATE: Final = "dag.deactivate"  # {"dag_id"}
@@ -164,6 +167,7 @@ PAYLOADS: Final[Mapping[str, Mapping[str, Test]]] = {
     POOL_SET: {"name": _pool_name, "slots": _whole(1), "weight": _whole(1), "min_share": _whole(0)},
     MANAGER_STOP: {"drain": _flag},
     MANAGER_STAND_BY: {"manager_id": _text, "host": _text, "pid": _whole(1)},
+    STATE_COMPACT: {},
     DAG_PAUSE: _DAG,
     DAG_UNPAUSE: _DAG,
     DAG_DEACTIVATE: _DAG,
@@ -180,6 +184,8 @@ PAYLOADS: Final[Mapping[str, Mapping[str, Test]]] = {
     TASKS_CLEAR: {"ask": _clear},
 }
 
+MAY_BE_LEFT_OUT: Final[Mapping[str, Mapping[str, Test]]] = {BACKFILL_SET: {"was": _object}}
+
 
 def check_payload(kind: str, payload: Any) -> dict[str, Any]:
     """The payload itself, or `InvalidInput` that names the kind, the field and what it should be."""
@@ -191,7 +197,7 @@ def check_payload(kind: str, payload: Any) -> dict[str, Any]:
         raise InvalidInput(f"{kind}: the payload must be a JSON object, not {type(payload).__name__}")
     for told in what_json_is_not(payload, deepest=DEEPEST + 2):  # around what was typed are the payload and its `ask`
         raise InvalidInput(f"{kind}: the payload {told}")
-    fields = PAYLOADS[kind]
+    fields = {**PAYLOADS[kind], **MAY_BE_LEFT_OUT.get(kind, {})}
     for name in payload:
         if name not in fields:
             raise InvalidInput(
@@ -199,6 +205,8 @@ def check_payload(kind: str, payload: Any) -> dict[str, Any]:
             )
     for name, test in fields.items():
         if name not in payload:
+            if name not in PAYLOADS[kind]:
+                continue
             raise InvalidInput(f"{kind}: the field {name!r} is missing")
         if wrong := test(payload[name]):
             raise InvalidInput(f"{kind}: {name} {wrong}")

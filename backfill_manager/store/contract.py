@@ -160,6 +160,6 @@ class Leader(ABC):
         """Mark the lease as given back (`stopped`), so that a standby need not wait for it to run out."""
 
     @abstractmethod
-    def housekeep(self) -> dict[str, int]:
-        """Compact, checkpoint, clean the log and vacuum where it is due; returns table -> files now. Called between
-        ticks, from the thread that commits."""
+    def housekeep(self, *, everywhere: bool = False) -> dict[str, int]:
+        """Compact, checkpoint, clean the log and vacuum where it is due, or `everywhere`, thoroughly; returns table -> files
+        now. Called between ticks, from the thread that commits."""

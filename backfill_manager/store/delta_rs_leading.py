@@ -192,25 +192,25 @@ class DeltaRsLeader(Leader):
                 if _value(handle, child, "count(*)", orphaned):
                     handle.delete(orphaned, commit_properties=leaders_commit(self.term))
 
-    def housekeep(self) -> dict[str, int]:
+    def housekeep(self, *, everywhere: bool = False) -> dict[str, int]:
         if self._over:
             raise LostLease(self._over)
         files: dict[str, int] = {}
         for table in (*LED_TABLES, Manager.TABLE):
-            if not self._housekeeping.due(table):
+            if not everywhere and not self._housekeeping.due(table):
                 continue
             if table == Manager.TABLE:
                 with self._lease_lock:
-                    files[table] = self._tidy(table)
+                    files[table] = self._tidy(table, everywhere)
             else:
-                files[table] = self._tidy(table)
+                files[table] = self._tidy(table, everywhere)
         asked = self._tables.fresh("request")
-        if self._housekeeping.due("request", asked):
+        if everywhere or self._housekeeping.due("request", asked):
             with told("request", self._tables.place("request"), "tidied"):
-                files["request"] = self._housekeeping.tidy_shared("request", self._tables.open("request"))
+                files["request"] = self._housekeeping.tidy_shared("request", self._tables.open("request"), everywhere)
         return files
 
-    def _tidy(self, table: str) -> int:
+    def _tidy(self, table: str, thoroughly: bool) -> int:
         with self._committing(table):
             self._still_mine(table)  # vacuum trusts the handle: from a stale one it would take a successor's files
-            return self._housekeeping.tidy(Room(table, self._handles[table], leaders_commit(self.term)))
+            return self._housekeeping.tidy(Room(table, self._handles[table], leaders_commit(self.term)), thoroughly)

@@ -239,12 +239,12 @@ class DeltaSparkLeader(Leader):
         self._lease_writer.merge(Manager, [row])
         self.row = row
 
-    def housekeep(self) -> dict[str, int]:
+    def housekeep(self, *, everywhere: bool = False) -> dict[str, int]:
         self._check()
         self._writer.commits[Manager.TABLE] += self._lease_writer.commits.pop(Manager.TABLE, 0)
-        due = [table for table in (*LED_TABLES, Manager.TABLE) if self._writer.commits[table] >= COMMITS]
+        due = [table for table in (*LED_TABLES, Manager.TABLE) if everywhere or self._writer.commits[table] >= COMMITS]
         asked = self._store.requests_version()
-        if asked - self._tidied_requests >= COMMITS:
+        if everywhere or asked - self._tidied_requests >= COMMITS:
             due.append(Request.TABLE)
             self._tidied_requests = asked
         if not due:

@@ -35,6 +35,7 @@ FEW_FILES: Final = 8  # so many of a kind may lie about
 SLICE_ROWS: Final = 5_000
 BIG_ROWS: Final = 50_000  # a file of so many rows is left as it is
 MOST_ROWS: Final = 200_000  # to rewrite at once
+THOROUGH_PASSES: Final = 3
 TYPICAL_ROW_BYTES: Final = 60  # in a file, until files of some size tell better
 HEADROOM: Final = 1.4  # the writer's own estimate of a file's size runs ahead of what it comes to
 
@@ -83,14 +84,17 @@ class Housekeeping:
     def due(self, table: str, handle: DeltaTable | None = None) -> bool:
         return bool((handle or self._handles[table]).version() - self._compacted.get(table, 0) >= COMPACT_AFTER)
 
-    def tidy(self, room: Room) -> int:
-        """Compact, and when it is time clean up behind; returns the number of files that are left in use."""
+    def tidy(self, room: Room, thoroughly: bool = False) -> int:
+        """Compact, and when it is time clean up behind; returns the number of files that are left in use. `thoroughly`:
+        down to as few as may be, and clean up now."""
         handle, table = room.handle, room.table
+        few = 1 if thoroughly else FEW_FILES
         if has_run_seq(TABLES[table]):
-            self._rewrite_spans(room)
-        elif len(handle.file_uris()) > FEW_FILES:
+            for _ in range(THOROUGH_PASSES if thoroughly else 1):  # crumbs become slices, and these big files
+                self._rewrite_spans(room, few)
+        elif len(handle.file_uris()) > few:
             _rewrite(room, "", file_bytes=BIG_ROWS * TYPICAL_ROW_BYTES)
-        if handle.version() - self._cleaned.get(table, 0) >= CLEAN_AFTER:
+        if thoroughly or handle.version() - self._cleaned.get(table, 0) >= CLEAN_AFTER:
             handle.vacuum(dry_run=False, full=True, commit_properties=room.commit)
             handle.create_checkpoint()
             handle.cleanup_metadata()
@@ -98,38 +102,39 @@ class Housekeeping:
         self._compacted[table] = handle.version()
         return len(handle.file_uris())
 
-    def tidy_shared(self, table: str, handle: DeltaTable) -> int:
+    def tidy_shared(self, table: str, handle: DeltaTable, thoroughly: bool = False) -> int:
         """The same for the table that clients append to: who loses the race for a version is the compaction, which then
         waits for the next time."""
         try:
-            return self.tidy(Room(table, handle, CommitProperties(max_commit_retries=0)))
+            return self.tidy(Room(table, handle, CommitProperties(max_commit_retries=0)), thoroughly)
         except CommitFailedError:
             return len(handle.file_uris())
 
-    def _rewrite_spans(self, room: Room) -> None:
+    def _rewrite_spans(self, room: Room, few: int) -> None:
         added = room.handle.get_add_actions(flatten=True)
         told = {name: added[name].to_pylist() for name in ("min.run_seq", "max.run_seq", "num_records", "size_bytes")}
         files = [Span(*known) for known in zip(*told.values(), strict=True) if known[0] is not None]
         recent = self._worked_at.get(room.table)
-        work = what_to_rewrite(files, min(recent) if recent and not TABLES[room.table].APPEND_ONLY else None)
+        work = what_to_rewrite(files, min(recent) if recent and not TABLES[room.table].APPEND_ONLY else None, few)
         if work is not None:
             telling = [file for file in files if file.rows >= SLICE_ROWS // 5]
             row_bytes = sum(f.bytes for f in telling) / sum(f.rows for f in telling) if telling else TYPICAL_ROW_BYTES
             _rewrite(room, work.predicate(), file_bytes=int(work.rows_per_file * row_bytes * HEADROOM))
 
 
-def what_to_rewrite(files: list[Span], hot: int | None) -> Rewrite | None:
-    """What is worth rewriting now, when work goes on at the run_seqs `hot` and above (None: nowhere)."""
+def what_to_rewrite(files: list[Span], hot: int | None, few: int = FEW_FILES) -> Rewrite | None:
+    """What is worth rewriting now, when work goes on at the run_seqs `hot` and above (None: nowhere). `few` of a kind may
+    stay."""
     cool = [file for file in files if hot is None or file.high < hot]
     mixed = [file for file in files if hot is not None and file.low < hot <= file.high]
     behind_big = _behind(file for file in cool if file.rows >= BIG_ROWS)
     slices = [file for file in cool if SLICE_ROWS // 2 <= file.rows < BIG_ROWS and file.low >= behind_big]
     behind_slices = max(behind_big, _behind(slices))
-    if len(slices) > FEW_FILES and not any(file.low < behind_slices for file in mixed):
+    if len(slices) > few and not any(file.low < behind_slices for file in mixed):
         return _affordable(files, Rewrite(behind_big, behind_slices, BIG_ROWS))
     crumbs = [file for file in files if file.rows < SLICE_ROWS // 2 and file.low >= behind_slices]
     carried = sum(file.rows for file in mixed)  # mostly finished rows, which every tick copies
-    if len(crumbs) > FEW_FILES or carried > 2 * SLICE_ROWS:
+    if len(crumbs) > few or carried > 2 * SLICE_ROWS:
         begin = min([behind_slices, *(file.low for file in mixed if carried > 2 * SLICE_ROWS)])
         return _affordable(files, Rewrite(begin, None, SLICE_ROWS))
     return None

@@ -1,4 +1,8 @@
-"""*Backfills*, and one of them: its progress, its items as a map and as a list, and what can be done with it."""
+"""*Backfills*, and one of them: its progress, its items as a map and as a list, and what can be done with it.
+
+What is read is kept until its tables change (`api.one_backfill` says what of a backfill changes how often), the items'
+part anew with every tick of a manager at work; so that is one reading for all that is told of them, and one for the page.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from typing import Annotated, Any, Final
 from fastapi import Form, Query
 from starlette.responses import Response
 
+from backfill_manager.api.house import Versions
+from backfill_manager.api.one_backfill import TABLES, known_backfill, with_time_left
 from backfill_manager.api.paging import from_cursor, to_cursor
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Backfill, DagRow
@@ -19,8 +25,8 @@ from backfill_manager.ui import paths
 from backfill_manager.ui.backfill_fields import SETTINGS
 from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, lead_to, page_router
 from backfill_manager.ui.words import duration, number, plain_day
-from backfill_manager.views.backfill_items import find_item, page_of_items
-from backfill_manager.views.backfill_settings import children_of, parents_of
+from backfill_manager.views.backfill_items import ItemPage, find_item, page_of_items
+from backfill_manager.views.backfill_settings import children_of_each, parents_of
 from backfill_manager.views.backfills import (
     Chosen,
     check_states,
@@ -28,11 +34,10 @@ from backfill_manager.views.backfills import (
     page_of_backfills,
     waiting_backfills,
 )
-from backfill_manager.views.item_map import Cell, ItemMap, Label, read_item_map, reasons, wider_ranges
+from backfill_manager.views.item_map import Cell, ItemMap, Label, read_items_seen, wider_ranges
 from backfill_manager.views.paging import Order
 from backfill_manager.views.payloads import going_on, retried_backfill
 from backfill_manager.views.rate import items_per_minute
-from backfill_manager.views.time_left import with_time_left
 
 router: Final = page_router()
 
@@ -40,7 +45,6 @@ ON_A_PAGE: Final = 25
 ITEMS_ON_A_PAGE: Final = 25
 ROWS_OF_MAP: Final = 24  # of the map told as a table
 NEWEST: Final = Order("created_at", "backfill_id", descending=True)
-_OF_LIST: Final = ("backfill", "backfill_item", "dag_run", "request", "response")
 _States = Annotated[list[str] | None, Query(max_length=len(ITEM_STATES))]
 _Ordinal = Annotated[int | None, Query(ge=1, le=2**53)]
 
@@ -56,8 +60,8 @@ def backfills(
     after: Annotated[str | None, Query(max_length=4000)] = None,
 ) -> Response:
     in_states = check_states("backfill", dict.fromkeys(state or ()), BACKFILL_STATES)
-    shown, following = visit.house.once_per_version(
-        _OF_LIST, ("ui:backfills", dag, in_states, after), lambda: _list(visit, dag, in_states, after)
+    rows, following = visit.house.once_per_version(
+        TABLES, ("ui:backfills", dag, in_states, after), lambda: _list(visit.store, dag, in_states, after)
     )
     there: dict[tuple[str, str], int] = visit.house.once_per_version(
         ["backfill"], "ui:backfills:there", lambda: _there(visit.store)
@@ -65,30 +69,31 @@ def backfills(
     by_state = {
         one: sum(n for (of, is_), n in there.items() if is_ == one and dag in ("", of)) for one in BACKFILL_STATES
     }
+    zones = _zones(visit)
     return visit.page(
-        "backfills/list.html", backfills=shown, dags=sorted({dag_id for dag_id, _ in there} | ({dag} - {""})), dag=dag,
-        states=in_states, by_state=by_state, after=after, following=following, is_filtered=bool(dag or in_states),
-        rate=rate_in_words,
+        "backfills/list.html", backfills=[_told(visit, row, zones) for row in rows],
+        dags=sorted({dag_id for dag_id, _ in there} | ({dag} - {""})), dag=dag, states=in_states, by_state=by_state,
+        after=after, following=following, is_filtered=bool(dag or in_states), rate=rate_in_words,
     )  # fmt: skip
 
 
 def _list(
-    visit: Visit, dag: str, in_states: tuple[str, ...], after: str | None
+    store: Store, dag: str, in_states: tuple[str, ...], after: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
     """One page, newest first, and the cursor of the next; what waits for the manager leads the first page."""
     chosen = Chosen(dag or None, in_states)
     place = from_cursor(after, "-created_at", Backfill, NEWEST)
     rows, last = page_of_backfills(
-        visit.store, chosen, NEWEST, ON_A_PAGE, None if place is None else (place.value, place.tie)
+        store, chosen, NEWEST, ON_A_PAGE, None if place is None else (place.value, place.tie)
     )
-    waiting = waiting_backfills(visit.store, chosen) if after is None else []
-    zones = _zones(visit.store, {row["dag_id"] for row in (*waiting, *rows)})
-    shown = [_told(visit, row, zones.get(row["dag_id"], "UTC")) for row in (*waiting, *rows)]
-    return shown, None if last is None else to_cursor("-created_at", *last)
+    waiting = waiting_backfills(store, chosen) if after is None else []
+    return [*waiting, *rows], None if last is None else to_cursor("-created_at", *last)
 
 
-def _told(visit: Visit, backfill: Mapping[str, Any], zone: str) -> dict[str, Any]:
-    one = with_time_left(visit.store, dict(backfill), visit.now)
+def _told(visit: Visit, counted: Mapping[str, Any], zones: Mapping[str, str]) -> dict[str, Any]:
+    """The backfill, whose items are counted, with all that pages tell of it."""
+    one = with_time_left(visit.house, dict(counted))
+    zone = zones.get(one["dag_id"], "UTC")
     return {
         **one,
         "zone": zone,
@@ -106,10 +111,11 @@ def _there(store: Store) -> dict[tuple[str, str], int]:
     return {(dag_id, state): n for (dag_id, state), n in counts.items()}
 
 
-def _zones(store: Store, dag_ids: set[str]) -> dict[str, str]:
-    if not dag_ids:
-        return {}
-    return {row.dag_id: row.timezone for row in store.read(DagRow, [Condition("dag_id", "in", tuple(dag_ids))])}
+def _zones(visit: Visit) -> dict[str, str]:
+    """The time zone of each DAG."""
+    return visit.house.once_per_version(
+        ["dag"], "ui:zones", lambda: {row.dag_id: row.timezone for row in visit.store.read(DagRow)}
+    )
 
 
 def config_in_words(config: Mapping[str, Any], zone: str) -> str:
@@ -139,36 +145,44 @@ def backfill(
     after: _Ordinal = None,
     before: _Ordinal = None,
 ) -> Response:
-    found = find(visit, wanted)
-    if found["backfill_id"] != paths.from_segment(wanted):
-        return lead_to(paths.to("backfills", found["backfill_id"]))
-    backfill_id = found["backfill_id"]
+    known = known_backfill(visit.house, paths.from_segment(wanted))
+    backfill_id, planned = known["backfill_id"], known["planned"]
+    if backfill_id != paths.from_segment(wanted):
+        return lead_to(paths.to("backfills", backfill_id))
     in_states = check_states("backfill's item", dict.fromkeys(state or ()), ITEM_STATES)
-    begins, ends = _range(first, last, found["planned"])
-    of_family = visit.house.once_per_version(
-        ["backfill"],
-        ("ui:family", backfill_id),
-        lambda: (parents_of(visit.store, found), children_of(visit.store, backfill_id)),
+    begins, ends = _range(first, last, planned)
+    zones = _zones(visit)
+    of_items = visit.house.versions(["backfill_item"])  # once, so that map and list tell the same
+    seen = _seen(visit, of_items, known, zones.get(known["dag_id"], "UTC"), begins, ends) if planned else None
+    found = _told(visit, {**known, **(seen["by_state"] if seen else dict.fromkeys(ITEM_STATES, 0))}, zones)
+    parents, children = _family(visit, known)
+    items: ItemPage = visit.house.at_versions(
+        of_items,
+        ("ui:items", backfill_id, begins, ends, in_states, after, before),
+        lambda: page_of_items(
+            visit.store,
+            backfill_id,
+            begins,
+            ends,
+            in_states=in_states,
+            after=after,
+            before=before,
+            limit=ITEMS_ON_A_PAGE,
+        ),
     )
     return visit.page(
-        "backfills/one.html", b=found, first=begins, last=ends, is_part=(begins, ends) != (1, found["planned"]),
-        states=in_states, item_states=ITEM_STATES, settings=SETTINGS, parents=of_family[0], children=of_family[1],
-        map=_map(visit, found, begins, ends) if found["planned"] else None, ranges=_ranges(found, begins, ends),
-        beside=_beside(found, begins, ends),
-        reasons=visit.house.once_per_version(
-            ["backfill_item"], ("ui:reasons", backfill_id), lambda: reasons(visit.store, backfill_id)
-        ),
-        items=page_of_items(
-            visit.store, backfill_id, begins, ends, in_states=in_states, after=after, before=before, limit=ITEMS_ON_A_PAGE
-        ),
-        cell_text=cell_text, rate=rate_in_words,
+        "backfills/one.html", b=found, first=begins, last=ends, is_part=(begins, ends) != (1, planned),
+        states=in_states, item_states=ITEM_STATES, settings=SETTINGS, parents=parents, children=children,
+        map=seen["map"] if seen else None,
+        ranges=_ranges(found, begins, ends), beside=_beside(found, begins, ends),
+        reasons=seen["reasons"] if seen else [], items=items, cell_text=cell_text, rate=rate_in_words,
     )  # fmt: skip
 
 
 @router.get("/backfills/{wanted}/items/{ordinal}")
 def item(visit: VisitOf, wanted: str, ordinal: int) -> Response:
     """A cell of one item leads here: on to its run, or to the item in the list while it has none."""
-    found = find(visit, wanted)
+    found = known_backfill(visit.house, paths.from_segment(wanted))
     one = find_item(visit.store, found["backfill_id"], ordinal)
     if one["run_id"] is not None:
         return lead_to(paths.to("runs", found["dag_id"], one["run_id"]))
@@ -176,13 +190,18 @@ def item(visit: VisitOf, wanted: str, ordinal: int) -> Response:
 
 
 def find(visit: Visit, wanted: str) -> dict[str, Any]:
-    """The backfill of this id, with all that pages tell of it. `NotFound`, `Ambiguous`, `Refused` as of `find_backfill`."""
+    """The backfill of this id, its items not counted, with `what` it does in words. `NotFound`, `Ambiguous`, `Refused` as of
+    `find_backfill`."""
+    known = known_backfill(visit.house, paths.from_segment(wanted))
+    return {**known, "what": config_in_words(known["config"], _zones(visit).get(known["dag_id"], "UTC"))}
 
-    def compute() -> dict[str, Any]:
-        found = find_backfill(visit.store, paths.from_segment(wanted))
-        return _told(visit, found, _zones(visit.store, {found["dag_id"]}).get(found["dag_id"], "UTC"))
 
-    return visit.house.once_per_version(_OF_LIST, ("ui:backfill", wanted), compute)
+def _family(visit: Visit, known: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The backfills of its cascade that it waits for, and those that wait for it."""
+    children: dict[str, list[dict[str, Any]]] = visit.house.once_per_version(
+        ["backfill"], "ui:children", lambda: children_of_each(visit.store)
+    )
+    return parents_of(visit.store, known), children.get(known["backfill_id"], [])
 
 
 def _range(first: int | None, last: int | None, planned: int) -> tuple[int, int]:
@@ -216,29 +235,27 @@ def _range_link(found: Mapping[str, Any], first: int, last: int) -> dict[str, st
     return {"word": word, "href": paths.to("backfills", found["backfill_id"], **{"from": first, "to": last})}
 
 
-def _map(visit: Visit, found: Mapping[str, Any], first: int, last: int) -> dict[str, Any]:
-    """What the page draws: `json` for the script, `rows` for reading, `counts` of the range."""
-    label: Label = "partition_key" if found["config"]["type"] == "partitions" else "logical_date"
+def _seen(
+    visit: Visit, of_items: Versions, known: Mapping[str, Any], zone: str, first: int, last: int
+) -> dict[str, Any]:
+    """`by_state` and `reasons` of all items, and the `map` of a range that the page draws: `json` for the script, `rows`
+    for reading, `counts` of the range."""
+    label: Label = "partition_key" if known["config"]["type"] == "partitions" else "logical_date"
 
     def compute() -> dict[str, Any]:
-        read = read_item_map(visit.store, found["backfill_id"], first, last, label)
-        address = paths.to("backfills", found["backfill_id"])
-        drawn = drawn_map(
-            read,
-            found["zone"],
-            f"{address}/items/{{first}}" if read.per == 1 else f"{address}?from={{first}}&to={{last}}",
-        )
-        return {
-            "json": drawn,
-            "rows": read.coarser(ROWS_OF_MAP),
-            "counts": read.by_state,
-            "per": read.per,
+        read = read_items_seen(visit.store, known["backfill_id"], first, last, label)
+        address = paths.to("backfills", known["backfill_id"])
+        href = f"{address}/items/{{first}}" if read.map.per == 1 else f"{address}?from={{first}}&to={{last}}"
+        drawn = {
+            "json": drawn_map(read.map, zone, href),
+            "rows": read.map.coarser(ROWS_OF_MAP),
+            "counts": read.map.by_state,
+            "per": read.map.per,
             "label": label,
         }
+        return {"by_state": read.by_state, "reasons": read.reasons, "map": drawn}
 
-    return visit.house.once_per_version(
-        ["backfill_item"], ("ui:map", found["backfill_id"], found["zone"], first, last), compute
-    )
+    return visit.house.at_versions(of_items, ("ui:seen", known["backfill_id"], zone, first, last), compute)
 
 
 def drawn_map(read: ItemMap, zone: str, href: str = "") -> str:

@@ -3,6 +3,9 @@
 The form carries the version that it was drawn from (`SettingsNow.version`) and the values of then. When somebody has
 changed a setting since, nothing is asked for: the page comes back with what was typed, and with both values beside each
 other. Sent once more, from there, it counts as decided.
+
+What two people send within the manager's answering time, each before the other's request is there to be seen, the manager
+tells apart: the request says what each setting was (`was`), and the second one is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from backfill_manager.api.asks import ask
 from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.model.records import Pool
 from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
-from backfill_manager.requests.kinds import BACKFILL_SET
+from backfill_manager.requests.kinds import BACKFILL_SET, REFUSED
 from backfill_manager.store.contract import Store
 from backfill_manager.ui import paths
 from backfill_manager.ui.backfill_fields import (
@@ -68,11 +71,8 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
     found, now = await run_in_threadpool(_found_and_now, visit, wanted)
     wrong: Wrong = {}
     values = read_settings(typed, wrong)
-    theirs = now.differing(drawn) if version != now.version else []
-    untouched = [name for name in theirs if name in values and values[name] == drawn[name]]
-    conflict = _both(theirs, untouched, drawn, now, typed)
-    typed |= {name: as_typed(name, now.values[name]) for name in untouched}
-    if wrong or theirs:
+    conflict = _taken_over(typed, values, drawn, now) if version != now.version else []
+    if wrong or conflict:
         return await run_in_threadpool(
             _form,
             visit,
@@ -86,18 +86,24 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
     changes = {name: value for name, value in values.items() if value != now.values[name]}
     if not changes:
         return lead_to(paths.to("backfills", found["backfill_id"]))
+    seen = now.values
+    was = {name: seen[name] for name in changes}
     try:
         asked = await ask(
             visit.house, _person(visit), visit.request, BACKFILL_SET,
-            lambda _: changed_backfill(visit.store, visit.house.settings, found, changes),
+            lambda _: changed_backfill(visit.store, visit.house.settings, found, changes, was),
             wait_s=await visit.patience_s(), source="ui",
         )  # fmt: skip
+        if asked.answer is not None and asked.answer.outcome == REFUSED:
+            raise Refused(asked.answer.message)
     except StateError:
         raise
     except (InvalidInput, NotFound, Refused) as error:
         wrong[field_of(error)] = in_words(str(error))
         status = 409 if isinstance(error, Refused) else 422
-        return await run_in_threadpool(_form, visit, found, now, typed, wrong=wrong, status=status)
+        found, now = await run_in_threadpool(_found_and_now, visit, wanted)  # it may be refused for what came between
+        conflict = _taken_over(typed, values, seen, now)
+        return await run_in_threadpool(_form, visit, found, now, typed, wrong=wrong, conflict=conflict, status=status)
     return lead_to(paths.to("backfills", found["backfill_id"], asked=asked.request_id))
 
 
@@ -130,12 +136,14 @@ def _mark(now: SettingsNow) -> str:
     return now.version or "-"  # never changed
 
 
-def _both(
-    names: list[str], untouched: list[str], drawn: Mapping[str, Any], now: SettingsNow, typed: Typed
+def _taken_over(
+    typed: Typed, values: Mapping[str, Any], drawn: Mapping[str, Any], now: SettingsNow
 ) -> list[dict[str, Any]]:
-    """For each setting that somebody changed meanwhile: what it was, what it is, and what was typed here, if anything
-    was: one that was left as it came takes the new value."""
-    return [
+    """For each setting that somebody changed meanwhile: what it was (`drawn`), what it is, and what was typed here, if
+    anything was (`values`: as it was read). One that was left as it came takes the new value, in `typed`, too."""
+    theirs = now.differing(drawn)
+    untouched = [name for name in theirs if name in values and values[name] == drawn[name]]
+    conflict = [
         {
             "name": name,
             "label": SETTINGS[name].label,
@@ -144,8 +152,10 @@ def _both(
             "yours": typed[name],
             "is_untouched": name in untouched,
         }
-        for name in names
+        for name in theirs
     ]
+    typed |= {name: as_typed(name, now.values[name]) for name in untouched}
+    return conflict
 
 
 def _form(

@@ -1,4 +1,4 @@
-"""All pages, gathered: `router` is what `create_app(..., extra_routers=[router])` is given. The last route answers
+"""All pages, gathered: `create_app(..., extra_routers=[router], error_page=site.error_page)`. The last route answers
 whatever address no other has, with a page, and leaves the API's addresses to the API."""
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
+from backfill_manager.api.problems import PAGES
 from backfill_manager.ui import (
     backfill_pages,
     backfill_settings,
@@ -32,7 +33,7 @@ from backfill_manager.ui.static_files import static_response
 class _OfPages(Convertor[str]):
     """Any path that is not one of the API's or of the static files."""
 
-    regex = r"(?!api/|api$|static/|metrics$|openapi\.json$).*"
+    regex = PAGES
 
     def convert(self, value: str) -> str:
         return value

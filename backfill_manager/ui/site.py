@@ -35,7 +35,7 @@ from backfill_manager.ui import paths
 from backfill_manager.ui.static_files import static
 from backfill_manager.ui.words import FILTERS
 from backfill_manager.views.dags import count_import_errors
-from backfill_manager.views.managers import manager_status, somebody_leads
+from backfill_manager.views.managers import somebody_leads, status_of_lease
 from backfill_manager.views.requests import request_view
 
 WAIT_S: Final = 3.0  # for the manager's answer, before the page comes without it
@@ -127,7 +127,8 @@ class Visit:
             broken = self.house.once_per_version(
                 ["import_error"], "ui:import-errors", lambda: count_import_errors(self.store)
             )
-            return {"manager": manager_status(self.store, self.now), "import_errors": broken}
+            lease = self.house.once_per_version(["manager"], "ui:lease", self.store.lease)
+            return {"manager": status_of_lease(lease, self.now), "import_errors": broken}
         except StateError:  # told by the page itself, or by the error page that this is the head of
             return {"manager": None, "import_errors": 0}
 
@@ -211,12 +212,12 @@ def _told(detail: Any) -> str:
 
 
 async def error_page(request: Request, status: int, told: str) -> Response:
-    """What is wrong, in the frame of every page."""
+    """What is wrong, in the frame of every page. For whoever asks too often nothing is looked up, and no thread taken."""
     house: House = request.app.state.house
 
     def make() -> Response:
         try:
-            person = known_or_none(house, request)
+            person = known_or_none(house, request) if status != 429 else None
         except BackfillManagerError:  # somebody who must not come in at all
             person = None
         title = TITLES.get(status, "Something went wrong")
@@ -226,7 +227,7 @@ async def error_page(request: Request, status: int, told: str) -> Response:
         visit = Visit(request, house, person, house.clock.now())
         return visit.page("error.html", status=status, code=status, title=title, told=told, back=back)
 
-    return await run_in_threadpool(make)
+    return make() if status == 429 else await run_in_threadpool(make)
 
 
 def page_router() -> APIRouter:

@@ -13,12 +13,14 @@ from backfill_manager.ui import paths
 from backfill_manager.ui.runs import run_of, spec_of
 from backfill_manager.ui.site import OperatorVisit, VisitOf, lead_to, page_router
 from backfill_manager.views.log_tail import log_tail
+from backfill_manager.views.managers import spark_pages
 from backfill_manager.views.payloads import marked_task
 from backfill_manager.views.runs import run_view
 from backfill_manager.views.tasks import find_task_instance, list_log_lines, list_tries, task_view
 
 router: Final = page_router()
 LINES: Final = 1000  # of a log that are shown at first; and fetched at once
+SPARK_JOBS: Final = 5  # of a try that are shown
 Try = Annotated[int | None, Query(alias="try", ge=1, le=2**31)]
 
 
@@ -30,11 +32,12 @@ def task(visit: VisitOf, dag_id: str, run_id: str, task_id: str, number: Try = N
         return lead_to(paths.to("runs", row.dag_id, row.run_id, task_id))
     spec = spec_of(visit, row)
     lines, more = log_tail(visit.store, row, task_id, try_number=number, limit=LINES * (20 if all else 1))
+    lease = visit.store.lease()
     return visit.page(
         "task.html", run=run_view(row), task=task_view(instance), zone=spec.timezone if spec else "UTC", number=number,
         tries=list_tries(visit.store, row, task_id), spec=spec.by_id.get(task_id) if spec else None, lines=lines,
         more=more, place=_place(lines), is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
-        lease=visit.store.lease(), launch=instance.launch,
+        lease=lease, spark=spark_pages(lease, visit.now), most_jobs=SPARK_JOBS, launch=instance.launch,
     )  # fmt: skip
 
 

@@ -33,14 +33,18 @@ def page_of_items(
     limit: int = 50,
 ) -> ItemPage:
     """Items with ordinals in `[first, last]`: those behind `after`, or the last ones ahead of `before`."""
+    backwards = before is not None and after is None
+    begins = first if after is None else max(first, after + 1)
+    ends = last if before is None else min(last, before - 1)
+    if not in_states:  # ordinals have no gap, so the page's other end is known, and other files are skipped
+        begins, ends = (max(begins, ends - limit), ends) if backwards else (begins, min(ends, begins + limit))
     where = [
         Condition("backfill_id", "=", backfill_id),
-        Condition("ordinal", ">=", first if after is None else max(first, after + 1)),
-        Condition("ordinal", "<=", last if before is None else min(last, before - 1)),
+        Condition("ordinal", ">=", begins),
+        Condition("ordinal", "<=", ends),
     ]
     if in_states:
         where.append(Condition("state", "in", tuple(in_states)))
-    backwards = before is not None and after is None
     rows = store.read(BackfillItem, where, order_by=("-ordinal" if backwards else "ordinal",), limit=limit + 1)
     more, rows = len(rows) > limit, rows[:limit]
     if backwards:

@@ -12,7 +12,7 @@ from typing import Any
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Backfill, Request
-from backfill_manager.requests.backfills import CHANGEABLE
+from backfill_manager.requests.backfills import CHANGEABLE, setting_of
 from backfill_manager.requests.kinds import BACKFILL_SET, parse_payload
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.requests import request_view
@@ -39,7 +39,7 @@ def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
     rows = store.read(Backfill, [Condition("backfill_id", "=", backfill_id)], limit=1)
     changed_by = rows[0].changed_by if rows else ""
     waiting = [one for one in store.unanswered() if one.kind == BACKFILL_SET and _is_of(one, backfill_id)]
-    values = {name: _setting(rows[0], name) if rows else found[name] for name in CHANGEABLE}
+    values = {name: setting_of(rows[0], name) if rows else found[name] for name in CHANGEABLE}
     for request in waiting:
         values |= json.loads(request.payload_json)["changes"]
     last = _request(store, changed_by) if changed_by else None
@@ -49,10 +49,14 @@ def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
     )  # fmt: skip
 
 
-def children_of(store: Store, backfill_id: str) -> list[dict[str, Any]]:
-    """The backfills of a cascade that wait for this one: `backfill_id`, `dag_id`, `state`."""
+def children_of_each(store: Store) -> dict[str, list[dict[str, Any]]]:
+    """For each backfill of a cascade those that wait for it: `backfill_id`, `dag_id`, `state`."""
     found = store.read(Backfill, [Condition("parents_json", "!=", "[]")], order_by=("created_at", "backfill_id"))
-    return [_short(row) for row in found if backfill_id in json.loads(row.parents_json)]
+    children: dict[str, list[dict[str, Any]]] = {}
+    for row in found:
+        for parent in json.loads(row.parents_json):
+            children.setdefault(parent, []).append(_short(row))
+    return children
 
 
 def parents_of(store: Store, found: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -64,12 +68,6 @@ def parents_of(store: Store, found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _short(row: Backfill) -> dict[str, Any]:
     return {"backfill_id": row.backfill_id, "dag_id": row.dag_id, "state": row.state}
-
-
-def _setting(row: Backfill, name: str) -> Any:
-    if name in ("conf", "overrides"):
-        return json.loads(getattr(row, f"{name}_json"))
-    return getattr(row, name)
 
 
 def _is_of(request: Request, backfill_id: str) -> bool:

@@ -6,7 +6,7 @@ A backfill that was asked for and not yet answered is shown as `queued`; one tha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,17 +93,23 @@ def waiting_backfills(store: Store, chosen: Chosen) -> list[dict[str, Any]]:
 
 def find_backfill(store: Store, wanted: str) -> dict[str, Any]:
     """The backfill of this id, beginning of an id, or `latest`. `Refused` when the manager would not make it."""
+    found = find_uncounted(store, wanted)
+    return {**found, **count_by_state(store, found)}
+
+
+def find_uncounted(store: Store, wanted: str) -> dict[str, Any]:
+    """The same without the numbers of its items by state, which change more often than the rest."""
     where = () if wanted == LATEST else (Condition("backfill_id", "starts_with", wanted),)
     rows = store.read(Backfill, where, order_by=("-created_at",), limit=1 if wanted == LATEST else 20)
     exact = [row for row in rows if row.backfill_id == wanted]
     if exact:
-        return _with_counts(store, exact)[0]
+        return _view(exact[0], {})
     made = {row.backfill_id: row for row in rows}
     asked = {one["backfill_id"]: one for one in _asked(store) if one["backfill_id"] not in made}
     if wanted == LATEST:
         newest = max(asked.values(), key=lambda one: str(one["created_at"]), default=None)
         if rows and (newest is None or newest["created_at"] <= (format_instant(rows[0].created_at) or "")):
-            return _with_counts(store, rows)[0]
+            return _view(rows[0], {})
     ids = [*sorted(asked, key=lambda one: str(asked[one]["created_at"]), reverse=True), *made]
     try:
         backfill_id = choose("backfill", wanted, ids, hint="" if ids else NONE_YET)
@@ -112,8 +118,16 @@ def find_backfill(store: Store, wanted: str) -> dict[str, Any]:
         known = [*ids, *others]
         raise NotFound("backfill", wanted, known, hint="; see `bfm backfill list`." if known else NONE_YET) from None
     if backfill_id in made:
-        return _with_counts(store, [made[backfill_id]])[0]
+        return _view(made[backfill_id], {})
     return _waiting_or_refused(store, asked[backfill_id])
+
+
+def count_by_state(store: Store, backfill: Mapping[str, Any]) -> dict[str, int]:
+    """Its items, for every state of an item."""
+    if not backfill["planned"]:
+        return dict.fromkeys(states.ITEM_STATES, 0)
+    counts = store.count("backfill_item", ("state",), [Condition("backfill_id", "=", backfill["backfill_id"])])
+    return {state: counts.get((state,), 0) for state in states.ITEM_STATES}
 
 
 def list_items(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -69,9 +69,13 @@ def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
     return [_task_view(spec, task) for task in spec.in_order]
 
 
-def next_intervals(spec: DagSpec, latest: DagRun | None, now: datetime, n: int) -> list[dict[str, Any]]:
+def next_intervals(
+    spec: DagSpec, latest: DagRun | None, now: datetime, n: int, *, after: datetime | None = None
+) -> list[dict[str, Any]]:
     """The next `n` intervals that the scheduler makes runs of; `latest` is the last run of the timeline. The first may
-    be due already."""
+    be due already. `after`: the end of one of them, to go on behind it."""
+    if after is not None:
+        latest, now = _made(spec, after - timedelta(microseconds=1), after, now), max(now, after)
     return [
         {
             "logical_date": format_instant(one.start),
@@ -163,12 +167,15 @@ def _upcoming(spec: DagSpec, latest: DagRun | None, now: datetime) -> Iterator[U
     following = upcoming(spec, latest, now)
     while following is not None:
         yield following
-        made = DagRun(
-            dag_id=spec.dag_id, run_id="", run_type=states.SCHEDULED_RUN, state=states.SUCCESS, dag_version=0,
-            run_seq=0, created_at=now, logical_date=following.start, interval_start=following.start,
-            interval_end=following.end,
-        )  # fmt: skip
+        made = _made(spec, following.start, following.end, now)
         following = upcoming(spec, made, max(now, following.due_at))
+
+
+def _made(spec: DagSpec, start: datetime, end: datetime, now: datetime) -> DagRun:
+    return DagRun(
+        dag_id=spec.dag_id, run_id="", run_type=states.SCHEDULED_RUN, state=states.SUCCESS, dag_version=0, run_seq=0,
+        created_at=now, logical_date=start, interval_start=start, interval_end=end,
+    )  # fmt: skip
 
 
 def _view(row: DagRow, spec: DagSpec, latest: DagRun | None, now: datetime) -> dict[str, Any]:

@@ -1,18 +1,18 @@
 """The items of a backfill as a map of cells, readable from ten items to ten million.
 
 A cell is a stretch of ordinals: one item, or ten, a hundred, ... so many that there are never more than `MOST_CELLS`. Its
-range is the map of the next level, so two looks lead from a million items to one. Counted with numpy from two columns:
-no item becomes a Python object.
+range is the map of the next level, so two looks lead from a million items to one. Counted in Arrow's columns: no item
+becomes a Python object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from backfill_manager.clock import format_instant
+from backfill_manager.clock import format_instant, from_micros
 from backfill_manager.model import states
 from backfill_manager.model.records import BackfillItem
 from backfill_manager.store.contract import Condition, Store
@@ -100,14 +100,29 @@ def wider_ranges(first: int, last: int, planned: int) -> list[tuple[int, int]]:
     return found
 
 
-def read_item_map(store: Store, backfill_id: str, first: int, last: int, label: Label = "logical_date") -> ItemMap:
-    """The items of these ordinals as they stand."""
-    where = [
-        Condition("backfill_id", "=", backfill_id),
-        Condition("ordinal", ">=", first),
-        Condition("ordinal", "<=", last),
-    ]
-    return item_map(store.read_arrow(BackfillItem.TABLE, ["ordinal", "state", label], where), first, last, label)
+@dataclass(frozen=True)
+class ItemsSeen:
+    """What a page tells of a backfill's items: how many of them are in each state, why some were left out, failed or were
+    cancelled (`state`, `reason`, `items`; the most frequent first), and the map of a range."""
+
+    by_state: dict[str, int]
+    reasons: list[dict[str, Any]]
+    map: ItemMap
+
+
+def read_items_seen(store: Store, backfill_id: str, first: int, last: int, label: Label = "logical_date") -> ItemsSeen:
+    """All items as they stand, in one reading; the map is of the ordinals `first` to `last`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    of_it = [Condition("backfill_id", "=", backfill_id)]
+    items = store.read_arrow(BackfillItem.TABLE, ["ordinal", "state", "reason", label], of_it)
+    by_state = dict.fromkeys(STATES, 0) | dict(_counted(items["state"]))
+    ordinals = items["ordinal"]
+    in_range = pc.and_(
+        pc.greater_equal(ordinals, pa.scalar(first, pa.int64())), pc.less_equal(ordinals, pa.scalar(last, pa.int64()))
+    )
+    return ItemsSeen(by_state, reasons(items), item_map(items.filter(in_range), first, last, label))
 
 
 def item_map(items: pa.Table, first: int, last: int, label: Label = "logical_date") -> ItemMap:
@@ -121,15 +136,19 @@ def item_map(items: pa.Table, first: int, last: int, label: Label = "logical_dat
     places = pc.subtract(items["ordinal"], pa.scalar(first))
     slots = pc.divide(places, width)
     within = pc.subtract(places, pc.multiply(slots, width))
+    states_there = items["state"].combine_chunks().dictionary_encode()
+    names = states_there.dictionary.to_pylist()
+    # cell and state as one number: counting numbers is three times as fast as grouping by two columns
+    coded = pc.add(pc.multiply(slots, pa.scalar(len(names))), states_there.indices.cast(pa.int64()))
     counts = [[0] * len(STATES) for _ in range(-(-(last - first + 1) // per))]
-    counted = items.append_column("slot", slots).group_by(["slot", "state"]).aggregate([([], "count_all")])
-    for row in counted.to_pylist():
-        if row["state"] in STATES:
-            counts[row["slot"]][STATES.index(row["state"])] = row["count_all"]
+    for code, number in _counted(coded):
+        slot, state = divmod(code, len(names))
+        if names[state] in STATES:
+            counts[slot][STATES.index(names[state])] = number
     at_edge = pc.or_(pc.equal(within, begin), pc.equal(within, end))
     at_edge = pc.or_(at_edge, pc.equal(items["ordinal"], pa.scalar(last)))
-    edges = items.filter(at_edge).select(["ordinal", label]).to_pydict()
-    labels = dict(zip(edges["ordinal"], map(_spelled, edges[label]), strict=True))
+    edges = items.filter(at_edge)
+    labels = dict(zip(edges["ordinal"].to_pylist(), _spelled(edges[label]), strict=True))
     cells = []
     for n, of_cell in enumerate(counts):
         begins, ends = first + n * per, min(first + (n + 1) * per - 1, last)
@@ -137,17 +156,34 @@ def item_map(items: pa.Table, first: int, last: int, label: Label = "logical_dat
     return ItemMap(first, last, per, label, tuple(cells))
 
 
-def _spelled(value: Any) -> str | None:
-    return format_instant(value) if isinstance(value, datetime) else value
+def _counted(values: pa.ChunkedArray) -> Iterator[tuple[Any, int]]:
+    """Each value with how often it is there."""
+    import pyarrow.compute as pc
+
+    found = pc.value_counts(values)
+    return zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True)
 
 
-def reasons(store: Store, backfill_id: str, most: int = 8) -> list[dict[str, Any]]:
-    """Why items were left out, failed or were cancelled: `state`, `reason`, `items`; the most frequent first."""
-    where = [
-        Condition("backfill_id", "=", backfill_id),
-        Condition("state", "in", (states.FAILED, states.SKIPPED, states.CANCELLED)),
+def _spelled(labels: pa.ChunkedArray) -> list[str | None]:
+    """As texts: instants by way of whole numbers, which is many times as fast as by Arrow's own datetimes."""
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(labels.type):
+        return list(labels.to_pylist())
+    at = labels.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+    return [None if one is None else format_instant(from_micros(one)) for one in at]
+
+
+def reasons(items: pa.Table, most: int = 8) -> list[dict[str, Any]]:
+    """Why items were left out, failed or were cancelled: `state`, `reason`, `items`; the most frequent first. `items` has
+    `state` and `reason`, which may be another one for each item: only `most` of them become Python objects."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_told = [
+        pc.equal(items["state"], pa.scalar(state)) for state in (states.FAILED, states.SKIPPED, states.CANCELLED)
     ]
-    told = store.read_arrow(BackfillItem.TABLE, ["state", "reason"], [*where, Condition("reason", "not_null")])
+    told = items.filter(pc.and_(pc.is_valid(items["reason"]), reduce(pc.or_, is_told)))
     if not told.num_rows:
         return []
     counted = told.group_by(["state", "reason"]).aggregate([("reason", "count")])

@@ -18,13 +18,23 @@ def lives(row: Manager | None, now: datetime) -> bool:
     return row is not None and row.state == states.LEADING and now - row.heartbeat_at <= timedelta(seconds=row.lease_s)
 
 
+def spark_pages(row: Manager | None, now: datetime) -> str | None:
+    """Where Spark shows what the manager of this term runs; None when it is gone, or when there are no such pages."""
+    told = row.spark_ui if row is not None and lives(row, now) else None
+    return told.rstrip("/") if told is not None and told.startswith(("http://", "https://")) else None
+
+
 def somebody_leads(store: Store, now: datetime) -> bool:
     return lives(store.lease(), now)
 
 
 def manager_status(store: Store, now: datetime) -> dict[str, Any]:
     """The highest term: `leading` says whether that manager lives; `advice` what to do when it does not."""
-    row = store.lease()
+    return status_of_lease(store.lease(), now)
+
+
+def status_of_lease(row: Manager | None, now: datetime) -> dict[str, Any]:
+    """`manager_status` of a lease that has been read."""
     if row is None:
         return {"leading": False, "term": None, "state": None, "advice": f"No manager has ever led here; {START_ONE}."}
     leading = lives(row, now)

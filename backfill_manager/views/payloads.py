@@ -15,10 +15,11 @@ from backfill_manager.dags.timetable import parse_date
 from backfill_manager.errors import InvalidInput, NotFound, Refused
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
-from backfill_manager.requests.backfills import BackfillAsk, check, check_changes, check_for_dag
+from backfill_manager.requests.backfills import BackfillAsk, check, check_changes, check_for_dag, check_was
 from backfill_manager.requests.clearing import ClearAsk
 from backfill_manager.settings import Settings
 from backfill_manager.store.contract import Store
+from backfill_manager.views.bundles import list_bundles
 from backfill_manager.views.dags import all_dags, current_dag, spec_reader
 from backfill_manager.views.runs import find_run
 from backfill_manager.views.tasks import find_task_instance
@@ -42,16 +43,25 @@ def new_backfill(store: Store, settings: Settings, ask: BackfillAsk, backfill_id
     return {"backfill_id": backfill_id, "ask": json.loads(ask.with_defaults(dag).to_payload())}
 
 
-def changed_backfill(store: Store, settings: Settings, found: Mapping[str, Any], changes: dict[str, Any]) -> Payload:
-    """Of `backfill.set`. `found`: the backfill as `views.backfills` tells it."""
+def changed_backfill(
+    store: Store,
+    settings: Settings,
+    found: Mapping[str, Any],
+    changes: dict[str, Any],
+    was: dict[str, Any] | None = None,
+) -> Payload:
+    """Of `backfill.set`. `found`: the backfill as `views.backfills` tells it. `was`: settings that are to be changed, as
+    the asker saw them; whether they still are so is for the manager, who may have others' changes to make before."""
     going_on(found, "change", end=" any more.")
     check_changes(changes)
+    check_was(was or {}, changes)
     if found["dag_version"]:  # one that waits for its plan has none yet: the manager checks the rest
         spec = spec_reader(store)(found["dag_id"], found["dag_version"])
         check_for_dag(changes, spec, runs_backwards=bool(found["config"].get("run_backwards")))
     if "pool" in changes:
         check_pool(store, settings, changes["pool"])
-    return {"backfill_id": found["backfill_id"], "changes": changes}
+    about = {"backfill_id": found["backfill_id"], "changes": changes}
+    return {**about, "was": was} if was else about
 
 
 def going_on(found: Mapping[str, Any], verb: str, *, end: str = ".") -> Payload:
@@ -72,6 +82,14 @@ def retried_backfill(found: Mapping[str, Any]) -> Payload:
     if found["state"] == states.SUCCESS:
         raise Refused(f"Backfill {backfill_id} has no failed item: there is nothing to retry.")
     return {"backfill_id": backfill_id}
+
+
+def known_bundle(store: Store, settings: Settings, name: str) -> str:
+    """`NotFound` for a bundle that is neither configured here nor known to the state."""
+    known = [one["name"] for one in list_bundles(store, settings.bundles)]
+    if name not in known:
+        raise NotFound("bundle", name, known, hint="; see `bfm bundles list`.")
+    return name
 
 
 def triggered_dag(store: Store, dag_id: str, logical_date: str | None, conf: dict[str, Any]) -> Payload:

@@ -88,12 +88,14 @@ def _try_view(row: TaskTry) -> dict[str, Any]:
         "task_id": row.task_id,
         "try_number": row.try_number,
         "launch": row.launch,
+        "term": row.term,
         "state": row.state,
         "pool": row.pool,
         "started_at": format_instant(row.started_at),
         "ended_at": format_instant(row.ended_at),
         "duration_s": None if row.duration_s is None else round(row.duration_s, 3),
         "error": row.error,
+        "spark_jobs": json.loads(row.spark_jobs_json or "[]"),
     }
 
 

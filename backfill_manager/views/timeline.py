@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.model import states
@@ -21,10 +22,13 @@ WHERE place = 1
 """
 
 
-def timeline(store: Store, dag_id: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """Oldest first; with a `limit`, the runs of the newest dates. `overridden` of a run holds the runs that it took the
-    place of, newest first, each with its own."""
-    standing = store.read(DagRun, _in_timeline(dag_id), order_by=("-logical_date",), limit=limit)[::-1]
+def timeline(
+    store: Store, dag_id: str, limit: int | None = None, *, before: datetime | None = None
+) -> list[dict[str, Any]]:
+    """Oldest first; with a `limit`, the runs of the newest dates, or of those before the date `before`, of which each is
+    one run's. `overridden` of a run holds the runs that it took the place of, newest first, each with its own."""
+    older = [Condition("logical_date", "<", before)] if before is not None else []
+    standing = store.read(DagRun, [*_in_timeline(dag_id), *older], order_by=("-logical_date",), limit=limit)[::-1]
     if not standing:
         return []
     where = [

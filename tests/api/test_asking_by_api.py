@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from api_stage import Stage, bearer, with_tokens
 
@@ -243,6 +245,35 @@ def test_two_who_change_the_same_backfill_both_get_their_word(stage: Stage) -> N
     stage.ground.tick()
     found = stage.call.get(f"/backfills/{backfill_id}")
     assert (found["priority"], found["max_active_runs"]) == (1, 2)
+
+
+def test_a_change_that_says_what_it_saw_overwrites_nothing_unseen(stage: Stage) -> None:
+    backfill_id = stage.backfill()
+    path = f"/backfills/{backfill_id}?wait=30"
+    mine = {"priority": 1, "window": "20:00-06:00", "was": {"priority": 0, "window": None}}
+    assert stage.call("PATCH", path, json=mine, meanwhile=stage.ground.tick).status_code == 200
+
+    theirs = {"priority": 2, "was": {"priority": 0}}
+    told = stage.call("PATCH", path, json=theirs, meanwhile=stage.ground.tick)
+
+    assert (told.status_code, "--priority is 1 now, not 0" in told.json()["detail"]) == (409, True)
+    found = stage.call.get(f"/backfills/{backfill_id}")
+    assert (found["priority"], found["window"]) == (1, "20:00-06:00")
+    assert [json.loads(one.payload_json).get("was") for one in stage.asked()] == [mine["was"], theirs["was"]]
+
+
+@pytest.mark.parametrize(
+    ("was", "words"),
+    [
+        ({"pool": "backfill"}, "'was' tells of 'pool', which is not to be changed"),
+        ({"prioritty": 0}, "prioritty"),
+        ({"priority": "0"}, "valid integer"),
+        ([], "was"),
+    ],
+)
+def test_what_it_saw_must_be_of_what_it_changes(stage: Stage, was: object, words: str) -> None:
+    told = stage.call("PATCH", f"/backfills/{stage.backfill()}", json={"priority": 1, "was": was})
+    assert (told.status_code, words in told.text) == (422, True)
 
 
 def test_deleting_cancels_and_hides_and_nothing_is_lost(stage: Stage) -> None:

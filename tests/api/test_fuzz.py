@@ -25,7 +25,7 @@ from backfill_manager.api.app import create_app
 from backfill_manager.api.limits import HEADERS
 from backfill_manager.api.problems import PROBLEM_JSON
 from backfill_manager.model.records import DagRun, Request
-from backfill_manager.ui import pages
+from backfill_manager.ui import pages, site
 
 ORIGIN = "http://localhost:8099"
 SIGNING_KEY = b"the key that signs the cookies"
@@ -64,7 +64,7 @@ def call() -> Caller:
     [run] = stage.store.read(DagRun, order_by=("run_seq",), limit=1)
     app = create_app(
         with_tokens(requests_per_second=1_000_000, max_body_bytes=20_000), stage.store, clock=stage.clock, secret=SIGNING_KEY,
-        extra_routers=[pages.router],
+        extra_routers=[pages.router], error_page=site.error_page,
     )  # fmt: skip
     stage.store.ask(Request("r1", "dag.pause", '{"dag_id": "flights"}', "ada", stage.clock.now()))
     app.state.known = {

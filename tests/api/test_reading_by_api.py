@@ -12,10 +12,12 @@ from urllib.parse import quote
 import pytest
 from api_stage import Stage
 
+from backfill_manager.api.house import MOST_KEPT, MOST_KEPT_BYTES, weight
 from backfill_manager.clock import UTC, parse_instant
 from backfill_manager.execution.outcome import Succeeded
 from backfill_manager.model.records import DagRun, ImportProblem, Request, TaskLog
 from backfill_manager.requests.kinds import BACKFILL_CREATE
+from backfill_manager.views.item_map import Cell
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -205,12 +207,25 @@ def test_a_value_is_computed_once_for_each_version_of_its_tables(stage: Stage) -
     assert len(computed) == 2
 
 
-def test_what_was_read_is_forgotten_in_time(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"x" * 100_000,
+        "é" * 100_000,
+        [{"state": "success", "note": n * "x"} for n in range(400)],
+        Cell(1, 2, (0,) * 4_000, "", ""),
+    ],
+)
+def test_what_was_read_is_forgotten_in_time(stage: Stage, value: object) -> None:
     house = stage.app.state.house
+    weighs = weight(value)
+    assert 80_000 < weighs < 400_000
     for n in range(2000):
-        house.once_per_version(("pool",), ("page", n), lambda: b"x" * 100_000)
-    assert sum(kept.size for kept in house._kept.values()) <= 32_000_000
-    assert len(house._kept) <= 256
+        house.once_per_version(("pool",), ("page", n), lambda: value)
+    assert MOST_KEPT_BYTES - weighs < sum(kept.size for kept in house._kept.values()) <= MOST_KEPT_BYTES
+    for n in range(2000):
+        house.once_per_version(("pool",), ("number", n), int)
+    assert len(house._kept) == MOST_KEPT
 
 
 def test_a_backfill_is_found_by_the_beginning_of_its_id_or_as_the_latest(stage: Stage) -> None:
@@ -252,7 +267,7 @@ def test_a_run_its_tasks_its_tries_and_its_log(stage: Stage) -> None:
     stage.ground.tick()
     stage.ground.tick()
     [launch] = stage.ground.running.values()
-    stage.ground.finish(launch.key, Succeeded())
+    stage.ground.finish(launch.key, Succeeded(), spark_jobs=(3, 4))
     stage.ground.tick()
     [run] = stage.ground.runs("flights")
     lines = [
@@ -263,7 +278,7 @@ def test_a_run_its_tasks_its_tries_and_its_log(stage: Stage) -> None:
 
     found = stage.call.get(f"/runs/{run.run_id}/tasks")
     assert {one["task_id"]: one["state"] for one in found["tasks"]}["clean"] == "success"
-    assert [one["try_number"] for one in found["tries"]] == [1]
+    assert [(one["try_number"], one["term"], one["spark_jobs"]) for one in found["tries"]] == [(1, 1, [3, 4])]
 
     path = f"/runs/{run.run_id}/tasks/clean/logs"
     first = stage.call.get(f"{path}?limit=2")
@@ -277,6 +292,17 @@ def test_a_run_its_tasks_its_tries_and_its_log(stage: Stage) -> None:
     for wrong in ("after=0.1", "after=x", "after=1", "try=0"):
         assert stage.call("GET", f"{path}?{wrong}").status_code == 422
     assert stage.call("GET", f"/runs/{run.run_id}/tasks/claen/logs").json()["detail"].count("did you mean 'clean'")
+
+
+def test_a_try_that_a_crash_broke_off_is_told_as_lost(stage: Stage) -> None:
+    stage.backfill(1)
+    for _ in range(2):
+        stage.ground.tick()
+    assert stage.ground.running
+    stage.ground.crash()
+    [run] = stage.ground.runs("flights")
+    found = stage.call.get(f"/runs/{run.run_id}/tasks")
+    assert [(one["state"], one["spark_jobs"]) for one in found["tries"]] == [("lost", [])]
 
 
 def test_one_dag_its_grid_its_timeline_and_its_next_intervals(stage: Stage) -> None:
@@ -301,8 +327,31 @@ def test_one_dag_its_grid_its_timeline_and_its_next_intervals(stage: Stage) -> N
     assert [(run["run_id"], [old["run_id"] for old in run["overridden"]]) for run in timeline] == [
         ("r004", []), ("r005", ["old"]),
     ]  # fmt: skip
+    older = stage.call.get(f"/dags/flights/timeline?limit=2&before={timeline[0]['logical_date']}")
+    assert [run["run_id"] for run in older] == ["r002", "r003"]
     following = stage.call.get("/dags/flights/next?n=3")
     assert [parse_instant(one["logical_date"]).day for one in following] == [7, 8, 9]
+    behind = stage.call.get(f"/dags/flights/next?n=2&after={following[-1]['interval_end']}")
+    assert [parse_instant(one["logical_date"]).day for one in behind] == [10, 11]
+
+
+@pytest.mark.parametrize(
+    "at",
+    ["", "yesterday", "5", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00", "2013-13-01"],
+)
+def test_a_list_that_is_to_go_on_from_no_instant_is_refused(stage: Stage, at: str) -> None:
+    for path, name in (("next", "after"), ("timeline", "before")):
+        told = stage.call("GET", f"/dags/flights/{path}", params={name: at})
+        assert (told.status_code, told.json()["detail"]) == (
+            422, f"{name}: {at!r} is no instant of such a list, like 2013-01-01T05:00:00Z.",
+        )  # fmt: skip
+
+
+def test_behind_the_end_of_the_calendar_nothing_comes(stage: Stage) -> None:
+    last = "9998-12-31T23:59:59.999999Z"
+
+    assert stage.call.get(f"/dags/flights/next?n=2&after={last}") == []
+    assert stage.call.get("/dags/flights/timeline?before=1900-01-01T00:00:00Z") == []
 
 
 @pytest.mark.parametrize(

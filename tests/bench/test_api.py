@@ -48,27 +48,28 @@ def cursors_of(url: str, backfill_id: str, page: int) -> list[str]:
             found.append(told["next_cursor"])
 
 
-def mixed(ids: Sequence[str], largest: str, cursors: Sequence[str], n: int, *, pages: bool) -> list[str]:
-    """Lists, single backfills and pages of items in turn; with `pages` those that people see, too."""
+def mixed(ids: Sequence[str], largest: str, cursors: Sequence[str], n: int) -> list[str]:
+    """Lists, single backfills and pages of items of the API in turn."""
     dice = random.Random(n)
-    kinds = [
+    kinds = (
         lambda: f"{API}?limit=50",
         lambda: f"{API}/{dice.choice(ids)}",
         lambda: f"{API}/{largest}/items?limit=100&cursor={dice.choice(cursors)}",
-    ]
-    if pages:
-        kinds += [lambda: "/backfills", lambda: f"/backfills/{dice.choice(ids)}"]
+    )
     return [kinds[k % len(kinds)]() for k in range(n)]
 
 
-def has_pages(url: str) -> bool:
-    return httpx.get(f"{url}/backfills", trust_env=False, timeout=60).status_code == 200
+def with_pages(api: Sequence[str], ids: Sequence[str]) -> list[str]:
+    """The same, but each fifth is a page that people look at: the list of backfills and one of them, in turn."""
+    dice = random.Random(len(api))
+    pages = (lambda: "/backfills", lambda: f"/backfills/{dice.choice(ids)}")
+    return [pages[k // 5 % 2]() if k % 5 == 4 else path for k, path in enumerate(api)]
 
 
-def paced(server: Served, paths: Sequence[str]) -> dict[str, Any]:
-    """Figures of these requests at the pace of the bar."""
+def paced(server: Served, paths: Sequence[str], per_second: float = PER_SECOND) -> dict[str, Any]:
+    """Figures of these requests, by default at the pace of the bar."""
     before = server.cpu_s()
-    told: dict[str, Any] = {**percentiles(at_a_pace(server.url, paths, PER_SECOND))}
+    told: dict[str, Any] = {**percentiles(at_a_pace(server.url, paths, per_second))}
     return {**told, "cpu_ms_per_request": round((server.cpu_s() - before) / len(paths) * 1000, 1)}
 
 
@@ -99,8 +100,8 @@ def test_the_first_requests(big: BigState) -> None:
         told["from_start_to_health_ms"] = round((time.perf_counter() - server.started_at) * 1000)
         for path in (f"{API}?limit=50", f"{API}/{big.largest}", f"{API}/{big.largest}/items?limit=100"):
             told[f"first {path}"] = first_ms(server, path)
-        if has_pages(server.url):
-            told["first /backfills"] = first_ms(server, "/backfills?")
+        for path in ("/backfills", f"/backfills/{big.largest}"):
+            told[f"first {path}"] = first_ms(server, path)
         told["rss_mb"] = round(server.rss_mb())
     print("\n" + json.dumps(told, indent=2))
 
@@ -113,14 +114,12 @@ def test_fifty_requests_a_second(big: BigState, nothing: Path) -> None:
         told["an empty state"] = paced(server, [f"{API}?limit=50"] * n)
     with served(big.root) as server:
         cursors = cursors_of(server.url, big.largest, 1000)
-        api, pages = (
-            mixed(big.backfill_ids, big.largest, cursors, n, pages=with_pages) for with_pages in (False, True)
-        )
+        api = mixed(big.backfill_ids, big.largest, cursors, n)
         told["a big state that stands still"] = paced(server, api)
         with led(big.root, big.largest):
             told["a big state and a leader at work"] = paced(server, api)
-            if has_pages(server.url):
-                told["the same with pages"] = paced(server, pages)
+            told["the same, each fifth a page"] = paced(server, with_pages(api, big.backfill_ids))
+            told["one page that is looked at, twice a second"] = paced(server, [f"/backfills/{big.largest}"] * 40, 2)
         told["rss_mb"] = round(server.rss_mb())
     print("\n" + json.dumps(told, indent=2))
 
@@ -129,7 +128,7 @@ def test_fifty_requests_a_second(big: BigState, nothing: Path) -> None:
 def test_memory_over_ten_thousand_requests(big: BigState) -> None:
     with served(big.root) as server, led(big.root, big.largest):
         cursors = cursors_of(server.url, big.largest, 1000)
-        paths = mixed(big.backfill_ids, big.largest, cursors, 10_000, pages=has_pages(server.url))
+        paths = with_pages(mixed(big.backfill_ids, big.largest, cursors, 10_000), big.backfill_ids)
         told: dict[str, Any] = {"rss_mb at first": round(server.rss_mb())}
         done, seconds = 0, 0.0
         for upto in (1_000, 2_500, 5_000, 7_500, 10_000):

@@ -28,7 +28,7 @@ from backfill_manager.execution.outcome import Outcome, Succeeded
 from backfill_manager.settings import Settings
 from backfill_manager.store.contract import Store
 from backfill_manager.testing import FakeClock, Playground
-from backfill_manager.ui import pages
+from backfill_manager.ui import pages, site
 
 __all__ = [
     "Living",
@@ -75,7 +75,10 @@ def with_tokens(**roles: str) -> Settings:
 @contextmanager
 def served(store: Store, clock: Clock, settings: Settings | None = None) -> Iterator[str]:
     """The address of the site: API and pages."""
-    app = create_app(settings or with_tokens(), store, clock=clock, secret=b"k" * 32, extra_routers=[pages.router])
+    app = create_app(
+        settings or with_tokens(), store, clock=clock, secret=b"k" * 32, extra_routers=[pages.router],
+        error_page=site.error_page,
+    )  # fmt: skip
     with served_beside(app, listen("127.0.0.1", 0)) as url:
         yield url
 

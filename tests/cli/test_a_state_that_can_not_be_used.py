@@ -20,6 +20,7 @@ READING = [
     ("pools", "list"),
     ("manager", "status"),
     ("state", "check"),
+    ("state", "compact"),
     ("state", "where"),
     ("state", "sql", "SELECT 1"),
 ]

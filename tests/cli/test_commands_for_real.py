@@ -116,6 +116,19 @@ def test_a_failed_run_by_hand_is_cleared_marked_and_drawn(bfm: Bfm, folder: Path
     assert [one["run_id"] for one in standing["overridden"]] == [run_id]
 
 
+def test_the_state_is_compacted_by_the_manager_that_leads_or_without_one(bfm: Bfm) -> None:
+    bfm("dags", "trigger", "two", "--logical-date", "2024-03-05")
+    compacted = bfm("state", "compact", "--output", "json")
+    assert (compacted.code, compacted.document["files"]["dag_run"]) == (0, 1)
+    assert [one["outcome"] for one in bfm("requests", "list", "--output", "json").document][:2] == ["accepted"] * 2
+    bfm("manager", "stop")
+    wait_for(lambda: bfm("manager", "status", "--output", "json").document["state"] != "leading")
+    compacted = bfm("state", "compact", "--output", "json")
+    assert (compacted.code, compacted.document["files"]["request"]) == (0, 1)
+    status = bfm("manager", "status", "--output", "json").document
+    assert (status["state"], status["term"]) == ("stopped", 2), "it took the lease, and gave it back"
+
+
 def test_one_task_is_run_by_hand_and_followed(bfm: Bfm, folder: Path) -> None:
     said = bfm("tasks", "run", "two", "count", "2024-03-05")
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from command_line import Bfm, Said
-from filled_state import DAY, FilledState, StandingClock
+from filled_state import DAY, NEW_YEAR, FilledState, StandingClock
 from test_a_light_command_line import HEAVY, process
 
 from backfill_manager.api.access import sha256_of
 from backfill_manager.api.app import create_app
 from backfill_manager.api.serving import listen, served_beside
+from backfill_manager.cli.app import COMMANDS, GROUPS
+from backfill_manager.client import server as client_server
+from backfill_manager.model.records import BundleRow, DagRun
 from backfill_manager.settings import Settings
 
 OF_THE_SERVER = " room=api "  # lines of its log: here it lives in the same process and has the same standard error
@@ -60,6 +64,7 @@ def fill(state: FilledState) -> None:
     state.dag("hourly", schedule={"seconds": 5400}, is_paused=True)
     state.pools()
     state.import_error()
+    state.put(BundleRow("examples", "dags", "event", "0", state.clock.at))
     state.backfill("b1", {"success": 3, "failed": 1, "running": 2, "skipped": 1, "pending": 5})
     state.clock.at += DAY
     state.backfill("b2", {"failed": 2}, state="failed", dag_id="hourly", reason="2 items failed")
@@ -98,6 +103,7 @@ READING = [
     ("tasks", "states", "flights", "2024-05-10"),
     ("tasks", "logs", "flights", RUN, "clean"),
     ("pools", "list"),
+    ("bundles", "list"),
     ("requests", "list"),
     ("requests", "show", "rb3"),
     ("manager", "status"),
@@ -119,6 +125,50 @@ def test_reading_commands_print_the_same_tables(ways: Callable[..., list[Said]],
     for args in READING:
         over_tables, over_server = ways(*args)
         assert _lines(over_server) == _lines(over_tables), args
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 7])
+def test_what_has_more_than_a_page_is_told_whole(
+    ways: Callable[..., list[Said]], state: FilledState, monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    state.dag()
+    state.put(*history(days=6))
+    monkeypatch.setattr(client_server, "PAGE", 2)
+
+    for args in (("dags", "next", "flights"), ("runs", "timeline", "flights")):
+        over_tables, over_server = ways(*args, "-n", str(n), "--output", "json")
+        assert over_server.document == over_tables.document, args
+        assert len(over_tables.document) == (n if args[0] == "dags" else min(n, 6))
+    over_tables, over_server = ways("runs", "timeline", "flights", "--output", "json")
+    assert over_server.document == over_tables.document
+    assert [len(run["overridden"]) for run in over_tables.document] == [1, 0, 0, 1, 0, 0]
+
+
+def test_intervals_come_to_their_end_over_a_server_too(
+    ways: Callable[..., list[Said]], state: FilledState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_server, "PAGE", 2)
+    state.dag(end_date=state.clock.at + 3 * DAY)
+    state.dag("once", schedule="@once")
+    state.dag("by_hand", schedule=None)
+    state.dag("every_90_minutes", schedule={"seconds": 5400}, catchup=True)
+
+    for dag, told in (("flights", 5), ("once", 1), ("by_hand", 0), ("every_90_minutes", 9)):
+        over_tables, over_server = ways("dags", "next", dag, "-n", "9", "--output", "json")
+        assert over_server.document == over_tables.document
+        assert len(over_tables.document) == told, dag
+
+
+def history(days: int) -> list[DagRun]:
+    """A run a day; those of the first and fourth have taken the place of another."""
+    made = []
+    for n in range(days):
+        at = NEW_YEAR + n * DAY
+        run = DagRun("flights", f"r{n}", "scheduled", "success", 1, n, NEW_YEAR, logical_date=at, interval_end=at + DAY)
+        made.append(run)
+        if n % 3 == 0:
+            made.append(run.evolve(run_id=f"old{n}", run_seq=100 + n, state="overridden", overridden_by=f"r{n}"))
+    return made
 
 
 def _lines(said: Said) -> list[str]:
@@ -143,6 +193,10 @@ def _lines(said: Said) -> list[str]:
         ("dags", "versions", "flights", "--diff", "1", "9"),
         ("pools", "set", "swimming", "--slots", "3"),
         ("requests", "show", "nothing"),
+        ("bundles", "parse", "exmaples"),
+        ("bundles", "parse", "examples", "../etc"),
+        ("bundles", "deactivate", "exmaples", "a.py"),
+        ("dags", "deactivate", "nothing"),
     ],
     ids=" ".join,
 )
@@ -184,6 +238,9 @@ ASKING = [
     (("tasks", "mark", "flights", "2024-05-10", "clean", "skipped"), "task.mark"),
     (("tasks", "clear", "flights", "-s", "2024-05-10", "-t", "clean", "--downstream", "-y"), "tasks.clear"),
     (("pools", "set", "backfill", "--slots", "3"), "pool.set"),
+    (("bundles", "parse", "examples"), "bundle.parse"),
+    (("bundles", "parse", "examples", "team/a.py", "--deactivate-removed"), "bundle.parse"),
+    (("bundles", "deactivate", "examples", "team"), "bundle.deactivate"),
 ]
 
 
@@ -241,6 +298,58 @@ def test_a_refusal_by_the_manager_is_exit_code_four(
     said = bfm("backfill", "pause", "b1", "--server", url)
 
     assert (said.code, said.error) == (4, "it was too late")
+
+
+PARSED = {
+    "bundle": "examples", "commit_id": None, "dags": 2,
+    "changes": [{"dag_id": "one", "file": "a.py", "change": "new", "version": 1}],
+    "errors": [{"file": "b.py", "line": 7, "message": "ValueError: no"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_what_came_of_parsing_is_told_with_the_exit_code_of_files_that_failed(
+    bfm: Bfm, url: str, state: FilledState, clock: StandingClock, output: str
+) -> None:
+    fill(state)
+    state.leads()
+    said = []
+    for way in ((), ("--server", url)):
+        for dry in ((), ("--dry-run",)):
+            clock.meanwhile.append(lambda: state.answers_next(payload=PARSED))
+            said.append(bfm("bundles", "parse", "examples", "team", *dry, *way, "--output", output))
+    real, dry_run, real_over_server, dry_run_over_server = said
+
+    assert (real.code, dry_run.code) == (1, 1)
+    assert (real_over_server, dry_run_over_server) == (real, dry_run)
+    assert real.out != dry_run.out
+
+
+def test_a_manager_that_refuses_to_parse_is_told_the_same_way(
+    bfm: Bfm, url: str, state: FilledState, clock: StandingClock
+) -> None:
+    fill(state)
+    state.leads()
+    for way in ((), ("--server", url)):
+        clock.meanwhile.append(lambda: state.answers_next("refused", "there is no file or folder 'team'"))
+        said = bfm("bundles", "parse", "examples", "team", *way)
+        assert (said.code, said.error) == (4, "there is no file or folder 'team'")
+
+
+def test_without_a_manager_a_server_can_not_try_a_parsing_and_says_what_can(
+    bfm: Bfm, url: str, state: FilledState
+) -> None:
+    fill(state)
+    before = state.fingerprint()
+
+    said = bfm("bundles", "parse", "examples", "--dry-run", "--server", url)
+
+    assert said.code == 1
+    assert said.error == (
+        "What a server is asked to parse is read by a manager, and none is leading now: start one with "
+        "`bfm manager start`, or use --state where the bundle and its configuration are."
+    )
+    assert state.fingerprint() == before, "nothing was asked"
 
 
 def test_a_backfill_is_watched_to_its_end(bfm: Bfm, url: str, state: FilledState, clock: StandingClock) -> None:
@@ -342,25 +451,67 @@ def test_the_state_said_on_the_line_wins_over_a_server_of_the_environment(bfm: B
     assert (both.code, both.error) == (2, "--server and --state don't go together: a server knows where its state is.")
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("manager", "start"),
-        ("manager", "stop"),
-        ("state", "init"),
-        ("state", "check"),
-        ("state", "sql", "SELECT 1"),
-        ("dags", "test", "flights"),
-        ("tasks", "run", "flights", "clean", "2013-01-01"),
-        ("serve",),
-    ],
-    ids=" ".join,
-)
-def test_a_command_that_needs_the_tables_says_so(bfm: Bfm, args: tuple[str, ...]) -> None:
-    said = bfm(*args, environ={"BFM_SERVER": "http://127.0.0.1:9"})
+NEEDS_TABLES = {
+    ("manager", "start"): "say where the state is with --state.",
+    ("manager", "stop"): "or send SIGTERM to the process that `bfm manager status` tells.",
+    ("state", "init"): "say where the state is with --state.",
+    ("state", "check"): "or see by `bfm manager status` whether the server can read it.",
+    ("state", "compact"): "say where the state is with --state.",
+    ("state", "where"): "say where the state is with --state.",
+    ("state", "sql", "SELECT 1"): "say where the state is with --state.",
+    ("dags", "test", "flights"): "or have the server's manager run it: `bfm dags trigger flights`.",
+    ("tasks", "run", "flights", "clean", "2013-01-01"): "`bfm tasks clear flights --run RUN -t '^clean$'`.",
+    ("serve",): "say where the state is with --state.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "instead"), NEEDS_TABLES.items(), ids=" ".join)
+def test_a_command_that_needs_the_tables_says_so_and_what_to_take(
+    bfm: Bfm, args: tuple[str, ...], instead: str
+) -> None:
+    for way in ((), ("--server", "http://127.0.0.1:9")):
+        said = bfm(*args, *way, environ={"BFM_SERVER": "http://127.0.0.1:9"})
+        named = "--server" if way else "BFM_SERVER"
+        assert said.code == 2
+        assert said.error.startswith(
+            f"This command works on the tables of the state, and not over a server ({named} names"
+        )
+        assert said.error.endswith(instead)
+
+
+ABOUT_THIS_MACHINE = [
+    ("config", "show"), ("config", "check"), ("config", "token", "ada"), ("bench", "overhead"), ("bench", "isolation"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("args", ABOUT_THIS_MACHINE, ids=" ".join)
+def test_a_command_about_this_machine_refuses_a_server(bfm: Bfm, args: tuple[str, ...]) -> None:
+    said = bfm(*args, "--server", "http://127.0.0.1:9")
 
     assert said.code == 2
-    assert said.error.startswith("This command works on the tables of the state, and not over a server (BFM_SERVER")
+    assert said.error.startswith("--server does not go with this command, which is about")
+
+
+def test_a_server_of_the_environment_does_not_keep_one_from_seeing_the_configuration(bfm: Bfm) -> None:
+    assert bfm("config", "check", environ={"BFM_SERVER": "http://127.0.0.1:9"}).code == 0
+
+
+def test_of_each_command_it_is_known_how_it_goes_over_a_server() -> None:
+    """Those that are compared with the tables above, those that are refused, and the few with a story of their own."""
+    compared = [*READING, *(args for args, _ in ASKING), *NEEDS_TABLES, *ABOUT_THIS_MACHINE]
+    of_their_own = [
+        ("backfill", "create"),
+        ("backfill", "watch"),
+        ("dags", "schema"),
+    ]  # the schema is the same anywhere
+    known = {args[:2] for args in (*compared, *of_their_own)}
+
+    there = {(name,) for name, _ in COMMANDS}
+    for group, _ in GROUPS:
+        app = importlib.import_module(f"backfill_manager.cli.{group}").app
+        there |= {(group, one.name) for one in app.registered_commands}
+
+    assert there == known
 
 
 def test_a_server_that_is_not_there_is_told_in_a_line(bfm: Bfm) -> None:

@@ -10,7 +10,7 @@ from command_line import Bfm
 from filled_state import DAY, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.model.records import Request
+from backfill_manager.model.records import DagRun, Request, TaskTry
 
 RUN = "backfill__2013-01-01T05:00:00Z"
 
@@ -199,6 +199,21 @@ def test_runs_and_their_tasks_are_listed_and_shown(bfm: Bfm, state: FilledState)
     people = bfm("tasks", "states", "flights", "latest").out
     assert "ValueError: no such [day]" in people, "what comes from the state is not read as markup"
     assert "second line" not in people
+
+
+def test_a_task_shows_the_spark_jobs_of_its_last_try(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.backfill("b1", {"success": 1})
+    [run] = state.store.read(DagRun)
+    first = TaskTry(run.dag_id, run.run_id, "clean", 1, 1, "failed", run.run_seq, term=1, spark_jobs_json="[1]")
+    state.put(first, first.evolve(launch=2, try_number=2, state="success", spark_jobs_json=str([*range(3, 15)])))
+
+    states = bfm("tasks", "states", "flights", "latest", "--output", "json").document
+    shown = bfm("runs", "show", "latest", "--output", "json").document
+
+    assert {one["task_id"]: one["spark_jobs"] for one in states} == {"clean": [*range(3, 15)], "delays": []}
+    assert [one["spark_jobs"] for one in shown["tries"]] == [[1], [*range(3, 15)]]
+    assert "3, 4, 5, 6, 7 and 7 more" in bfm("tasks", "states", "flights", "latest").out
 
 
 def test_logs_are_printed_and_can_be_followed(bfm: Bfm, state: FilledState) -> None:

@@ -24,6 +24,7 @@ RIGHT = {
     "pool.set": {"name": "backfill", "slots": 4, "weight": 1, "min_share": 0},
     "manager.stop": {"drain": True},
     "manager.stand_by": {"manager_id": "1.a", "host": "here", "pid": 4711},
+    "state.compact": {},
     "dag.pause": {"dag_id": "flights"},
     "dag.unpause": {"dag_id": "flights"},
     "backfill.set": {"backfill_id": "b1", "changes": {"batch": 3, "window": "20:00-06:00"}},
@@ -96,6 +97,15 @@ def test_a_wrong_value_is_named_with_its_place(kind: str, changed: dict[str, obj
         parse_payload(kind, json.dumps({**RIGHT[kind], **changed}))
     assert str(error.value).startswith(f"{kind}: ")
     assert told in str(error.value)
+
+
+def test_what_a_setting_was_may_be_said_or_left_out() -> None:
+    payload = {**RIGHT["backfill.set"], "was": {"batch": 1}}
+    assert parse_payload("backfill.set", json.dumps(payload)) == payload
+    with pytest.raises(InvalidInput, match=r"backfill\.set: was must be a JSON object"):
+        parse_payload("backfill.set", json.dumps({**payload, "was": ["batch"]}))
+    with pytest.raises(InvalidInput, match=r"backfill\.pause: unknown field 'was'"):
+        parse_payload("backfill.pause", json.dumps({"backfill_id": "b1", "was": {}}))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", "[" * 100_000])

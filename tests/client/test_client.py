@@ -17,7 +17,7 @@ from backfill_manager import errors
 from backfill_manager.api import table_versions
 from backfill_manager.api.app import create_app
 from backfill_manager.api.serving import listen, served_beside
-from backfill_manager.client import Client, NobodyLeads, NotAllowed, NotKnown, TooMany, Unreachable
+from backfill_manager.client import Client, NobodyLeads, NotAllowed, NotKnown, TooMany, Unreachable, server
 from backfill_manager.clock import UTC
 from backfill_manager.execution.outcome import Failed, Succeeded
 from backfill_manager.model.records import Request
@@ -82,6 +82,22 @@ def test_a_long_list_is_fetched_page_by_page_and_only_as_far_as_it_is_read(clien
     assert everything == list(range(1, 2501))
     assert some == list(range(1, 1201))
     assert backwards.interval_end == datetime(2013, 1, 1, tzinfo=UTC) + timedelta(days=2500)
+
+
+def test_a_timeline_and_the_next_intervals_may_be_longer_than_a_page(
+    client: Client, ground: Playground, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground.backfill("flights", days("2013-01-01", 5))
+    all_succeed()
+    whole, following = client.timeline("flights"), client.next_intervals("flights", 5)
+
+    monkeypatch.setattr(server, "PAGE", 2)
+
+    assert len(whole) == len(following) == 5
+    assert client.timeline("flights") == whole
+    assert [client.timeline("flights", limit=n) for n in (1, 2, 4, 9)] == [whole[-n:] for n in (1, 2, 4, 9)]
+    assert [client.next_intervals("flights", n) for n in (1, 2, 4)] == [following[:n] for n in (1, 2, 4)]
+    assert (client.timeline("weather"), client.timeline("flights", limit=0)) == ([], [])
 
 
 def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: Playground, all_succeed: Deed) -> None:

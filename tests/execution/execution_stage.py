@@ -89,6 +89,10 @@ class Audience:
         assert isinstance(outcome, Succeeded)
         return outcome.rows_written
 
+    def spark_jobs_of(self, launch: Launch) -> tuple[int, ...]:
+        self.outcome(launch)
+        return next(e.spark_jobs for e in self.events if isinstance(e, TaskEnded) and e.key == launch.key)
+
     def started(self) -> list[LaunchKey]:
         return [event.key for event in self.events if isinstance(event, TaskStarted)]
 

@@ -120,6 +120,33 @@ def tag_of(launch: Launch) -> str:
     return f"bfm/stage/{launch.ti.run_id}/work/1"
 
 
+def test_a_try_tells_at_its_end_which_jobs_it_ran(stage: Stage, last_job: int) -> None:
+    together = threading.Barrier(2)
+
+    def two_jobs(ctx: Any) -> None:
+        for _ in range(2):
+            together.wait(60)
+            in_a_plain_thread(rdd_job)(ctx)
+        ctx.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # the status store may lag behind what it tells
+
+    launches = [a_launch(run_id="one", pool="backfill"), a_launch(run_id="two", pool="scheduled")]
+    for launch in launches:
+        stage.start(launch, two_jobs)
+    told = {launch.pool: stage.audience.spark_jobs_of(launch) for launch in launches}
+    seen = {job.number: job for job in jobs_since(stage.spark, last_job)}
+    assert sorted(told["backfill"] + told["scheduled"]) == sorted(seen)
+    for launch in launches:
+        first, second = told[launch.pool]
+        assert first < second
+        for number in (first, second):
+            assert (seen[number].pools, seen[number].tags) == ({launch.pool}, {tag_of(launch)})
+
+
+def test_a_try_that_runs_no_job_tells_of_none(stage: Stage) -> None:
+    launch = stage.start(a_launch(), lambda ctx: None)
+    assert stage.audience.spark_jobs_of(launch) == ()
+
+
 def test_threads_that_outlive_a_task_serve_the_next_one_in_that_ones_pool(stage: Stage, last_job: int) -> None:
     with ThreadPoolExecutor(1) as shared:
 

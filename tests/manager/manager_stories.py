@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -111,9 +112,9 @@ class Stubborn(Playground):
 
     stubborn = True
 
-    def finish(self, key: LaunchKey, outcome: Outcome) -> None:
+    def finish(self, key: LaunchKey, outcome: Outcome, spark_jobs: Sequence[int] = ()) -> None:
         if not (self.stubborn and isinstance(outcome, Cancelled)):
-            super().finish(key, outcome)
+            super().finish(key, outcome, spark_jobs)
 
     def give_in(self, part_of_run_id: str) -> None:
         super().finish(key_of(self, part_of_run_id), Cancelled("told to stop"))

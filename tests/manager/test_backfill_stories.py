@@ -86,6 +86,18 @@ def test_retries_wait_longer_each_time_and_then_it_fails() -> None:
     assert [t.state for t in ground.store.read(TaskTry)] == ["failed"] * 3
 
 
+def test_each_try_keeps_the_spark_jobs_that_it_ran() -> None:
+    ground = Playground(dag_spec("d", "a", each={"a": {"retries": 2, "retry_delay": 1.0}}), script=never)
+    ground.backfill("d", JANUARY[:1])
+    for outcome, jobs in ((Failed("boom"), (3, 4)), (Lost("gone"), (7,)), (Succeeded(), ())):
+        ground.drain()
+        (key,) = ground.running
+        ground.finish(key, outcome, jobs)
+    ground.drain()
+    tries = [(t.launch, t.state, t.spark_jobs_json) for t in ground.store.read(TaskTry)]
+    assert tries == [(1, "failed", "[3, 4]"), (2, "lost", "[7]"), (3, "success", None)]
+
+
 def test_a_failure_that_can_not_be_mended_is_not_retried() -> None:
     ground = Playground(
         dag_spec("d", "a", each={"a": {"retries": 2}}), script=lambda _: Failed("no such pool", retryable=False)

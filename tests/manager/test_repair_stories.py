@@ -933,6 +933,54 @@ def test_a_change_that_can_not_be_made_is_refused_with_what_would_be_right(
     assert ground.row(backfill) == before
 
 
+def test_a_change_of_what_somebody_has_changed_meanwhile_is_refused_and_says_what_it_is_now() -> None:
+    ground = Playground(THREE, script=never)
+    backfill = done(ground)
+    first = {"changes": {"priority": 3, "conf": {"full": True}}, "was": {"priority": 0, "conf": {}}}
+    accepted(ground, "backfill.set", backfill_id=backfill, **first)
+    before = ground.row(backfill)
+
+    second = {
+        "changes": {"priority": 9, "conf": {}, "window": None},
+        "was": {"priority": 0, "conf": {}, "window": None},
+    }
+    assert refused(ground, "backfill.set", backfill_id=backfill, **second) == (
+        '--conf is {"full": true} now, not {}; --priority is 3 now, not 0: '
+        "somebody has changed it since you looked. Look again, and ask once more."
+    )
+    assert ground.row(backfill) == before
+
+    accepted(ground, "backfill.set", backfill_id=backfill, changes={"priority": 9}, was={"priority": 3})
+    accepted(
+        ground, "backfill.set", backfill_id=backfill, changes={"priority": 9}, was={"priority": 7}
+    )  # it is 9 already
+    accepted(ground, "backfill.set", backfill_id=backfill, changes={"batch": 1, "priority": 5})
+    assert (ground.row(backfill).priority, json.loads(ground.row(backfill).conf_json)) == (5, {"full": True})
+
+
+def test_of_two_changes_of_one_setting_at_once_the_second_is_refused() -> None:
+    ground = Playground(THREE, script=never)
+    backfill = done(ground)
+    for priority in (3, 9):
+        ground.ask("backfill.set", backfill_id=backfill, changes={"priority": priority}, was={"priority": 0})
+    ground.drain()
+    assert sorted(answer.outcome for answer in ground.store.read(Response)) == ["accepted", "refused"]
+    assert ground.row(backfill).priority == 3
+
+
+@pytest.mark.parametrize("tables", range(4))
+def test_a_crash_in_the_middle_of_a_change_does_not_refuse_it_for_what_it_did_itself(tables: int) -> None:
+    ground = Playground(THREE, script=never)
+    backfill = done(ground)
+    ground.ask(
+        "backfill.set", backfill_id=backfill, changes={"priority": 3, "batch": 1}, was={"priority": 0, "batch": 1}
+    )
+    dies_after(ground, tables)
+    ground.drain()
+    assert [answer.outcome for answer in ground.store.read(Response)] == ["accepted"]
+    assert ground.row(backfill).priority == 3
+
+
 def test_run_backwards_can_not_come_to_meet_depends_on_past_by_a_change() -> None:
     ground = Playground(THREE, script=never)
     config = json.dumps({"type": "schedule", "run_backwards": True})

@@ -356,3 +356,12 @@ def test_housekeeping_leaves_every_row_as_it_was(store: Store, runs: tuple[str, 
     before = store.read(DagRun, order_by=["run_seq"])
     leader().housekeep()
     assert store.read(DagRun, order_by=["run_seq"]) == before
+
+
+@pytest.mark.slow  # a minute of Spark; for delta-rs see test_maintenance.py
+def test_asked_to_it_tidies_every_table_and_leaves_every_row(
+    store: Store, runs: tuple[str, int], leader: Leadership
+) -> None:
+    before = {table: store.count(table, []) for table in TABLES}
+    assert set(leader().housekeep(everywhere=True)) == set(TABLES)
+    assert {table: store.count(table, []) for table in TABLES} == before

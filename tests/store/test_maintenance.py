@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from state_stories import AT, changes, request, run, takes_over, task
 
-from backfill_manager.model.records import TaskInstance, TaskTry
+from backfill_manager.model.records import TABLES, TaskInstance, TaskTry
 from backfill_manager.store.delta_rs import DeltaRsStore
 from backfill_manager.store.delta_rs_leading import DeltaRsLeader
 from backfill_manager.store.maintenance import (
@@ -110,6 +110,22 @@ def test_every_table_that_is_led_can_be_tidied(state: DeltaRsStore) -> None:
         lead._housekeeping._compacted[table] = lead._housekeeping._cleaned[table] = -CLEAN_AFTER  # type: ignore[attr-defined]
     assert set(lead.housekeep()) >= set(LED_TABLES)
     assert [finding.message for finding in state.check() if not finding.ok] == []
+
+
+def test_asked_to_everything_is_tidied_down_to_a_file_or_two(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    for seq in range(1, 8):
+        lead.commit(changes(run("d", seq), task("d", seq)))
+    tables = ("dag_run", "task_instance")
+    assert min(len(state.tables.open(table).file_uris()) for table in tables) > 2
+    before = [state.read(TABLES[table], order_by=["run_seq"]) for table in tables]
+    found = lead.housekeep(everywhere=True)
+    assert set(found) == set(TABLES)
+    assert [found[table] for table in tables] == [1, 1]
+    assert [files(state, table)[0] for table in tables] == [1, 1]  # what was rewritten is gone
+    assert [state.read(TABLES[table], order_by=["run_seq"]) for table in tables] == before
+    lead.commit(changes(run("d", 9)))  # and on it goes
+    assert state.count("dag_run", []) == {(): 8}
 
 
 @given(

@@ -24,6 +24,7 @@ from backfill_manager.model.records import (
     Response,
     TaskInstance,
     TaskLog,
+    TaskTry,
 )
 from backfill_manager.requests import asking, kinds
 from backfill_manager.requests.backfills import BackfillAsk
@@ -132,16 +133,21 @@ def test_every_spark_job_of_a_backfill_ran_in_its_pool(manager: Callable[[], Sto
     assert ended(store, "b1").state == s.SUCCESS
     jobs = status.jobsList(None)
     pools: dict[str, set[str]] = {"task": set(), "planning": set()}
+    of_tasks = set[int]()
     for at in range(jobs.size() - before):  # newest first
         job = jobs.apply(at)
         tags = job.jobTags().mkString(",") if hasattr(job, "jobTags") else ""
         kind = "task" if "bfm/readings/" in tags else "planning"
+        of_tasks |= {job.jobId()} if kind == "task" else set()
         stages = job.stageIds()
         for n in range(stages.size()):
             stage = status.lastStageAttempt(stages.apply(n))
             if str(stage.status()) != "SKIPPED":
                 pools[kind].add(stage.schedulingPool())
     assert pools == {"task": {"backfill"}, "planning": {"control"}}
+    kept = [job for one in store.read(TaskTry) for job in json.loads(one.spark_jobs_json or "[]")]
+    assert set(kept) and len(set(kept)) == len(kept)
+    assert set(kept) <= of_tasks, "which jobs each try ran is kept with it"
 
 
 def test_a_request_sent_twice_has_the_effect_of_once_and_a_wrong_one_is_refused(manager: Callable[[], Store]) -> None:

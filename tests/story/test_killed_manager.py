@@ -1,11 +1,14 @@
-"""A real `kill -9` of a real manager, in the middle of a real backfill, more than once; and a standby that takes over."""
+"""A real `kill -9` of a real manager, in the middle of a real backfill, more than once; a standby that takes over; and one that
+serves its pages and is told to end."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,8 +18,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from backfill_manager.client import Client
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRun, Manager, TaskInstance, TaskTry
@@ -56,6 +61,7 @@ def root(tmp_path: Path) -> Path:
         "state": str(tmp_path / "state"),
         "warehouse": str(tmp_path / "warehouse"),
         "bundles": [{"name": "tests", "path": str(tmp_path / "bundle")}],
+        "api": {"port": 0},
         "lease": {"seconds": 6},
         "spark": {"master": "local[2]", "conf": {"spark.sql.shuffle.partitions": "1"}},
     }
@@ -163,14 +169,35 @@ def test_a_standby_says_so_and_takes_over_from_a_killed_leader(
     assert done(store) == DAYS
 
 
-def test_sigterm_drains_and_puts_nothing_half_done(
+def test_a_manager_with_pages_is_asked_over_http_and_sigterm_drains_it(
     root: Path, managers: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
-    manager = managers()
-    store = asked_for(root)
-    wait_for(lambda: done(store) >= 1)
-    manager.send_signal(signal.SIGTERM)
-    assert manager.wait(180) == 0, (root / "manager0.log").read_text()
+    manager, log = managers("--with-ui"), root / "manager0.log"
+    url = wait_for(lambda: re.search(r"The web pages are at (http://127\.0\.0\.1:(\d+))", log.read_text()))
+    with (
+        httpx.Client(base_url=url[1], timeout=60, trust_env=False, follow_redirects=True) as browser,
+        Client(url[1]) as client,
+    ):
+        wait_for(lambda: list(client.dags()))
+        assert browser.get("/api/v1/health").json()["manager"] == "leading"
+        for page in ("/", "/manager"):
+            assert (answer := browser.get(page)).status_code == 200, page
+            assert "</html>" in answer.text, page
+
+        asked = client.create_backfill("steady", start_date="2024-06-01", end_date="2024-06-01", wait=60)
+        assert (asked.state, asked.source) == ("accepted", "api")
+        *_, last = client.watch(str(asked.object_id))
+        assert (last.state, last.planned, last.success) == (s.SUCCESS, 1, 1)
+
+        store = asked_for(root)
+        wait_for(lambda: done(store) >= 2)
+        with browser.stream("GET", "/api/v1/events") as listening:
+            manager.send_signal(signal.SIGTERM)
+            heard = list(listening.iter_lines())  # whoever listens is let go
+        assert "event: changed" in heard
+    assert manager.wait(180) == 0, log.read_text()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(url[2]))).close()
     assert store.lease().state == s.STOPPED  # type: ignore[union-attr]
     assert {ti.state for ti in store.read(TaskInstance)} <= {s.SUCCESS, s.NONE, s.SCHEDULED, s.UP_FOR_RETRY}
-    assert done(store) < DAYS
+    assert done(store) < 1 + DAYS, "nothing new was begun"

@@ -8,9 +8,12 @@ from backfill_manager.api.app import create_app
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
 from backfill_manager.store.contract import Store
-from backfill_manager.ui import pages
+from backfill_manager.ui import pages, site
 
 
 def browser_of(store: Store, clock: Clock, settings: Settings | None = None) -> TestClient:
-    app = create_app(settings or Settings(), store, clock=clock, secret=b"k" * 32, extra_routers=[pages.router])
+    app = create_app(
+        settings or Settings(), store, clock=clock, secret=b"k" * 32, extra_routers=[pages.router],
+        error_page=site.error_page,
+    )  # fmt: skip
     return TestClient(app, base_url="http://localhost", client=("127.0.0.1", 50_000), follow_redirects=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,10 +21,10 @@ from page_checks import Page, wrongs
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model.changes import Changes
-from backfill_manager.model.records import Backfill, BackfillItem, Manager, Record, Request, Response
+from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Manager, Record, Request, Response
 from backfill_manager.requests import asking
 from backfill_manager.requests.backfills import CHANGEABLE
-from backfill_manager.store.contract import Leader
+from backfill_manager.store.contract import Condition, Leader
 from backfill_manager.store.delta_rs import DeltaRsStore
 from backfill_manager.store.schema import arrow_schema
 from backfill_manager.testing import FakeClock, Playground, dag_spec, days
@@ -107,6 +108,34 @@ def put(leader: Leader, *rows: Record) -> None:
     for row in rows:
         changes.put(row)
     leader.commit(changes)
+
+
+class Readings:
+    """How often each table was read since the last time it was asked."""
+
+    def __init__(self, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._seen: Counter[str] = Counter()
+        self._inside = False
+        for name in ("read", "read_arrow", "count"):
+            monkeypatch.setattr(store, name, self._counted(getattr(store, name)))
+
+    def _counted(self, reading: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(what: Any, *more: Any, **named: Any) -> Any:
+            if self._inside:  # the store in memory reads Arrow by way of rows
+                return reading(what, *more, **named)
+            self._seen[what if isinstance(what, str) else what.TABLE] += 1
+            self._inside = True
+            try:
+                return reading(what, *more, **named)
+            finally:
+                self._inside = False
+
+        return counted
+
+    def __call__(self) -> dict[str, int]:
+        seen = dict(self._seen)
+        self._seen.clear()
+        return seen
 
 
 def run_some(ground: Playground, first: str = "2013-01-01", *, n: int = 6, failing: int = 0, **fields: Any) -> str:
@@ -412,6 +441,7 @@ def test_a_setting_is_changed_while_it_runs(ground: Playground, browser: TestCli
             "backfill_id": one,
             "changes": {"priority": 7, "max_active_runs": 2, "overrides": {"retries": 3, "clean.timeout": 600},
                         "is_polite": True, "conf": {"full": True}, "window": "20:00-06:00"},
+            "was": {"priority": 0, "max_active_runs": 16, "overrides": {}, "is_polite": False, "conf": {}, "window": None},
         },
     )  # fmt: skip
     ground.drain()
@@ -491,6 +521,42 @@ def test_two_who_change_it_at_once_see_both_values_and_overwrite_nothing(
     assert (again["priority"], again["batch"], again["window"]) == ("9", "2", "20:00-06:00")
     followed(browser, f"/backfills/{one}/settings", **again)
     assert asked(ground)[1]["changes"] == {"priority": 9, "batch": 2}
+
+
+def test_of_two_who_save_in_the_same_moment_the_second_sees_both_values(
+    ground: Playground, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    mine = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
+    plainly = ground.store.ask
+
+    def a_moment_later(request: Request) -> None:
+        monkeypatch.setattr(ground.store, "ask", plainly)
+        hers = {"backfill_id": one, "changes": {"priority": 3, "batch": 2}, "was": {"priority": 0, "batch": 1}}
+        asking.ask(ground.store, ground.clock, "backfill.set", hers, requested_by="grace")
+        plainly(request)
+        ground.drain()  # the manager answers both
+
+    monkeypatch.setattr(ground.store, "ask", a_moment_later)
+    page = sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9", "window": "20:00-06:00"})
+
+    assert told(page, "wrong-priority").startswith("“Priority” is 3 now, not 0: somebody has changed it")
+    assert "grace changed this backfill while you were at it" in page.root.whole_text
+    (rows,) = [table.find("tbody")[0].find("tr") for table in page.root.find("table")]
+    assert [[cell.whole_text for cell in row.find("td")] for row in rows] == [
+        ["Priority", "0", "3", "9"],
+        ["Batch", "1", "2", "nothing: the form has the new one"],
+    ]
+    found = find_backfill(ground.store, one)
+    assert (found["priority"], found["batch"], found["window"]) == (3, 2, None)
+
+    # What was typed is still there; sent once more it is decided.
+    again = fields_of(page, "settings-form")
+    assert (again["priority"], again["batch"], again["window"]) == ("9", "2", "20:00-06:00")
+    followed(browser, f"/backfills/{one}/settings", **again)
+    ground.drain()
+    found = find_backfill(ground.store, one)
+    assert (found["priority"], found["batch"], found["window"]) == (9, 2, "20:00-06:00")
 
 
 def test_a_change_that_waits_for_the_manager_counts_as_made(ground: Playground, browser: TestClient) -> None:
@@ -851,3 +917,55 @@ def test_options_of_the_command_line_are_called_as_the_fields_are() -> None:
         in_words("--batch needs --kind missing, not --whatever") == "“Batch” needs “What is missing”, not --whatever."
     )
     assert re.search("--", in_words("; ".join(field.option for field in SETTINGS.values()))) is None
+
+
+# -- what is read for them ----------------------------------------------------------------------------------------------
+
+
+def test_a_page_is_read_once_for_each_change_and_only_what_has_changed(
+    ground: Playground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = run_some(ground, n=6, failing=2)
+    browser, readings = browser_of(ground.store, ground.clock), Readings(ground.store, monkeypatch)
+    page_of(browser, f"/backfills/{one}")
+    page_of(browser, "/backfills")
+    assert readings()["backfill_item"] == 3, "the numbers, the map and the reasons in one, a page of them, and the list"
+
+    page_of(browser, f"/backfills/{one}")
+    page_of(browser, "/backfills")
+    assert readings() == {}
+
+    [item] = ground.store.read(BackfillItem, [Condition("ordinal", "=", 6)])
+    readings()
+    put(ground.leader, item.evolve(state="success", reason=None))
+    page = page_of(browser, f"/backfills/{one}")
+    assert "5 success" in page.root.whole_text and "1 failed" in page.root.whole_text
+    assert readings() == {"backfill_item": 2}
+    assert "1 failed" in page_of(browser, "/backfills").root.whole_text
+
+
+def test_the_time_left_goes_with_the_items_and_the_pace_is_read_every_few_seconds(
+    ground: Playground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, began = ground.backfill("flights", days("2013-01-01", 10)), ground.clock.now()
+    put(ground.leader, ground.row(one).evolve(state="running", started_at=began))
+    browser, readings = browser_of(ground.store, ground.clock), Readings(ground.store, monkeypatch)
+
+    def ends(ordinal: int) -> None:
+        item = ground.items(one)[ordinal - 1]
+        run = DagRun("flights", f"r{ordinal}", "backfill", "success", 1, item.run_seq, began, backfill_id=one,
+                     started_at=began, ended_at=ground.clock.now())  # fmt: skip
+        put(ground.leader, item.evolve(state="success", run_id=run.run_id), run)
+        readings()
+
+    def time_left() -> str:
+        facts = page_of(browser, f"/backfills/{one}").root.find("dl")[0].whole_text
+        return facts.removeprefix("Time left ").partition(" until")[0]
+
+    ground.clock.advance(seconds=10)
+    ends(1)
+    assert (time_left(), readings()["dag_run"]) == ("1 min 30 s", 1), "nine to come, 10 s each"
+    ends(2)
+    assert (time_left(), readings()) == ("1 min 20 s", {"backfill_item": 2}), "eight, at the pace that is known"
+    ground.clock.advance(seconds=6)
+    assert (time_left(), readings()) == ("1 min 4 s", {"dag_run": 1}), "two in 16 s"

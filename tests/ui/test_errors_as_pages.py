@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from fastapi.testclient import TestClient
+from page_browser import browser_of
 from page_checks import Page, wrongs
 
-from backfill_manager.api.app import create_app
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
-from backfill_manager.testing import FakeClock
-from backfill_manager.ui import pages
+from backfill_manager.testing import FakeClock, Playground
+
+PROBLEM = "application/problem+json"
 
 
 @pytest.mark.parametrize(
@@ -57,12 +60,91 @@ def test_a_preview_says_why_there_is_nothing_to_clear(busy: TestClient, query: s
 
 def test_an_unknown_address_of_the_api_is_a_problem_document(busy: TestClient) -> None:
     answer = busy.get("/api/v1/nonsense")
-    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("method", "address", "allowed"),
+    [
+        ("POST", "/backfills", "GET"),
+        ("DELETE", "/dags/shop", "GET"),
+        ("DELETE", "/backfills/latest/pause", "POST"),
+        ("POST", "/nonsense", "GET"),
+        ("PUT", "/", "GET"),
+    ],
+)
+def test_what_a_page_can_not_do_is_told_as_a_page(busy: TestClient, method: str, address: str, allowed: str) -> None:
+    answer = busy.request(method, address)
+    page = Page(answer.text)
+    assert (answer.status_code, answer.headers["allow"], wrongs(page)) == (405, allowed, [])
+    assert f"{method} is not possible here; {allowed} is." in page.root.whole_text
+    assert [one.whole_text for one in page.root.find("a") if one.attributes["href"] == "/dags"][-1] == "To the DAGs"
+
+
+@pytest.mark.parametrize("address", ["/api/v1/backfills/abc", "/metrics", "/openapi.json"])
+def test_what_an_address_for_programs_can_not_do_is_a_problem_document(busy: TestClient, address: str) -> None:
+    answer = busy.put(address)
+    assert (answer.status_code, answer.headers["content-type"]) == (405, PROBLEM)
+
+
+def in_parts(size: int) -> Iterator[bytes]:
+    """A form whose length nobody has said."""
+    yield b"token="
+    for _ in range(size // 1000):
+        yield b"x" * 1000
+
+
+@pytest.mark.parametrize("address", ["/login", "/backfills/latest/pause", "/nonsense"])
+def test_a_form_that_is_too_large_is_told_as_a_page(ground: Playground, address: str) -> None:
+    browser = browser_of(ground.store, ground.clock, Settings.model_validate({"api": {"max_body_bytes": 10_000}}))
+    answer = browser.post(address, data={"token": "x" * 20_000})
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (413, [])
+    assert "larger than this server takes (10,000 bytes)" in page.root.whole_text
+    assert browser.post("/api/v1/backfills", content=b"x" * 20_000).headers["content-type"] == PROBLEM
+
+
+@pytest.mark.parametrize("address", ["/login", "/backfills/latest/pause"])
+def test_a_form_that_turns_out_too_large_is_told_as_a_page(ground: Playground, address: str) -> None:
+    browser = browser_of(ground.store, ground.clock, Settings.model_validate({"api": {"max_body_bytes": 10_000}}))
+    said = {"content-type": "application/x-www-form-urlencoded"}
+    answer = browser.post(address, content=in_parts(20_000), headers=said)
+    assert (answer.status_code, wrongs(Page(answer.text))) == (413, [])
+
+
+def test_who_asks_too_often_is_told_when_to_come_back(ground: Playground, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = browser_of(ground.store, ground.clock, Settings.model_validate({"api": {"requests_per_second": 1}}))
+    while browser.get("/login").status_code != 429:
+        continue
+    monkeypatch.setattr(ground.store, "read", None)  # nothing is read for them
+    monkeypatch.setattr(ground.store, "version", None)
+    answer = browser.get("/backfills?state=failed")
+    page = Page(answer.text)
+    assert (answer.status_code, answer.headers["retry-after"], wrongs(page)) == (429, "1", [])
+    assert "More than 1 requests a second from 127.0.0.1; come back in a second." in page.root.whole_text
+    assert [one.attributes["href"] for one in page.root.find("a") if one.whole_text == "Try again"] == [
+        "/backfills?state=failed"
+    ]
+    sent = Page(browser.post("/login", data={"token": "guessed"}).text)
+    assert "come back in a second" in sent.root.whole_text
+    assert "Try again" not in sent.root.whole_text, "a form is not sent by following a link"
+    for_program = browser.get("/api/v1/backfills")
+    assert (for_program.status_code, for_program.headers["content-type"]) == (429, PROBLEM)
+    assert for_program.headers["retry-after"] == "1"
+
+
+def test_who_guesses_tokens_at_the_login_is_slowed_down_by_a_page(ground: Playground) -> None:
+    token = {"name": "ada", "role": "operator", "sha256": "0" * 64}
+    browser = browser_of(ground.store, ground.clock, Settings.model_validate({"api": {"tokens": [token]}}))
+    answers = [browser.post("/login", data={"token": f"guess {n}"}) for n in range(30)]
+    assert {answer.status_code for answer in answers} == {401, 429}
+    for answer in answers:
+        assert answer.headers["content-type"].startswith("text/html")
+        assert wrongs(Page(answer.text)) == []
 
 
 def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it() -> None:
-    app = create_app(Settings(), MemoryStore(), clock=FakeClock(), extra_routers=[pages.router])
-    browser = TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1))
+    browser = browser_of(MemoryStore(), FakeClock())
     answer = browser.get("/dags")
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (503, [])

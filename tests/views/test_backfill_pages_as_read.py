@@ -11,7 +11,7 @@ from backfill_manager.errors import NotFound
 from backfill_manager.model.records import Backfill
 from backfill_manager.requests import asking
 from backfill_manager.views.backfill_items import ItemPage, find_item, page_of_items
-from backfill_manager.views.backfill_settings import children_of, parents_of, settings_now
+from backfill_manager.views.backfill_settings import children_of_each, parents_of, settings_now
 from backfill_manager.views.backfills import find_backfill
 from backfill_manager.views.plan_shown import plan_shown
 from backfill_manager.views.rate import items_per_minute
@@ -86,8 +86,9 @@ def test_a_cascade_knows_its_family(state: FilledState) -> None:
     state.backfill("bb", {"pending": 1}, parents_json='["aa"]')
     child = find_backfill(state.store, "bb")
     assert parents_of(state.store, child) == [{"backfill_id": "aa", "dag_id": "flights", "state": "success"}]
-    assert [one["backfill_id"] for one in children_of(state.store, "aa")] == ["bb"]
-    assert children_of(state.store, "bb") == parents_of(state.store, find_backfill(state.store, "aa")) == []
+    children = children_of_each(state.store)
+    assert {parent: [one["backfill_id"] for one in theirs] for parent, theirs in children.items()} == {"aa": ["bb"]}
+    assert parents_of(state.store, find_backfill(state.store, "aa")) == []
 
 
 def test_the_rate_is_that_of_the_time_left_and_of_the_whole_when_it_has_ended() -> None:

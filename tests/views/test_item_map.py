@@ -19,8 +19,7 @@ from backfill_manager.views.item_map import (
     STATES,
     cell_size,
     item_map,
-    read_item_map,
-    reasons,
+    read_items_seen,
     wider_ranges,
 )
 
@@ -121,20 +120,21 @@ def test_the_map_of_a_million_items_takes_parts_of_a_second(items: int) -> None:
     assert len(found.cells) <= MOST_CELLS
 
 
-def test_it_is_read_from_the_state_by_range(state: FilledState) -> None:
+def test_it_is_read_from_the_state_by_range_and_told_beside_all_items(state: FilledState) -> None:
     state.backfill("aa", {"success": 20, "failed": 3, "pending": 8})
     state.backfill("bb", {"failed": 5})
-    assert read_item_map(state.store, "aa", 1, 31).by_state["failed"] == 3
-    part = read_item_map(state.store, "aa", 20, 22)
-    assert [cell.most for cell in part.cells] == ["success", "failed", "failed"]
-    assert part.cells[0].begins == "2013-01-20T05:00:00Z"
+    assert read_items_seen(state.store, "aa", 1, 31).map.by_state["failed"] == 3
+    part = read_items_seen(state.store, "aa", 20, 22)
+    assert [cell.most for cell in part.map.cells] == ["success", "failed", "failed"]
+    assert part.map.cells[0].begins == "2013-01-20T05:00:00Z"
+    assert part.by_state == {**dict.fromkeys(STATES, 0), "success": 20, "failed": 3, "pending": 8}
 
 
 def test_partitions_are_labelled_by_their_keys() -> None:
     store = MemoryStore()
     store.init()
     store.write([BackfillItem("p", n + 1, "pending", n, partition_key=key) for n, key in enumerate(["emea", "apac"])])
-    found = read_item_map(store, "p", 1, 2, "partition_key")
+    found = read_items_seen(store, "p", 1, 2, "partition_key").map
     assert [cell.begins for cell in found.cells] == ["emea", "apac"]
 
 
@@ -142,11 +142,13 @@ def test_why_items_did_not_succeed_the_most_frequent_first() -> None:
     store = MemoryStore()
     store.init()
     told = (
-        [("skipped", "already exists")] * 3 + [("failed", "clean failed")] * 5 + [("success", None), ("failed", None)]
+        [("skipped", "already exists")] * 3
+        + [("failed", "clean failed")] * 5
+        + [("success", None), ("failed", None), ("pending", "half of a failed batch")]
     )
     store.write([BackfillItem("p", n + 1, state, n, reason=why) for n, (state, why) in enumerate(told)])
-    assert reasons(store, "p") == [
+    assert read_items_seen(store, "p", 1, len(told)).reasons == [
         {"state": "failed", "reason": "clean failed", "items": 5},
         {"state": "skipped", "reason": "already exists", "items": 3},
     ]
-    assert reasons(store, "nobody") == []
+    assert read_items_seen(store, "nobody", 1, 1).reasons == []

@@ -9,7 +9,7 @@ from filled_state import DAY, NEW_YEAR, FilledState
 
 from backfill_manager.errors import Ambiguous, NotFound
 from backfill_manager.model.records import TaskTry
-from backfill_manager.views.managers import manager_status, somebody_leads
+from backfill_manager.views.managers import manager_status, somebody_leads, spark_pages
 from backfill_manager.views.pools import list_pools
 from backfill_manager.views.requests import find_request, list_requests
 from backfill_manager.views.runs import find_run, list_runs, run_view
@@ -113,6 +113,37 @@ def test_tries_and_log_lines_are_told_in_order(state: FilledState) -> None:
         (1, "failed"),
         (2, "success"),
     ]
+
+
+def test_a_try_tells_which_spark_jobs_it_ran_in_which_term(state: FilledState) -> None:
+    state.backfill("b1", {"success": 1})
+    run = find_run(state.store, "latest")
+    first = TaskTry("flights", FIRST, "clean", 1, 1, "lost", run.run_seq, term=1)
+    state.put(first, first.evolve(launch=2, term=4, state="success", spark_jobs_json="[3, 14]"))
+
+    told = [(one["launch"], one["term"], one["spark_jobs"]) for one in list_tries(state.store, run)]
+
+    assert told == [(1, 1, []), (2, 4, [3, 14])]
+
+
+@pytest.mark.parametrize(
+    ("told", "age_s", "shown"),
+    [
+        ("http://driver:4040", 1, "http://driver:4040"),
+        ("https://driver/spark/", 1, "https://driver/spark"),
+        ("http://driver:4040", 3600, None),
+        (None, 1, None),
+        ("", 1, None),
+        ("javascript:alert(1)", 1, None),
+    ],
+)
+def test_sparks_pages_are_those_of_a_manager_that_lives(
+    state: FilledState, told: str | None, age_s: int, shown: str | None
+) -> None:
+    row = state.leader.row.evolve(spark_ui=told, lease_s=15)
+    assert spark_pages(row, row.heartbeat_at + timedelta(seconds=age_s)) == shown
+    assert spark_pages(row.evolve(state="stopped"), row.heartbeat_at) is None
+    assert spark_pages(None, row.heartbeat_at) is None
 
 
 def test_a_pool_tells_how_much_of_it_is_taken(state: FilledState) -> None:
