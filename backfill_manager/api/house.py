@@ -1,8 +1,8 @@
 """What handlers are given: the settings, the store, the clock, and a memory of what was read.
 
 A value that was computed from some tables stays right for as long as their versions stand still, so it is computed once
-for each change of the state, however many ask (`once_per_version`). Asking for a version costs about a millisecond.
-What is kept is weighed, so that memory stays bounded whatever is asked for.
+for each change of the state, however many ask (`once_per_version`). Asking for a version costs next to nothing on a
+disk, a listing elsewhere. What is kept is weighed, so that memory stays bounded whatever is asked for.
 """
 
 from __future__ import annotations

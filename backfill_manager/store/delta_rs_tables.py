@@ -1,8 +1,9 @@
 """Opening the tables of a state that delta-rs keeps, and telling in one line why one can't be opened.
 
 Every handle that leaves this module has been checked: made by us, for this engine, by no newer version. Readers share
-one handle for each table, brought up to date before use (0.7 ms); a leader takes handles of its own, which nobody
-refreshes, because a handle that stands still is what makes its commits a compare-and-swap.
+one handle for each table, brought up to date before use (on a disk, two looks at files when nothing has changed); a
+leader takes handles of its own, which nobody refreshes, because a handle that stands still is what makes its commits a
+compare-and-swap.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, chec
 
 ENGINE: Final = "delta-rs"
 T = TypeVar("T")
+Entry = tuple[int, int, int]  # of a log: inode, time and size of its file; one of a state made anew differs
 _DELTA_TYPES: Final = {str: "string", int: "long", float: "double", bool: "boolean", datetime: "timestamp"}
 UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -79,6 +81,7 @@ class Tables:
         self.root = root
         self._base = _local_base(root) if is_local(root) else root.rstrip("/")
         self._held: dict[str, DeltaTable] = {}
+        self._seen: dict[str, Entry | None] = {}  # the log entry of the held handle's version
         self._lock = threading.Lock()
 
     def place(self, table: str) -> str:
@@ -112,13 +115,32 @@ class Tables:
         with self._lock:
             handle = self._held.get(table)
             if handle is not None:
+                entry = self._entry(table, handle.version())
+                if entry != self._seen[table]:
+                    handle = None  # the state was made anew, and may have come to the same version
+                elif entry is not None and self._entry(table, handle.version() + 1) is None:
+                    return (
+                        handle  # nothing has followed: two looks, in place of a listing that costs many times as much
+                    )
+            if handle is not None:
                 try:
                     handle.update_incremental()
-                except (DeltaError, OSError):  # moved away, made anew, or cleaned up beyond what this handle knows
+                except (DeltaError, OSError):  # moved away, or cleaned up beyond what this handle knows
                     handle = None
             if handle is None:
                 handle = self._held[table] = self.open(table)
+            self._seen[table] = self._entry(table, handle.version())
             return handle
+
+    def _entry(self, table: str, version: int) -> Entry | None:
+        """The file of this version in the table's log; None where there is none, or no disk."""
+        if not is_local(self.root):
+            return None
+        try:
+            about = os.stat(f"{self.place(table)}/_delta_log/{version:020}.json")
+        except OSError:
+            return None
+        return about.st_ino, about.st_mtime_ns, about.st_size
 
     def reading(self, tables: Sequence[str], use: Callable[[dict[str, DeltaTable]], T]) -> T:
         """Read through the readers' handles, and once more through new ones when that fails: files that a snapshot knew

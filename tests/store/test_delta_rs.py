@@ -165,6 +165,18 @@ def test_a_task_instance_without_a_run_is_refused_by_its_table(state: DeltaRsSto
     assert state.read(TaskInstance) == []
 
 
+def test_a_state_made_anew_is_not_taken_for_the_old_one_though_it_has_come_as_far(state: DeltaRsStore) -> None:
+    takes_over(state).commit(changes(run("d", 1)))
+    assert state.count("dag_run", []) == {(): 1}
+    before = state.version("dag_run")
+    shutil.rmtree(state.root)
+    again = DeltaRsStore(state.root)
+    again.init()
+    takes_over(again).commit(changes(run("d", 1), run("d", 2)))
+    assert state.version("dag_run") == before
+    assert state.count("dag_run", []) == {(): 2}
+
+
 def test_a_reader_outlives_a_state_that_is_made_anew(state: DeltaRsStore) -> None:
     takes_over(state).commit(changes(run("d", 1)))
     assert state.count("dag_run", []) == {(): 1}
