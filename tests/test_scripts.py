@@ -63,6 +63,23 @@ def in_a_copy(tmp_path: Path, command: str, **environ: str) -> subprocess.Comple
     return run("bash", "-c", line, **environ)
 
 
+@pytest.mark.parametrize(("spark", "beside", "code"), [("0", "0", 0), ("1", "0", 1), ("0", "2", 2), ("3", "1", 1)])
+def test_both_halves_of_the_suite_must_pass_and_are_shown(tmp_path: Path, spark: str, beside: str, code: int) -> None:
+    in_a_copy(tmp_path, "mkdir -p .venv tests && stamp_text >.venv/.installed-test")
+    copy = tmp_path / "a copy"
+    shutil.copy(RUN_TESTS, copy / "tests" / "run")
+    halves = f"""case "$*" in
+        "-m pytest -m spark") echo with Spark; exit {spark};;
+        "-m pytest -m not spark") echo beside it; exit {beside};;
+        "-m pytest"*) echo "alone: $*";;
+    esac"""
+    program(copy / ".venv" / "bin", "python", halves)
+    done = run(copy / "tests" / "run")
+    assert (done.returncode, done.stdout) == (code, "with Spark\nbeside it\n")
+    chosen = run(copy / "tests" / "run", "-k", "one story")
+    assert (chosen.returncode, chosen.stdout) == (0, "alone: -m pytest -k one story\n")
+
+
 def test_an_old_python_is_refused_with_what_to_install(tmp_path: Path) -> None:
     old = program(tmp_path, "python3.6", '[ "$1" = --version ] || exit 1; echo Python 3.6.15')
     done = in_a_copy(tmp_path, "install_extra demo", PYTHON=str(old))
