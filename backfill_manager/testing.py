@@ -213,7 +213,7 @@ class Playground:
             if cancel.key in self.running:
                 self.finish(cancel.key, CancelledOutcome(cancel.reason))
         for request_id in todo.compactions:
-            self._decisions.inbox.compacted(request_id, self.leader.housekeep(everywhere=True), now)
+            self._decisions.tidy_up(request_id, now)
         return changed or bool(self._happened or todo.compactions)
 
     def finish(self, key: LaunchKey, outcome: Outcome, spark_jobs: Sequence[int] = ()) -> None:

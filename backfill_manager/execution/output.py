@@ -189,20 +189,11 @@ class OutputWriter:
         mode: Mode,
     ) -> int | None:
         import tenacity
-        from delta import exceptions as delta
 
-        conflicts = (
-            delta.DeltaConcurrentModificationException,
-            delta.ConcurrentWriteException,
-            delta.MetadataChangedException,
-            delta.ProtocolChangedException,
-            delta.ConcurrentAppendException,
-            delta.ConcurrentDeleteReadException,
-            delta.ConcurrentDeleteDeleteException,
-            delta.ConcurrentTransactionException,
-        )  # fmt: skip - in PySpark they have no base of their own
+        from backfill_manager.store.delta_spark_tables import CONFLICTS
+
         for attempt in tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(conflicts),
+            retry=tenacity.retry_if_exception_type(CONFLICTS),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=5),
             stop=tenacity.stop_after_attempt(ATTEMPTS),
             before_sleep=lambda state: self._log.info(

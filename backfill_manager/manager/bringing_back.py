@@ -39,7 +39,8 @@ class AtHand:
             Condition("dag_id", "in", sorted({dag_id for dag_id, _ in keys})),
             Condition("run_id", "in", sorted({run_id for _, run_id in keys})),
         ]
-        rows = {row.key: row for row in store.read(DagRun, of_runs) if row.key in set(keys)}
+        asked = set(keys)
+        rows = {row.key: row for row in store.read(DagRun, of_runs) if row.key in asked}
         self.rows |= rows
         if rows:
             made = [row.run_seq for row in rows.values()]
@@ -86,10 +87,9 @@ def reopen_backfill_of(alive: Alive, store: Store, row: DagRun, at_hand: AtHand)
         live = load_backfill(alive, store, rows[0])
         alive.backfills[row.backfill_id] = live
         alive.put(c.backfill_reopened(live.row))
-    changed = {item.key: item for item in alive.changes.rows(BackfillItem.TABLE)}
     running: list[BackfillItem] = []
     for stored in at_hand.items(row):
-        item: BackfillItem = changed.get(stored.key, stored)  # type: ignore[assignment]
+        item = alive.changes.latest(stored)
         if item.state in (s.SUCCESS, s.FAILED, s.CANCELLED):
             again = c.item_reopened(item)
             alive.put_item(live, item, again)

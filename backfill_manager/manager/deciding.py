@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from backfill_manager.errors import StateError
 from backfill_manager.execution.outcome import Event
 from backfill_manager.manager import backfill_keeper, dispatcher, outcomes, run_keeper, timekeeper
 from backfill_manager.manager.inbox import Inbox
@@ -18,6 +19,7 @@ from backfill_manager.manager.reading_ahead import read_ahead
 from backfill_manager.manager.working_set import Alive
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
+from backfill_manager.requests import kinds
 from backfill_manager.store.contract import Leader, Store
 
 
@@ -66,6 +68,16 @@ class Decisions:
         if not self.inbox.is_planning:  # a plan may come back for a version that is not current any more
             self.alive.forget_old_versions()
         return bool(len(changes) or todo.moves)
+
+    def tidy_up(self, request_id: str, now: datetime) -> None:
+        """The whole state, as somebody has asked for. What goes wrong is the answer: a manager that ended of it would be
+        asked the same again when it starts next."""
+        try:
+            files = self.leader.housekeep(everywhere=True)
+        except StateError as error:
+            self.inbox.refuse(request_id, kinds.STATE_COMPACT, str(error), now)
+        else:
+            self.inbox.compacted(request_id, files, now)
 
     def next_due(self, now: datetime) -> datetime | None:
         """When something is to be decided even if nothing happens: a retry, a scheduled run, working hours."""

@@ -119,28 +119,36 @@ def recent_timelines(wanted: Mapping[str, int], store: Store, now: datetime) -> 
     batch a date may be made again on which nothing stands any more.
 
     Thousands of DAGs are read together, when a manager begins. How far back their runs lie differs from minutes to years
-    and is not known, so they are looked for within an hour, then those that are not complete within eight, and so on:
-    a few statements, none of which reads much more than is wanted."""
+    and is not known, so they are looked for within an hour of the newest one, then those that are not complete within
+    eight of the newest of theirs, and so on: a few statements, none of which reads much more than is wanted. (Counted
+    from now, an hour's gap between runs would not be told from an hour without a manager.)"""
     found: dict[str, Stretch] = {}
     for horizon in HORIZONS:
         missing = [dag_id for dag_id in wanted if dag_id not in found]
         if not missing:
             break
-        since = (
-            Condition("logical_date", "not_null") if horizon is None else Condition("logical_date", ">=", now - horizon)
-        )
-        where = [Condition("dag_id", "in", missing), Condition("run_type", "!=", s.EXTERNAL_RUN), since]
+        of_these = [Condition("dag_id", "in", missing), Condition("run_type", "!=", s.EXTERNAL_RUN)]
+        since = None if horizon is None else _back_from_newest(of_these, horizon, store, now)
+        dated = Condition("logical_date", "not_null") if since is None else Condition("logical_date", ">=", since)
         runs = defaultdict[str, list[DagRun]](list)
-        for run in store.read(DagRun, where):
+        for run in store.read(DagRun, [*of_these, dated]):
             runs[run.dag_id].append(run)
         for dag_id in missing:
             recent = _newest(runs[dag_id], wanted[dag_id])
-            if recent.floor is not None or horizon is None:
+            if recent.floor is not None or since is None:
                 found[dag_id] = recent
-    with_floor = {dag_id: recent for dag_id, recent in found.items() if recent.floor is not None}
-    if with_floor:
-        _put_batches_that_reach_in(with_floor, store)
+    floors = {dag_id: recent.floor for dag_id, recent in found.items() if recent.floor is not None}
+    if floors:
+        _put_batches_that_reach_in(found, floors, store)
     return found
+
+
+def _back_from_newest(where: Sequence[Condition], horizon: timedelta, store: Store, now: datetime) -> datetime | None:
+    """So much earlier than the newest run that is not of a time to come; None where there is none."""
+    begun = [*where, Condition("logical_date", "<=", now)]
+    for newest in store.read(DagRun, begun, order_by=["-logical_date"], limit=1):
+        return None if newest.logical_date is None else newest.logical_date - horizon
+    return None
 
 
 def _newest(runs: list[DagRun], most: int) -> Stretch:
@@ -152,19 +160,23 @@ def _newest(runs: list[DagRun], most: int) -> Stretch:
     return stretch
 
 
-def _put_batches_that_reach_in(recent: Mapping[str, Stretch], store: Store) -> None:
+def _put_batches_that_reach_in(recent: Mapping[str, Stretch], floors: Mapping[str, datetime], store: Store) -> None:
     """Few DAGs have batches; for those the one that ends last of all that begin before the floor and end after it."""
     batches = [
         Condition("run_type", "!=", s.EXTERNAL_RUN), Condition("state", "!=", s.OVERRIDDEN),
-        Condition("logical_date", "not_null"), Condition("items", ">", 1),
+        Condition("items", ">", 1),
     ]  # fmt: skip
-    with_batches = store.count("dag_run", ["dag_id"], [Condition("dag_id", "in", list(recent)), *batches])
+    maybe = _across(min(floors.values()), max(floors.values()))  # others ended long ago
+    with_batches = store.count("dag_run", ["dag_id"], [Condition("dag_id", "in", list(floors)), *batches, *maybe])
     for (dag_id,) in with_batches:
-        floor = recent[dag_id].floor
-        reaching = [Condition("logical_date", "<", floor), Condition("interval_end", ">", floor)]
-        where = [Condition("dag_id", "=", dag_id), *batches, *reaching]
+        where = [Condition("dag_id", "=", dag_id), *batches, *_across(floors[dag_id], floors[dag_id])]
         for batch in store.read(DagRun, where, order_by=["-interval_end"], limit=1):
             recent[dag_id].put(batch)
+
+
+def _across(first: datetime, last: datetime) -> list[Condition]:
+    """That begin before the last of two floors, and end after the first."""
+    return [Condition("logical_date", "<", last), Condition("interval_end", ">", first)]
 
 
 def _lacks_recent(alive: Alive, dag: DagRow) -> bool:

@@ -69,7 +69,11 @@ def wake(store: Store, *, term: int, now: datetime) -> Alive:
 def _bring_versions(alive: Alive, store: Store, runs: list[DagRun], backfills: list[Backfill]) -> None:
     needed = {(row.dag_id, row.current_version) for row in alive.dags.values()}
     needed |= {(run.dag_id, run.dag_version) for run in runs} | {(b.dag_id, b.dag_version) for b in backfills}
-    for version in store.read(DagVersion, [Condition("dag_id", "in", sorted({dag_id for dag_id, _ in needed}))]):
+    where = [
+        Condition("dag_id", "in", sorted({dag_id for dag_id, _ in needed})),
+        Condition("version", "in", sorted({version for _, version in needed})),  # not all there have been
+    ]
+    for version in store.read(DagVersion, where):
         if (version.dag_id, version.version) in needed:
             alive.versions[version.dag_id, version.version] = version
 
@@ -149,7 +153,10 @@ def _mend_tries(alive: Alive, store: Store, term: int) -> None:
     begun = [ti for _, ti in alive.tasks() if ti.launch]
     if not begun:
         return
-    where = [Condition("run_seq", ">=", min(ti.run_seq for ti in begun))]
+    where = [
+        Condition("run_seq", ">=", min(ti.run_seq for ti in begun)),
+        Condition("run_id", "in", sorted({ti.run_id for ti in begun})),  # one may be of long ago: not all since then
+    ]
     told = {(t.dag_id, t.run_id, t.task_id, t.launch) for t in store.read(TaskTry, where)}
     for ti in begun:
         ended = ti.launch - 1 if ti.state in s.TASK_STARTED else ti.launch

@@ -228,7 +228,7 @@ class Ticker:
             assert self.watcher is not None
             self.watcher.ask(parse)
         for request_id in todo.compactions:
-            self._inbox.compacted(request_id, self._leader.housekeep(everywhere=True), self._clock.now())
+            self._decisions.tidy_up(request_id, self._clock.now())
             self.wake()  # for the answer's tick
         if todo.stop:
             self.asked_to_stop = todo

@@ -232,6 +232,11 @@ class Changes:
     def put(self, row: Record) -> None:
         self._rows.setdefault(row.TABLE, {})[row.key] = row
 
+    def latest(self, row: R) -> R:
+        """What `row`, as the tables have it, has become since."""
+        changed: R = self._rows.get(row.TABLE, {}).get(row.key, row)  # type: ignore[assignment]
+        return changed
+
     def rows(self, table: str) -> list[Record]:
         return list(self._rows.get(table, {}).values())
 

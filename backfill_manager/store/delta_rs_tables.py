@@ -18,16 +18,19 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from deltalake import DeltaTable, Field, Schema
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.schema import PrimitiveType
 
+from backfill_manager.clock import SystemClock
 from backfill_manager.errors import StateError, StateNotInitialised
 from backfill_manager.model.records import RECORDS, TABLES, Manager, Record, columns
 from backfill_manager.store.roots import is_local
 from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, check_properties, is_older, properties
 
 ENGINE: Final = "delta-rs"
+UPGRADE_ATTEMPTS: Final = 20
 T = TypeVar("T")
+LISTED_EVERY_S: Final = 1.0
 Entry = tuple[int, int, int]  # of a log: inode, time and size of its file; one of a state made anew differs
 _DELTA_TYPES: Final = {str: "string", int: "long", float: "double", bool: "boolean", datetime: "timestamp"}
 UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
@@ -82,6 +85,8 @@ class Tables:
         self._base = _local_base(root) if is_local(root) else root.rstrip("/")
         self._held: dict[str, DeltaTable] = {}
         self._seen: dict[str, Entry | None] = {}  # the log entry of the held handle's version
+        self._listed_at: dict[str, float] = {}
+        self._clock = SystemClock()  # a real disk takes real time
         self._lock = threading.Lock()
 
     def place(self, table: str) -> str:
@@ -114,14 +119,11 @@ class Tables:
         """The readers' handle, up to date. It may be shared: registering it for a query copies its snapshot."""
         with self._lock:
             handle = self._held.get(table)
-            if handle is not None:
-                entry = self._entry(table, handle.version())
-                if entry != self._seen[table]:
-                    handle = None  # the state was made anew, and may have come to the same version
-                elif entry is not None and self._entry(table, handle.version() + 1) is None:
-                    return (
-                        handle  # nothing has followed: two looks, in place of a listing that costs many times as much
-                    )
+            if handle is not None and self._entry(table, handle.version()) != self._seen[table]:
+                handle = None  # the state was made anew, and may have come to the same version
+            if handle is not None and self._is_last(table, handle.version()):
+                return handle
+            listed_at = self._clock.monotonic()
             if handle is not None:
                 try:
                     handle.update_incremental()
@@ -129,8 +131,15 @@ class Tables:
                     handle = None
             if handle is None:
                 handle = self._held[table] = self.open(table)
-            self._seen[table] = self._entry(table, handle.version())
+            self._seen[table], self._listed_at[table] = self._entry(table, handle.version()), listed_at
             return handle
+
+    def _is_last(self, table: str, version: int) -> bool:
+        """Nothing has followed: two looks at files, where a listing of the log costs many times as much. But now and then
+        that, too: a mounted share may remember for long that a file is not there."""
+        if self._seen[table] is None or self._clock.monotonic() - self._listed_at[table] > LISTED_EVERY_S:
+            return False
+        return self._entry(table, version + 1) is None
 
     def _entry(self, table: str, version: int) -> Entry | None:
         """The file of this version in the table's log; None where there is none, or no disk."""
@@ -171,15 +180,22 @@ class Tables:
         return made
 
     def _brought_up_to_date(self, record: type[Record]) -> bool:
-        """A table of an older release gets the columns that were added since; its version is said last."""
-        handle = self.open(record.TABLE, may_be_older=True)
-        if not is_older(handle.metadata().configuration):
-            return False
-        there = {field.name for field in handle.schema().fields}
-        if missing := [field for field in _delta_schema(record).fields if field.name not in there]:
-            handle.alter.add_columns(missing)
-        handle.alter.set_table_properties({VERSION_PROPERTY: str(SCHEMA_VERSION)}, raise_if_not_exists=False)
-        return True
+        """A table of an older release gets the columns that were added since; its version is said last. Two managers that
+        start at the same time both try: who was not the first looks again at what is left to do."""
+        for attempt in range(1, UPGRADE_ATTEMPTS + 1):
+            handle = self.open(record.TABLE, may_be_older=True)
+            if not is_older(handle.metadata().configuration):
+                return False
+            there = {field.name for field in handle.schema().fields}
+            try:
+                if missing := [field for field in _delta_schema(record).fields if field.name not in there]:
+                    handle.alter.add_columns(missing)
+                handle.alter.set_table_properties({VERSION_PROPERTY: str(SCHEMA_VERSION)}, raise_if_not_exists=False)
+                return True
+            except CommitFailedError:
+                if attempt == UPGRADE_ATTEMPTS:
+                    raise
+        return False
 
     def forget(self) -> None:
         with self._lock:

@@ -21,7 +21,7 @@ from backfill_manager.model.records import TABLES, Manager, Request
 from backfill_manager.model.records import columns as record_columns
 from backfill_manager.store.conditions import checked, known_columns, orders, record_of
 from backfill_manager.store.contract import Condition, Finding, Leader, R, Store
-from backfill_manager.store.delta_spark_tables import ENGINE, Tables, first_line
+from backfill_manager.store.delta_spark_tables import CONFLICTS, ENGINE, Tables, first_line
 from backfill_manager.store.one_query import single_query, tables_named
 from backfill_manager.store.rows import python_columns, to_arrow
 from backfill_manager.store.schema import arrow_schema, column_mismatch
@@ -150,14 +150,12 @@ class DeltaSparkStore(Store):
 
     # -- clients ------------------------------------------------------------------------------------------------------
     def ask(self, request: Request) -> None:
-        from delta.exceptions import DeltaConcurrentModificationException
-
         self.tables.check_owner(Request.TABLE)
         try:
             with self.tables.told(Request.TABLE, "written"):
                 frame = self.tables.rows_frame(Request, to_arrow(Request, [request]), self.tables.spark)
                 frame.write.format("delta").mode("append").saveAsTable(self.tables.name(Request.TABLE))
-        except DeltaConcurrentModificationException as error:
+        except CONFLICTS as error:
             raise StateError(
                 f"The request could not be written to {self.tables.name(Request.TABLE)}: {first_line(error)}"
             ) from error

@@ -3,7 +3,8 @@
 Spark's appends are no compare-and-swap, so the fence is Delta's application transaction alone: every write of a
 leader carries `term * 2**40 + n`, and Delta skips a write whose number is not above the table's last one. It skips
 silently: a MERGE then reports nothing, an append or DELETE is looked for in the table's history, and either way the
-leader learns that its term is over. Two that meet in the middle of a commit get a conflict, which means the same.
+leader learns that its term is over. Two that meet in the middle of a commit get a conflict, which means the same, but for
+a fence and a heartbeat: these try again, and are skipped if there is a successor.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -27,7 +27,7 @@ from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, columns, has_run_seq
 from backfill_manager.store.contract import Condition, Leader
 from backfill_manager.store.delta_spark import DeltaSparkStore, column_of
-from backfill_manager.store.delta_spark_tables import Tables, own_session
+from backfill_manager.store.delta_spark_tables import CONFLICTS, Tables, own_session
 from backfill_manager.store.rows import run_seq_spans, to_arrow, within
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COMMITS: Final = 100  # of one table, before it is tidied again
-FENCE_ATTEMPTS: Final = 5
+ATTEMPTS: Final = 5
 _MARKS: Final = {
     "app": "spark.databricks.delta.write.txnAppId",
     "version": "spark.databricks.delta.write.txnVersion",
@@ -80,8 +80,11 @@ class Writer:
         self.commits: Counter[str] = Counter()
 
     def lost(self) -> LostLease:
-        self.over = f"Term {self._row.term} is over: another manager has written to the state."
+        self.over = self._is_over()
         return LostLease(self.over)
+
+    def _is_over(self) -> str:
+        return f"Term {self._row.term} is over: another manager has written to the state."
 
     @contextmanager
     def _committing(self, table: str) -> Iterator[dict[str, str]]:
@@ -91,8 +94,8 @@ class Writer:
         try:
             with self._tables.told(table, "written"):
                 yield {"app": LEADER_APP_ID, "version": str(number), "mark": f"{self._row.manager_id} {number}"}
-        except DeltaConcurrentModificationException as error:
-            raise self.lost() from error
+        except CONFLICTS as error:
+            raise LostLease(self._is_over()) from error
         self.commits[table] += 1
 
     @contextmanager
@@ -117,16 +120,19 @@ class Writer:
             self._expect_last(table, marks["mark"])
 
     def fence(self, table: str) -> None:
-        nothing = to_arrow(TABLES[table], [])
-        for _ in range(FENCE_ATTEMPTS):
+        self.insist(table, lambda: self.append(table, to_arrow(TABLES[table], [])))
+
+    def insist(self, table: str, write: Callable[[], None]) -> None:
+        """Write once more after a conflict: with the predecessor, in the middle of its last commit, or with an OPTIMIZE,
+        which is nobody's term. After a successor our number is too low, and `LostLease` comes without a conflict."""
+        for _ in range(ATTEMPTS):
             try:
-                return self.append(table, nothing)
-            except LostLease as error:  # the predecessor, in the middle of its last commit; or a successor of ours
-                if not isinstance(error.__cause__, DeltaConcurrentModificationException):
+                return write()
+            except LostLease as error:
+                if not isinstance(error.__cause__, CONFLICTS):
                     raise
-                self.over = None
         raise StateError(
-            f"Table {table} at {self._tables.name(table)} can't be fenced: someone else keeps on writing to it."
+            f"Table {table} at {self._tables.name(table)} can't be written: someone else keeps on writing to it."
         )
 
     def merge(self, record: type[Record], rows: Sequence[Record]) -> None:
@@ -174,7 +180,7 @@ class Writer:
         with self._tables.told(table, "tidied"):
             delta = self._tables.delta(table, self._session)
             # a client that asks at this moment goes first; the next time is soon enough
-            with suppress(DeltaConcurrentModificationException):
+            with suppress(*CONFLICTS):
                 delta.optimize().executeCompaction()
             delta.vacuum()
             detail = delta.detail().select("numFiles").first()
@@ -236,7 +242,7 @@ class DeltaSparkLeader(Leader):
 
     def _put(self, **fields: Any) -> None:
         row = self.row.evolve(**fields)
-        self._lease_writer.merge(Manager, [row])
+        self._lease_writer.insist(Manager.TABLE, lambda: self._lease_writer.merge(Manager, [row]))
         self.row = row
 
     def housekeep(self, *, everywhere: bool = False) -> dict[str, int]:
@@ -254,4 +260,8 @@ class DeltaSparkLeader(Leader):
         )  # OPTIMIZE carries no number: one of a leader that was overtaken would disturb the living
         if last is None or last.term != self.term:
             raise self._writer.lost()
-        return {table: self._writer.tidy(table) for table in due}
+        files: dict[str, int] = {}
+        for table in due:
+            self._check()  # it may take minutes, in which the heart hears of a successor
+            files[table] = self._writer.tidy(table)
+        return files

@@ -9,7 +9,7 @@ from datetime import datetime
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-import delta.exceptions  # noqa: F401 - without it Delta's conflicts arrive as bare Py4J errors
+from delta import exceptions as conflicts  # without it Delta's conflicts arrive as bare Py4J errors
 from delta.tables import DeltaTable
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ENGINE: Final = "delta-spark"
+UPGRADE_ATTEMPTS: Final = 5
 # A state table is small: one partition is enough for its log, its shuffles and its files' list. No control decision may
 # wait for the slots of tasks, hence the pool (execution.session puts it before all others).
 SESSION_CONF: Final = {
@@ -38,6 +39,17 @@ SESSION_CONF: Final = {
 }
 # On where a platform switches them on by itself; each is a feature that some reader of these tables lacks.
 FEATURES_OFF: Final = {"delta.enableDeletionVectors": "false", "delta.enableRowTracking": "false"}
+# Of commits that met: in PySpark they have no base of their own, whatever the name of the first one says.
+CONFLICTS: Final[tuple[type[Exception], ...]] = (
+    conflicts.DeltaConcurrentModificationException,
+    conflicts.ConcurrentWriteException,
+    conflicts.MetadataChangedException,
+    conflicts.ProtocolChangedException,
+    conflicts.ConcurrentAppendException,
+    conflicts.ConcurrentDeleteReadException,
+    conflicts.ConcurrentDeleteDeleteException,
+    conflicts.ConcurrentTransactionException,
+)
 _NOT_THERE: Final = (
     "TABLE_OR_VIEW_NOT_FOUND",
     "SCHEMA_NOT_FOUND",
@@ -89,11 +101,9 @@ class Tables:
     @contextmanager
     def told(self, table: str, doing: str = "read") -> Iterator[None]:
         """What Spark and Delta raise becomes one line. Conflicts of commits pass: they are for the leader to judge."""
-        from delta.exceptions import DeltaConcurrentModificationException
-
         try:
             yield
-        except DeltaConcurrentModificationException:
+        except CONFLICTS:
             raise
         except (PySparkException, Py4JError) as error:
             if isinstance(error, PySparkException) and not_there(error) and doing != "made":
@@ -162,7 +172,19 @@ class Tables:
         return made
 
     def _brought_up_to_date(self, record: type[Record]) -> bool:
-        """A table of an older release gets the columns that were added since; its version is said last."""
+        """A table of an older release gets the columns that were added since. Two managers that start at the same time
+        both try: who was not the first looks again at what is left to do."""
+        for attempt in range(1, UPGRADE_ATTEMPTS + 1):
+            try:
+                return self._bring_up_to_date(record)
+            except (*CONFLICTS, AnalysisException) as error:  # the other's columns, or just the same ones
+                if attempt == UPGRADE_ATTEMPTS:
+                    place = self.name(record.TABLE)
+                    raise StateError(f"Table {record.TABLE} at {place} can't be made: {first_line(error)}") from error
+        return False
+
+    def _bring_up_to_date(self, record: type[Record]) -> bool:
+        """True if there was anything to do; the version is said last."""
         name, found = self.name(record.TABLE), self._properties(record.TABLE)
         check_properties(found, engine=ENGINE, table=record.TABLE, place=name, may_be_older=True)
         if not is_older(found):

@@ -26,8 +26,10 @@ from manager_stories import (
 )  # fmt: skip
 
 from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
+from backfill_manager.manager.instructions import PlanWanted
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRun, Response, TaskInstance, TaskTry
+from backfill_manager.model.changes import Changes
+from backfill_manager.model.records import DagRun, Record, Response, TaskInstance, TaskTry
 from backfill_manager.planning.backfill_plan import existing_runs
 from backfill_manager.requests.backfills import BackfillAsk
 from backfill_manager.store.memory import MemoryStore
@@ -933,6 +935,46 @@ def test_a_change_that_can_not_be_made_is_refused_with_what_would_be_right(
     assert ground.row(backfill) == before
 
 
+def test_to_clear_twice_as_many_runs_is_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at, rows = [0], Changes.rows
+
+    def counted(changes: Changes, table: str) -> list[Record]:
+        found = rows(changes, table)
+        looked_at[0] += len(found)
+        return found
+
+    monkeypatch.setattr(Changes, "rows", counted)
+    needed = []
+    for n in (40, 80):
+        ground = Playground(THREE)
+        ground.backfill("d", days("2013-01-01", n), max_active_runs=n)
+        ground.drain()
+        ground.script, before = never, looked_at[0]
+        accepted(ground, "tasks.clear", **clear("d"))
+        needed.append(looked_at[0] - before)
+    assert needed[1] <= 2.2 * needed[0]
+
+
+def test_who_takes_over_reads_the_tries_of_what_lives_and_not_all_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run of long ago is at work again when the manager dies: what has ended since is none of its successor's business."""
+    ground = Playground(THREE)
+    ground.backfill("d", days("2013-01-01", 50))
+    ground.drain()
+    ground.script = never
+    accepted(ground, "tasks.clear", **clear("d", end="2013-01-01"))
+    ground.drain()
+    read, tries = MemoryStore.read, list[TaskTry]()
+
+    def kept(store: MemoryStore, record: type[Any], *args: Any, **named: Any) -> list[Any]:
+        found = read(store, record, *args, **named)
+        tries.extend(row for row in found if isinstance(row, TaskTry))
+        return found
+
+    monkeypatch.setattr(MemoryStore, "read", kept)
+    ground.crash()
+    assert {row.run_id for row in tries} == {FIRST}
+
+
 def test_a_change_of_what_somebody_has_changed_meanwhile_is_refused_and_says_what_it_is_now() -> None:
     ground = Playground(THREE, script=never)
     backfill = done(ground)
@@ -988,6 +1030,28 @@ def test_run_backwards_can_not_come_to_meet_depends_on_past_by_a_change() -> Non
     ground.drain()
     told = refused(ground, "backfill.set", backfill_id=backfill, changes={"overrides": {"depends_on_past": True}})
     assert "--run-backwards" in told and "'a'" in told
+
+
+def test_what_is_asked_of_a_backfill_that_is_being_planned_is_done_before_anything_of_it_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground = Playground(THREE)
+    ask = BackfillAsk(dag_id="d", start_date=JANUARY[0][0], end_date=JANUARY[-1][0])
+    ground.ask("backfill.create", backfill_id="b", ask=json.loads(ask.to_payload()))
+    ground.ask("backfill.set", backfill_id="b", changes={"priority": 7})
+    ground.ask("backfill.cancel", backfill_id="b", let_running_finish=False)
+    ground.drain()
+    assert ground.store.read(Response) == []
+
+    monkeypatch.setattr(ground.clock, "new_id", lambda: "b")
+    ground.backfill("d", JANUARY)
+    monkeypatch.undo()
+    wanted = PlanWanted(ground.store.unanswered()[0].request_id, "backfill.create", "b", ask, "tests")
+    ground._decisions.inbox.planned(wanted, "b", "5 items to run", None, ground.clock.now())
+    ground.drain()
+
+    assert [answer.outcome for answer in ground.store.read(Response)] == ["accepted"] * 3
+    assert (ground.row("b").state, ground.row("b").priority, ground.launched) == (s.CANCELLED, 7, [])
 
 
 def test_a_backfill_that_has_ended_can_not_be_changed() -> None:

@@ -10,6 +10,7 @@ from bisect import bisect_left, insort
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -224,7 +225,7 @@ def test_timelines_of_many_dags_are_read_together() -> None:
         apart = timedelta(minutes=n * n)
         counted.write([_standing(dag_id, now - i * apart) for i in range(5)])
     found = recent_timelines(dict.fromkeys(ids, 3), counted, now)
-    assert counted.reads <= len(HORIZONS) + 1  # and one for batches
+    assert counted.reads <= 2 * len(HORIZONS) + 1  # from which moment on, and what is there; and one for batches
     assert len(found["d0"]) == 0
     assert found["d0"].floor is None
     for n, dag_id in enumerate(ids[1:], 1):
@@ -232,12 +233,28 @@ def test_timelines_of_many_dags_are_read_together() -> None:
         assert found[dag_id].floor == now - 2 * timedelta(minutes=n * n)
 
 
+@pytest.mark.parametrize("gone", [timedelta(0), timedelta(hours=66), timedelta(days=400)])
+def test_after_days_without_a_manager_no_more_of_the_timelines_is_read(gone: timedelta) -> None:
+    """Every quarter of an hour a run, until there was no manager any more: a weekend later the newest are wanted, and not
+    the weeks before. A run by hand of a time to come changes nothing in this."""
+    counted = CountedReads()
+    counted.init()
+    last, apart = DATES[-1], timedelta(minutes=15)
+    counted.write([_standing(dag_id, last - i * apart) for dag_id in ("d0", "d1") for i in range(3000)])
+    counted.write([_standing("d1", last + timedelta(days=2000))])
+    found = recent_timelines({"d0": 2, "d1": 3}, counted, last + gone)
+    assert [len(found[dag_id]) for dag_id in ("d0", "d1")] == [2, 3]
+    assert [found[dag_id].floor for dag_id in ("d0", "d1")] == [last - apart] * 2
+    assert counted.rows_read <= 20
+
+
 class CountedReads(MemoryStore):
-    reads = 0
+    reads = rows_read = 0
 
     def read(self, *args: Any, **named: Any) -> list[Any]:
-        self.reads += 1
-        return super().read(*args, **named)
+        found = super().read(*args, **named)
+        self.reads, self.rows_read = self.reads + 1, self.rows_read + len(found)
+        return found
 
 
 def _standing(dag_id: str, date: datetime) -> DagRun:

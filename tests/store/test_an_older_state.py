@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from state_stories import unique
 
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import BundleRow, DagRow
+from backfill_manager.model.records import TABLES, BundleRow, DagRow
 from backfill_manager.store.delta_rs import DeltaRsStore
 from backfill_manager.store.delta_rs_sql import arrow_table
 from backfill_manager.store.delta_rs_tables import ENGINE as DELTA_RS
@@ -48,6 +49,19 @@ def test_columns_are_added_when_the_state_is_opened_to_lead_and_the_rows_stay(tm
     assert all(finding.ok for finding in store.check())
     assert DeltaTable(place).metadata().configuration[VERSION_PROPERTY] == str(SCHEMA_VERSION)
     assert store.init() == []
+
+
+def test_managers_that_start_at_the_same_time_bring_it_up_to_date_together(tmp_path: Path) -> None:
+    """As the leader and its standby do after an upgrade: none of them stops because another was quicker."""
+    store = DeltaRsStore(str(tmp_path))
+    store.init()
+    for name in TABLES:
+        made = DeltaTable(store.tables.place(name))
+        made.alter.set_table_properties({VERSION_PROPERTY: "2"}, raise_if_not_exists=False)
+    with ThreadPoolExecutor(4) as managers:
+        changed = list(managers.map(lambda _: DeltaRsStore(str(tmp_path)).init(), range(4)))
+    assert {name for names in changed for name in names} == set(TABLES)
+    assert all(finding.ok for finding in store.check())
 
 
 def test_so_are_they_in_a_metastore(spark: SparkSession) -> None:

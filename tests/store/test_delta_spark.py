@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from state_stories import AT, manager, request, unique
+from delta.exceptions import captured
+from pyspark.errors.exceptions.captured import CapturedException
+from state_stories import AT, manager, request, takes_over, unique
 
 from backfill_manager.errors import LostLease, StateError, StateNotInitialised
-from backfill_manager.model.records import BundleRow, Request
+from backfill_manager.model.records import BundleRow, Manager, Request
 from backfill_manager.store import Condition, open_store
 from backfill_manager.store.delta_spark import DeltaSparkStore
-from backfill_manager.store.delta_spark_leading import Writer
+from backfill_manager.store.delta_spark_leading import DeltaSparkLeader, Writer
 from backfill_manager.store.delta_spark_tables import own_session
 from backfill_manager.store.rows import to_arrow
 from backfill_manager.store.schema import ENGINE_PROPERTY, SCHEMA_VERSION, VERSION_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def is_conflict(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, CapturedException) and kind is not CapturedException
 
 
 def test_a_schema_without_a_state_is_told_with_the_command_that_makes_it(spark: SparkSession) -> None:
@@ -86,3 +95,29 @@ def test_spark_refuses_what_a_leader_of_an_older_term_writes(spark_state: DeltaS
     with pytest.raises(LostLease):
         older.append(table, to_arrow(BundleRow, [BundleRow(mine, "p", "standard", "x", AT)]))
     assert spark_state.count(table, [], [Condition("name", "=", mine)]) == {(): 0}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in vars(captured).values() if is_conflict(kind)])
+def test_every_conflict_of_commits_means_that_another_manager_leads(
+    spark_state: DeltaSparkStore, kind: type[Exception]
+) -> None:
+    """PySpark has them without a base of their own."""
+    writer = Writer(spark_state.tables, spark_state.tables.spark, manager(1), itertools.count())
+    with pytest.raises(LostLease), writer._committing("bundle"):
+        raise kind("[DELTA_CONCURRENT] somebody was quicker", "the stack trace")
+
+
+def test_the_heart_beats_while_the_table_of_leases_is_tidied(spark_state: DeltaSparkStore) -> None:
+    """Its MERGE and our OPTIMIZE can't both be committed: it comes again."""
+    lead = takes_over(spark_state)
+    assert isinstance(lead, DeltaSparkLeader)
+    for n in range(2):
+        lead._lease_writer.append(Manager.TABLE, to_arrow(Manager, [manager(-n)]))  # a small file more
+    later = AT + timedelta(hours=1)
+    with ThreadPoolExecutor(1) as heart:
+        beat = heart.submit(lead.heartbeat, later)
+        lead._writer.tidy(Manager.TABLE)
+        beat.result()
+    last = spark_state.lease()
+    assert last is not None and (last.term, last.heartbeat_at) == (lead.term, later)
+    lead.heartbeat(later)
