@@ -138,7 +138,7 @@ async def change_backfill(backfill_id: Id, body: BackfillChanges, asking: Asking
 
     def payload(_: str) -> dict[str, Any]:
         found = find_backfill(asking.store, backfill_id)
-        was = None if body.was is None else body.was.named()
+        was = None if body.was is None else body.was.model_dump(exclude_unset=True)  # null: that there was none
         return payloads.changed_backfill(asking.store, asking.house.settings, found, body.named(), was)
 
     return await asking(kinds.BACKFILL_SET, payload)

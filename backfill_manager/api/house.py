@@ -63,7 +63,7 @@ class House:
             if kept.versions != versions:
                 try:
                     kept.value, kept.versions = compute(), versions
-                    kept.size = weight(kept.value)
+                    kept.size = weight(kept.value) + weight(key)  # an address may be as long as an answer
                 finally:
                     self._make_room()
             return cast(T, kept.value)

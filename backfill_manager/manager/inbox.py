@@ -118,8 +118,11 @@ class Inbox:
     def _handle(
         self, request: Request, payload: dict[str, object], now: datetime, todo: Instructions
     ) -> tuple[str | None, str] | None:
-        if request.kind in _STEERING and (ended := self._ended_by(request, str(payload["backfill_id"]))):
-            return ended
+        if request.kind in _STEERING:
+            if payload["backfill_id"] in self._planning.values():
+                return None  # seen to when its plan is there, before anything of it starts
+            if ended := self._ended_by(request, str(payload["backfill_id"])):
+                return ended
         match request.kind:
             case kinds.BACKFILL_CREATE | kinds.BACKFILL_DRY_RUN:
                 return self._plan(request, payload, todo)

@@ -123,7 +123,9 @@ class DeltaRsStore(Store):
         return list(first.values())
 
     def version(self, table: str) -> int:
-        return int(self.tables.fresh(record_of(table).TABLE).version())
+        handle = self.tables.fresh(record_of(table).TABLE)
+        # counted from when it was made (ms): a table made anew, that has come as far as the old one, is another one
+        return (handle.metadata().created_time or 0) + int(handle.version())
 
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         query = single_query(sql)

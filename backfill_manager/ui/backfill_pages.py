@@ -7,6 +7,7 @@ part anew with every tick of a manager at work; so that is one reading for all t
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -14,7 +15,7 @@ from fastapi import Form, Query
 from starlette.responses import Response
 
 from backfill_manager.api.house import Versions
-from backfill_manager.api.one_backfill import TABLES, known_backfill, with_time_left
+from backfill_manager.api.one_backfill import OF_ROW, TABLES, known_backfill, with_time_left
 from backfill_manager.api.paging import from_cursor, to_cursor
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Backfill, DagRow
@@ -64,7 +65,7 @@ def backfills(
         TABLES, ("ui:backfills", dag, in_states, after), lambda: _list(visit.store, dag, in_states, after)
     )
     there: dict[tuple[str, str], int] = visit.house.once_per_version(
-        ["backfill"], "ui:backfills:there", lambda: _there(visit.store)
+        OF_ROW, "ui:backfills:there", lambda: _there(visit.store)
     )
     by_state = {
         one: sum(n for (of, is_), n in there.items() if is_ == one and dag in ("", of)) for one in BACKFILL_STATES
@@ -107,8 +108,10 @@ def _told(visit: Visit, counted: Mapping[str, Any], zones: Mapping[str, str]) ->
 
 
 def _there(store: Store) -> dict[tuple[str, str], int]:
+    """How many there are by DAG and state, with those that wait for the manager."""
     counts = store.count("backfill", ("dag_id", "state"), [Condition("hidden_at", "is_null")])
-    return {(dag_id, state): n for (dag_id, state), n in counts.items()}
+    waiting = Counter((one["dag_id"], one["state"]) for one in waiting_backfills(store, Chosen()))
+    return waiting + Counter({(dag_id, state): n for (dag_id, state), n in counts.items()})
 
 
 def _zones(visit: Visit) -> dict[str, str]:

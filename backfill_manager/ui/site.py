@@ -225,7 +225,8 @@ async def error_page(request: Request, status: int, told: str) -> Response:
         path = urlsplit(came_from).path if is_of_ours(request, came_from) else ""
         back = path if paths.is_own(path) else ""
         visit = Visit(request, house, person, house.clock.now())
-        return visit.page("error.html", status=status, code=status, title=title, told=told, back=back)
+        again = visit.here if request.method in ("GET", "HEAD") and paths.is_own(visit.here) else ""
+        return visit.page("error.html", status=status, code=status, title=title, told=told, back=back, again=again)
 
     return make() if status == 429 else await run_in_threadpool(make)
 

@@ -262,6 +262,13 @@ def test_a_change_that_says_what_it_saw_overwrites_nothing_unseen(stage: Stage) 
     assert [json.loads(one.payload_json).get("was") for one in stage.asked()] == [mine["was"], theirs["was"]]
 
 
+def test_a_change_that_saw_none_where_there_is_one_is_refused(stage: Stage) -> None:
+    backfill_id = stage.backfill()
+    changes = {"priority": 1, "was": {"priority": None}}
+    told = stage.call("PATCH", f"/backfills/{backfill_id}?wait=30", json=changes, meanwhile=stage.ground.tick)
+    assert (told.status_code, "--priority is 0 now, not null" in told.json()["detail"]) == (409, True)
+
+
 @pytest.mark.parametrize(
     ("was", "words"),
     [

@@ -214,7 +214,10 @@ def test_one_that_waits_for_the_manager_is_shown_as_such(ground: Playground, bro
         "end_date": "2013-01-31T05:00:00Z",
     }
     ground.ask("backfill.create", backfill_id="asked1", ask=ask)
-    assert "waits for the manager" in page_of(browser, "/backfills").root.whole_text
+    page = page_of(browser, "/backfills")
+    assert "waits for the manager" in page.root.whole_text
+    assert "queued 1" in " ".join(page.root.whole_text.split()), "it is counted, too"
+    assert [one.attributes["value"] for one in page.root.find("option")] == ["", "flights"]
     page = page_of(browser, "/backfills/asked1")
     assert "not planned yet" in page.root.whole_text
     assert "every interval from 2013-01-01 to 2013-01-31" in page.root.whole_text

@@ -125,6 +125,8 @@ def test_who_asks_too_often_is_told_when_to_come_back(ground: Playground, monkey
     assert [one.attributes["href"] for one in page.root.find("a") if one.whole_text == "Try again"] == [
         "/backfills?state=failed"
     ]
+    foreign = browser.get("http://localhost//evil.example/x")
+    assert (foreign.status_code, "Try again" in foreign.text) == (429, False), "a link to another server"
     sent = Page(browser.post("/login", data={"token": "guessed"}).text)
     assert "come back in a second" in sent.root.whole_text
     assert "Try again" not in sent.root.whole_text, "a form is not sent by following a link"
