@@ -18,7 +18,7 @@ from backfill_manager.api import backfills, dags, events, health, metrics, pools
 from backfill_manager.api.asking import PREFIX
 from backfill_manager.api.documented import document
 from backfill_manager.api.house import House
-from backfill_manager.api.limits import BodyLimit, ChangeLog, RateLimit, SecurityHeaders
+from backfill_manager.api.limits import BodyLimit, ChangeLog, HeadAsGet, RateLimit, SecurityHeaders
 from backfill_manager.api.paths import KeepSlashes
 from backfill_manager.api.problems import ErrorPage, tell_problems
 from backfill_manager.clock import Clock
@@ -65,6 +65,7 @@ def create_app(
     document(app)
     # The last that is added is the first that a request meets.
     app.add_middleware(KeepSlashes)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, most=settings.api.max_body_bytes)
     app.add_middleware(metrics.Measured, metrics=app.state.metrics)
     app.add_middleware(RateLimit, clock=clock, per_second=settings.api.requests_per_second)

@@ -134,6 +134,23 @@ class BodyLimit:
         await told(scope, receive, send)
 
 
+class HeadAsGet:
+    """`HEAD` is what `GET` would answer, without the body. Not for events, whose answer has no end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD" or scope["path"].endswith("/events"):
+            await self._app(scope, receive, send)
+            return
+
+        async def send_without_body(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        await self._app({**scope, "method": "GET"}, receive, send_without_body)
+
+
 class ChangeLog:
     """A line for every change that was asked for and every failure; no query, no header, no body: there secrets are."""
 

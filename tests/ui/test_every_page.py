@@ -92,6 +92,16 @@ def test_every_link_leads_somewhere(busy: TestClient) -> None:
     assert len(seen) > 100
 
 
+@pytest.mark.parametrize(
+    "address", ["/", "/dags", "/dags/nope", "/api/v1/dags", "/api/v1/health", "/metrics", "/api/v1/nope"]
+)
+def test_head_tells_what_get_would_without_its_body(busy: TestClient, address: str) -> None:
+    asked, told = busy.get(address), busy.head(address)
+    names = ("content-type", "etag", "location", "cache-control", "content-security-policy")
+    assert (told.status_code, told.content) == (asked.status_code, b"")
+    assert [told.headers.get(name) for name in names] == [asked.headers.get(name) for name in names]
+
+
 def test_the_home_page_is_the_list_of_dags(busy: TestClient) -> None:
     assert busy.get("/").headers["location"] == "/dags"
 
