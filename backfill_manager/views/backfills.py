@@ -99,17 +99,14 @@ def find_backfill(store: Store, wanted: str) -> dict[str, Any]:
 
 def find_uncounted(store: Store, wanted: str) -> dict[str, Any]:
     """The same without the numbers of its items by state, which change more often than the rest."""
-    where = () if wanted == LATEST else (Condition("backfill_id", "starts_with", wanted),)
-    rows = store.read(Backfill, where, order_by=("-created_at",), limit=1 if wanted == LATEST else 20)
+    if wanted == LATEST:
+        return _latest(store)
+    rows = store.read(Backfill, [Condition("backfill_id", "starts_with", wanted)], order_by=("-created_at",), limit=20)
     exact = [row for row in rows if row.backfill_id == wanted]
     if exact:
         return _view(exact[0], {})
     made = {row.backfill_id: row for row in rows}
     asked = {one["backfill_id"]: one for one in _asked(store) if one["backfill_id"] not in made}
-    if wanted == LATEST:
-        newest = max(asked.values(), key=lambda one: str(one["created_at"]), default=None)
-        if rows and (newest is None or newest["created_at"] <= (format_instant(rows[0].created_at) or "")):
-            return _view(rows[0], {})
     ids = [*sorted(asked, key=lambda one: str(asked[one]["created_at"]), reverse=True), *made]
     try:
         backfill_id = choose("backfill", wanted, ids, hint="" if ids else NONE_YET)
@@ -120,6 +117,21 @@ def find_uncounted(store: Store, wanted: str) -> dict[str, Any]:
     if backfill_id in made:
         return _view(made[backfill_id], {})
     return _waiting_or_refused(store, asked[backfill_id])
+
+
+def _latest(store: Store) -> dict[str, Any]:
+    """The newest that is not hidden, or one that was asked for since."""
+    made = store.read(Backfill, [Condition("hidden_at", "is_null")], order_by=("-created_at",), limit=1)
+    since = [Condition("requested_at", ">", made[0].created_at)] if made else []
+    asked = {one["backfill_id"]: one for one in _asked(store, since)}  # the newest comes last
+    if asked:  # those that were made are hidden
+        for row in store.read(Backfill, [Condition("backfill_id", "in", list(asked))]):
+            del asked[row.backfill_id]
+    if asked:
+        return _waiting_or_refused(store, list(asked.values())[-1])
+    if not made:
+        raise NotFound("backfill", LATEST, hint=NONE_YET)
+    return _view(made[0], {})
 
 
 def count_by_state(store: Store, backfill: Mapping[str, Any]) -> dict[str, int]:
@@ -292,9 +304,10 @@ def _waiting(store: Store) -> list[dict[str, Any]]:
     return _views_of(store.unanswered())
 
 
-def _asked(store: Store) -> list[dict[str, Any]]:
-    """Every backfill ever asked for, whatever became of it."""
-    return _views_of(store.read(Request, [Condition("kind", "=", BACKFILL_CREATE)], order_by=("requested_at",)))
+def _asked(store: Store, where: Sequence[Condition] = ()) -> list[dict[str, Any]]:
+    """Every backfill ever asked for, whatever became of it; the newest last."""
+    of_kind = Condition("kind", "=", BACKFILL_CREATE)
+    return _views_of(store.read(Request, [of_kind, *where], order_by=("requested_at",)))
 
 
 def _waiting_or_refused(store: Store, one: dict[str, Any]) -> dict[str, Any]:

@@ -295,6 +295,19 @@ def test_deleting_cancels_and_hides_and_nothing_is_lost(stage: Stage) -> None:
     assert (found["state"], found["hidden_at"] is not None, found["cancelled"]) == ("cancelled", True, 3)
 
 
+def test_the_latest_is_the_newest_that_is_not_hidden(stage: Stage) -> None:
+    older = stage.backfill()
+    stage.clock.advance(seconds=1)
+    newer = stage.backfill(1)
+    assert stage.call.get("/backfills/latest")["backfill_id"] == newer
+    stage.call("DELETE", f"/backfills/{newer}?wait=30", meanwhile=stage.ground.tick)
+    stage.ground.drain()
+    assert stage.call.get("/backfills/latest")["backfill_id"] == older
+    stage.call("DELETE", f"/backfills/{older}?wait=30", meanwhile=stage.ground.tick)
+    stage.ground.drain()
+    assert stage.call("GET", "/backfills/latest").status_code == 404
+
+
 def test_a_backfill_that_has_ended_can_be_hidden_and_comes_back_when_it_is_retried(stage: Stage) -> None:
     backfill_id = stage.backfill(1)
     stage.ground.drain()
