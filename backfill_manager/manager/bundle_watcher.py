@@ -7,6 +7,7 @@ wait for them.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from backfill_manager.clock import Clock
 from backfill_manager.dags.loading.import_failure import FailedFile
-from backfill_manager.dags.loading.loader import DagLoader, LoaderClosed
+from backfill_manager.dags.loading.loader import MOST_WORKERS, DagLoader, LoaderClosed
 from backfill_manager.dags.parsers.bundle import Bundle
 from backfill_manager.dags.parsers.parser import BundleParser, unreadable
 from backfill_manager.dags.parsers.registry import parser_for
@@ -56,7 +57,8 @@ class BundleWatcher:
         clock: Clock,
         on_event: Callable[[Parsed | ParsedAll], None],
     ) -> None:
-        self._on_event, self._loader = on_event, DagLoader()
+        # One core is left to the ticks: with all of them busy parsing, niceness or not, an answer takes twice as long.
+        self._on_event, self._loader = on_event, DagLoader(workers=max(1, min(MOST_WORKERS, (os.cpu_count() or 1) - 1)))
         self._watches = {
             settings.name: _Watch(
                 Bundle(settings, snapshots=snapshots, limits=limits), self._loader, dags, clock, on_event, self._looked

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from backfill_manager.dags.authoring import Dag
 
 _PRELOADABLE: Final = ("pyspark", "pandas")  # dear to import; a worker has one once a file has asked for it
+MOST_WORKERS: Final = 4
 _ATTEMPTS: Final = 3  # to find a worker that gets as far as the file
 
 
@@ -62,7 +63,7 @@ class DagLoader:
     another; `close` from any, at once: a `load` that is under way then raises `LoaderClosed`."""
 
     def __init__(self, *, workers: int | None = None) -> None:
-        self._count = workers or min(4, os.cpu_count() or 1)
+        self._count = workers or min(MOST_WORKERS, os.cpu_count() or 1)
         self._places: LifoQueue[WorkerProcess | None] = LifoQueue()  # the last one used is the warmest
         for _ in range(self._count):
             self._places.put(None)
