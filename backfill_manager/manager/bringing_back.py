@@ -6,7 +6,8 @@ States are derived: the run is `queued`, its items and its backfill `running`, a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Final
 
 from backfill_manager.dags.definition import DagSpec
@@ -23,35 +24,18 @@ AT_ONCE: Final = 500  # runs that are read together
 
 
 class AtHand:
-    """What the tables say of some runs, with their tasks and the items that they took: read together, as a clear may
-    name a hundred thousand of them."""
+    """What the tables say of some runs, with their tasks and the items that they took: each read when it is first asked for,
+    and for all of them together, as a clear may name a hundred thousand."""
 
     def __init__(self, store: Store, keys: Iterable[RunKey]) -> None:
-        self.rows: dict[RunKey, DagRun] = {}
-        self._tasks: defaultdict[RunKey, dict[str, TaskInstance]] = defaultdict(dict)
-        self._items: defaultdict[tuple[str, str], list[BackfillItem]] = defaultdict(list)
-        wanted = sorted(set(keys))
-        for start in range(0, len(wanted), AT_ONCE):
-            self._read(store, wanted[start : start + AT_ONCE])
+        self._store, wanted = store, sorted(set(keys))
+        self._parts = [wanted[start : start + AT_ONCE] for start in range(0, len(wanted), AT_ONCE)]
 
-    def _read(self, store: Store, keys: list[RunKey]) -> None:
-        of_runs = [
-            Condition("dag_id", "in", sorted({dag_id for dag_id, _ in keys})),
-            Condition("run_id", "in", sorted({run_id for _, run_id in keys})),
-        ]
-        asked = set(keys)
-        rows = {row.key: row for row in store.read(DagRun, of_runs) if row.key in asked}
-        self.rows |= rows
-        if rows:
-            made = [row.run_seq for row in rows.values()]
-            files = [Condition("run_seq", ">=", min(made)), Condition("run_seq", "<=", max(made))]
-            for ti in store.read(TaskInstance, [*files, *of_runs]):
-                self._tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
-        backfills = sorted({row.backfill_id for row in rows.values() if row.backfill_id})
-        if backfills:
-            taken = [Condition("backfill_id", "in", backfills), of_runs[1]]
-            for item in store.read(BackfillItem, taken, order_by=["ordinal"]):
-                self._items[item.backfill_id, item.run_id or ""].append(item)
+    @cached_property
+    def rows(self) -> dict[RunKey, DagRun]:
+        found = (row for part in self._parts for row in self._store.read(DagRun, _of_runs(part)))
+        asked = {key for part in self._parts for key in part}
+        return {row.key: row for row in found if row.key in asked}
 
     def tasks(self, row: DagRun) -> dict[str, TaskInstance]:
         """The task instances of a run, by task id."""
@@ -59,6 +43,38 @@ class AtHand:
 
     def items(self, row: DagRun) -> list[BackfillItem]:
         return self._items[row.backfill_id or "", row.run_id]
+
+    @cached_property
+    def _tasks(self) -> defaultdict[RunKey, dict[str, TaskInstance]]:
+        tasks: defaultdict[RunKey, dict[str, TaskInstance]] = defaultdict(dict)
+        for part in self._parts:
+            made = [self.rows[key].run_seq for key in part if key in self.rows]
+            if made:
+                files = [Condition("run_seq", ">=", min(made)), Condition("run_seq", "<=", max(made))]
+                for ti in self._store.read(TaskInstance, [*files, *_of_runs(part)]):
+                    tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
+        return tasks
+
+    @cached_property
+    def _items(self) -> defaultdict[tuple[str, str], list[BackfillItem]]:
+        items: defaultdict[tuple[str, str], list[BackfillItem]] = defaultdict(list)
+        for part in self._parts:
+            rows = [self.rows[key] for key in part if key in self.rows]
+            backfills = sorted({row.backfill_id for row in rows if row.backfill_id})
+            if backfills:
+                run_ids = sorted({row.run_id for row in rows})
+                taken = [Condition("backfill_id", "in", backfills), Condition("run_id", "in", run_ids)]
+                for item in self._store.read(BackfillItem, taken, order_by=["ordinal"]):
+                    items[item.backfill_id, item.run_id or ""].append(item)
+        return items
+
+
+def _of_runs(keys: Sequence[RunKey]) -> list[Condition]:
+    """And some others: any of these DAGs with any of these ids."""
+    return [
+        Condition("dag_id", "in", sorted({dag_id for dag_id, _ in keys})),
+        Condition("run_id", "in", sorted({run_id for _, run_id in keys})),
+    ]
 
 
 def reopen_run(alive: Alive, store: Store, row: DagRun, at_hand: AtHand) -> LiveRun:

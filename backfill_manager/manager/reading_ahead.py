@@ -10,10 +10,11 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from backfill_manager.manager.bringing_back import AtHand
 from backfill_manager.manager.timekeeper import keeps
 from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun, RunKey
 from backfill_manager.model import states as s
-from backfill_manager.model.records import BackfillItem, DagRow, DagRun, TaskInstance
+from backfill_manager.model.records import BackfillItem, DagRow, DagRun
 from backfill_manager.planning.cascade_waits import FAILED, Waits
 from backfill_manager.planning.timeline import Stretch
 from backfill_manager.store.contract import Condition, Store
@@ -55,15 +56,10 @@ def _read_pasts(alive: Alive, store: Store) -> bool:
             waiting.append((run, previous))
     if not waiting:
         return False
-    of_runs = [
-        Condition("dag_id", "in", sorted({dag_id for _, (dag_id, _) in waiting})),
-        Condition("run_id", "in", sorted({run_id for _, (_, run_id) in waiting})),
-    ]
-    states = defaultdict[RunKey, dict[str, str]](dict)
-    for ti in store.read(TaskInstance, of_runs):
-        states[ti.dag_id, ti.run_id][ti.task_id] = ti.state
+    finished = AtHand(store, (previous for _, previous in waiting))
     for run, previous in waiting:
-        run.past = states[previous]
+        row = finished.rows.get(previous)
+        run.past = {} if row is None else {ti.task_id: ti.state for ti in finished.tasks(row).values()}
     return True
 
 

@@ -119,13 +119,6 @@ def current_dags(store: Store) -> dict[str, tuple[DagSpec, int]]:
     return {row.dag_id: (specs[row.dag_id], row.current_version) for row in rows if row.dag_id in specs}
 
 
-def active_dags(store: Store) -> dict[str, tuple[DagSpec, int]]:
-    """The current definition of every active DAG, and its version, by id."""
-    rows = store.read(DagRow, [Condition("is_active", "=", True)])
-    specs = _current_specs(store, rows)
-    return {row.dag_id: (specs[row.dag_id], row.current_version) for row in rows if row.dag_id in specs}
-
-
 def spec_reader(store: Store) -> Callable[[str, int], DagSpec]:
     """Gives the definition of a DAG's version; each is read once. `NotFound` for a version that is not there."""
 
