@@ -49,6 +49,10 @@ from backfill_manager.execution.performing import CodeLibrary, perform
 from backfill_manager.execution.spark_jobs import SparkJobs
 from backfill_manager.execution.task_log import LogLines
 
+# Here, before there is a task: the package `delta` imports itself in a circle, and tasks that were the first to import it, at
+# the same time, found half of it ("cannot import name 'DeltaTable' from partially initialized module").
+from backfill_manager.store import delta_spark_tables as _delta_is_there  # noqa: F401
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

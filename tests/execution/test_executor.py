@@ -368,3 +368,10 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
         )  # fmt: skip
         assert "OUTCOME Lost(reason=" in done.stdout, (how, done.stdout, done.stderr[-3000:])
         assert "Spark went away while it ran" in done.stdout
+
+
+def test_delta_is_imported_before_there_is_a_task() -> None:
+    """Tasks that were the first to import it, at the same time, found half of a package that imports itself in a circle."""
+    look = "import sys, backfill_manager.execution.executor; print('delta.tables' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stdout == "True\n"
