@@ -59,7 +59,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.retainedJobs": "100000",  # tests look jobs up in the status store
             "spark.ui.retainedStages": "100000",
             "spark.default.parallelism": "2",
-            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={root}",
+            # 48 MB of compiled code are C1's default; this JVM fills them, and from then on Java fails to link now and then
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+            f" -Dderby.system.home={root}",
         },
     )
     yield session
