@@ -8,6 +8,7 @@ thing, 4 the manager refused. Nothing here knows another room.
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 
@@ -15,6 +16,11 @@ def nearest(wrong: str, known: Iterable[str], n: int = 3) -> str:
     """`, did you mean 'flights'?`, or nothing when no known name is near."""
     near = difflib.get_close_matches(wrong, list(known), n=n, cutoff=0.5)
     return f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+
+
+def said_by(error: BaseException) -> str:
+    """`str(error)`, also of an exception of somebody else's that can't say anything."""
+    return str(traceback.TracebackException(type(error), error, None))
 
 
 class BackfillManagerError(Exception):

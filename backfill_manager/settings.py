@@ -33,6 +33,7 @@ PREFIX: Final = "BFM_"
 PARSERS: Final = ("standard", "single_pass", "event")
 PARSER_GROUP: Final = "backfill_manager.bundle_parsers"  # entry points: other people's
 GIT_TRANSPORTS: Final = ("https", "http", "ssh", "git", "file")
+TEN_YEARS_S: Final = 315_360_000  # what waits for longer, waits for ever; clocks would overflow
 _UNITS: Final = {
     **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1),
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
@@ -92,8 +93,10 @@ _named_once = _each_once("name")
 
 Positive = Annotated[int, BeforeValidator(_number), Field(gt=0)]
 NotNegative = Annotated[int, BeforeValidator(_number), Field(ge=0)]
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)]
-Name = Annotated[str, _matching(r"[A-Za-z0-9_.-]{1,200}", "up to 200 letters, digits, `_`, `.` or `-`")]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=TEN_YEARS_S, allow_inf_nan=False)]
+Name = Annotated[
+    str, _matching(r"(?!\.+$)[A-Za-z0-9_.-]{1,200}", "up to 200 letters, digits, `_`, `.` or `-`, not dots only")
+]
 Filled = Annotated[str, _matching(r".*\S.*", "some text")]
 
 
@@ -165,8 +168,10 @@ class BundleRules(_Section):
 
     parser: Annotated[str, AfterValidator(_known_parser)] = "standard"
     fetch_interval: Seconds = 30.0  # between two looks for changes
-    import_timeout: Seconds = 30.0  # one file may take to be executed
-    import_memory: Positive = 1024  # MB that one file may take to be executed
+    import_timeout: Annotated[Seconds, Field(le=86_400)] = 30.0  # one file may take to be executed
+    import_memory: Annotated[int, BeforeValidator(_number), Field(ge=16, le=1 << 20)] = (
+        1024  # MB that one file may take to be executed
+    )
     keep_last_good: bool = True  # DAGs of a file that can't be executed any more stay as they were
     directories: Annotated[list[DirectorySettings], AfterValidator(_each_once("path"))] = []
 
@@ -233,10 +238,20 @@ class TokenSettings(_Section):
     role: Literal["viewer", "operator"] = "viewer"
 
 
+def _of_one_person_each(tokens: list[TokenSettings]) -> list[TokenSettings]:
+    """With a token of two it would be open who asked, and what they may do."""
+    owners: dict[str, str] = {}
+    for token in tokens:
+        if token.sha256 in owners:
+            raise ValueError(f"each token for one name; {owners[token.sha256]} and {token.name} have the same sha256")
+        owners[token.sha256] = token.name
+    return tokens
+
+
 class ApiSettings(_Section):
     host: Filled = "127.0.0.1"
     port: Annotated[int, BeforeValidator(_number), Field(ge=0, le=65535)] = 8099
-    tokens: Annotated[list[TokenSettings], AfterValidator(_named_once)] = []
+    tokens: Annotated[list[TokenSettings], AfterValidator(_named_once), AfterValidator(_of_one_person_each)] = []
     session_secret: (
         Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)] | None
     ) = None  # signs browsers' sessions; the same for all servers that share them. None: each makes one of its own

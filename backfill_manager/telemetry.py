@@ -25,7 +25,7 @@ _SECRET_IN_TEXT: Final = re.compile(
     # Bounded, so that a long text of somebody else's choice (an address) is read once and not again from each word.
     r"(?i)((?:passw(?:or)?d|secret|token|api_?key|credential)[\w.-]{0,100}\s{0,9}[=:]\s{0,9}|\bbearer\s{1,9})[^\s,;&'\"]+"
 )
-_SECRET_VARIABLE: Final = re.compile(r"PASSWORD|SECRET|TOKEN|KEY|CREDENTIAL", re.IGNORECASE)
+_SECRET_VARIABLE: Final = re.compile(r"PASSW|PASSPHRASE|_(PASS|PWD)$|SECRET|TOKEN|KEY|CREDENTIAL", re.IGNORECASE)
 _UNSEEN: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHORTEST_SECRET: Final = 6  # a shorter value would be found all over a text that has nothing to do with it
 HIDDEN: Final = "***"

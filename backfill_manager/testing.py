@@ -6,6 +6,7 @@
 (`MemoryStore`), a clock of its own, and tasks whose outcome the test says. No Spark, no Delta, no thread, no sleep:
 
     ground = Playground(dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}))
+    # or a DAG of one's own: (flights,) = load_file("dags/flights.py"); ground = Playground(flights.spec)
     backfill = ground.backfill("flights", days("2013-01-01", 3))
     ground.drain()
     assert ground.states(backfill) == {"success": 3}
@@ -22,6 +23,7 @@ from typing import Any
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.dags.definition import CALLBACKS, DagSpec, TaskSpec
+from backfill_manager.dags.loading.loader import load_file
 from backfill_manager.execution.outcome import Cancelled as CancelledOutcome
 from backfill_manager.execution.outcome import Launch, LaunchKey, Outcome, Succeeded, TaskEnded, TaskStarted
 from backfill_manager.manager.backfill_maker import backfill_row
@@ -47,7 +49,7 @@ from backfill_manager.requests.backfills import BackfillAsk
 from backfill_manager.store.contract import Condition, Leader
 from backfill_manager.store.memory import MemoryStore
 
-__all__ = ["FakeClock", "MemoryStore", "Playground", "dag_spec", "days"]
+__all__ = ["FakeClock", "MemoryStore", "Playground", "dag_spec", "days", "load_file"]
 
 Script = Callable[[Launch], Outcome | None]
 

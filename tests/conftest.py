@@ -4,10 +4,12 @@ that use the session: so the suite runs in two halves side by side."""
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -15,6 +17,15 @@ if TYPE_CHECKING:
 
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+# How long an example takes says something of the machine and nothing of us. All else is as it was (in CI: the same examples
+# every time).
+hypothesis.settings.register_profile(
+    "unhurried", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("unhurried")
+
+MOST_CPU_S = 60.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +48,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _uses_spark(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ()) or "[delta-spark" in item.name
+
+
+@pytest.fixture
+def must_end() -> Iterator[None]:
+    """For what would compute (nearly) for ever if it were done wrongly: after a minute of this process's own computing, a
+    thousand times what it takes, the test fails instead of hanging. A machine that is busy with other things is no matter."""
+
+    def give_up(*_: object) -> None:
+        raise AssertionError(f"it has computed for {MOST_CPU_S:g} seconds and does not come to an end")
+
+    before = signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
+    yield
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.signal(signal.SIGPROF, before)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
     map(
         frozenset,
         (
-            {"errors", "clock"},
+            {"errors", "clock", "processes"},
             {"settings", "telemetry", "client"},
             {"model"},
             {"store"},

@@ -110,8 +110,15 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> N
         ("pools: [{name: p, slots: yes}]", "manager.yaml, line 1: pools[0].slots must be a number, not true"),
         ("pools: [{name: p, slots: 1.5}]", "pools[0].slots must be a whole number, not 1.5"),
         ("pools: [{name: p}, {name: p}]", "pools each name once; twice here: p"),
+        (
+            f"api: {{tokens: [{{name: ada, sha256: {'a' * 64}}}, {{name: ben, sha256: {'a' * 64}, role: operator}}]}}",
+            "api.tokens each token for one name; ada and ben have the same sha256",
+        ),
         ("pools: [{name: control}]", "pools[0].name must be another name: `control` is the pool that plans"),
-        ("pools: [{name: 'a b'}]", "pools[0].name must be up to 200 letters, digits, `_`, `.` or `-`, not 'a b'"),
+        (
+            "pools: [{name: 'a b'}]",
+            "pools[0].name must be up to 200 letters, digits, `_`, `.` or `-`, not dots only, not 'a b'",
+        ),
         ("pools: [{slots: 3}]", "pools[0].name is missing"),
         ("pools: 3", "pools must be a list, not 3"),
         ("pools: [3]", "pools[0] must be keys and values, not 3"),
@@ -138,7 +145,22 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> N
             "bundles[0].ref must be a branch, a tag or a commit, not '--upload-pack=x'",
         ),
         ("bundles: [{name: a, git: /r, ref: 'a:b'}]", "bundles[0].ref must be a branch, a tag or a commit, not 'a:b'"),
-        ("bundles: [{name: a, path: b, import_memory: 0}]", "bundles[0].import_memory must be greater than 0, not 0"),
+        (
+            "bundles: [{name: a, path: b, import_memory: 0}]",
+            "bundles[0].import_memory must be greater than or equal to 16, not 0",
+        ),
+        (
+            "bundles: [{name: a, path: b, import_memory: 10000000}]",
+            "bundles[0].import_memory must be less than or equal to 1048576, not 10000000",
+        ),
+        (
+            "bundles: [{name: a, path: b, import_timeout: 2 days}]",
+            "bundles[0].import_timeout must be less than or equal to 86400, not '2 days'",
+        ),
+        (
+            "bundles: [{name: a, path: b, fetch_interval: 10000000000}]",
+            "bundles[0].fetch_interval must be less than or equal to 315360000, not 10000000000",
+        ),
         (
             "bundles: [{name: a, path: b, fetch_interval: 5 parsecs}]",
             "fetch_interval must be seconds, or a time such as `90s`, `5 minutes`, `2h` or `1 day`, not '5 parsecs'",

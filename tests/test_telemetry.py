@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from backfill_manager.telemetry import get_logger, hide_secrets, without_secrets
@@ -66,6 +64,12 @@ def test_secrets_of_the_environment_are_hidden_wherever_a_text_has_them(monkeypa
     assert hide_secrets("line\none") == "***"
 
 
+@pytest.mark.parametrize("name", ["DB_PASS", "MYSQL_PASSWD", "ssh_passphrase", "PG_PWD", "API_KEY", "GH_TOKEN"])
+def test_a_variable_that_is_named_like_a_secret_is_hidden(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "hunter2-")
+    assert hide_secrets("no hunter2-") == "no ***"
+
+
 def test_structlogs_own_configuration_is_left_alone() -> None:
     import structlog
 
@@ -79,8 +83,7 @@ def test_a_text_of_a_stranger_makes_no_line_of_its_own(capsys: pytest.CaptureFix
     assert err.count("\n") == 1 and err.isascii() and err.rstrip("\n").isprintable()
 
 
+@pytest.mark.usefixtures("must_end")
 @pytest.mark.parametrize("piece", ["a.", "token", "token ", "bearer ", "://a:", "password=x "])
-def test_a_long_text_is_searched_for_secrets_in_no_time(piece: str) -> None:
-    begun = time.process_time()
-    without_secrets(piece * (60_000 // len(piece)))
-    assert time.process_time() - begun < 2
+def test_a_long_text_is_searched_for_secrets_once_not_from_each_of_its_characters(piece: str) -> None:
+    without_secrets(piece * (600_000 // len(piece)))

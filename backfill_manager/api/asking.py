@@ -12,7 +12,7 @@ from backfill_manager.api.access import Operator
 from backfill_manager.api.asks import Asked, Payload, ask
 from backfill_manager.api.house import HouseOf
 from backfill_manager.api.models import RequestView
-from backfill_manager.api.problems import problem_response
+from backfill_manager.api.problems import in_fields, problem_response
 from backfill_manager.model import records
 from backfill_manager.requests.kinds import REFUSED
 from backfill_manager.views.requests import request_view, result_of
@@ -75,7 +75,7 @@ class Asking:
         answer, headers = asked.answer, {"Location": place_of(asked.request)}
         if answer is not None and answer.outcome == REFUSED:
             return problem_response(
-                self._request.url.path, 409, answer.message, name="refused", title="Refused by the manager",
+                self._request.url.path, 409, in_fields(answer.message), name="refused", title="Refused by the manager",
                 headers=headers,
             )  # fmt: skip
         status = 202 if answer is None else 200

@@ -30,11 +30,10 @@ from backfill_manager.api.models import (
     VersionDiff,
     VersionView,
 )
-from backfill_manager.api.paging import Bound, Cursor, Limit, from_cursor, instant_of, order_of, to_cursor
+from backfill_manager.api.paging import Bound, Cursor, Limit, from_cursor, instant_of, order_of, page_of_few, to_cursor
 from backfill_manager.api.paths import Id
 from backfill_manager.api.reading import ReadingOf
 from backfill_manager.api.runs import RUN_COLUMNS, RunOrder, page_of
-from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRow, DagRun, DagVersion
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.requests import kinds
@@ -288,27 +287,13 @@ def import_errors(
     reading: ReadingOf,
     limit: Limit = 200,
     cursor: Cursor = None,
+    order_by: Literal["bundle", "-bundle", "file", "-file", "last_seen_at", "-last_seen_at"] = "bundle",
     bundle: Annotated[str | None, Query(max_length=200)] = None,
 ) -> Response:
     """Files that could not be read: where, and what is wrong. The last good version of their DAGs stays."""
-    skip = _skipped(cursor)
 
     def page() -> dict[str, Any]:
         found = [one for one in list_import_errors(reading.store) if bundle in (None, one["bundle"])]
-        more = len(found) > skip + limit
-        return {
-            "items": found[skip : skip + limit],
-            "next_cursor": to_cursor("file", mark=str(skip + limit)) if more else None,
-        }
+        return page_of_few(found, order_by, limit, cursor)
 
     return reading.of(("import_error",), Page[ImportErrorView], page)
-
-
-def _skipped(cursor: str | None) -> int:
-    """A list that is short by nature is paged by counting."""
-    place = from_cursor(cursor, "file", DagRow, Order("dag_id", "dag_id"), marks=True)
-    if place is None:
-        return 0
-    if not place.mark.isascii() or not place.mark.isdigit() or len(place.mark) > 9:
-        raise InvalidInput("cursor: this is not one that a list gave; leave it out to begin again.")
-    return int(place.mark)

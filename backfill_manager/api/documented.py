@@ -17,6 +17,7 @@ _OF: Final = {
     404: "There is no such thing.",
     409: "Refused: the state of things does not allow it. The reason is in `detail`.",
     413: "The body is larger than this server takes.",
+    415: "The body is not said to be JSON.",
     422: "A value does not fit; `errors` names it. Or an Idempotency-Key that was used for something else.",
     429: "Too many requests; `Retry-After` says when to come back (seconds).",
     503: "The state can't be read or written now, or a living manager is needed and there is none.",
@@ -49,9 +50,9 @@ READS: Final[Responses] = {
 CHANGES: Final[Responses] = {
     200: {"description": "Accepted by the manager within `wait` seconds.", "headers": _LOCATION},
     202: {"description": "Asked for; not answered yet.", "headers": _LOCATION},
-    **_problems(400, 401, 403, 404, 409, 413, 422, 429, 503),
+    **_problems(400, 401, 403, 404, 409, 413, 415, 422, 429, 503),
 }
-TELLS: Final[Responses] = _problems(400, 401, 403, 404, 409, 413, 422, 429, 503)
+TELLS: Final[Responses] = _problems(400, 401, 403, 404, 409, 413, 415, 422, 429, 503)
 
 
 def document(app: FastAPI) -> None:

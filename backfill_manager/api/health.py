@@ -9,6 +9,7 @@ from backfill_manager.api.access import known_or_none
 from backfill_manager.api.documented import READS
 from backfill_manager.api.house import HouseOf
 from backfill_manager.api.models import HealthView, ManagerView
+from backfill_manager.model.records import TABLES
 from backfill_manager.views.managers import manager_status
 
 router = APIRouter(tags=["health"])
@@ -21,6 +22,7 @@ router = APIRouter(tags=["health"])
 def health(request: Request, house: HouseOf) -> HealthView:
     """Whether the state can be read (`503` when not), and whether a manager leads. Without one, reads go on and changes
     wait for the next."""
+    house.versions(tuple(TABLES))  # a table that can't be opened is told here, also one that the rest does not need
     status = manager_status(house.store, house.clock.now())
     person = known_or_none(house, request)
     return HealthView(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, datetime
 from typing import Annotated, Any, Final
@@ -16,7 +16,7 @@ from fastapi import Query
 from backfill_manager.clock import UTC, format_instant, parse_instant
 from backfill_manager.dags.zone import FIRST_YEAR
 from backfill_manager.errors import InvalidInput
-from backfill_manager.model.records import Record, columns
+from backfill_manager.model.records import DagRow, Record, columns
 from backfill_manager.views.paging import Order
 
 MOST: Final = 1000
@@ -69,6 +69,19 @@ def from_cursor(
         return Place(mark=mark)
     kinds = columns(record)
     return Place(_read(value, *kinds[order.column]), _read(tie, kinds[order.tie][0], False))
+
+
+def page_of_few(rows: Sequence[Mapping[str, Any]], order_by: str, limit: int, cursor: str | None) -> dict[str, Any]:
+    """A page of a list that is short by nature: it is put in order here, and paged by counting."""
+    place = from_cursor(cursor, order_by, DagRow, Order("dag_id", "dag_id"), marks=True)
+    mark = "0" if place is None else place.mark
+    if not mark.isascii() or not mark.isdigit() or len(mark) > 9:
+        raise InvalidInput(_WRONG)
+    begins = int(mark)
+    ends = begins + limit
+    ordered = sorted(rows, key=lambda one: one[order_by.removeprefix("-")], reverse=order_by.startswith("-"))
+    more = len(ordered) > ends
+    return {"items": ordered[begins:ends], "next_cursor": to_cursor(order_by, mark=str(ends)) if more else None}
 
 
 def instant_of(text: str | None, name: str) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -19,6 +19,7 @@ from backfill_manager.api.models import (
     PoolView,
     RequestView,
 )
+from backfill_manager.api.paging import Cursor, Limit, page_of_few
 from backfill_manager.api.paths import Id
 from backfill_manager.api.reading import ReadingOf
 from backfill_manager.requests import kinds
@@ -31,11 +32,16 @@ bundles_router = APIRouter(tags=["dags"])
 
 
 @router.get("/pools", operation_id="list_pools", response_model=Page[PoolView], responses=READS)
-def pools(reading: ReadingOf) -> Response:
+def pools(
+    reading: ReadingOf,
+    limit: Limit = 200,
+    cursor: Cursor = None,
+    order_by: Literal["name", "-name", "slots", "-slots", "used", "-used"] = "name",
+) -> Response:
     """Slots (tasks at once) and how many are taken; weight and minimum share of the Spark pool."""
     return reading.of(
         ("pool", "task_instance", "dag_version"), Page[PoolView],
-        lambda: {"items": list_pools(reading.store), "next_cursor": None},
+        lambda: page_of_few(list_pools(reading.store), order_by, limit, cursor),
     )  # fmt: skip
 
 
@@ -49,11 +55,17 @@ async def change_pool(name: Id, body: PoolChanges, asking: AskingOf) -> Response
 
 
 @bundles_router.get("/bundles", operation_id="list_bundles", response_model=Page[BundleView], responses=READS)
-def bundles(reading: ReadingOf, house: HouseOf) -> Response:
+def bundles(
+    reading: ReadingOf,
+    house: HouseOf,
+    limit: Limit = 200,
+    cursor: Cursor = None,
+    order_by: Literal["name", "-name"] = "name",
+) -> Response:
     """Where DAGs come from: active DAGs, and files that can't be read, of each."""
 
     def found() -> dict[str, Any]:
-        return {"items": list_bundles(reading.store, house.settings.bundles), "next_cursor": None}
+        return page_of_few(list_bundles(reading.store, house.settings.bundles), order_by, limit, cursor)
 
     return reading.of(("bundle", "dag", "import_error"), Page[BundleView], found)
 

@@ -21,6 +21,7 @@ from backfill_manager import errors
 from backfill_manager.telemetry import get_logger
 
 PROBLEM_JSON: Final = "application/problem+json"
+_FASTAPI_CAN_NOT_READ: Final = "There was an error parsing the body"
 PAGES: Final = r"(?!api/|api$|static/|metrics$|openapi\.json$).*"  # the paths that pages have, without the first slash
 ErrorPage = Callable[[Request, int, str], Awaitable[Response]]  # by status, and what is wrong in words
 log = get_logger("api")
@@ -175,7 +176,7 @@ def tell_problems(app: FastAPI) -> None:
         return of_error(request.url.path, error)
 
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return of_validation(request.url.path, error)
+        return of_validation(request.url.path, error, request.headers.get("content-type", ""))
 
     async def http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
@@ -186,6 +187,11 @@ def tell_problems(app: FastAPI) -> None:
             detail = f"{request.method} is not possible here; {headers['Allow']} is."
         elif error.status_code == 404 and detail == "Not Found":
             detail = "There is nothing at this address; /openapi.json lists what there is."
+        elif error.status_code == 400 and detail == _FASTAPI_CAN_NOT_READ:
+            detail = (
+                "The body can't be read as JSON: it takes text in UTF-8 that is not compressed, with no number of"
+                " thousands of digits and nothing nested hundreds of levels deep."
+            )
         document = problem_response(request.url.path, error.status_code, detail, headers=headers)
         return await in_its_form(request, document, detail)
 
@@ -200,10 +206,15 @@ def tell_problems(app: FastAPI) -> None:
     app.add_exception_handler(Exception, unexpected)
 
 
-def of_validation(path: str, error: RequestValidationError) -> Response:
+def of_validation(path: str, error: RequestValidationError, content_type: str) -> Response:
     found = [_field_problem(one) for one in error.errors()]
-    if any(one["type"] == "json_invalid" for one in error.errors()):
-        return problem_response(path, 400, f"The body is not JSON: {found[0].message}", fields=found)
+    for one in error.errors():
+        if one["type"] == "json_invalid":
+            told = f"The body is not JSON: {one['ctx']['error']}, at character {one['loc'][-1] + 1}."
+            return problem_response(path, 400, told, fields=found)
+        if isinstance(one.get("input"), bytes):  # not read as JSON, as it was not said to be
+            told = f"The body was sent as {content_type[:100]!r}; send JSON, with `Content-Type: application/json`."
+            return problem_response(path, 415, told, fields=found)
     detail = "; ".join(f"{one.field}: {one.message}" for one in found[:5])
     return problem_response(path, 422, detail, name="invalid-input", fields=found)
 

@@ -41,7 +41,7 @@ class Reading:
         asked_for = (self._request.url.path, self._request.url.query, *map(str, also))
         etag = self.house.etag(versions, *asked_for)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
-        if etag in _tags(self._request.headers.get("if-none-match", "")):
+        if _opaque(etag) in _tags(self._request.headers.get("if-none-match", "")):
             return Response(status_code=304, headers=headers)
 
         def as_json() -> bytes:
@@ -60,7 +60,12 @@ class Reading:
 
 
 def _tags(header: str) -> set[str]:
-    return {tag.strip() for tag in header.split(",")}
+    return {_opaque(tag.strip()) for tag in header.split(",")}
+
+
+def _opaque(tag: str) -> str:
+    """Weak or strong, it is compared as weak (RFC 9110, 13.1.2)."""
+    return tag.removeprefix("W/")
 
 
 ReadingOf = Annotated[Reading, Depends(Reading)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from backfill_manager.cli.call import Call, command, group
 from backfill_manager.cli.output import Column
+from backfill_manager.errors import NotFound, Refused
 
 app = group("bundles", "Where DAGs come from: folders, git repositories, archives.")
 BundleArgument = Annotated[str, typer.Argument(metavar="BUNDLE", help="Its name, see `bfm bundles list`.")]
@@ -49,7 +52,8 @@ def parse(
     """
     from backfill_manager.cli.parsing import parse_bundle
 
-    return parse_bundle(call, bundle, subpath, dry_run=dry_run, deactivate_removed=deactivate_removed)
+    with _found_by_the_manager(bundle):
+        return parse_bundle(call, bundle, subpath, dry_run=dry_run, deactivate_removed=deactivate_removed)
 
 
 @command(app, "deactivate")
@@ -65,4 +69,18 @@ def deactivate(
     from backfill_manager.cli.answers import tell_answer
 
     request = call.source.deactivate_in_bundle(bundle, subpath)
-    tell_answer(call, request, f"Deactivate {subpath} of {bundle}", bundle=bundle, subpath=subpath)
+    with _found_by_the_manager(bundle):
+        tell_answer(call, request, f"Deactivate {subpath} of {bundle}", bundle=bundle, subpath=subpath)
+
+
+@contextmanager
+def _found_by_the_manager(bundle: str) -> Iterator[None]:
+    """Which bundles there are only a manager knows that leads: its configuration may be another one than ours. That there
+    is no such thing ends with the same exit code as everywhere."""
+    try:
+        yield
+    except Refused as refused:
+        missing = str(NotFound("bundle", bundle)).removesuffix(".")
+        if str(refused).startswith(missing):
+            raise NotFound("bundle", bundle, hint=str(refused).removeprefix(missing)) from None
+        raise

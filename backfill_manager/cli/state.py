@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Annotated, Final
 
 import typer
 
 from backfill_manager.cli.call import Call, command, group
 from backfill_manager.cli.output import Column
+from backfill_manager.errors import Refused
 
-PATIENCE_S: Final = 600.0
+LOOK_AGAIN_S: Final = 1.0  # whether the manager that was asked still leads
 
 app = group("state", "The Delta tables that hold it all.")
 
@@ -44,26 +46,16 @@ def check(call: Call) -> int:
 
 
 @command(app, "compact")
-def compact(call: Call) -> int:
+def compact(call: Call) -> None:
     """Rewrite small files into few large ones and take away what nothing refers to any more, in every state table. The
     manager that leads does it (its ticks wait meanwhile), or this command where none does. Managers tidy up by themselves:
     this is for a state that is to be handed on, or was written by many short-lived ones.
 
     Example: [cyan]bfm state compact[/]
     """
-    from backfill_manager.cli.answers import answered
-    from backfill_manager.requests import asking
-    from backfill_manager.requests.kinds import STATE_COMPACT
-    from backfill_manager.views.managers import somebody_leads
-
     call.needs_tables()
-    if somebody_leads(call.store, call.clock.now()):
-        request = asking.ask(call.store, call.clock, STATE_COMPACT, {})
-        answer = answered(call, request, PATIENCE_S)
-        if answer is None:
-            return 1
-        files = json.loads(answer.payload_json or "{}").get("files", {})
-    else:
+    files = _compacted_by_the_leader(call)
+    if files is None:
         from backfill_manager.manager.compacting import compact_state
 
         files = compact_state(call.store, call.settings, call.clock)
@@ -71,7 +63,25 @@ def compact(call: Call) -> int:
         call.out.rows([{"table": table, "files": n} for table, n in files.items()], ("table", "files"))
     else:
         call.out.document({"files": files})
-    return 0
+
+
+def _compacted_by_the_leader(call: Call) -> dict[str, int] | None:
+    """Table -> files now. None when nobody leads, or none any more before the request was answered: the next manager does
+    it once more, which harms nobody. `Refused` with the manager's reason."""
+    from backfill_manager.requests import asking
+    from backfill_manager.requests.kinds import REFUSED, STATE_COMPACT
+    from backfill_manager.views.managers import somebody_leads
+
+    if not somebody_leads(call.store, call.clock.now()):
+        return None
+    request = asking.ask(call.store, call.clock, STATE_COMPACT, {})
+    look = partial(asking.wait_for_answer, call.store, call.clock, request.request_id, LOOK_AGAIN_S, pause=call.pause)
+    while (answer := look()) is None:
+        if not somebody_leads(call.store, call.clock.now()):
+            return None
+    if answer.outcome == REFUSED:
+        raise Refused(answer.message)
+    return dict(json.loads(answer.payload_json or "{}")["files"])
 
 
 @command(app, "where")

@@ -28,7 +28,6 @@ from backfill_manager.errors import InvalidInput
 
 PAGE: Final = 1000  # rows that a page of a list holds at most
 TIMEOUT_S: Final = 30.0
-UNPAGED: Final = frozenset({"/pools", "/bundles"})  # short by nature: always one page
 PLAN_PATIENCE_S: Final = 65.0  # a dry run is planned while we wait
 Date = str | datetime
 T = TypeVar("T", bound=t.Thing)
@@ -332,9 +331,8 @@ class Client:
 
     def _every(self, path: str, kind: type[T], said: Mapping[str, Any], page: int) -> Iterator[T]:
         cursor: str | None = None
-        size = {} if path in UNPAGED else {"limit": page}
         while True:
-            found = self._connection.read(path, {**said, **size, "cursor": cursor})
+            found = self._connection.read(path, {**said, "limit": page, "cursor": cursor})
             yield from (kind.model_validate(one) for one in found["items"])
             cursor = found.get("next_cursor")
             if cursor is None:

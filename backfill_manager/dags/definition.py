@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import graphlib
 import json
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -65,7 +66,11 @@ class TaskSpec:
 
     def delay_before(self, failures: int) -> float:
         """Seconds to wait after the `failures`-th failed try."""
-        return float(min(self.retry_delay * self.retry_backoff ** (failures - 1), self.max_retry_delay))
+        try:
+            delay = self.retry_delay * self.retry_backoff ** (failures - 1)
+        except OverflowError:  # the thousandth try, say
+            delay = math.inf if self.retry_delay else 0.0
+        return float(min(delay, self.max_retry_delay))
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,7 @@ class DagSpec:
         if not self.work:
             raise InvalidDag(f"DAG {self.dag_id!r} has no task")
         self._check_callbacks()
+        self._check_text()
         for task in self.tasks:
             if ids.count(task.task_id) > 1:
                 raise InvalidDag(f"DAG {self.dag_id!r} has two tasks with the id {task.task_id!r}")
@@ -164,6 +170,17 @@ class DagSpec:
             graphlib.TopologicalSorter({t.task_id: t.upstream for t in self.tasks}).prepare()
         except graphlib.CycleError as error:
             raise InvalidDag(f"DAG {self.dag_id!r} has a cycle: {' >> '.join(reversed(error.args[1]))}") from None
+
+    def _check_text(self) -> None:
+        """`InvalidDag` for half a character anywhere: no table and no hash could hold it."""
+        text = self.to_json()
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            where = text[max(0, error.start - 30) : error.end + 10].encode("utf-8", "backslashreplace").decode()
+            raise InvalidDag(
+                f"DAG {self.dag_id!r} holds half a character (a lone surrogate), in ...{where}...; write whole ones"
+            ) from None
 
     def _check_callbacks(self) -> None:
         """`InvalidDag` for one that has a task's id, watches what is not there, or has what only other tasks can have."""

@@ -20,7 +20,9 @@ from backfill_manager.errors import InvalidDag, nearest
 
 Check = Callable[[Any], Any]
 Callback = Callable[[Any], object]  # def tell(ctx)
-_ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+_ID = re.compile(r"(?!\.+$)[A-Za-z0-9_.-]{1,200}")
+MOST: Final = 2**31 - 1  # of numbers: what is larger doesn't fit into a column
+MOST_SECONDS: Final = 315_360_000  # ten years; clocks and dates would overflow
 
 
 class TaskSettings(TypedDict, total=False):
@@ -87,7 +89,7 @@ def check_keywords(given: Mapping[str, Any], known: Mapping[str, Check], who: st
 
 def an_id(value: Any) -> str:
     if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise ValueError(f"must be 1 to 200 letters, digits, `_`, `.` or `-`, not {value!r}")
+        raise ValueError(f"must be 1 to 200 letters, digits, `_`, `.` or `-`, not dots only, not {value!r}")
     return str(value)
 
 
@@ -97,6 +99,7 @@ def _whole(least: int | None, *, or_none: bool = False) -> Check:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
             raise ValueError(f"must be a whole number{'' if least is None else f' of {least} or more'}, not {value!r}")
+        _refuse_beyond(MOST, value)
         return int(value)
 
     return check
@@ -106,6 +109,7 @@ def _number(least: float) -> Check:
     def check(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
             raise ValueError(f"must be a number of {least:g} or more, not {value!r}")
+        _refuse_beyond(MOST, value)
         return float(value)
 
     return check
@@ -121,9 +125,15 @@ def _seconds(*, zero: bool, or_none: bool = False) -> Check:
             raise ValueError(told)
         if not seconds and not zero:
             raise ValueError(told)
+        _refuse_beyond(MOST_SECONDS, seconds)
         return float(seconds)
 
     return check
+
+
+def _refuse_beyond(most: int, value: float) -> None:
+    if abs(value) > most:
+        raise ValueError(f"must be {f'{most} or less' if value > 0 else f'{-most} or more'}, not {value!r}")
 
 
 def _yes_or_no(value: Any) -> bool:

@@ -27,7 +27,7 @@ from functools import cached_property
 from backfill_manager.dags.bundles.files import hash_of
 from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.loading.import_failure import FailedFile
+from backfill_manager.dags.loading.import_failure import FailedFile, as_text
 from backfill_manager.dags.loading.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
@@ -51,7 +51,7 @@ def changes_for(
             newest[version.dag_id] = version
 
     taken, clashes = _without_clashes(submission, known)
-    failed = {failure.file: failure for failure in (*submission.failed, *clashes)}
+    failed = {as_text(failure.file): failure for failure in (*submission.failed, *clashes)}
     code = _Code(submission, known, standing, _helpers_of(bundle))
     rows: list[Record] = []
     made: set[str] = set()

@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Any, Final
 
 from backfill_manager.dags.definition import TRIGGER_RULES, DagSpec, TaskSpec
+from backfill_manager.dags.keywords import MOST, MOST_SECONDS
 
 FILE: Final = "dag.schema.json"
 Schema = dict[str, Any]
@@ -70,7 +71,7 @@ def _with_defaults(properties: Mapping[str, Schema], of: type[DagSpec] | type[Ta
 
 # -- kinds of values --------------------------------------------------------------------------------------------------
 
-_ID: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,200}$"}
+_ID: Final[Schema] = {"type": "string", "pattern": r"^(?!\.+$)[A-Za-z0-9_.-]{1,200}$"}
 _FILLED: Final[Schema] = {"type": "string", "pattern": "\\S"}
 _TRUTH: Final[Schema] = {"type": "boolean"}
 _FUNCTION: Final[Schema] = {"type": "string", "pattern": "^[^\\s:]+:[^\\s:]+$", "examples": ["helpers:clean"]}
@@ -78,7 +79,11 @@ _LIST_OF_NAMES: Final[Schema] = {"type": "array", "items": _FILLED}
 
 
 def _whole(least: int | None = None) -> Schema:
-    return {"type": "integer"} if least is None else {"type": "integer", "minimum": least}
+    return {"type": "integer", "minimum": -MOST if least is None else least, "maximum": MOST}
+
+
+def _seconds(**more: Any) -> Schema:
+    return {"type": "number", **more, "maximum": MOST_SECONDS}
 
 
 def _or_null(said: Schema) -> Schema:
@@ -170,10 +175,12 @@ RUNS: Final[Mapping[str, Schema]] = {
 TASK: Final[Mapping[str, Schema]] = {
     "trigger_rule": {"description": "How those it waits for must have ended.", "enum": list(TRIGGER_RULES)},
     "retries": _told(_whole(0), "Further tries after a failed one."),
-    "retry_delay": _told({"type": "number", "minimum": 0}, "Seconds before the second try."),
-    "retry_backoff": _told({"type": "number", "minimum": 1}, "Each further delay is this many times the one before."),
-    "max_retry_delay": _told({"type": "number", "minimum": 0}, "Seconds that a delay has at most."),
-    "timeout": _told({"type": ["number", "null"], "exclusiveMinimum": 0}, "Seconds that a try may take."),
+    "retry_delay": _told(_seconds(minimum=0), "Seconds before the second try."),
+    "retry_backoff": _told(
+        {"type": "number", "minimum": 1, "maximum": MOST}, "Each further delay is this many times the one before."
+    ),
+    "max_retry_delay": _told(_seconds(minimum=0), "Seconds that a delay has at most."),
+    "timeout": _told(_or_null(_seconds(exclusiveMinimum=0)), "Seconds that a try may take."),
     "depends_on_past": _told(_TRUTH, "Waits for the same task of the run before."),
     "pool": _told(_or_null(_ID), "Its pool; null: that of the run's kind."),
     "priority": _told(_whole(), "Higher ones go first."),

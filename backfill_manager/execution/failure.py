@@ -1,4 +1,5 @@
-"""An exception becomes one line for the tables, and a traceback for the log; and: was it Spark that went away?"""
+"""An exception becomes one line for the tables, and a traceback for the log, both without secrets; and: was it Spark that
+went away?"""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from backfill_manager.errors import BackfillManagerError
+from backfill_manager.errors import BackfillManagerError, said_by
+from backfill_manager.telemetry import hide_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +19,7 @@ _HERE: Final = str(Path(__file__).parent)
 
 def one_line(error: BaseException) -> str:
     """`ValueError: no flights on this day`: the type and the first line of what it says."""
-    text = str(error).strip()
+    text = hide_secrets(said_by(error)).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith("An error occurred while calling") and len(lines) > 1:
         lines[0] = lines[1].removeprefix(": ")  # Py4J: the second line has the Java exception
@@ -34,7 +36,7 @@ def told_in_full(error: BaseException) -> str:
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE) and frames.tb_next is not None:
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    return hide_secrets("".join(traceback.format_exception(type(error), error, frames))).rstrip()
 
 
 def spark_is_gone(spark: SparkSession) -> bool:

@@ -19,6 +19,7 @@ from backfill_manager.execution.result import to_result_json
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.model.records import DagVersion
+from backfill_manager.telemetry import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,7 @@ def perform(
         with scope.entered(), library.using(launch.version):
             return _run(launch, scope, spark, library, refuse_if_abandoned)
     except TaskSkipped as skipped:
-        return Skipped(skipped.reason)
+        return Skipped(hide_secrets(skipped.reason))
     except AbandonedTry as refused:
         scope.log("WARNING", str(refused))
         return Failed(one_line(refused), retryable=False)
@@ -62,7 +63,7 @@ def perform(
         scope.log("WARNING", str(unsure))
         return Lost(one_line(unsure))
     except FailedOnWorker as failed:
-        return Failed(str(failed))
+        return Failed(hide_secrets(str(failed)))
     except BaseException as error:  # noqa: BLE001 - users' code: anything may come, SystemExit too; it is told, not hidden
         if spark_is_gone(spark):
             return Lost(f"Spark went away while it ran ({one_line(error)})")

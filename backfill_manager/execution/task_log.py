@@ -2,7 +2,8 @@
 
 Lines are gathered and handed over in batches (the executor flushes about once a second, and before a try's end is
 told). `ctx.log` takes everything from INFO up. Beside it, whatever other loggers let through in one of the task's
-threads (a bundle's own modules, a library's warnings) lands in the same log while an executor is open.
+threads (a bundle's own modules, a library's warnings) lands in the same log while an executor is open. Values of
+environment variables that are named like secrets, and passwords in URLs, are not shown.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.execution.inheritance import current_scope
 from backfill_manager.execution.outcome import Launch
 from backfill_manager.model.records import TaskLog
+from backfill_manager.telemetry import hide_secrets
 
 MAX_LINES: Final = 10_000  # of one try; a loop that logs must not fill the state
 MAX_CHARS: Final = 20_000  # of one line: a long traceback fits
@@ -38,6 +40,7 @@ class LogLines:
             self._count += 1
             if self._count > MAX_LINES:
                 level, message = "WARNING", f"this try has logged more than {MAX_LINES} lines; the rest is left out"
+            message = hide_secrets(message)
             if len(message) > MAX_CHARS:
                 message = f"{message[:MAX_CHARS]} ... ({len(message)} characters)"
             ti = self._ti

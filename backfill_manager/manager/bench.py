@@ -101,12 +101,17 @@ def overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSession | N
         "tasks": tasks,
         "width": width,
         "rounds": rounds,
-        "bare_per_s": round(statistics.median(bare), 1),
-        "managed_per_s": round(statistics.median(managed), 1),
-        "ratio": round(statistics.median(m / b for m, b in zip(managed, bare, strict=True)), 3),
-        "ratios": [round(m / b, 3) for m, b in zip(managed, bare, strict=True)],
+        "bare_per_s": _figure(statistics.median(bare)),
+        "managed_per_s": _figure(statistics.median(managed)),
+        "ratio": _figure(statistics.median(m / b for m, b in zip(managed, bare, strict=True))),
+        "ratios": [_figure(m / b) for m, b in zip(managed, bare, strict=True)],
         "request_to_first_start_s": round(statistics.median(latency), 3),
     }
+
+
+def _figure(value: float) -> float:
+    """Three digits, however slow the machine."""
+    return float(f"{value:.3g}")
 
 
 def _bare(spark: SparkSession, tasks: int, width: int, clock: SystemClock) -> float:

@@ -196,7 +196,9 @@ class Inbox:
             raise NotFound("bundle", bundle, self._alive.bundles)
         gone = self._dags.deactivate_subpath(bundle, subpath, by=request.requested_by, at=now)
         where = f"{subpath} of bundle {bundle}" if subpath else f"bundle {bundle}"
-        return bundle, f"{where}: {', '.join(gone) or 'no active DAG'} {'is' if len(gone) < 2 else 'are'} inactive"
+        if not gone:
+            return bundle, f"{where} makes no DAG that is active"
+        return bundle, f"{where}: {', '.join(gone)} {'is' if len(gone) == 1 else 'are'} inactive"
 
     def _state_of(self, backfill_id: str) -> str | None:
         live = self._alive.backfills.get(backfill_id)

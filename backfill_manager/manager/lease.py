@@ -8,19 +8,17 @@ this very machine that is not there any more.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import threading
-import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
+from backfill_manager.processes import is_gone, manager_id, ran_here
 from backfill_manager.requests import asking, kinds
 from backfill_manager.store.contract import Leader, Store
 from backfill_manager.telemetry import get_logger
@@ -31,26 +29,9 @@ log = get_logger("lease")
 SAY_SO_S: Final = 300.0  # between two signs of life of a standby; views.terms believes one for a while longer
 
 
-def machine() -> str:
-    """Tells this machine (and, on Linux, this boot and process namespace) from others: a pid means nothing elsewhere."""
-    parts = [socket.gethostname(), f"{uuid.getnode():x}"]
-    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
-        if os.path.lexists(path):
-            parts.append(os.readlink(path) if Path(path).is_symlink() else Path(path).read_text().strip())
-    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:8]
-
-
-def is_gone(row: Manager) -> bool:
-    """True when the row's process ran on this machine and is not there any more."""
-    if row.manager_id.rpartition(".")[2] != machine():
-        return False
-    try:
-        os.kill(row.pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return row.pid == os.getpid()  # a former manager of this process: in tests, or a pid that came round
+def is_over(row: Manager) -> bool:
+    """True when the row's process was killed on this machine, or was this one (in tests, or a pid that came round)."""
+    return is_gone(row.manager_id, row.pid) or (ran_here(row.manager_id) and row.pid == os.getpid())
 
 
 class Candidate:
@@ -58,7 +39,7 @@ class Candidate:
 
     def __init__(self, store: Store, clock: Clock, *, lease_s: int, version: str) -> None:
         self._store, self._clock, self._lease_s, self._version = store, clock, lease_s, version
-        self._id = f"{clock.new_id()}.{machine()}"
+        self._id = manager_id(clock.new_id())
         self._seen: Manager | None = None
         self._seen_at = 0.0
         self._said_at: float | None = None
@@ -69,7 +50,7 @@ class Candidate:
         now = self._clock.monotonic()
         if row != self._seen:
             self._seen, self._seen_at = row, now
-        if row is not None and row.state == s.LEADING and not is_gone(row):
+        if row is not None and row.state == s.LEADING and not is_over(row):
             silent_for = now - self._seen_at
             if silent_for < row.lease_s:
                 return None

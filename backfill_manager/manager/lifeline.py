@@ -13,8 +13,9 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import Final
+
+from backfill_manager.processes import lives
 
 PR_SET_PDEATHSIG: Final = 1
 LOOK_EVERY_S: Final = 0.5
@@ -52,15 +53,3 @@ def _watch(parent: int, told_by_kernel: bool, also_with: int | None, time_to_end
         os.kill(os.getpid(), signal.SIGTERM)
     never.wait(time_to_end_s)
     os._exit(LOST_EXIT_CODE)
-
-
-def lives(pid: int) -> bool:
-    """True while there is such a process. One that has ended and was not fetched by its parent yet does not count; where
-    there is no /proc to tell, it does."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (ProcessLookupError, PermissionError) as error:
-        return isinstance(error, PermissionError)
-    except FileNotFoundError:
-        return not Path("/proc/self").exists()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.loading.library import Library
@@ -26,7 +27,7 @@ from backfill_manager.manager.run_maker import make_run
 from backfill_manager.manager.tick import Ticker
 from backfill_manager.manager.working_set import Alive, RunKey
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRun, TaskInstance, TaskLog
+from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, TaskLog
 from backfill_manager.planning.timeline import Stretch, place_of, run_id_for
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
@@ -35,6 +36,20 @@ from backfill_manager.views.tasks import task_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+MOST_TOLD: Final = 3  # files that could not be loaded
+
+
+def _not_loaded(problems: Iterable[ImportProblem], dag_id: str) -> str:
+    """One of them may be why the DAG is not there; those first whose names hold its id."""
+    told = [
+        f"{p.file}, line {p.line}: {p.message}" if p.line else f"{p.file}: {p.message}"
+        for p in sorted(problems, key=lambda problem: dag_id not in problem.file)
+    ]
+    if not told:
+        return ""
+    more = f"; and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
+    return f". Files that could not be loaded: {'; '.join(told[:MOST_TOLD])}{more}"
 
 
 def test_dag(
@@ -55,10 +70,7 @@ def test_dag(
         for row in list(alive.dags.values()):
             alive.put(row.evolve(is_paused=True))  # nothing else is to run
         if dag_id not in alive.dags:
-            broken = [f"{p.file}:{p.line or 1}: {p.message}" for p in alive.problems.values()]
-            raise NotFound(
-                "DAG", dag_id, alive.dags, f". Files that could not be loaded: {'; '.join(broken)}" if broken else ""
-            )
+            raise NotFound("DAG", dag_id, alive.dags, _not_loaded(alive.problems.values(), dag_id))
         key = make_manual_run(alive, dag_id, logical_date, clock.now(), leader.next_seq(1))
         own = spark is None
         spark = spark or build_session(

@@ -198,7 +198,7 @@ class Ticker:
         taken = (self._dags.preview if look_only else self._dags.submit)(event.submission, now)
         if wanted is not None:
             self._inbox.parsed(wanted, told(taken, look_only), json.dumps(taken.to_json_document()), now)
-        if not look_only:
+        if event.submission.readable and not look_only:
             log.info(
                 "bundle read",
                 bundle=taken.bundle,

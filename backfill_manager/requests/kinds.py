@@ -50,7 +50,7 @@ REFUSED: Final = "refused"
 MOST_OF_A_NUMBER: Final = 1_000_000_000  # of slots, a priority, a batch, ...: sums of them still fit a column
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_POOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")  # as in settings
+_POOL_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9_.-]{1,200}")  # as in settings
 
 # A test says what is wrong with a value ("must be ..."), or None.
 Test = Callable[[Any], "str | None"]
@@ -201,7 +201,7 @@ def check_payload(kind: str, payload: Any) -> dict[str, Any]:
     for name in payload:
         if name not in fields:
             raise InvalidInput(
-                f"{kind}: unknown field {name!r}{nearest(name, fields) or '; it has ' + ', '.join(fields)}"
+                f"{kind}: unknown field {name!r}{nearest(name, fields) or '; it has ' + (', '.join(fields) or 'none')}"
             )
     for name, test in fields.items():
         if name not in payload:

@@ -39,11 +39,17 @@ def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
         raise NotFound("DAG", dag_id, known, hint="; see `bfm dags list`." if known else NO_DAGS)
     row = rows[0]
     if not row.is_active:
-        raise NotFound("DAG", dag_id, hint=f" any more: {row.file} of the bundle {row.bundle!r} no longer defines it.")
+        raise NotFound("DAG", dag_id, hint=f" any more: {_why_inactive(row)}.")
     specs = _current_specs(store, rows)
     if dag_id not in specs:
         raise NotFound("DAG version", f"{dag_id} v{row.current_version}", hint="; `bfm state check` tells more.")
     return row, specs[dag_id]
+
+
+def _why_inactive(row: DagRow) -> str:
+    if row.deactivated_by is not None:
+        return f"{row.deactivated_by} deactivated it; `bfm bundles parse {row.bundle}` brings it back"
+    return f"{row.file} of the bundle {row.bundle!r} no longer defines it"
 
 
 def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:

@@ -8,14 +8,21 @@ from typing import Any
 from backfill_manager.clock import format_instant
 from backfill_manager.model import states
 from backfill_manager.model.records import Manager
+from backfill_manager.processes import is_gone
 from backfill_manager.store.contract import Store
 
 START_ONE = "start one with `bfm manager start`"
 
 
 def lives(row: Manager | None, now: datetime) -> bool:
-    """True for a leader whose lease has not run out. Two hosts' clocks may differ by a part of the lease, not more."""
-    return row is not None and row.state == states.LEADING and now - row.heartbeat_at <= timedelta(seconds=row.lease_s)
+    """True for a leader whose lease has not run out, and that was not killed on this very machine. Two hosts' clocks may
+    differ by a part of the lease, not more."""
+    return (
+        row is not None
+        and row.state == states.LEADING
+        and now - row.heartbeat_at <= timedelta(seconds=row.lease_s)
+        and not is_gone(row.manager_id, row.pid)
+    )
 
 
 def spark_pages(row: Manager | None, now: datetime) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.bundles.files import read_bundle
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.loading.import_failure import as_text
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.model.records import DagRow, DagVersion
 from backfill_manager.store.contract import Condition, Store
@@ -121,10 +122,11 @@ def _files(old: Path, new: Path, others: set[str]) -> list[dict[str, Any]] | Non
             continue
         before, after = _text(old, file), _text(new, file)
         change = "added" if before is None else "removed" if after is None else "changed"
+        name = as_text(file)
         lines = difflib.unified_diff(
-            (before or "").splitlines(), (after or "").splitlines(), file, file, n=CONTEXT_LINES, lineterm=""
+            (before or "").splitlines(), (after or "").splitlines(), name, name, n=CONTEXT_LINES, lineterm=""
         )
-        found.append({"file": file, "change": change, "diff": "\n".join(lines)})
+        found.append({"file": name, "change": change, "diff": "\n".join(lines)})
     return found
 
 

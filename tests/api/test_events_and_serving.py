@@ -24,6 +24,8 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import Settings
 from backfill_manager.store.delta_rs import DeltaRsStore
 
+PATIENCE_S = 120.0
+
 
 @pytest.fixture
 def state(tmp_path: Path) -> FilledState:
@@ -38,7 +40,7 @@ def served(state: FilledState, settings: Settings | None = None) -> Iterator[htt
     app = system_app(settings or Settings(), DeltaRsStore(str(state.root)))
     with (
         serving.served_beside(app, serving.listen("127.0.0.1", 0)) as url,
-        httpx.Client(base_url=f"{url}/api/v1", timeout=60) as client,
+        httpx.Client(base_url=f"{url}/api/v1", timeout=PATIENCE_S, trust_env=False) as client,
     ):
         yield client
 
@@ -76,7 +78,7 @@ def test_streams_end_when_the_server_does(state: FilledState) -> None:
     begun = threading.Event()
 
     def listen(url: Any) -> None:
-        with httpx.stream("GET", f"{url}events", timeout=60) as stream:
+        with httpx.stream("GET", f"{url}events", timeout=PATIENCE_S, trust_env=False) as stream:
             for _ in stream.iter_lines():
                 begun.set()
         ended.set()
@@ -84,8 +86,8 @@ def test_streams_end_when_the_server_does(state: FilledState) -> None:
     with served(state) as client:
         listener = threading.Thread(target=listen, args=(client.base_url,))
         listener.start()
-        assert begun.wait(30)
-    assert ended.wait(30)
+        assert begun.wait(PATIENCE_S)
+    assert ended.wait(PATIENCE_S)
     listener.join()
 
 
@@ -141,10 +143,11 @@ def test_a_state_that_is_not_there_yet_is_503_until_it_is_made(tmp_path: Path) -
     bound = serving.listen("127.0.0.1", 0)
     with serving.served_beside(app, bound) as url:
         for path in ("/backfills", "/health", "/events"):
-            told = httpx.get(f"{url}/api/v1{path}")
+            told = httpx.get(f"{url}/api/v1{path}", timeout=PATIENCE_S, trust_env=False)
             assert (told.status_code, "There is no state at" in told.json()["detail"]) == (503, True)
         DeltaRsStore(str(tmp_path / "state")).init()
-        assert httpx.get(f"{url}/api/v1/backfills").json()["items"] == []
+        made = httpx.get(f"{url}/api/v1/backfills", timeout=PATIENCE_S, trust_env=False)
+        assert made.json()["items"] == []
 
 
 def test_a_port_that_is_taken_is_said_so() -> None:
@@ -175,23 +178,23 @@ def test_bfm_serve_serves_until_it_is_told_to_stop(state: FilledState, number: i
     with bfm(state.root.parent, "--state", str(state.root), "serve", "--port", "0") as server:
         assert server.stderr is not None
         url = re.findall(r"http://127\.0\.0\.1:\d+", server.stderr.readline())[0]
-        found = httpx.get(f"{url}/api/v1/dags", timeout=60).json()
+        found = httpx.get(f"{url}/api/v1/dags", timeout=PATIENCE_S, trust_env=False).json()
         assert [one["dag_id"] for one in found["items"]] == ["flights"]
         server.send_signal(number)
-        _, err = server.communicate(timeout=60)
+        _, err = server.communicate(timeout=PATIENCE_S)
     assert (server.returncode, err) == (0, "")
 
 
 def test_bfm_serve_refuses_to_let_others_in_without_tokens(tmp_path: Path) -> None:
     with bfm(tmp_path, "serve", "--host", "0.0.0.0") as server:
-        out, err = server.communicate(timeout=60)
+        out, err = server.communicate(timeout=PATIENCE_S)
     assert (server.returncode, out, len(err.splitlines())) == (2, "", 1)
     assert "no token is configured" in err and "bfm config token NAME" in err
 
 
 def test_a_token_of_bfm_config_token_opens_the_door_of_its_role(state: FilledState) -> None:
     with bfm(state.root.parent, "config", "token", "grafana", "--output", "json") as made:
-        out, _ = made.communicate(timeout=60)
+        out, _ = made.communicate(timeout=PATIENCE_S)
     token = json.loads(out)
     kept = {name: token[name] for name in ("name", "sha256", "role")}
     settings = with_tokens().model_copy(update={"api": Settings.model_validate({"api": {"tokens": [kept]}}).api})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -380,8 +381,11 @@ def test_a_wrong_value_is_named_with_its_place(stage: Stage, path: str, field: s
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        (b"{", "The body is not JSON"),
-        (b"[" * 50_000, "parsing the body"),
+        (b"{", "The body is not JSON: Expecting property name enclosed in double quotes, at character 2."),
+        (b'{"dag_id": "flights",}', "at character 22."),
+        (b"[" * 50_000, "The body can't be read as JSON: it takes text in UTF-8"),
+        (b'{"priority": ' + b"9" * 5000 + b"}", "no number of thousands of digits"),
+        (gzip.compress(b'{"dag_id": "flights"}'), "that is not compressed"),
         (b'{"dag_id": 3}', "body.dag_id"),
         (b'{"dag_id": "flights", "priority": "1"}', "body.priority"),
         (b'{"dag_id": "flights", "prioritty": 1}', "body.prioritty: Extra inputs are not permitted"),
@@ -399,6 +403,43 @@ def test_a_body_that_does_not_fit_is_told_why(stage: Stage, body: bytes, told: s
     assert told in found.json()["detail"], found.text
     assert found.headers["content-type"] == "application/problem+json"
     assert stage.asked() == []
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data"])
+@pytest.mark.parametrize("path", ["/backfills", "/backfills/dry_run", "/dags/flights/runs", "/backfills/latest/cancel"])
+def test_a_body_that_is_not_said_to_be_json_is_told_what_to_say(stage: Stage, path: str, kind: str) -> None:
+    stage.backfill(1)
+    asked = stage.asked()
+
+    found = stage.call("POST", path, content=b'{"dag_id": "flights"}', headers={"Content-Type": kind})
+
+    assert (found.status_code, found.json()["detail"]) == (
+        415, f"The body was sent as {kind!r}; send JSON, with `Content-Type: application/json`.",
+    )  # fmt: skip
+    assert stage.asked() == asked
+
+
+@pytest.mark.parametrize("run_id", ["a/b", "a%2Fb", "a%252Fb", "50%", "%", "a%/b", "%25/2F"])
+def test_an_id_with_slashes_and_percent_signs_is_that_very_one(stage: Stage, run_id: str) -> None:
+    told = stage.call("GET", f"/runs/{quote(run_id, safe='')}")
+    assert told.json()["detail"] == f"There is no run {run_id!r}; see `bfm runs list`."
+
+
+def test_a_tag_names_an_answer_whether_it_is_sent_as_weak_or_strong(stage: Stage) -> None:
+    etag = stage.call("GET", "/dags").headers["etag"]
+    for sent in (etag, etag.removeprefix("W/"), f'"another", {etag}', f'W/"another",{etag.removeprefix("W/")}'):
+        assert stage.call("GET", "/dags", headers={"If-None-Match": sent}).status_code == 304
+    assert stage.call("GET", "/dags", headers={"If-None-Match": '"another"'}).status_code == 200
+
+
+def test_short_lists_are_paged_and_ordered_like_the_others(stage: Stage) -> None:
+    pages = every_page(stage.call.get, "/pools?limit=1&order_by=-name")
+    assert [[one["name"] for one in page] for page in pages] == [["scheduled"], ["backfill"]]
+    for path in ("/pools", "/bundles", "/import_errors"):
+        for wrong, field in (("limit=0", "limit"), ("order_by=colour", "order_by")):
+            told = stage.call("GET", f"{path}?{wrong}")
+            assert (told.status_code, told.json()["errors"][0]["field"]) == (422, f"query.{field}")
+        assert stage.call("GET", f"{path}?cursor=nonsense").status_code == 422
 
 
 def test_addresses_and_methods_that_are_not_there_are_problems_too(stage: Stage) -> None:

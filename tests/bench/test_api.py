@@ -170,7 +170,10 @@ def test_a_page_of_a_long_list_reads_no_more_than_a_page(tmp_path: Path) -> None
     store = CountingStore(str(state.root))
     settings = Settings.model_validate({"state": str(state.root)})
     app = create_app(settings, store, clock=SystemClock())
-    with served_beside(app, listen("127.0.0.1", 0)) as url, httpx.Client(base_url=url, trust_env=False) as client:
+    with (
+        served_beside(app, listen("127.0.0.1", 0)) as url,
+        httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
+    ):
 
         def rows_for(path: str) -> tuple[dict[str, Any], dict[str, int]]:
             store.rows.clear()

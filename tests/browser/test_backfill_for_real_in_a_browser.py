@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from browser_stage import served
-from real_manager import wait_for
+from real_manager import PATIENCE_S, PatientClock, wait_for
 from web import Person, expect, screenshots
 
 from backfill_manager.cli.app import run
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Somebody = Callable[..., Person]
-REAL_MS = 60_000  # Spark starts cold on a machine with little to spare
+REAL_MS = 300_000  # Spark starts cold on a machine with little to spare
 
 # A task that waits until it may go on: the story looks at it meanwhile.
 DAG_FILE = """
@@ -39,7 +39,7 @@ def readings():
     @task
     def load(ctx):
         gate = pathlib.Path(ctx.params.get("gate", "/"))
-        for _ in range(1200):
+        for _ in range(6000):
             if gate.exists():
                 break
             threading.Event().wait(0.05)
@@ -76,10 +76,10 @@ def manager(settings: Settings, spark: SparkSession) -> Iterator[None]:
         target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
     )  # fmt: skip
     thread.start()
-    assert ready.wait(60), "the manager answers requests"
+    assert ready.wait(PATIENCE_S), "the manager answers requests"
     yield
     stop.set()
-    thread.join(60)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 
@@ -97,7 +97,7 @@ def bfm(settings: Settings, capfd: pytest.CaptureFixture[str]) -> Callable[..., 
 
     def call(*args: str) -> Any:
         capfd.readouterr()
-        code = run([*args, "--state", settings.state, "--output", "json"], Call(environ={}))
+        code = run([*args, "--state", settings.state, "--output", "json"], Call(environ={}, clock=PatientClock()))
         out, err = capfd.readouterr()
         assert code == 0, err
         return json.loads(out)

@@ -201,3 +201,51 @@ def test_the_map_is_walked_with_arrow_keys(somebody: Somebody, url: str, manager
     manager.do(lambda it: setattr(it, "script", lambda _: Succeeded()))
     manager.finish("flights")
     expect(page.locator("#item-map a:focus")).to_have_accessible_name("2013-01-31, item 31: success")
+
+
+def test_who_goes_back_finds_the_filter_as_the_address_has_it(somebody: Somebody, url: str, manager: Living) -> None:
+    manager.do(lambda it: it.backfill("flights", days("2013-01-01", 1)))
+    ada = somebody(url)
+    page = ada.goes("/backfills?state=cancelled")
+    page.get_by_label("DAG").select_option("flights")
+    expect(page).to_have_url(f"{url}/backfills?dag=flights&state=cancelled")
+    page.go_back()
+    expect(page).to_have_url(f"{url}/backfills?state=cancelled")
+    expect(page.get_by_label("DAG")).to_have_value("")
+    page.go_forward()
+    expect(page.get_by_label("DAG")).to_have_value("flights")
+
+
+def test_a_list_is_gone_through_with_arrow_keys_and_enter_chooses(
+    somebody: Somebody, url: str, ground: Playground
+) -> None:
+    for n in (2, 3):
+        ground.add_dag(dag_spec(f"flights_{n}", "only"))
+    ground.drain()
+    ada = somebody(url)
+    page = ada.goes("/backfills/new?dag=flights")
+    chosen = page.get_by_label("DAG", exact=True)
+    chosen.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(chosen).to_have_value("flights_3")
+    expect(page.get_by_role("heading", name="New backfill of flights", exact=True)).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="New backfill of flights_3")).to_be_visible()
+    expect(chosen).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Tab")  # who leaves it has chosen, too
+    expect(page.get_by_role("heading", name="New backfill of flights_2")).to_be_visible()
+
+
+def test_filters_are_set_one_after_the_other_with_the_keyboard(somebody: Somebody, url: str, manager: Living) -> None:
+    manager.do(lambda it: it.backfill("flights", days("2013-01-01", 1)))
+    ada = somebody(url)
+    page = ada.goes("/backfills")
+    page.get_by_role("checkbox", name="Failed").focus()
+    page.keyboard.press("Space")
+    expect(page).to_have_url(re.compile("state=failed$"))
+    expect(page.get_by_role("checkbox", name="Failed")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    expect(page).to_have_url(re.compile("state=failed&state=success$"))

@@ -148,7 +148,7 @@ def test_a_look_at_the_state_that_comes_late_does_not_undo_a_search(
     page.route(
         f"{url}/dags", lambda route: late.append(route) if "x-live" in route.request.headers else route.continue_()
     )
-    with page.expect_request(lambda request: "x-live" in request.headers):
+    with page.expect_request(lambda request: "x-live" in request.headers and request.url == f"{url}/dags"):
         ada.goes("/dags")
     page.get_by_role("searchbox").press_sequentially("bed")
     expect(page).to_have_url(f"{url}/dags?q=bed")

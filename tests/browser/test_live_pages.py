@@ -1,4 +1,4 @@
-"""What changes in the state appears by itself: within two seconds, without a reload."""
+"""What changes in the state appears by itself, without a reload. How soon is told (it should be two seconds), not asserted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from backfill_manager.model.records import TaskLog
 from backfill_manager.testing import FakeClock, Playground, dag_spec, days
 
 Somebody = Callable[..., Person]
-SOON_MS = 5_000  # it must be two seconds; a machine that does much else at once may take longer, and is told
 
 
 @pytest.fixture
@@ -41,9 +40,7 @@ def manager(ground: Playground, stage: ExitStack) -> Living:
         ("/backfills", "#backfills"), ("/backfills/{backfill}", "#item-map"),
     ],
 )  # fmt: skip
-def test_a_change_appears_within_two_seconds(
-    somebody: Somebody, url: str, manager: Living, there: str, place: str
-) -> None:
+def test_a_change_appears_by_itself(somebody: Somebody, url: str, manager: Living, there: str, place: str) -> None:
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 2)))
     run = "backfill__2013-01-01T00:00:00Z"
     ada, clock = somebody(url), SystemClock()
@@ -55,7 +52,7 @@ def test_a_change_appears_within_two_seconds(
 
     begun = clock.monotonic()
     manager.let_all_succeed()
-    expect(done).not_to_have_count(0, timeout=SOON_MS)
+    expect(done).not_to_have_count(0)
     print(f"\n{there}: shown after {clock.monotonic() - begun:.2f} s")
     assert ada.stayed
 
@@ -94,6 +91,48 @@ def test_a_manager_that_goes_and_a_file_that_breaks_are_told_on_every_page(
     assert ada.stayed
 
 
+def test_the_head_of_a_page_hears_of_changes_without_waiting_for_its_next_look(
+    somebody: Somebody, url: str, ground: Playground
+) -> None:
+    ada = somebody(url)
+    ada.page.add_init_script("window.setInterval = () => 0")  # nothing is looked at every few seconds
+    page = ada.goes("/pools")
+    expect(page.locator("#manager-light")).to_contain_text("manager leads")
+    put(ground, import_problem())
+    expect(page.get_by_role("link", name="Import errors")).to_contain_text("1")
+    ground.leader.resign(ground.clock.now())
+    expect(page.get_by_role("status").filter(has_text="No manager leads.")).to_be_visible()
+
+
+def test_more_tabs_may_be_open_than_a_browser_has_connections(
+    somebody: Somebody, url: str, manager: Living, ground: Playground
+) -> None:
+    """What a browser without a screen does not do by itself: a tab that another covers is hidden."""
+    backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 2)))
+    ada = somebody(url)
+    ada.context.add_init_script(
+        """{
+          let covered = false;
+          Object.defineProperty(document, "hidden", {get: () => covered});
+          window.cover = (is) => { covered = is; document.dispatchEvent(new Event("visibilitychange")); };
+        }"""
+    )
+    first = ada.goes(f"/backfills/{backfill}")
+    state = first.locator(".title-line .state")
+    expect(state).to_have_text("running")
+    seen = first
+    for _ in range(8):
+        seen.evaluate("cover(true)")
+        seen = ada.context.new_page()
+        seen.goto("/pools")
+        expect(seen.get_by_role("heading", name="Pools")).to_be_visible()
+    manager.let_all_succeed()
+    manager.do(lambda it: it.drain())
+    seen.evaluate("cover(true)")
+    first.evaluate("cover(false)")
+    expect(state).to_have_text("success")
+
+
 def test_a_log_goes_on_while_it_is_read(somebody: Somebody, url: str, manager: Living, ground: Playground) -> None:
     manager.do(lambda it: it.backfill("flights", days("2013-01-01", 1)))
     manager.do(lambda it: it.drain())
@@ -109,7 +148,7 @@ def test_a_log_goes_on_while_it_is_read(somebody: Somebody, url: str, manager: L
         )  # fmt: skip
         manager.do(lambda it, line=line: put(it, line))
     last = log.get_by_text("file 120 of 120", exact=True)
-    expect(last).to_be_attached(timeout=SOON_MS)
+    expect(last).to_be_attached()
     log.evaluate("one => one.scrollIntoView({block: 'end'})")
     expect(last).to_be_in_viewport()  # it has followed to its end
     manager.do(lambda it: it.finish(next(iter(it.running)), Succeeded()))

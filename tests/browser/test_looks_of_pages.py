@@ -3,6 +3,7 @@ calls serious. Each leaves three pictures (`build/screenshots`, or where BFM_SCR
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from string import Formatter
@@ -11,11 +12,12 @@ import pytest
 from browser_stage import PassingClock, busy_ground, empty_store, served, with_tokens
 from fastapi import APIRouter
 from starlette.routing import Route
-from web import PHONE, Person, expect, screenshots
+from web import DESKTOP, PHONE, Person, expect, screenshots
 
 from backfill_manager.model.records import Backfill, Request
-from backfill_manager.testing import FakeClock, Playground
+from backfill_manager.testing import FakeClock, Playground, dag_spec
 from backfill_manager.ui import pages
+from backfill_manager.ui.paths import to
 
 Somebody = Callable[..., Person]
 
@@ -105,6 +107,26 @@ def test_a_page_in_light_and_dark_and_on_a_phone(somebody: Somebody, ground: Pla
     ada.page.set_viewport_size(PHONE)
     ada.page.screenshot(path=pictures / f"{page}-phone.png", full_page=True)
     wrong += [f"on a phone: {told}" for told in (*ada.too_wide(), *ada.barriers("scrollable-region-focusable"))]
+    assert wrong == []
+
+
+def test_names_as_long_as_they_may_be_fit_on_every_page(somebody: Somebody, stage: ExitStack) -> None:
+    name, key = "n" * 200, "k" * 900
+    ground = Playground(dag_spec(name, "only", schedule=None), clock=FakeClock())
+    backfill = ground.backfill(name, keys=[key], conf_json=json.dumps({"p": "v" * 900}))
+    ground.drain()
+    [run] = ground.runs(name)
+    wrong = []
+    ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
+    for there in (
+        "/dags", to("dags", name), to("dags", name, "graph", run=run.run_id), to("dags", name, "calendar"),
+        to("dags", name, "versions"), "/backfills", to("backfills", backfill), to("backfills", backfill, "settings"),
+        to("backfills", "new", dag=name), to("runs", name, run.run_id), to("runs", name, run.run_id, "only"),
+    ):  # fmt: skip
+        page = ada.goes(there)
+        for wide in (DESKTOP, {"width": 360, "height": 740}):
+            page.set_viewport_size(wide)
+            wrong += [f"{there[:30]}, {wide['width']} px: {told}" for told in (*ada.too_wide(), *ada.barriers())]
     assert wrong == []
 
 

@@ -100,3 +100,26 @@ def test_another_site_can_not_ask_with_our_session(somebody: Somebody, url: str,
         elsewhere.get_by_role("button").click()
     expect(opened.value.get_by_role("main")).not_to_contain_text("Asked")
     assert len(ground.store.read(Request)) == asked
+
+
+def test_a_session_that_ends_while_a_form_is_filled_in_leads_to_the_login_as_a_whole(
+    somebody: Somebody, url: str
+) -> None:
+    ada = somebody(url)
+    logs_in(ada, "ada", "/backfills/new?dag=shop")
+    expect(ada.page.get_by_role("heading", name="New backfill of shop")).to_be_visible()
+    ada.page.evaluate(
+        """() => new MutationObserver(() => {
+          if (document.querySelectorAll("main").length > 1) sessionStorage.setItem("within", "the form");
+        }).observe(document.body, {childList: true, subtree: true})"""
+    )
+
+    ada.context.clear_cookies()
+    ada.page.locator("[name=from_date]").fill("2024-01-05")
+    ada.page.locator("[name=to_date]").fill("2024-01-06")
+
+    expect(ada.page).to_have_url(f"{url}/login?next=%2Fbackfills%2Fnew%3Fdag%3Dshop")
+    assert ada.page.evaluate("sessionStorage.getItem('within')") is None
+    ada.page.get_by_label("Token").fill("token of ada")
+    ada.page.keyboard.press("Enter")
+    expect(ada.page.get_by_role("heading", name="New backfill of shop")).to_be_visible()

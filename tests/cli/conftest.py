@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))  # the state that both rooms' stories are told over
+sys.path.insert(0, str(Path(__file__).parents[1] / "story"))  # a real manager
 
 from command_line import Bfm, Said
 from filled_state import FilledState, StandingClock

@@ -15,8 +15,9 @@ from filled_state import FilledState
 import backfill_manager
 from backfill_manager.dags.parsers.here import parse_bundle
 from backfill_manager.dags.store import DagStore, Shelf
-from backfill_manager.model.records import Record, Request, Response
+from backfill_manager.model.records import DagRow, Record, Request, Response
 from backfill_manager.settings import BundleSettings
+from backfill_manager.store.contract import Condition
 
 CONF = "bundles:\n  - {name: mine, path: dags}\n"
 ONE_TASK = (
@@ -120,6 +121,26 @@ def test_the_managers_answer_is_told_and_files_that_failed_make_the_exit_code(
     assert "x.py" in said.out and "1 DAG in what was parsed; nothing has changed." in said.out
 
 
+@pytest.mark.parametrize("words", [("parse", "another"), ("deactivate", "another", "daily")])
+def test_a_bundle_that_the_manager_does_not_have_is_no_such_thing(
+    bfm: Bfm, dags: Path, state: FilledState, words: tuple[str, ...]
+) -> None:
+    state.leads()
+
+    def answers() -> None:
+        (request,) = state.store.unanswered()
+        state.put(
+            Response(
+                request_id=request.request_id, kind=request.kind, outcome="refused", object_id=None, payload_json=None,
+                message="There is no bundle 'another'; did you mean 'other'?", answered_at=state.clock.at, term=state.leader.term,
+            )
+        )  # fmt: skip
+
+    state.clock.meanwhile.append(answers)
+    said = bfm("bundles", *words)
+    assert (said.code, said.error) == (3, "There is no bundle 'another'; did you mean 'other'?")
+
+
 def test_bundles_are_listed_with_what_came_of_them(bfm: Bfm, dags: Path, state: FilledState) -> None:
     before = bfm("bundles", "list", "--output", "json").document
     assert [(one["name"], one["path"], one["dags"], one["refreshed_at"]) for one in before] == [
@@ -161,6 +182,17 @@ def test_a_dag_or_a_path_can_be_deactivated(bfm: Bfm, dags: Path, state: FilledS
     assert kinds == {
         "dag.deactivate": '{"dag_id": "one"}', "bundle.deactivate": '{"bundle": "mine", "subpath": "sub"}',
     }  # fmt: skip
+
+
+def test_a_dag_that_a_person_deactivated_is_told_with_who_and_what_brings_it_back(
+    bfm: Bfm, dags: Path, state: FilledState
+) -> None:
+    Parsing(state, dags)()
+    (row,) = state.store.read(DagRow, [Condition("dag_id", "=", "one")])
+    state.put(row.evolve(is_active=False, deactivated_by="ada"))
+    said = bfm("dags", "show", "one")
+    told = "There is no DAG 'one' any more: ada deactivated it; `bfm bundles parse mine` brings it back."
+    assert (said.code, " ".join(said.error.split())) == (3, told)
 
 
 def test_the_schema_that_editors_use_is_printed(bfm: Bfm) -> None:

@@ -7,16 +7,16 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from command_line import Bfm, Said
+from real_manager import PATIENCE_S, PatientClock, wait_for
 
 from backfill_manager.cli.app import run
 from backfill_manager.cli.call import Call
-from backfill_manager.clock import SystemClock
 from backfill_manager.manager.main import run_manager
 from backfill_manager.settings import load_settings
 
@@ -62,25 +62,17 @@ def bfm(folder: Path, spark: SparkSession, capfd: pytest.CaptureFixture[str]) ->
         target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
     )  # fmt: skip
     leading.start()
-    assert ready.wait(60), "the manager answers requests"
+    assert ready.wait(PATIENCE_S), "the manager answers requests"
 
     def run_it(*args: str) -> Said:
         capfd.readouterr()
-        code = run((*where, *args), Call(environ={}))
+        code = run((*where, *args), Call(environ={}, clock=PatientClock()))
         return Said(code, *capfd.readouterr())
 
     yield run_it
     stop.set()
-    leading.join(60)
+    leading.join(PATIENCE_S)
     assert not leading.is_alive()
-
-
-def wait_for(look: Callable[[], Any], seconds: float = 60.0) -> None:
-    clock, never = SystemClock(), threading.Event()
-    end = clock.monotonic() + seconds
-    while not look():
-        assert clock.monotonic() < end, "it did not come about"
-        never.wait(0.1)
 
 
 def becomes(bfm: Bfm, run_id: str, state: str) -> None:

@@ -248,6 +248,16 @@ def test_a_manager_that_does_not_stop_is_told(bfm: Bfm, state: FilledState) -> N
     assert "still leads after 3 s" in said.error
 
 
+def test_a_compaction_whose_manager_ends_before_it_is_carried_out_here(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.clock.meanwhile = [lambda: None, state.goes]
+
+    said = bfm("state", "compact", "--output", "json")
+
+    assert (said.code, said.document["files"]["manager"], said.err) == (0, 1, "")
+    assert [request.kind for request in state.store.read(Request)] == ["state.compact"]
+
+
 def test_a_standby_that_takes_over_is_named(bfm: Bfm, state: FilledState) -> None:
     def change_over() -> None:
         state.goes()

@@ -67,7 +67,7 @@ def test_a_backfill_comes_typed_and_gives_its_document_back(client: Client, url:
     assert (found.planned, found.running, found.pending) == (3, 3, 0)
     assert found.created_at == ground.clock.now() and found.created_at.tzinfo is not None
     assert not found.has_ended
-    assert found.document() == httpx.get(f"{url}/api/v1/backfills/{backfill_id}").json()
+    assert found.document() == httpx.get(f"{url}/api/v1/backfills/{backfill_id}", timeout=60, trust_env=False).json()
     with pytest.raises(ValueError, match="frozen"):
         found.priority = 8  # type: ignore[misc]
 
@@ -136,8 +136,8 @@ def test_the_managers_answer_is_waited_for(client: Client, ground: Playground, m
     backfill_id = ground.backfill("flights", days("2013-01-01", 3))
 
     with manager_at_work():
-        paused = client.pause_backfill(backfill_id, wait=20)
-        changed = client.change_backfill(backfill_id, max_active_runs=2, priority=9, wait=20)
+        paused = client.pause_backfill(backfill_id, wait=60)
+        changed = client.change_backfill(backfill_id, max_active_runs=2, priority=9, wait=60)
 
     assert (paused.state, paused.is_answered, paused.requested_by, paused.source) == ("accepted", True, "local", "api")
     assert changed.state == "accepted"
@@ -160,12 +160,12 @@ def test_a_run_is_triggered_marked_and_cleared(client: Client, ground: Playgroun
     at = datetime(2013, 1, 5, tzinfo=UTC)
 
     with manager_at_work():
-        triggered = client.trigger("weather", logical_date=at, conf={"full": True}, wait=20)
+        triggered = client.trigger("weather", logical_date=at, conf={"full": True}, wait=60)
         run_id = str(triggered.object_id)
-        marked = client.mark_run(run_id, "success", dag_id="weather", wait=20)
+        marked = client.mark_run(run_id, "success", dag_id="weather", wait=60)
         plan = client.plan_clear("weather", start_date="2013-01-05")
         ground.script = lambda _: Succeeded()
-        cleared = client.clear("weather", run_ids=[run_id], wait=20)
+        cleared = client.clear("weather", run_ids=[run_id], wait=60)
 
     assert [one.state for one in (triggered, marked, cleared)] == ["accepted"] * 3
     assert plan.summary["runs"] == 1

@@ -43,6 +43,11 @@ def test_a_zip_is_unpacked_and_unpacked_again_when_it_changes(tmp_path: Path) ->
     assert texts(bundle.fetch()) == {"a.py": "A = 2"}
 
 
+def test_a_zip_whose_names_begin_with_the_current_folder_holds_the_same_files(tmp_path: Path) -> None:
+    path = packed(tmp_path / "b.zip", ("./", b""), ("./a.py", "A = 1"), ("./sub//q.sql", "SELECT 1"))
+    assert texts(of(path).fetch()) == {"a.py": "A = 1", "sub/q.sql": "SELECT 1"}
+
+
 def test_a_zip_that_was_only_touched_is_not_unpacked_again(tmp_path: Path) -> None:
     path = packed(tmp_path / "b.zip", ("a.py", "A = 1"))
     bundle = of(path)

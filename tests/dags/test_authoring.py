@@ -246,7 +246,8 @@ def _with_task(**settings: Any) -> Dag:
     [
         ({"schedul": "@daily"}, "DAG 'd' has no setting 'schedul'; did you mean 'schedule'?"),
         ({"xyzzy": 1}, "DAG 'd' has no setting 'xyzzy'; known are dag_id, schedule, "),
-        ({"dag_id": "a b"}, "dag_id must be 1 to 200 letters, digits, `_`, `.` or `-`, not 'a b'"),
+        ({"dag_id": "a b"}, "dag_id must be 1 to 200 letters, digits, `_`, `.` or `-`, not dots only, not 'a b'"),
+        ({"dag_id": ".."}, "not dots only, not '..'"),
         ({"max_active_runs": 0}, "DAG 'd': max_active_runs must be a whole number of 1 or more, not 0"),
         ({"max_active_tasks": True}, "max_active_tasks must be a whole number of 1 or more, not True"),
         ({"catchup": "no"}, "catchup must be True or False, not 'no'"),
@@ -298,6 +299,11 @@ def test_a_wrong_dag_setting_is_told_with_the_dag_and_what_would_be_right(settin
         ({"depends_on_past": 1}, "depends_on_past must be True or False, not 1"),
         ({"task_id": "a/b"}, "task_id must be 1 to 200 letters"),
         ({"into": "t"}, "has no setting 'into'"),
+        ({"priority": 10**20}, "priority must be 2147483647 or less, not 100000000000000000000"),
+        ({"priority": -(10**20)}, "priority must be -2147483647 or more, not -1"),
+        ({"retry_backoff": 1e300}, "retry_backoff must be 2147483647 or less, not 1e+300"),
+        ({"max_retry_delay": 1e300}, "max_retry_delay must be 315360000 or less, not 1e+300"),
+        ({"timeout": timedelta(days=4000)}, "timeout must be 315360000 or less, not 345600000.0"),
     ],
 )
 def test_a_wrong_task_setting_is_told_with_dag_and_task(settings: dict[str, Any], told: str) -> None:
@@ -509,3 +515,9 @@ def test_nothing_waits_for_a_callback() -> None:
         DagSpec("d", (TaskSpec("b"), dataclasses.replace(told, depends_on_past=True))).check()
     with pytest.raises(InvalidDag, match="DAG 'd' has no task"):
         DagSpec("d", (TaskSpec("on_failure", calls_back="failed"),)).check()
+
+
+def test_the_thousandth_retry_waits_no_longer_than_it_may() -> None:
+    task = TaskSpec("a", retries=5000, retry_delay=1.0, retry_backoff=10.0, max_retry_delay=600.0)
+    assert [task.delay_before(failures) for failures in (1, 3, 4, 1000)] == [1.0, 100.0, 600.0, 600.0]
+    assert dataclasses.replace(task, retry_delay=0.0).delay_before(1000) == 0.0

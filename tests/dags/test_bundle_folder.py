@@ -39,6 +39,15 @@ def later() -> FakeClock:
     return clock
 
 
+def time_goes_on(bundle: BundleFolder) -> None:
+    """Until what is written gets a later time than what was written so far: many file systems' clocks tick all 4 or 10 ms."""
+    beside = bundle.root.with_name("beside")
+    beside.touch()
+    before = beside.stat().st_ctime_ns
+    while beside.stat().st_ctime_ns == before:
+        beside.touch()
+
+
 def test_a_folder_is_read_where_it_is(bundle: BundleFolder, tmp_path: Path) -> None:
     fetched = source_of(BundleSettings(name="b", path=str(bundle.root)), cache=tmp_path / "cache").fetch()
     assert (fetched.root, fetched.commit_id) == (bundle.root, None)
@@ -67,6 +76,7 @@ def test_an_unchanged_file_is_not_read_again(bundle: BundleFolder, reads: list[s
     reads.clear()
     assert read_bundle(bundle.root, stamps=stamps) == first
     assert reads == []
+    time_goes_on(bundle)
     bundle.write("helpers/b.py", "B = 2")
     second = read_bundle(bundle.root, stamps=stamps)
     assert reads == ["b.py"]
@@ -77,6 +87,7 @@ def test_an_edit_that_keeps_size_and_time_is_seen(bundle: BundleFolder, later: F
     path = bundle.write("a.py", "A = 1")
     stamps = Stamps(later)
     first, about = read_bundle(bundle.root, stamps=stamps), path.stat()
+    time_goes_on(bundle)
     path.write_text("A = 2")
     os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
     assert read_bundle(bundle.root, stamps=stamps).hash != first.hash
@@ -91,11 +102,11 @@ def test_another_file_put_in_its_place_is_seen(bundle: BundleFolder, later: Fake
 
 
 def test_a_file_written_this_very_moment_is_read_once_more(bundle: BundleFolder, reads: list[str]) -> None:
-    bundle.write("a.py", "A = 1")
     clock = FakeClock(SystemClock().now())
+    bundle.write("a.py", "A = 1")
     stamps = Stamps(clock)
     read_bundle(bundle.root, stamps=stamps)
-    clock.advance(seconds=10)
+    clock.advance(hours=1)
     read_bundle(bundle.root, stamps=stamps)
     assert reads == ["a.py", "a.py"]
     read_bundle(bundle.root, stamps=stamps)
@@ -126,6 +137,19 @@ def test_folders_that_are_something_else_are_no_part_of_it(bundle: BundleFolder)
     (bundle.root / "folder.py").mkdir()
     content = read_bundle(bundle.root, without=bundle.root / "snapshots")
     assert list(content.files) == ["a.py", "big.sql", "a/b.py"]
+
+
+def test_a_dag_file_that_grew_large_is_still_there(bundle: BundleFolder) -> None:
+    for file in ("d.dag.yaml", "d.dag.yml"):
+        bundle.write(file, "x" * (LARGEST_DATA_FILE + 1))
+    assert read_bundle(bundle.root).candidates == ("d.dag.yaml", "d.dag.yml")
+
+
+def test_links_that_lead_nowhere_or_go_round_are_left_out(bundle: BundleFolder) -> None:
+    bundle.write("a.py", "")
+    (bundle.root / "nowhere.py").symlink_to("gone.py")
+    (bundle.root / "round.py").symlink_to("round.py")
+    assert list(read_bundle(bundle.root).files) == ["a.py"]
 
 
 def test_a_manifest_is_part_of_the_content(bundle: BundleFolder) -> None:

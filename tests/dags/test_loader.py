@@ -33,6 +33,11 @@ def flights():
     clean() >> sql("count", "SELECT 1")
 """
 
+# Of a decorated function, Python 3.10 tells the line of `def`; later ones that of the decorator, which stands just above it.
+BELOW = 1 if sys.version_info < (3, 11) else 0
+
+# For a file that never ends: time enough for its process, which stands behind all others for a core, to come to that line.
+SHORT_S = 2.0
 
 Results = list[ParsedFile | FailedFile]
 
@@ -132,14 +137,14 @@ def test_an_error_in_a_helper_module_names_the_import_and_the_helper(loader: Dag
 def test_a_mistake_in_a_dag_is_told_with_the_line_that_says_it(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD.replace("@task\n", "@task(retrys=1)\n"))
     failure = only_failure(loader, bundle)
-    assert failure.line == 6
+    assert failure.line == 6 + BELOW
     assert failure.message == "DAG 'flights', task 'clean' has no setting 'retrys'; did you mean 'retries'?"
 
 
 def test_a_schedule_that_is_none_is_told_with_file_and_line(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD.replace("@daily", "61 * * * *"))
     failure = only_failure(loader, bundle)
-    assert failure.line == 4
+    assert failure.line == 4 + BELOW
     assert failure.message.startswith("DAG 'flights': ")
     assert "61 * * * *" in failure.message
 
@@ -157,7 +162,7 @@ def test_one_bad_dag_takes_the_others_of_its_file_along_but_not_those_of_other_f
     good, bad = load(loader, bundle)
     assert isinstance(good, ParsedFile) and good.file == "a.py"
     assert isinstance(bad, FailedFile)
-    assert (bad.file, bad.line, bad.message) == ("b.py", 10, "DAG 'empty' has no task")
+    assert (bad.file, bad.line, bad.message) == ("b.py", 10 + BELOW, "DAG 'empty' has no task")
 
 
 def test_an_id_that_one_file_makes_twice_is_told(loader: DagLoader, bundle: BundleFolder) -> None:
@@ -171,9 +176,12 @@ def test_an_id_that_one_file_makes_twice_is_told(loader: DagLoader, bundle: Bund
     ("top", "told"),
     [
         ("import sys; sys.exit(3)", "the file ended the process (SystemExit: 3) instead of making its DAGs"),
+        ("import sys; sys.exit()", "the file ended the process (SystemExit: 0) instead of making its DAGs"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("class Odd(Exception):\n    def __str__(self): return 5\nraise Odd", "Odd: <"),
         ("raise BaseException('odd')", "BaseException: odd"),
         ("import os; os._exit(7)", "the process that read the file ended with exit code 7 before its DAGs were made"),
+        ("import os; os._exit(0)", "the process that read the file ended with exit code 0 before its DAGs were made"),
         ("import os; os.kill(os.getpid(), 9)", "the process that read the file was killed by signal 9"),
         ("import os; os.closerange(3, 100); raise ValueError", "the process that read the file ended with exit code"),
         ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
@@ -197,9 +205,9 @@ def test_a_file_that_hangs_is_ended_and_told_with_the_line_where_it_hung(
     loader: DagLoader, bundle: BundleFolder
 ) -> None:
     bundle.write_dag("f.py", "d", top="import threading\nthreading.Event().wait()")
-    failure = only_failure(loader, bundle, import_timeout=0.5)
+    failure = only_failure(loader, bundle, import_timeout=SHORT_S)
     assert failure.line == 3
-    assert failure.message == "took longer than 0.5 seconds to be read (import_timeout of its bundle)"
+    assert failure.message == "took longer than 2 seconds to be read (import_timeout of its bundle)"
 
 
 def test_what_a_file_prints_however_much_goes_nowhere(
@@ -294,6 +302,32 @@ def test_a_file_may_have_a_name_that_is_none_in_python(loader: DagLoader, bundle
     assert only_file(loader, bundle).file == file
 
 
+def test_a_file_whose_name_is_no_text_is_told_and_hurts_no_other(loader: DagLoader, bundle: BundleFolder) -> None:
+    bundle.write_dag("good.py", "d")
+    bundle.write_dag("bad.py", "e").rename(bundle.root / os.fsdecode(b"caf\xe9.py"))
+    failure, other = load(loader, bundle)
+    assert isinstance(failure, FailedFile)
+    assert str(failure) == r"caf\udce9.py: its name is not UTF-8; give it another one"
+    assert isinstance(other, ParsedFile) and other.dag_ids == ("d",)
+
+
+@pytest.mark.parametrize("said", ["description='\\ud800'", "params={'a': ['\\udcff']}", "tags=['\\udfff']"])
+def test_half_a_character_that_no_table_could_hold_is_told_with_its_line(
+    loader: DagLoader, bundle: BundleFolder, said: str
+) -> None:
+    bundle.write("f.py", GOOD.replace('schedule="@daily"', said))
+    failure = only_failure(loader, bundle)
+    assert failure.message.startswith("DAG 'flights' holds half a character (a lone surrogate), in ...")
+    assert failure.line == 4 and failure.message.isascii()
+
+
+def test_what_a_terminal_would_not_show_or_would_obey_is_written_out(loader: DagLoader, bundle: BundleFolder) -> None:
+    bundle.write_dag("f.py", "d", top=r"raise ValueError('é \x1b[31m \ud800 \0 end')")
+    failure = only_failure(loader, bundle)
+    assert failure.message == r"ValueError: é \x1b[31m \ud800 \x00 end"
+    assert failure.traceback.encode()
+
+
 def test_a_named_pipe_that_looks_like_a_dag_file_is_passed_by(bundle: BundleFolder) -> None:
     os.mkfifo(bundle.root / "dag.py")
     assert bundle.scan().content.files == {}
@@ -333,9 +367,9 @@ def test_what_a_file_writes_to_every_descriptor_it_finds_is_an_error_that_holds_
 
 def test_a_file_that_hangs_in_c_is_ended_and_told_with_its_line(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write_dag("f.py", "d", top="import re\nre.match(r'(a+)+$', 'a' * 64 + 'b')")
-    failure = only_failure(loader, bundle, import_timeout=0.5)
+    failure = only_failure(loader, bundle, import_timeout=SHORT_S)
     assert failure.line == 3
-    assert failure.message == "took longer than 0.5 seconds to be read (import_timeout of its bundle)"
+    assert failure.message == "took longer than 2 seconds to be read (import_timeout of its bundle)"
     assert 'File "f.py", line 3' in failure.traceback and "worker" not in failure.traceback
 
 
@@ -428,10 +462,10 @@ def test_a_file_that_kills_its_parent_costs_one_error_and_the_worker_is_replaced
     with DagLoader(workers=1) as own:
         (before,) = own.load(bundle.root, ["a.py"])
         old = own.process_ids()
-        good, failed, after = load(own, bundle, import_timeout=1)
+        good, failed, after = load(own, bundle, import_timeout=SHORT_S)
         assert isinstance(before, ParsedFile) and isinstance(good, ParsedFile) and isinstance(after, ParsedFile)
         assert isinstance(failed, FailedFile)
-        assert "kill its parent" in failed.message or "took longer than 1 seconds" in failed.message
+        assert "kill its parent" in failed.message or "took longer than 2 seconds" in failed.message
         assert own.process_ids() != old
 
 
@@ -520,14 +554,15 @@ def test_workers_do_not_grow_with_the_files_they_read(bundle: BundleFolder) -> N
     bundle.write_dag("f.py", "d", top="import decimal")
     with DagLoader(workers=1) as own:
         own.load(bundle.root, ["f.py"] * 50)
-        before = resident_mb(own)
+        before = own_memory_mb(own)
         own.load(bundle.root, ["f.py"] * 200)
-        assert resident_mb(own) - before < 4
+        assert own_memory_mb(own) - before < 4
 
 
-def resident_mb(loader: DagLoader) -> float:
+def own_memory_mb(loader: DagLoader) -> float:
+    """Without the pages of files, which come and go as the machine has room for them."""
     texts = [Path(f"/proc/{pid}/status").read_text() for pid in loader.process_ids()]
-    return sum(int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) for text in texts) / 1024
+    return sum(int(re.findall(r"RssAnon:\s+(\d+)", text)[0]) for text in texts) / 1024
 
 
 def test_files_of_a_folder_that_is_gone_are_told_and_those_of_another_are_read(

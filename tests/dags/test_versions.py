@@ -151,6 +151,15 @@ def test_a_new_file_that_is_still_broken_makes_no_versions_of_others() -> None:
     assert state.version("d") == 1
 
 
+def test_a_file_whose_name_is_no_text_is_no_code_of_others_and_its_error_is_one_row_that_can_be_written() -> None:
+    state, odd = State(), "caf\udce9.py"
+    files: dict[str, list[DagSpec] | str] = {"f.py": [spec("d", "f.py")], odd: "its name is not UTF-8"}
+    for text, parsed in (("one", ""), ("other", ""), ("other", "f.py")):
+        state.take(scan_of(files, edits={odd: text}, covers=(parsed,)))
+    assert state.version("d") == 1
+    assert state.errors() == {r"caf\udce9.py": "its name is not UTF-8"}
+
+
 def test_an_edit_of_a_dag_file_that_another_imports_is_a_new_version_of_both() -> None:
     state = State()
     files: dict[str, list[DagSpec] | str] = {"f.py": [spec("d", "f.py")], "g.py": [spec("e", "g.py")]}

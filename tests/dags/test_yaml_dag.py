@@ -167,11 +167,11 @@ def test_a_wrong_file_is_an_import_error_and_hurts_no_other(bundle: BundleFolder
     bundle.write("wrong.dag.yaml", "dag_id: wrong\ntaggs: [a]\n" + TASKS)
     bundle.write("hangs.py", "while True: pass")
     bundle.write("hangs.dag.yaml", "dag_id: hangs\ntasks:\n  t:\n    python: hangs:work")
-    scan = bundle.scan(import_timeout=0.5)
+    scan = bundle.scan(import_timeout=2)  # time enough for the others, also on a busy machine
     assert [parsed.file for parsed in scan.parsed] == ["good.dag.yaml"]
     told = {failure.file: (failure.line, failure.message) for failure in scan.failed}
     assert told["wrong.dag.yaml"] == (2, "DAG 'wrong' has no setting 'taggs'; did you mean 'tags'?")
-    assert (told["hangs.dag.yaml"][0], "took longer than 0.5 seconds" in told["hangs.dag.yaml"][1]) == (4, True)
+    assert (told["hangs.dag.yaml"][0], "took longer than 2 seconds" in told["hangs.dag.yaml"][1]) == (4, True)
 
 
 def test_a_sql_file_is_read_from_beside_the_yaml_file(bundle: BundleFolder) -> None:
@@ -441,7 +441,7 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
 
 # -- any settings -----------------------------------------------------------------------------------------------------
 
-IDS = st.from_regex(r"\A[A-Za-z0-9_.-]{1,12}\Z")
+IDS = st.from_regex(r"\A(?!\.+\Z)[A-Za-z0-9_.-]{1,12}\Z")
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20)
 FILLED = TEXTS.filter(lambda text: bool(text.strip()))
 JSON_VALUES = st.recursive(

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UTC = timezone.utc
-PATIENCE = 60.0  # seconds after which a test gives up; nothing waits this long
+PATIENCE = 180.0  # seconds after which a test gives up; nothing waits this long
+TOO_LATE = 2.0  # a try's timeout: long enough for its function to have begun, on a machine that is busy, too
 
 
 def day(n: int) -> datetime:
@@ -171,6 +172,13 @@ class Stage:
 
     def said(self, launch: Launch) -> str:
         return "\n".join(self.audience.lines(launch))
+
+
+def settled(spark: SparkSession) -> Any:
+    """The JVM's SparkContext, when its listeners, the status store among them, have heard all that has happened so far."""
+    sc = spark.sparkContext._jsc.sc()
+    sc.listenerBus().waitUntilEmpty(round(PATIENCE * 1000))
+    return sc
 
 
 def rows_of(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 import pytest
-from execution_stage import PATIENCE, Stage, a_launch, day
+from execution_stage import PATIENCE, TOO_LATE, Stage, a_launch, day, settled
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Lost, Skipped, Succeeded, TaskEnded
@@ -115,7 +115,7 @@ def test_a_launch_that_waits_is_taken_out_of_the_queue_when_cancelled(stage: Sta
     assert gate.begun() == ["a"]
 
 
-def test_cancelling_stops_the_spark_jobs_of_a_task_within_seconds(stage: Stage) -> None:
+def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
     computing = threading.Event()
 
     def endless(ctx: Any) -> None:
@@ -125,12 +125,14 @@ def test_cancelling_stops_the_spark_jobs_of_a_task_within_seconds(stage: Stage) 
     launch = stage.start(a_launch(), endless)
     assert computing.wait(PATIENCE)
     tracker = stage.spark.sparkContext.statusTracker()
-    began = time.monotonic()
     assert stage.executor.cancel(launch.key, "cancelled by hand")
     assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
-    assert time.monotonic() - began < 10
-    stage.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    assert not tracker.getActiveJobsIds()
+    settled(stage.spark)
+    # its end is told at the latest when its grace is over, which may be a moment before that of the last job
+    moment, end = threading.Event(), time.monotonic() + PATIENCE
+    while tracker.getActiveJobsIds():
+        assert time.monotonic() < end, "its job goes on"
+        moment.wait(0.1)
 
 
 def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage: Stage) -> None:
@@ -155,9 +157,9 @@ def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stag
 
 def test_a_try_that_takes_too_long_fails_and_frees_its_slot_though_its_thread_goes_on(stage: Stage, gate: Gate) -> None:
     stage.executor.set_slots("narrow", 1)
-    late = gate.enter("late", timeout=0.1)
+    late = gate.enter("late", timeout=TOO_LATE)
     after = gate.enter("after")
-    assert stage.audience.outcome(late) == Failed("timed out after 0.1 s")
+    assert stage.audience.outcome(late) == Failed("timed out after 2 s")
     gate.let_all()
     assert stage.audience.outcome(after) == Succeeded('"after"')
     assert "it is left alone" in stage.said(late)
@@ -171,7 +173,7 @@ def test_nothing_is_heard_of_a_try_after_its_end(stage: Stage) -> None:
         ctx.log.info("too late")
         over.set()
 
-    launch = a_launch(timeout=0.1)
+    launch = a_launch(timeout=TOO_LATE)
     stage.play(launch, talkative)
     go_on.set()
     assert over.wait(PATIENCE)
@@ -218,6 +220,34 @@ def test_a_failure_is_one_line_and_the_traceback_is_in_the_log(stage: Stage) -> 
     assert stage.play(launch, fails) == Failed("ValueError: no flights on this day")
     said = stage.said(launch)
     assert said.startswith("about to fail\nTraceback") and "in fails" in said and "performing.py" not in said
+
+
+def test_what_a_task_says_of_secrets_of_the_environment_is_hidden(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAREHOUSE_PASSWORD", "hunter2-hunter2")
+
+    def fails(ctx: Any) -> None:
+        ctx.log.info("connect with hunter2-hunter2 to jdbc:x://me:word@host/db")
+        raise ValueError("hunter2-hunter2 is refused")
+
+    launch = a_launch()
+    assert stage.play(launch, fails) == Failed("ValueError: *** is refused")
+    said = stage.said(launch)
+    assert said.startswith("connect with *** to jdbc:x://***@host/db\n") and said.endswith("ValueError: *** is refused")
+    assert stage.play(a_launch("skips"), lambda ctx: ctx.skip("no hunter2-hunter2 today")) == Skipped("no *** today")
+
+
+def test_an_exception_that_can_not_be_told_fails_its_task_like_any_other(stage: Stage) -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    def fails(ctx: Any) -> None:
+        raise Odd
+
+    outcome = stage.play(a_launch(), fails)
+    assert isinstance(outcome, Failed) and outcome.error.startswith("Odd: <")
 
 
 def test_a_failing_spark_job_is_one_line_too(stage: Stage) -> None:
@@ -354,7 +384,7 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
         executor = Executor(spark, library=library, on_event=audience, clock=SystemClock(), term=1, leads=lambda: True,
                             slots={"backfill": 1})
         executor.launch(launch)
-        assert running.wait(60)
+        assert running.wait(180)
         spark.sparkContext._gateway.proc.kill() if sys.argv[2] == "killed" else spark.stop()
         print("OUTCOME", audience.outcome(launch))
         executor.close(0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from execution_stage import PATIENCE, Stage, a_launch, day, rows_of, version_of
+from execution_stage import PATIENCE, TOO_LATE, Stage, a_launch, day, rows_of, version_of
 
 from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Lost, Succeeded
 from backfill_manager.execution.output import transaction_id
@@ -113,7 +113,7 @@ def test_a_late_write_of_an_abandoned_try_is_refused(stage: Stage, table: str) -
     goes_on, tried, refused = threading.Event(), threading.Event(), []
 
     def sleeps_too_long(ctx: Any) -> None:
-        goes_on.wait(PATIENCE)
+        assert goes_on.wait(PATIENCE)
         try:
             ctx.write(hours(ctx, 1), table, time_column="at")
         except Exception as error:
@@ -122,12 +122,12 @@ def test_a_late_write_of_an_abandoned_try_is_refused(stage: Stage, table: str) -
         finally:
             tried.set()
 
-    late = a_launch(timeout=0.2)
-    assert stage.play(late, sleeps_too_long) == Failed("timed out after 0.2 s")
+    late = a_launch(timeout=TOO_LATE)
+    assert stage.play(late, sleeps_too_long) == Failed("timed out after 2 s")
     assert stage.play(dataclasses.replace(again(late), timeout_s=None), writes(table, 2)) == Succeeded("3")
     goes_on.set()
     assert tried.wait(PATIENCE)
-    assert refused == ["AbandonedTry: this try is over (timed out after 0.2 s); it writes no more"]
+    assert refused == ["AbandonedTry: this try is over (timed out after 2 s); it writes no more"]
     assert values(stage.spark, table) == [2, 2, 2]
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from execution_stage import Stage, a_launch
+from execution_stage import PATIENCE, Stage, a_launch, settled
 
 from backfill_manager.execution import inheritance
 from backfill_manager.execution.outcome import Launch, Succeeded
@@ -28,9 +28,7 @@ class Job(NamedTuple):
 
 def jobs_since(spark: SparkSession, number: int) -> list[Job]:
     """What Spark's own status store has of each job after `number`; stages that were skipped ran nowhere."""
-    sc = spark.sparkContext._jsc.sc()
-    sc.listenerBus().waitUntilEmpty()
-    store, found = sc.statusStore(), []
+    store, found = settled(spark).statusStore(), []
     jobs = store.jobsList(None)
     for i in range(jobs.length()):
         job = jobs.apply(i)
@@ -51,9 +49,7 @@ def jobs_since(spark: SparkSession, number: int) -> list[Job]:
 @pytest.fixture
 def last_job(spark: SparkSession) -> int:
     spark.range(1).collect()
-    sc = spark.sparkContext._jsc.sc()
-    sc.listenerBus().waitUntilEmpty()
-    jobs = sc.statusStore().jobsList(None)
+    jobs = settled(spark).statusStore().jobsList(None)
     return max(jobs.apply(i).jobId() for i in range(jobs.length()))
 
 
@@ -125,9 +121,9 @@ def test_a_try_tells_at_its_end_which_jobs_it_ran(stage: Stage, last_job: int) -
 
     def two_jobs(ctx: Any) -> None:
         for _ in range(2):
-            together.wait(60)
+            together.wait(PATIENCE)
             in_a_plain_thread(rdd_job)(ctx)
-        ctx.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # the status store may lag behind what it tells
+        settled(ctx.spark)  # the status store may lag behind what it tells
 
     launches = [a_launch(run_id="one", pool="backfill"), a_launch(run_id="two", pool="scheduled")]
     for launch in launches:

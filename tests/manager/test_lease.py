@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from backfill_manager.errors import LostLease, StateError
-from backfill_manager.manager import lease
 from backfill_manager.manager.lease import Candidate, Heart
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
+from backfill_manager.processes import manager_id
 from backfill_manager.store.contract import Leader
 from backfill_manager.testing import FakeClock, MemoryStore
 from backfill_manager.views.terms import list_standbys
@@ -90,7 +90,7 @@ def test_a_leader_of_this_machine_that_is_gone_is_not_waited_for(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock()
-    here = f"0123456789ab.{lease.machine()}"
+    here = manager_id("0123456789ab")
     store.lead(Manager(1, here, "here", 2**22 + 1, s.LEADING, clock.now(), clock.now(), 15, "0"))  # above any pid
     assert candidate(store, clock).run_once() is not None
 

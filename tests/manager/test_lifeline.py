@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from backfill_manager.manager.lifeline import LOST_EXIT_CODE, lives
+from backfill_manager.manager.lifeline import LOST_EXIT_CODE
+from backfill_manager.processes import lives
 
 # The child writes into the pipe that it shares with the test; the read ends when the last writer is gone.
 CHILD = """
@@ -50,7 +51,7 @@ def test_a_driver_whose_parent_is_killed_is_told_and_ends(how: signal.Signals) -
 
 
 def test_a_driver_that_does_not_obey_is_ended_all_the_same() -> None:
-    with _family(obeys=False, time_to_end_s=0.2) as parent:
+    with _family(obeys=False, time_to_end_s=2) as parent:
         assert parent.stdout is not None
         driver = int(parent.stdout.readline())
         parent.kill()
@@ -61,7 +62,7 @@ def test_a_driver_that_does_not_obey_is_ended_all_the_same() -> None:
 def test_a_driver_ends_with_the_process_that_submitted_it_while_its_parent_lives() -> None:
     with (
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as submitter,
-        _family(also_with=submitter.pid, obeys=False, time_to_end_s=0.2) as parent,
+        _family(also_with=submitter.pid, obeys=False, time_to_end_s=2) as parent,
     ):
         assert parent.stdout is not None
         driver = int(parent.stdout.readline())
@@ -93,7 +94,7 @@ def test_a_process_that_has_ended_but_was_not_fetched_does_not_live() -> None:
 def _ends(pid: int) -> bool:
     """Its pipe is closed a moment before it is gone."""
     moment = threading.Event()
-    for _ in range(500):
+    for _ in range(6000):
         if not lives(pid):
             return True
         moment.wait(0.01)

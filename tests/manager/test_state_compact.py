@@ -1,19 +1,23 @@
-"""`state compact`, as the manager that leads carries it out, on tables as they are."""
+"""`state compact`, as the manager that leads carries it out, on tables as they are; and as a process that is killed."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import threading
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.manager.deciding import Decisions
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.rescuer import wake
 from backfill_manager.model.changes import Changes
-from backfill_manager.model.records import Manager, Response, TaskTry
+from backfill_manager.model.records import TABLES, DagRun, Manager, Response, TaskTry
 from backfill_manager.requests import asking, kinds
 from backfill_manager.store import open_store
 from backfill_manager.store.contract import Store
@@ -26,6 +30,10 @@ def state(tmp_path: Path) -> Store:
     store = open_store(str(tmp_path / "state"))
     store.init()
     return store
+
+
+def leading_manager() -> Manager:
+    return Manager(1, "m", "host", 1, "leading", NOW, NOW, 15, "0")
 
 
 def tick(decisions: Decisions, store: Store) -> None:
@@ -54,7 +62,7 @@ def a_try(decisions: Decisions, seq: int) -> None:
 
 def test_a_state_that_can_not_be_tidied_up_is_told_to_who_asked_and_the_manager_goes_on(state: Store) -> None:
     """A manager that ended of it would carry the request out again, and end again, each time that it starts."""
-    leader = state.lead(Manager(1, "m", "host", 1, "leading", NOW, NOW, 15, "0"))
+    leader = state.lead(leading_manager())
     decisions = Decisions(wake(state, term=1, now=NOW), state, leader)
     for seq in range(2):
         a_try(decisions, seq)
@@ -71,3 +79,47 @@ def test_a_state_that_can_not_be_tidied_up_is_told_to_who_asked_and_the_manager_
     answer = asked_to_compact(decisions, state)
     assert (answer.outcome, json.loads(answer.payload_json or "{}")["files"]["task_try"]) == ("accepted", 1)
     assert state.count("task_try", []) == {(): 3}
+
+
+def rows(root: str) -> dict[str, list[str]]:
+    """All that a state knows, but for who led it and when: each table's rows in an order of their own."""
+    store = open_store(root)
+    return {name: sorted(map(repr, store.read(record))) for name, record in TABLES.items() if name != Manager.TABLE}
+
+
+def versions(state: Store) -> int:
+    """How many commits all tables together have had."""
+    logs = [Path(at, "_delta_log") for at in state.locations().values()]
+    return sum(max(int(entry.stem) for entry in log.glob("*.json") if entry.stem.isdigit()) for log in logs)
+
+
+def test_a_compaction_that_is_killed_at_any_of_its_commits_loses_nothing(tmp_path: Path, state: Store) -> None:
+    root = str(tmp_path / "state")
+    decisions = Decisions(wake(state, term=1, now=NOW), state, leader := state.lead(leading_manager()))
+    for seq in range(1, 31):
+        run = Changes()
+        run.put(DagRun("d", f"run{seq}", "manual", "success", 1, seq, NOW))
+        leader.commit(run)
+        a_try(decisions, seq)
+    for _ in range(3):
+        asking.ask(state, SystemClock(), kinds.STATE_COMPACT, {})
+    leader.resign(NOW)
+    before = rows(root)
+    assert len(before["task_try"]) == 30
+
+    command = [sys.executable, "-m", "backfill_manager", "--state", root, "state", "compact"]
+    ended_by_itself, never = False, threading.Event()
+    for commits in range(1, 40, 3):  # each would take twenty seconds more
+        ahead = versions(state) + commits
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            while process.poll() is None and versions(state) < ahead:
+                never.wait(0.001)
+            process.kill()
+            said = process.stderr.read() if process.stderr else ""
+        assert rows(root) == before, f"killed at commit {commits}"
+        ended_by_itself = process.returncode == 0
+        if ended_by_itself:
+            break
+        assert process.returncode == -9, said
+    assert ended_by_itself
+    assert len(DeltaTable(state.locations()["task_try"]).file_uris()) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -186,7 +185,8 @@ def test_a_writer_that_does_not_count_rows_leaves_them_unknown() -> None:
     assert made.read == {"rows": None, "files": 2, "bytes": 30}
 
 
-def test_a_million_items_over_a_hundred_thousand_files_take_seconds() -> None:
+@pytest.mark.usefixtures("must_end")
+def test_a_million_items_over_a_hundred_thousand_files_are_not_looked_at_pair_by_pair() -> None:
     n, files = 1_000_000, 100_000
     starts = np.arange(n, dtype=np.int64) * 3_600_000_000
     firsts = np.sort(np.random.default_rng(7).integers(0, int(starts[-1]), files))
@@ -205,9 +205,7 @@ def test_a_million_items_over_a_hundred_thousand_files_take_seconds() -> None:
             "first": pa.array(firsts).cast(INSTANT), "last": pa.array(firsts + 1).cast(INSTANT),
         }
     )  # fmt: skip
-    began = time.perf_counter()
     made = estimate(plan(dag(TableRead("t", "at")), of), (), lambda *_: told, NOW)
-    assert time.perf_counter() - began < 20
     assert made.read["files"] is not None and made.read["files"] >= files - 1
 
 

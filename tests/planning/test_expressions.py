@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from backfill_manager.requests.clearing import ClearAsk
 from backfill_manager.requests.expressions import LONGEST_ID, check_expression
 
 
+@pytest.mark.usefixtures("must_end")
 @pytest.mark.parametrize(
     "text",
     [
@@ -22,12 +22,11 @@ from backfill_manager.requests.expressions import LONGEST_ID, check_expression
 )  # fmt: skip
 def test_what_people_write_is_taken_and_answered_at_once(text: str) -> None:
     check_expression("--tasks", text)
-    begun = time.process_time()
     for long_id in ("a" * LONGEST_ID, "ab" * (LONGEST_ID // 2), "clean_" * 33, "load_1_" * 28):
         re.search(text, long_id)
-    assert time.process_time() - begun < 5
 
 
+@pytest.mark.usefixtures("must_end")
 @pytest.mark.parametrize(
     "text",
     [
@@ -36,10 +35,8 @@ def test_what_people_write_is_taken_and_answered_at_once(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_would_never_end_is_refused_before_it_begins(text: str) -> None:
-    begun = time.process_time()
     with pytest.raises(InvalidInput, match=r"--tasks .* could take very long"):
         ClearAsk("flights", tasks=text).check()
-    assert time.process_time() - begun < 1
 
 
 @pytest.mark.parametrize("text", ["(", "*", "a{99999999999}", "(" * 500 + ")" * 500, "[z-a]", "(?P<a>x)(?P<a>y)"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROW = DagRow(
     dag_id="flights", bundle="examples", file="flights.py", current_version=3, is_paused=True, is_active=True,
-    schedule="@daily", timezone="UTC", updated_at=datetime(2026, 1, 1, tzinfo=UTC),
+    schedule="@daily", timezone="UTC", updated_at=datetime(2026, 1, 1, tzinfo=timezone.utc),
 )  # fmt: skip
 
 

@@ -199,7 +199,7 @@ def test_many_processes_may_ask_at_once_and_none_is_lost(state: DeltaRsStore) ->
     for client in clients:
         client.start()
     for client in clients:
-        client.join(120)
+        client.join(300)
     assert [client.exitcode for client in clients] == [0, 0, 0, 0]
     expected = {f"{who}-{k}" for who in range(4) for k in range(25)}
     assert {one.request_id for one in state.unanswered()} == expected

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from real_manager import PATIENCE_S
 
 from backfill_manager.manager.main import run_manager
 from backfill_manager.settings import Settings
@@ -29,14 +30,14 @@ def start_and_stop(settings: Settings, spark: SparkSession) -> Iterator[tuple[Ca
         )  # fmt: skip
         thread.start()
         started.append((thread, stop))
-        assert ready.wait(60), "the manager answers requests"
+        assert ready.wait(PATIENCE_S), "the manager answers requests"
         return open_store(settings.state)
 
     def stop() -> None:
         for _, wanted in started:
             wanted.set()
         for thread, _ in started:
-            thread.join(60)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
         started.clear()
 

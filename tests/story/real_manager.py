@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.model import states as s
@@ -14,8 +14,21 @@ from backfill_manager.requests import asking, kinds
 from backfill_manager.requests.backfills import BackfillAsk
 from backfill_manager.store.contract import Condition, Store
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-def wait_for(look: Callable[[], Any], seconds: float = 90.0) -> Any:
+
+PATIENCE_S = 300.0  # after which a test gives up; a machine may be slow and busy
+
+
+class PatientClock(SystemClock):
+    """For a command line beside a busy manager: it waits sixty times as long for an answer before it goes on without."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() / 60
+
+
+def wait_for(look: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
     """What `look` gives as soon as it is true: the tables are another process's as far as a client knows."""
     clock, never = SystemClock(), threading.Event()
     end = clock.monotonic() + seconds
@@ -23,6 +36,13 @@ def wait_for(look: Callable[[], Any], seconds: float = 90.0) -> Any:
         assert clock.monotonic() < end, "it did not come about"
         never.wait(0.1)
     return found
+
+
+def settled(spark: SparkSession) -> Any:
+    """Spark's status store, when it has heard all that has happened so far."""
+    sc = spark.sparkContext._jsc.sc()
+    sc.listenerBus().waitUntilEmpty(round(PATIENCE_S * 1000))
+    return sc.statusStore()
 
 
 def request(store: Store, ask: BackfillAsk, backfill_id: str) -> str:

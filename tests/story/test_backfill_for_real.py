@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chispa.dataframe_comparer import assert_df_equality
-from real_manager import ended, request, wait_for
+from real_manager import PATIENCE_S, ended, request, settled, wait_for
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.manager.main import run_manager
@@ -126,11 +126,11 @@ def _history(spark: SparkSession, path: Path) -> Any:
 
 
 def test_every_spark_job_of_a_backfill_ran_in_its_pool(manager: Callable[[], Store], spark: SparkSession) -> None:
-    status = spark.sparkContext._jsc.sc().statusStore()
-    before = status.jobsList(None).size()
+    before = settled(spark).jobsList(None).size()
     store = manager()
     request(store, BackfillAsk(dag_id="readings", start_date=FIRST, end_date=FIRST + DAY), "b1")
     assert ended(store, "b1").state == s.SUCCESS
+    status = settled(spark)
     jobs = status.jobsList(None)
     pools: dict[str, set[str]] = {"task": set(), "planning": set()}
     of_tasks = set[int]()
@@ -196,15 +196,15 @@ def test_a_second_manager_stands_by_and_takes_over_when_the_first_resigns(
     ]
     try:
         threads[0].start()
-        assert readies[0].wait(60)
+        assert readies[0].wait(PATIENCE_S)
         # both are this process: the standby must not take the first one's pid for a dead one's
         store = open_store(settings.state)
         assert store.lease() is not None and store.lease().state == s.LEADING  # type: ignore[union-attr]
         stops[0].set()
-        threads[0].join(60)
+        threads[0].join(PATIENCE_S)
         assert store.lease().state == s.STOPPED  # type: ignore[union-attr]
         threads[1].start()
-        assert readies[1].wait(60)
+        assert readies[1].wait(PATIENCE_S)
         assert [(row.term, row.state) for row in store.read(Manager, order_by=["term"])] == [
             (1, s.STOPPED),
             (2, s.LEADING),
@@ -214,4 +214,4 @@ def test_a_second_manager_stands_by_and_takes_over_when_the_first_resigns(
             stop.set()
         for thread in threads:
             if thread.ident:
-                thread.join(60)
+                thread.join(PATIENCE_S)

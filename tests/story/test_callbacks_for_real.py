@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from real_manager import ended, request, wait_for
+from real_manager import ended, request, settled, wait_for
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
@@ -62,7 +62,7 @@ def settings(tmp_path: Path) -> Settings:
 def test_callbacks_of_task_and_dag_run_in_the_pool_and_with_the_version_of_their_run(
     manager: Callable[[], Store], spark: SparkSession, tmp_path: Path
 ) -> None:
-    begun = spark.sparkContext._jsc.sc().statusStore().jobsList(None).size()
+    begun = settled(spark).jobsList(None).size()
     store, day = manager(), datetime(2024, 3, 1, tzinfo=UTC)
     request(store, BackfillAsk(dag_id="telling", start_date=day, end_date=day), "b1")
     assert ended(store, "b1").state == s.FAILED
@@ -99,8 +99,7 @@ def lines(store: Store) -> Counter[tuple[str, str]]:
 
 def pools_of_jobs(spark: SparkSession, begun: int) -> dict[str, set[str]]:
     """Of the Spark jobs since then that callbacks ran, by task id; from Spark's own status store."""
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    status, found = spark.sparkContext._jsc.sc().statusStore(), dict[str, set[str]]()
+    status, found = settled(spark), dict[str, set[str]]()
     jobs = status.jobsList(None)
     for at in range(jobs.size() - begun):  # newest first
         job = jobs.apply(at)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 JOBS = Path(__file__).parents[2] / "jobs"
 RAW = ("flights_raw", "weather_raw")
 RESULTS = ("clean_flights", "daily_delays", "rolling_delays")
-PATIENCE_S = 120
+PATIENCE_S = 600
 
 
 def midnight(day: date) -> datetime:

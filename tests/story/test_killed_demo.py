@@ -24,7 +24,7 @@ from backfill_manager.store import Store, open_store
 from backfill_manager.store.contract import Condition
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 240.0
+PATIENCE_S = 1200.0
 DAYS = by_pandas.days_of(date(2013, 1, 1), date(2013, 1, 31))
 
 pytestmark = [

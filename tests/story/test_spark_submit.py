@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from backfill_manager.manager.lifeline import lives
 from backfill_manager.model.records import DagRow, Manager
+from backfill_manager.processes import lives
 from backfill_manager.store import Store, open_store
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 class Submitted:
@@ -57,7 +57,7 @@ class Submitted:
 
     def nothing_is_left(self) -> bool:
         moment = threading.Event()
-        for _ in range(300):
+        for _ in range(int(PATIENCE_S / 0.1)):
             if not lives(self.driver) and not lives(self.jvm):
                 return True
             moment.wait(0.1)

@@ -79,9 +79,11 @@ def test_a_half_written_commit_is_told_where_it_matters(state: FilledState, tabl
     half = log / f"{len(list(log.glob('*.json'))):020}.json"
     half.write_text('{"add":{"path":"part-')
     try:
-        found = statuses(browser)
+        found, health = statuses(browser), browser.get("/api/v1/health")
     finally:
         half.unlink()
+    assert (health.status_code, f"Table {table} at" in health.json()["detail"]) == (503, True), "a probe is told of any"
+    assert browser.get("/api/v1/health").status_code == 200
     needed = {address for address, one in NEEDS.items() if one == table}
     assert needed <= broken(found)
     assert len(broken(found)) < len(NEEDS), "what does not need it goes on"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from filled_state import DAY, NEW_YEAR, FilledState
 
 from backfill_manager.errors import Ambiguous, NotFound
-from backfill_manager.model.records import TaskTry
-from backfill_manager.views.managers import manager_status, somebody_leads, spark_pages
+from backfill_manager.model.records import Manager, TaskTry
+from backfill_manager.processes import manager_id
+from backfill_manager.views.managers import lives, manager_status, somebody_leads, spark_pages
 from backfill_manager.views.pools import list_pools
 from backfill_manager.views.requests import find_request, list_requests
 from backfill_manager.views.runs import find_run, list_runs, run_view
@@ -185,3 +188,12 @@ def test_a_leader_lives_as_long_as_its_lease(state: FilledState) -> None:
     state.goes()
     told = manager_status(state.store, state.clock.now())
     assert (told["leading"], told["state"]) == (False, "stopped")
+
+
+def test_a_leader_that_was_killed_on_this_machine_does_not_live_on_in_its_lease(state: FilledState) -> None:
+    now = state.clock.now()
+    died = Manager(1, manager_id("0123456789ab"), "here", 2**22 + 1, "leading", now, now, 15, "0")  # above any pid
+
+    assert not lives(died, now)
+    assert lives(replace(died, pid=os.getpid()), now)
+    assert lives(replace(died, manager_id="0123456789ab.deadbeef"), now), "another machine's pids tell nothing"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import lzma
 import os
+import posixpath
 import shutil
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -72,29 +72,32 @@ class ArchiveSource(BundleSource):
 
     def _unpack(self, file: BinaryIO, into: Path) -> None:
         with zipfile.ZipFile(file) as archive:
-            for entry in self._entries(archive):
-                to = into / entry.filename
+            for name, entry in self._entries(archive).items():
+                to = into / name
                 to.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(entry) as content, to.open("xb") as copy:
                     shutil.copyfileobj(content, copy)
 
-    def _entries(self, archive: zipfile.ZipFile) -> Iterator[zipfile.ZipInfo]:
-        """Those to be unpacked. All of them are looked at before the first one comes."""
+    def _entries(self, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+        """Those to be unpacked, by their paths within the bundle."""
         entries = archive.infolist()
         if len(entries) > MOST_FILES:
             raise InvalidInput(f"{self._path} holds {len(entries)} entries; a bundle may have {MOST_FILES}")
         size = sum(entry.file_size for entry in entries)
         if size > LARGEST_BUNDLE:
             raise InvalidInput(f"{self._path} unpacks to {size >> 20} MB; a bundle may have {LARGEST_BUNDLE >> 20}")
-        names: set[str] = set()
+        known: dict[str, zipfile.ZipInfo] = {}
         for entry in entries:
-            wrong = _refused(entry) or ("is there twice" if entry.filename in names else None)
+            name = posixpath.normpath(entry.filename)  # some packers write `./flights.py`
+            wrong = _refused(entry) or ("is there twice" if name in known else None)
             if wrong:
                 raise InvalidInput(f"{self._path} is refused: its entry {entry.filename!r} {wrong}")
-            names.add(entry.filename)
-        for entry in entries:
-            if not self._is_metadata(entry.filename) and belongs(entry.filename, entry.file_size):
-                yield entry
+            known[name] = entry
+        return {
+            name: entry
+            for name, entry in known.items()
+            if not (entry.is_dir() or self._is_metadata(name)) and belongs(name, entry.file_size)
+        }
 
     def _is_metadata(self, name: str) -> bool:
         return self._path.suffix.lower() == ".whl" and name.partition("/")[0].endswith(".dist-info")

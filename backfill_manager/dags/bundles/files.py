@@ -7,6 +7,7 @@ hidden files and folders, `__pycache__`, data files above a megabyte, and folder
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -126,7 +127,7 @@ def belongs(file: str, size: int) -> bool:
     """Whether a path within a bundle, of `size` bytes, may be part of its content, or says that its folder is none of it:
     nothing else need be unpacked of an archive or a repository."""
     *folders, name = file.split("/")
-    is_content = _is_file_name(name) and (size <= LARGEST_DATA_FILE or os.path.splitext(name)[1] in CODE)
+    is_content = _is_file_name(name) and (size <= LARGEST_DATA_FILE or _is_code(name))
     return all(map(_is_folder_name, folders)) and (is_content or name == VENV_MARK)
 
 
@@ -136,6 +137,11 @@ def _is_folder_name(name: str) -> bool:
 
 def _is_file_name(name: str) -> bool:
     return not name.startswith(".") and os.path.splitext(name)[1] in CODE | DATA
+
+
+def _is_code(name: str) -> bool:
+    """Read whatever its size: a DAG that grew shall not seem to be gone."""
+    return os.path.splitext(name)[1] in CODE or name.endswith(YAML_DAGS)
 
 
 def _entries(root: Path, without: Path | None) -> Iterator[tuple[str, Stamp]]:
@@ -178,23 +184,28 @@ def _listed(root: Path, folder: str) -> list[os.DirEntry[str]]:
 def _stamp(entry: os.DirEntry[str]) -> Stamp | None:
     try:
         about = entry.stat()
-    except FileNotFoundError:
-        return None
     except OSError as error:
+        if _is_not_there(error):
+            return None
         raise InvalidInput(f"{entry.path} can't be read: {error.strerror}") from None
     return stamp_of(about) if _is_read(entry.name, about) else None
 
 
 def _is_read(name: str, about: os.stat_result) -> bool:
     is_small = about.st_size <= LARGEST_DATA_FILE
-    return stat.S_ISREG(about.st_mode) and (is_small or os.path.splitext(name)[1] in CODE)
+    return stat.S_ISREG(about.st_mode) and (is_small or _is_code(name))
 
 
 def read(path: Path) -> bytes | None:
     """The bytes of a file of the bundle; None for what vanished meanwhile, is no plain file, or is too large."""
     try:
         return path.read_bytes() if _is_read(path.name, path.stat()) else None
-    except FileNotFoundError:
-        return None
     except OSError as error:
+        if _is_not_there(error):
+            return None
         raise InvalidInput(f"{path} can't be read: {error.strerror}") from None
+
+
+def _is_not_there(error: OSError) -> bool:
+    """It vanished meanwhile, or is a link that leads nowhere or goes round."""
+    return error.errno in (errno.ENOENT, errno.ELOOP)

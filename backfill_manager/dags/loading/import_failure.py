@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from backfill_manager.errors import BackfillManagerError
+from backfill_manager.errors import BackfillManagerError, said_by
 
 LONGEST_MESSAGE: Final = 500
 LONGEST_TRACEBACK: Final = 20_000
@@ -33,7 +33,8 @@ class FailedFile:
     traceback: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}, line {self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
+        file = as_text(self.file)
+        return f"{file}, line {self.line}: {self.message}" if self.line else f"{file}: {self.message}"
 
 
 def explain(error: BaseException, root: Path, file: str) -> FailedFile:
@@ -62,19 +63,25 @@ def explain_dump(dump: str, root: Path, file: str, message: str) -> FailedFile:
     )
 
 
+def as_text(told: str) -> str:
+    """What can be written everywhere: half a character (of a file's name, of somebody's message) as Python writes it."""
+    return told.encode("utf-8", "backslashreplace").decode()
+
+
 def _is_ours(line: str) -> bool:
     found = _FRAME.search(line)
     return found is not None and found["file"].startswith((_OURS, *_MACHINERY))
 
 
 def _sentence(error: BaseException) -> str:
+    said = said_by(error)
     if isinstance(error, BackfillManagerError):
-        return str(error)
+        return said
     if isinstance(error, SystemExit):
-        return f"the file ended the process (SystemExit: {error.code}) instead of making its DAGs"
+        return f"the file ended the process (SystemExit: {said or 0}) instead of making its DAGs"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _elsewhere(error: BaseException, frames: traceback.StackSummary, root: Path, path: str) -> str:
@@ -101,9 +108,10 @@ def _theirs(error: BaseException, root: Path, path: str) -> str:
         if one is not None:
             kept = [f for f in one.stack if not f.filename.startswith((_OURS, *_MACHINERY))]
             one.stack = traceback.StackSummary.from_list(kept)
-    return hide_secrets("".join(told.format()).replace(f"{root}/", ""))[-LONGEST_TRACEBACK:]
+    return as_text(hide_secrets("".join(told.format()).replace(f"{root}/", "")))[-LONGEST_TRACEBACK:]
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    """What a terminal would not show, or would obey (escapes), as Python writes it."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(text.split()))
     return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 3]}..."

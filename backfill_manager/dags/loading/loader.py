@@ -22,7 +22,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.loading.import_failure import FailedFile, explain, explain_dump
+from backfill_manager.dags.loading.import_failure import FailedFile, as_text, explain, explain_dump
 from backfill_manager.dags.loading.parse_file import Request
 from backfill_manager.dags.loading.worker_process import LARGEST_ANSWER, Reply, WorkerProcess
 from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInput
@@ -85,6 +85,8 @@ class DagLoader:
         take `import_timeout` seconds and `import_memory_mb` MB; `limits` are what its DAGs get that say nothing."""
 
         def parse(file: str) -> ParsedFile | FailedFile:
+            if as_text(file) != file:
+                return FailedFile(file, None, "its name is not UTF-8; give it another one")
             request = Request(str(root), file, import_timeout, import_memory_mb, dict(limits or {}))
             return result_of(self._ask(request), request)
 
@@ -176,7 +178,7 @@ def result_of(reply: Reply, request: Request) -> ParsedFile | FailedFile:
         return FailedFile(file, None, f"no process could be had to read the file in: each of {_ATTEMPTS} {how}")
     if len(reply.told) > LARGEST_ANSWER:
         return FailedFile(file, None, f"its DAGs take more than {LARGEST_ANSWER >> 20} MB to write down")
-    if reply.code == 0:
+    if reply.code == 0 and reply.told:
         return _parsed(reply.told, file)
     return _silent(reply, request)
 
@@ -201,7 +203,8 @@ def _without_secrets(failed: FailedFile) -> FailedFile:
     """Once more, with this environment: the file may have taken a secret out of that of its process."""
     from backfill_manager.telemetry import hide_secrets  # costs more than a light command
 
-    return dataclasses.replace(failed, message=hide_secrets(failed.message), traceback=hide_secrets(failed.traceback))
+    message, told = (as_text(hide_secrets(text)) for text in (failed.message, failed.traceback))
+    return dataclasses.replace(failed, message=message, traceback=told)
 
 
 def _silent(reply: Reply, request: Request) -> FailedFile:

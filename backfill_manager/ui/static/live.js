@@ -39,9 +39,11 @@ function wasTouched(node) {
   return node instanceof HTMLSelectElement && [...node.options].some((one) => one.selected !== one.defaultSelected);
 }
 
+const isLogin = (address) => new URL(address, location.href).pathname === "/login";
+
 async function fetched(address) {
   const answer = await fetch(address, { headers: { "X-Live": "1" }, credentials: "same-origin", cache: "no-store" });
-  if (answer.redirected && new URL(answer.url).pathname === "/login") location.reload();
+  if (answer.redirected && isLogin(answer.url)) location.reload();
   return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
 }
 
@@ -98,8 +100,10 @@ export function changed(tables) {
   soon();
 }
 
+// A browser keeps some six connections to one server for all its tabs together, and a stream takes one for good: so a tab
+// that nobody sees gives its own back, or the seventh could not be loaded.
 function listen() {
-  const wanted = [...new Set([...lives().flatMap(tablesOf), ...also()])].sort().join(",");
+  const wanted = document.hidden ? "" : [...new Set([...lives().flatMap(tablesOf), ...also()])].sort().join(",");
   if (wanted === listening) return;
   listening = wanted;
   source?.close();
@@ -124,7 +128,7 @@ function listen() {
   });
 }
 
-// A manager that dies changes no table: its light is looked at every few seconds.
+// The head of the page: at a change of what it tells, and every few seconds, as a manager that dies changes no table.
 async function stand() {
   if (document.hidden || !document.getElementById("manager-light")) return;
   try {
@@ -160,9 +164,19 @@ function tick() {
 document.addEventListener("htmx:configRequest", (event) => {
   event.detail.headers["X-CSRF-Token"] = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
 });
+// Whose session is over is led to the login: by the whole page, not by a part of it.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (!isLogin(event.detail.xhr.responseURL)) return;
+  event.detail.shouldSwap = false;
+  location.reload();
+});
 document.addEventListener("htmx:afterSettle", listen);
 document.addEventListener("bfm:morphed", listen);
+document.addEventListener("bfm:changed", (event) => {
+  if (event.detail.tables.has("manager") || event.detail.tables.has("import_error")) stand();
+});
 document.addEventListener("visibilitychange", () => {
+  listen();
   if (!document.hidden) {
     soon();
     stand();
@@ -185,10 +199,6 @@ window.addEventListener("pageshow", () => document.querySelectorAll("form[data-s
   delete form.dataset.sent;
   form.removeAttribute("aria-busy");
 }));
-// A form that asks for something else when a field of it changes (a year, an order).
-document.addEventListener("change", (event) => {
-  if (event.target.closest("[data-submit]")) event.target.form?.requestSubmit();
-});
 
 // What is newest stands at the right end.
 document.querySelectorAll("[data-scroll-end]").forEach((one) => {
