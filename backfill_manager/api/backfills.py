@@ -177,15 +177,16 @@ def list_items(
 
 
 @router.get(
-    "/{backfill_id}/running", operation_id="list_running_tasks", response_model=list[RunningTask], responses=READS
+    "/{backfill_id}/running", operation_id="list_running_tasks", response_model=Page[RunningTask], responses=READS
 )
 def list_running(backfill_id: Id, reading: ReadingOf) -> Response:
-    """Its task instances that run now, longest first."""
+    """Its task instances that run now, longest first, on one page."""
 
-    def found() -> list[dict[str, Any]]:
-        return running_tasks(reading.store, counted_backfill(reading.house, backfill_id), reading.now())
+    def found() -> dict[str, Any]:
+        running = running_tasks(reading.store, counted_backfill(reading.house, backfill_id), reading.now())
+        return {"items": running, "next_cursor": None}
 
-    return reading.of((*TABLES, "dag_run", "task_instance"), list[RunningTask], found, also=(reading.moment(1),))
+    return reading.of((*TABLES, "dag_run", "task_instance"), Page[RunningTask], found, also=(reading.moment(1),))
 
 
 @router.post(

@@ -198,17 +198,25 @@ def get_grid(
     return reading.of((*TABLES, "task_instance"), GridView, found)
 
 
-@router.get("/{dag_id}/timeline", operation_id="get_timeline", response_model=list[TimelineRun], responses=READS)
-def get_timeline(dag_id: Id, reading: ReadingOf, limit: Limit = 50, before: Bound = None) -> Response:
-    """The runs that stand, oldest first (those of the newest dates), each with those that it took the place of. `before`
-    gives older ones: the `logical_date` of the first of the answer before."""
-    earlier = instant_of(before, "before")
+@router.get("/{dag_id}/timeline", operation_id="get_timeline", response_model=Page[TimelineRun], responses=READS)
+def get_timeline(
+    dag_id: Id,
+    reading: ReadingOf,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    order_by: Literal["-logical_date"] = "-logical_date",
+) -> Response:
+    """The runs that stand, those of the newest dates first, each with those that it took the place of."""
+    order = order_of(order_by, {"logical_date": "logical_date"}, "logical_date")
+    after = from_cursor(cursor, order_by, DagRun, order)
 
-    def found() -> list[dict[str, Any]]:
+    def page() -> dict[str, Any]:
         _known(reading, dag_id)
-        return timeline(reading.store, dag_id, limit, before=earlier)
+        found = timeline(reading.store, dag_id, limit + 1, before=None if after is None else after.tie)[::-1]
+        last = found[limit - 1]["logical_date"] if len(found) > limit else None
+        return {"items": found[:limit], "next_cursor": None if last is None else to_cursor(order_by, last, last)}
 
-    return reading.of(TABLES, list[TimelineRun], found)
+    return reading.of(TABLES, Page[TimelineRun], page)
 
 
 @router.get("/{dag_id}/versions", operation_id="list_versions", response_model=Page[VersionView], responses=READS)

@@ -328,8 +328,9 @@ class TryView(Output):
     spark_jobs: list[int] = Field(description="Ids within the Spark application of that term; those that are known.")
 
 
-class RunTasks(BaseModel):
-    tasks: list[TaskInstanceView]
+class RunTasks(Page[TaskInstanceView]):
+    """All of a run's tasks on one page: `next_cursor` is always null."""
+
     tries: list[TryView]
 
 

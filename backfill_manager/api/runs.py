@@ -110,7 +110,8 @@ def tasks_of(run_id: RunId, reading: ReadingOf, dag_id: OfDag = None) -> Respons
 
     def found() -> dict[str, Any]:
         run = find_run(reading.store, run_id, dag_id=dag_id or None)
-        return {"tasks": list_task_instances(reading.store, run), "tries": list_tries(reading.store, run)}
+        tasks, tries = list_task_instances(reading.store, run), list_tries(reading.store, run)
+        return {"items": tasks, "next_cursor": None, "tries": tries}
 
     return reading.of(("dag_run", "task_instance", "task_try"), RunTasks, found)
 

@@ -98,7 +98,7 @@ class Client:
     def running_tasks(self, backfill_id: str) -> list[t.TaskInstance]:
         """Those of the backfill that run now, longest first; `for_s` tells for how many seconds."""
         found = self._connection.read(_path("backfills", backfill_id, "running"))
-        return [t.TaskInstance.model_validate(one) for one in found]
+        return [t.TaskInstance.model_validate(one) for one in found["items"]]
 
     def create_backfill(
         self, dag_id: str, *, wait: float = 0.0, idempotency_key: str | None = None, **settings: Any
@@ -173,23 +173,22 @@ class Client:
 
     def next_intervals(self, dag_id: str, n: int = 1) -> list[t.Interval]:
         """The next that the scheduler makes runs of."""
-
-        def page(size: int, last: t.Interval | None) -> list[t.Interval]:
-            after = None if last is None else format_instant(last.interval_end)
-            found = self._connection.read(_path("dags", dag_id, "next"), {"n": size, "after": after})
-            return [t.Interval.model_validate(one) for one in found]
-
-        return list(_bounded(page, n))
+        found: list[t.Interval] = []
+        while len(found) < n:
+            size = min(PAGE, n - len(found))
+            after = format_instant(found[-1].interval_end) if found else None
+            page = self._connection.read(_path("dags", dag_id, "next"), {"n": size, "after": after})
+            found += map(t.Interval.model_validate, page)
+            if len(page) < size:
+                break
+        return found
 
     def timeline(self, dag_id: str, *, limit: int | None = None) -> list[t.TimelineRun]:
         """The runs that stand, of the newest dates (None: of all), oldest first."""
 
-        def page(size: int, last: t.TimelineRun | None) -> list[t.TimelineRun]:
-            before = None if last is None else format_instant(last.logical_date)
-            found = self._connection.read(_path("dags", dag_id, "timeline"), {"limit": size, "before": before})
-            return [t.TimelineRun.model_validate(one) for one in reversed(found)]
-
-        return list(_bounded(page, limit))[::-1]
+        size = PAGE if limit is None else max(1, min(limit, PAGE))
+        newest_first = self._every(_path("dags", dag_id, "timeline"), t.TimelineRun, {}, size)
+        return list(islice(newest_first, limit))[::-1]
 
     def grid(
         self, dag_id: str, *, limit: int = 30, cursor: str | None = None, order: Literal["date", "made"] = "date"
@@ -337,18 +336,6 @@ class Client:
             cursor = found.get("next_cursor")
             if cursor is None:
                 return
-
-
-def _bounded(page: Callable[[int, T | None], list[T]], limit: int | None) -> Iterator[T]:
-    """Up to `limit` (None: all) of a list whose pages begin behind the last one of the page before: `page(size, last)`."""
-    left, last = limit, None
-    while left is None or left > 0:
-        size = PAGE if left is None else min(PAGE, left)
-        found = page(size, last)
-        yield from found
-        if len(found) < size:
-            return
-        left, last = (None if left is None else left - size), found[-1]
 
 
 def token_of(environ: Mapping[str, str]) -> str | None:

@@ -130,7 +130,7 @@ class Try(Thing):
 
 
 class RunTasks(Thing):
-    tasks: tuple[TaskInstance, ...]
+    items: tuple[TaskInstance, ...]
     tries: tuple[Try, ...]
 
 

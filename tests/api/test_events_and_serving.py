@@ -108,7 +108,7 @@ def test_everything_that_is_told_is_told_of_a_state_on_disk_too(state: FilledSta
         assert len({one["run_id"] for one in runs["items"] + later["items"]}) == 3
         run_id = runs["items"][0]["run_id"]
         assert client.get(f"/runs/{run_id}?dag_id=flights").json()["run_id"] == run_id
-        assert client.get(f"/runs/{run_id}/tasks").json()["tasks"]
+        assert client.get(f"/runs/{run_id}/tasks").json()["items"]
         for path in ("/dags", "/dags/flights", "/dags/flights/grid", "/dags/flights/timeline", "/dags/flights/versions",
                      "/import_errors", "/pools", "/bundles", "/requests", "/requests/latest", "/health"):  # fmt: skip
             assert client.get(path).status_code == 200, path

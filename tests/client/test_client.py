@@ -111,7 +111,7 @@ def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: Playgroun
     assert (newest.previous_run_id, newest.state) == (oldest.run_id, "success")
     assert [run.run_id for run in client.timeline("flights")] == [oldest.run_id, newest.run_id]
     assert client.run("2013-01-02", dag_id="flights") == newest
-    assert {task.task_id: task.state for task in client.run_tasks(newest.run_id).tasks} == {
+    assert {task.task_id: task.state for task in client.run_tasks(newest.run_id).items} == {
         "clean": "success", "delays": "success",
     }  # fmt: skip
     assert client.logs(newest.run_id, "clean").is_whole
@@ -181,7 +181,7 @@ def test_a_partition_with_a_slash_in_its_name_is_reached(client: Client, ground:
 
     assert "/" in run.run_id
     assert client.run(run.run_id) == run
-    assert len(client.run_tasks(run.run_id).tasks) == 2
+    assert len(client.run_tasks(run.run_id).items) == 2
 
 
 # -- when the line breaks -------------------------------------------------------------------------------------------------
