@@ -102,6 +102,10 @@ def test_a_timeline_and_the_next_intervals_may_be_longer_than_a_page(
 
 def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: Playground, all_succeed: Deed) -> None:
     backfill_id = ground.backfill("flights", days("2013-01-01", 2))
+    ground.drain()
+    running = client.running_tasks(backfill_id)
+    assert {(task.task_id, task.state) for task in running} == {("clean", "running")}
+    assert all(task.document()["for_s"] >= 0 for task in running)
     all_succeed()
 
     assert [dag.dag_id for dag in client.dags()] == ["flights", "weather"]
