@@ -73,5 +73,7 @@ def _run_of(call: Call, dag_id: str, answer: Response) -> DagRun:
     where = [Condition("dag_id", "=", dag_id), Condition("run_id", "=", answer.object_id)]
     found = call.store.read(DagRun, where, limit=1)
     if not found:
-        raise NotFound(f"run of {dag_id!r}", str(answer.object_id), hint=f"; the manager said: {answer.message}")
+        raise NotFound(
+            f"run of DAG {dag_id!r} with the id", str(answer.object_id), hint=f"; the manager said: {answer.message}"
+        )
     return found[0]

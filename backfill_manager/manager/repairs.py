@@ -361,7 +361,7 @@ class Repairs:
         live, at_hand = self._alive.runs.get(key), self._at_hand([key])
         row = live.row if live else at_hand.rows.get(key)
         if row is None:
-            raise NotFound(f"run of DAG {dag_id!r}", str(run_id))
+            raise NotFound(f"run of DAG {dag_id!r} with the id", str(run_id))
         return row, at_hand
 
 

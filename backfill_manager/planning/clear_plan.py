@@ -280,7 +280,7 @@ def _no_such_run(store: Store, ask: ClearAsk, dags: Sequence[DagRow], run_id: st
     there = store.read(DagRun, [of_them, Condition("run_id", "=", run_id)], limit=1)
     if not there:
         known = [run.run_id for run in store.read(DagRun, [of_them], order_by=["-run_seq"], limit=500)]
-        return NotFound(f"run of {ask.dag!r}", run_id, known, hint="; see `bfm runs list`.")
+        return NotFound(f"run of DAG {ask.dag!r} with the id", run_id, known, hint="; see `bfm runs list`.")
     if there[0].state == s.OVERRIDDEN:
         return InvalidInput(
             f"Run {run_id} was overridden and is kept as it was; the run that stands there now is"

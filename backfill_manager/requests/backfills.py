@@ -262,7 +262,7 @@ def _check_tasks(ask: BackfillAsk, dag: DagSpec) -> None:
 
 def _check_dates(ask: BackfillAsk) -> None:
     if not ask.dates:
-        raise InvalidInput("--kind dates needs at least one --date")
+        raise InvalidInput("--kind dates needs --date, at least once")
     if ask.start_date or ask.end_date or ask.partitions:
         raise InvalidInput("--kind dates takes --date only, neither --from and --to nor --partition")
     if len(ask.dates) > MOST_ITEMS:
@@ -273,7 +273,7 @@ def _check_dates(ask: BackfillAsk) -> None:
 
 def _check_partitions(ask: BackfillAsk) -> None:
     if not ask.partitions:
-        raise InvalidInput("--kind partitions needs at least one --partition")
+        raise InvalidInput("--kind partitions needs --partition, at least once")
     if ask.start_date or ask.end_date or ask.dates:
         raise InvalidInput("--kind partitions takes --partition only, neither --from and --to nor --date")
     for key in ask.partitions:

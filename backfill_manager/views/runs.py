@@ -56,7 +56,7 @@ def page_of_runs(
 def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
     """By id, beginning of an id, logical date, or `latest`; of `dag_id` or, without one, wherever it is unique."""
     within = [Condition("dag_id", "=", dag_id)] if dag_id else []
-    place = f"run of {dag_id!r}" if dag_id else "run"
+    place = f"run of DAG {dag_id!r} with the id" if dag_id else "run"
     if wanted == LATEST:
         newest = store.read(DagRun, within, order_by=("-run_seq",), limit=1)
         if not newest:

@@ -168,7 +168,7 @@ NOTHING = {
     "an expression for no task": (("flights", "-t", "claen"), 2, "there are clean, delays"),
     "an unknown DAG": (("flihgts",), 3, "did you mean 'flights'"),
     "an unknown DAG and a run": (("flihgts", "--run", "x"), 3, "did you mean 'flights'"),
-    "an unknown run": (("flights", "--run", "2015-01-01"), 3, "no run of 'flights' '2015-01-01'"),
+    "an unknown run": (("flights", "--run", "2015-01-01"), 3, "no run of DAG 'flights' with the id '2015-01-01'"),
     "an expression for no DAG": (("^x", "-R"), 3, "there are flights"),
     "a gone DAG's current version": (("gone", "--latest-version"), 2, "DAG 'gone' is gone"),
     "a gone DAG that never ran": (("gone",), 2, "nor can it run any more"),

@@ -306,7 +306,9 @@ def test_a_dag_that_is_gone_is_cleared_with_the_version_it_had(scene: Scene) -> 
 def test_a_run_that_is_not_there_or_not_in_the_dates_is_told(scene: Scene) -> None:
     scene.run(1, ALL_WELL)
 
-    with pytest.raises(NotFound, match="There is no run of 'flights' 'backfill__11'; did you mean 'backfill__1'"):
+    with pytest.raises(
+        NotFound, match="There is no run of DAG 'flights' with the id 'backfill__11'; did you mean 'backfill__1'"
+    ):
         scene.clear(run_ids=("backfill__11",))
     with pytest.raises(InvalidInput, match="Run backfill__1 does not lie from 2014-01-01 on"):
         scene.clear(run_ids=("backfill__1",), start="2014-01-01")

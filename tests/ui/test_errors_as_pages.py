@@ -22,7 +22,7 @@ PROBLEM = "application/problem+json"
         ("/nonsense", 404, "nothing at this address"),
         ("/dags/shp", 404, "did you mean 'shop'?"),
         ("/dags/shp/graph", 404, "did you mean 'shop'?"),
-        ("/runs/shop/nope", 404, "There is no run of 'shop' 'nope'"),
+        ("/runs/shop/nope", 404, "There is no run of DAG 'shop' with the id 'nope'"),
         ("/runs/shop/latest/nope", 404, "There is no task"),
         ("/requests/ffffffffffff", 404, "There is no request"),
         ("/dags/shop?n=0", 422, "n: "),
