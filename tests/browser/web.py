@@ -123,9 +123,11 @@ class Person:
         ]
 
     def too_wide(self) -> list[str]:
-        """The elements that make the page scroll sideways; empty where it fits."""
+        """The elements that make the page scroll sideways; empty where it fits. What is drawn anew for another width of the
+        window is so in the frame after that."""
         found: list[str] = self.page.evaluate(
-            """() => {
+            """async () => {
+              for (let n = 0; n < 2; n++) await new Promise((drawn) => requestAnimationFrame(drawn));
               const wide = document.documentElement.clientWidth;
               if (document.documentElement.scrollWidth <= wide) return [];
               const all = [...document.querySelectorAll("body *")];
