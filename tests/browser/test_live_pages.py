@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 from browser_stage import Living, PassingClock, import_problem, living, put, served
-from web import Person, expect
+from web import Person, Route, expect
 
 from backfill_manager.clock import SystemClock, parse_instant
 from backfill_manager.execution.outcome import Succeeded
@@ -55,6 +55,30 @@ def test_a_change_appears_by_itself(somebody: Somebody, url: str, manager: Livin
     expect(done).not_to_have_count(0)
     print(f"\n{there}: shown after {clock.monotonic() - begun:.2f} s")
     assert ada.stayed
+
+
+def test_a_change_that_the_server_could_not_tell_at_first_appears_all_the_same(
+    somebody: Somebody, url: str, manager: Living
+) -> None:
+    manager.do(lambda it: it.backfill("flights", days("2013-01-01", 2)))
+    manager.do(lambda it: it.drain())
+    ada, refused = somebody(url), list[str]()
+    ada.allows.add(503)
+    page = ada.goes("/dags/flights")
+
+    def at_first_503(route: Route) -> None:
+        if len(refused) < 2:
+            refused.append(route.request.url)
+            route.fulfill(status=503, body="The state can't be read now.")
+        else:
+            route.continue_()
+
+    page.route(f"{url}/dags/flights", at_first_503)
+    ada.stays()
+    manager.let_all_succeed()
+    expect(page.locator("#grid td .s-success")).not_to_have_count(0)
+    assert ada.stayed
+    assert len(refused) == 2
 
 
 def test_a_change_leaves_focus_and_place_and_what_was_opened(somebody: Somebody, url: str, manager: Living) -> None:

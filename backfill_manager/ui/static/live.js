@@ -44,6 +44,7 @@ const isLogin = (address) => new URL(address, location.href).pathname === "/logi
 async function fetched(address) {
   const answer = await fetch(address, { headers: { "X-Live": "1" }, credentials: "same-origin", cache: "no-store" });
   if (answer.redirected && isLogin(answer.url)) location.reload();
+  if (answer.status >= 500 || answer.status === 429) throw new Error(`${answer.status}`); // a passing trouble: once more later
   return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
 }
 
