@@ -97,6 +97,9 @@ class Backfill(Record):
     completed_at: datetime | None = None
     reason: str | None = None
     hidden_at: datetime | None = None  # since then lists leave it out; by its id it is still found
+    with_upstream: bool | None = None  # `tasks` takes along what is upstream of the tasks it names; None: of an older release
+    with_downstream: bool | None = None  # ... and what is downstream of them
+    ignore_first_depends_on_past: bool | None = None  # its first item does not wait for the run before it
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,7 @@ class DagRun(Record):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     reason: str | None = None
+    is_partial: bool | None = None  # tasks were left out by choice: for a whole backfill this date is still missing
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,7 @@ class TaskInstance(Record):
     error: str | None = None
     result_json: str | None = None
     rows_written: int | None = None  # into tables, by `ctx.write`, when it last succeeded; None: it wrote nothing
+    losses: int | None = None  # starts in a row that ended with their process or JVM, over all terms; None: 0
 
 
 @dataclass(frozen=True)
@@ -304,6 +309,9 @@ class Manager(Record):
     commits: int | None = None
     tick_ms: float | None = None  # median of the last hundred
     commit_ms: float | None = None
+    state_id: str | None = None  # identity of the state: part of every output transaction; copied from term to term
+    state_id_since: datetime | None = None  # when the state was given this identity
+    state_root: str | None = None  # where the state was when this term began; elsewhere it was moved or copied
 
 
 RECORDS: tuple[type[Record], ...] = (
