@@ -10,7 +10,7 @@ import typer
 
 from backfill_manager.cli.call import Call, command, group
 from backfill_manager.cli.output import Column
-from backfill_manager.errors import Refused
+from backfill_manager.errors import InvalidInput, Refused
 
 LOOK_AGAIN_S: Final = 1.0  # whether the manager that was asked still leads
 
@@ -95,6 +95,57 @@ def where(call: Call) -> None:
         call.out.rows([{"table": table, "location": place} for table, place in found.items()], ("table", "location"))
     else:
         call.out.document(found)
+
+
+@command(app, "adopt")
+def adopt(
+    call: Call,
+    as_copy: Annotated[
+        bool,
+        typer.Option(
+            "--as-copy",
+            help="This state is a copy: it goes on under a new id. What it does from now on, it writes anew.",
+        ),
+    ] = False,
+    as_original: Annotated[
+        bool,
+        typer.Option(
+            "--as-original",
+            help="This state is what it was, at a new place. One that is left at the old place gets a new id.",
+        ),
+    ] = False,
+) -> None:
+    """Say which of two states goes on, after one was copied. A manager refuses to start on a state whose last place still
+    holds the same one: every state has an id, which is part of each output's transaction, and two that share one would
+    take each other's output for their own.
+
+    [cyan]--as-copy[/] is also right for a state that was restored from a backup, or copied to the same path of another
+    machine: what the backup does not know of is then written again. No manager may be leading it.
+
+    Example: [cyan]bfm --state ./state-for-tests state adopt --as-copy[/]
+    """
+    call.needs_tables()
+    if as_copy == as_original:
+        raise InvalidInput("Say what this state is: --as-copy or --as-original.")
+    from backfill_manager.manager.adopting import adopt_state
+
+    store = call.store
+    store.init()
+    made = adopt_state(store, call.settings, call.clock, "copy" if as_copy else "original")
+    document = {
+        "state": store.root, "state_id": made.state_id, "previous_state_id": made.previous_id,
+        "other_state": made.other, "other_state_id": made.other_id,
+    }  # fmt: skip
+    call.out.told(document, f"The state at {store.root} goes on as {made.state_id}.")
+    if made.other is None or as_copy:
+        return
+    if made.other_id is not None:
+        call.out.remark(f"The one at {made.other} is a copy from now on: {made.other_id}.")
+    else:
+        call.out.remark(
+            f"The one at {made.other} could not be changed. Start no manager there before "
+            f"`bfm --state {made.other} state adopt --as-copy`."
+        )
 
 
 @command(app, "sql")

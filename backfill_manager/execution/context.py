@@ -13,6 +13,7 @@ from backfill_manager.execution.interval import Interval, bounds
 from backfill_manager.execution.on_worker import TaskSkipped, WorkerContext
 from backfill_manager.execution.outcome import Ended, Launch
 from backfill_manager.execution.output import Mode, OutputWriter
+from backfill_manager.execution.output_identity import StateIdentity
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,6 +43,7 @@ class TaskContext:
         spark: SparkSession,
         log: logging.Logger,
         refuse_if_abandoned: Callable[[], None],
+        state: StateIdentity,
     ) -> None:
         self._launch = launch
         self.spark = spark  # a session of its own: its settings and temporary views are nobody else's
@@ -57,7 +59,7 @@ class TaskContext:
         self.ended: Ended | None = launch.ended  # in a callback: what it tells of (task_id, state, error)
         self.log = log
         self.rows_written: int | None = None  # by this try so far; None: nothing, or Delta did not say
-        self._output = OutputWriter(spark, launch, log, refuse_if_abandoned)
+        self._output = OutputWriter(spark, launch, log, refuse_if_abandoned, state)
 
     @property
     def interval(self) -> Interval:
@@ -101,9 +103,13 @@ class TaskContext:
         """Write `df` into a Delta table (a name, or a path with a `/`), exactly once: see execution/output.py. Returns
         the number of rows written, or None if this run had written them before."""
         rows = self._output.write(df, table, time_column=time_column, partition_column=partition_column, mode=mode)
+        self.count_rows(rows)
+        return rows
+
+    def count_rows(self, rows: int | None) -> None:
+        """Add to what this try has written; None adds nothing."""
         if rows is not None:
             self.rows_written = (self.rows_written or 0) + rows
-        return rows
 
     def skip(self, reason: str) -> NoReturn:
         """End this task as `skipped`."""

@@ -45,6 +45,7 @@ from backfill_manager.execution.outcome import (
     TaskLogged,
     TaskStarted,
 )
+from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.performing import CodeLibrary, perform
 from backfill_manager.execution.spark_jobs import SparkJobs
 from backfill_manager.execution.task_log import LogLines
@@ -87,7 +88,8 @@ class _Try:
 
 
 class Executor:
-    """See the module. `leads()` says whether this manager still leads: writes are refused when it doesn't."""
+    """See the module. `leads()` says whether this manager still leads: writes are refused when it doesn't. `state` is whose
+    the outputs are."""
 
     def __init__(
         self,
@@ -98,11 +100,12 @@ class Executor:
         clock: Clock,
         term: int,
         leads: Callable[[], bool],
+        state: StateIdentity,
         slots: Mapping[str, int],
         grace_s: float = GRACE_S,
     ) -> None:
         self._spark, self._library, self._on_event, self._clock = spark, library, on_event, clock
-        self._leads, self._grace_s = leads, grace_s
+        self._leads, self._state, self._grace_s = leads, state, grace_s
         self._spark_jobs = SparkJobs(spark.sparkContext)
         self._changed = threading.Condition()  # guards all below
         self._slots = dict(slots)
@@ -287,6 +290,7 @@ class Executor:
                     spark=self._spark,
                     library=self._library,
                     refuse_if_abandoned=refuse_if_abandoned,
+                    state=self._state,
                 )
         finally:
             with self._changed:

@@ -1,8 +1,9 @@
 """`ctx.write`: a run's rows land in a Delta table exactly once, whatever crashes, is tried again, or comes late.
 
 How it holds:
-- Each write carries Delta's application transaction: id `bfm/<dag>/<task>/<run>/<n>` (n-th write of this task into this
-  table), version = the task instance's *generation*. Delta takes a version once. A try does not change the
+- Each write carries Delta's application transaction: id `bfm/<state>/<dag>/<task>/<run>/<n>` (n-th write of this task into
+  this table), version = the task instance's *generation*. Delta takes a version once. The state's identity is in it because
+  run ids repeat: another state, or a `dags test`, writes the same run under an id of its own. A try does not change the
   generation, so the try after a crash between this commit and the state's finds its rows there and writes nothing: in
   append mode too. Clearing raises the generation, so a cleared task writes again: `replace` replaces, `append`
   appends once more. A run that re-does a date has a run id, and so transactions, of its own.
@@ -14,25 +15,26 @@ How it holds:
 - Writers of one table queue up inside this process. A writer that finds the queue taken computes and caches its rows
   while it waits, so that only the commits go one by one. Conflicts with writers outside are tried again.
 
-The commit's user metadata names dag, run, task, DAG version, try and interval.
+The commit's user metadata names state, dag, run, task, DAG version, try and interval.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from backfill_manager.clock import EPOCH, format_instant, from_micros
-from backfill_manager.errors import AbandonedTry, InvalidInput, nearest
+from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.execution.conflicts import repeated_on_conflict
 from backfill_manager.execution.interval import bounds
 from backfill_manager.execution.outcome import Launch
+from backfill_manager.execution.output_identity import StateIdentity, transaction_id, user_metadata
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.sql_text import identifier, string_literal
 
@@ -41,24 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Mode = Literal["replace", "append"]
-ATTEMPTS: Final = 8  # against writers outside; with the waits below about 20 s
-
-
-def transaction_id(launch: Launch, nth: int | str) -> str:
-    ti = launch.ti
-    return f"bfm/{ti.dag_id}/{ti.task_id}/{ti.run_id}/{nth}"
-
-
-def user_metadata(launch: Launch) -> str:
-    about: dict[str, Any] = {
-        "dag": launch.ti.dag_id, "run": launch.ti.run_id, "task": launch.ti.task_id, "version": launch.version.version,
-        "try": launch.ti.try_number, "launch": launch.ti.launch, "generation": launch.ti.generation,
-    }  # fmt: skip
-    if launch.interval is not None:
-        about["interval"] = [format_instant(at) for at in launch.interval]
-    if launch.run.partition_key is not None:
-        about["partition"] = launch.run.partition_key
-    return json.dumps(about, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
@@ -79,8 +63,10 @@ class OutputWriter:
         launch: Launch,
         log: logging.Logger,
         refuse_if_abandoned: Callable[[], None],
+        state: StateIdentity,
     ) -> None:
         self._spark, self._launch, self._interval, self._log = spark, launch, launch.interval, log
+        self._state = state
         self._refuse_if_abandoned = refuse_if_abandoned
         self._nth: Counter[str] = Counter()
 
@@ -91,7 +77,7 @@ class OutputWriter:
         self._refuse_if_abandoned()
         table = OutputTable(self._spark, name)
         self._nth[table.identity] += 1
-        transaction = transaction_id(self._launch, self._nth[table.identity])
+        transaction = transaction_id(self._state, self._launch, self._nth[table.identity])
         with self._turn(table, transaction, df):
             return self._commit(table, transaction, df, time_column, partition_column, mode)
 
@@ -188,34 +174,22 @@ class OutputWriter:
         partition_column: str | None,
         mode: Mode,
     ) -> int | None:
-        import tenacity
-
-        from backfill_manager.store.delta_spark_tables import CONFLICTS
-
-        for attempt in tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(CONFLICTS),
-            wait=tenacity.wait_random_exponential(multiplier=0.2, max=5),
-            stop=tenacity.stop_after_attempt(ATTEMPTS),
-            before_sleep=lambda state: self._log.info(
-                "another writer was quicker at %s; trying again (%d)", table.name, state.attempt_number
-            ),
-            reraise=True,
-        ):
+        for attempt in repeated_on_conflict(self._log, table.name):
             with attempt:
                 self._refuse_if_abandoned()
                 if not table.exists():
                     table.make(df.schema)
                 before = table.look()
-                if self._written_before(table, before, transaction):
+                if self._has_landed(before, transaction):
                     return None
                 replaced = None
                 if mode == "replace":
                     replaced = self._replaced(before.schema, table.name, time_column, partition_column)
-                metadata = user_metadata(self._launch)
+                metadata = user_metadata(self._state, self._launch)
                 self._save(table, df, transaction, metadata, mode, replaced)
                 commit = table.look().find(metadata, since=before.version)
                 if commit is None:  # Delta left it out, since the same transaction had landed a moment before
-                    self._written_before(table, table.look(), transaction)
+                    self._has_landed(table.look(), transaction)
                     return None
                 rows = "" if commit.rows is None else f"{commit.rows:,} rows "
                 self._log.info(
@@ -228,15 +202,10 @@ class OutputWriter:
                 return commit.rows
         raise AssertionError("tenacity either returns or raises")
 
-    def _written_before(self, table: OutputTable, state: TableState, transaction: str) -> bool:
-        recorded, generation = state.recorded(transaction), self._launch.ti.generation
-        if recorded is None or recorded < generation:
+    def _has_landed(self, state: TableState, transaction: str) -> bool:
+        if not state.has_landed(transaction, self._launch.ti.generation):
             return False
-        if recorded > generation:
-            raise AbandonedTry(
-                f"{table.name}: this task was cleared and has written anew since this try began; nothing was written"
-            )
-        self._log.info("%s: an earlier try of this run has written its rows; nothing is written again", table.name)
+        self._log.info("%s: an earlier try of this run has written its rows; nothing is written again", state.name)
         return True
 
     def _save(

@@ -8,11 +8,15 @@ own check.
 from __future__ import annotations
 
 import json
+import re
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from backfill_manager.errors import InvalidInput
+from backfill_manager.errors import AbandonedTry, InvalidInput
+from backfill_manager.execution.sql_text import identifier
+from backfill_manager.execution.table_queue import TableQueue
 from backfill_manager.execution.warehouse import adopt, folder_of
 
 if TYPE_CHECKING:
@@ -27,7 +31,7 @@ PROPERTIES: Final = {
     "delta.checkpointInterval": "50",
 }
 
-_queues: dict[str, threading.Lock] = {}
+_queues: dict[str, TableQueue] = {}
 _queues_lock = threading.Lock()
 
 
@@ -36,7 +40,7 @@ class Commit:
     """What the table's log says of one of our writes."""
 
     version: int
-    rows: int | None
+    rows: int | None  # inserted or updated; None where Delta does not say, and for what inserts and updates nothing
 
 
 class OutputTable:
@@ -46,6 +50,14 @@ class OutputTable:
         self.name = name
         self.is_path = "/" in name
         self.identity = self._qualified_path() if self.is_path else self._qualified_name()
+
+    @classmethod
+    def named(cls, spark: SparkSession, parts: Sequence[str]) -> OutputTable:
+        """The table of a name in parts, as Spark's parser gives it; delta.`/a/path` is that path."""
+        if len(parts) == 2 and parts[0].lower() == "delta" and "/" in parts[1]:
+            return cls(spark, parts[1])
+        plain = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+        return cls(spark, ".".join(part if plain.fullmatch(part) else identifier(part) for part in parts))
 
     def _qualified_path(self) -> str:
         jvm: Any = self._spark._jvm
@@ -71,10 +83,10 @@ class OutputTable:
         return ".".join(parts).lower()
 
     @property
-    def queue(self) -> threading.Lock:
-        """Whoever holds it is the one writer of this table in this process."""
+    def queue(self) -> TableQueue:
+        """Whoever holds it alone is the one writer of this table in this process."""
         with _queues_lock:
-            return _queues.setdefault(self.identity, threading.Lock())
+            return _queues.setdefault(self.identity, TableQueue())
 
     # -- being there --------------------------------------------------------------------------------------------------
     def exists(self) -> bool:
@@ -92,7 +104,7 @@ class OutputTable:
         from delta.tables import DeltaTable
         from pyspark.sql.types import StructField, StructType
 
-        self._clear_half_made()
+        self.clear_half_made()
         builder = DeltaTable.createIfNotExists(self._spark)
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)
         builder = builder.addColumns(
@@ -102,7 +114,7 @@ class OutputTable:
             builder = builder.property(key, value)
         builder.execute()
 
-    def _clear_half_made(self) -> None:
+    def clear_half_made(self) -> None:
         """A writer that was killed while it made the table leaves a log folder without a commit, and Delta makes no table
         where anything lies. That folder, if it is all there is, goes."""
         folder = self.name if self.is_path else folder_of(self._spark, self.name)
@@ -139,20 +151,29 @@ class OutputTable:
         delta = self._delta()
         log = delta._jdt.deltaLog()
         snapshot = log.update(*(getattr(log, f"update$default${i}")() for i in (1, 2, 3)))
-        return TableState(delta.toDF().schema, log, snapshot)
+        return TableState(self.name, delta.toDF().schema, log, snapshot)
 
 
 class TableState:
     """A version of the table, from Delta's log in the driver: no Spark job but the one that Delta's own check makes."""
 
-    def __init__(self, schema: StructType, log: Any, snapshot: Any) -> None:
-        self.schema, self._log, self._snapshot = schema, log, snapshot
+    def __init__(self, name: str, schema: StructType, log: Any, snapshot: Any) -> None:
+        self.name, self.schema, self._log, self._snapshot = name, schema, log, snapshot
         self.version: int = snapshot.version()
 
     def recorded(self, transaction: str) -> int | None:
         """The version that was last written under this transaction id."""
         found = self._snapshot.transactions().get(transaction)
         return int(found.get()) if found.isDefined() else None
+
+    def has_landed(self, transaction: str, generation: int) -> bool:
+        """True if this generation of a write is in the table. `AbandonedTry` if a later one is."""
+        recorded = self.recorded(transaction)
+        if recorded is not None and recorded > generation:
+            raise AbandonedTry(
+                f"{self.name}: this task was cleared and has written anew since this try began; nothing was written"
+            )
+        return recorded == generation
 
     def find(self, metadata: str, since: int) -> Commit | None:
         """The commit after version `since` that carries this user metadata."""
@@ -162,6 +183,13 @@ class TableState:
             first = json.loads(version_and_actions._2().head().json())  # a commit's own story comes first
             info = first.get("commitInfo", {})
             if info.get("userMetadata") == metadata:
-                rows = info.get("operationMetrics", {}).get("numOutputRows")
-                return Commit(int(version_and_actions._1()), None if rows is None else int(rows))
+                return Commit(int(version_and_actions._1()), _rows_in(info.get("operationMetrics", {})))
         return None
+
+
+def _rows_in(metrics: dict[str, str]) -> int | None:
+    """Rows that a commit inserted or updated, by Delta's metrics; those that it copied into new files do not count."""
+    for names in (("numTargetRowsInserted", "numTargetRowsUpdated"), ("numUpdatedRows",), ("numOutputRows",)):
+        if all(name in metrics for name in names):
+            return sum(int(metrics[name]) for name in names)
+    return None

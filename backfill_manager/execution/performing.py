@@ -14,6 +14,7 @@ from backfill_manager.execution.failure import one_line, spark_is_gone, told_in_
 from backfill_manager.execution.inheritance import JobScope
 from backfill_manager.execution.on_worker import TaskSkipped
 from backfill_manager.execution.outcome import Failed, Launch, Lost, Outcome, Skipped, Succeeded
+from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.python_on_worker import FailedOnWorker, run_on_worker
 from backfill_manager.execution.result import to_result_json
 from backfill_manager.execution.spark_sql import run_sql
@@ -49,11 +50,12 @@ def perform(
     spark: SparkSession,
     library: CodeLibrary,
     refuse_if_abandoned: Callable[[], None],
+    state: StateIdentity,
 ) -> Outcome:
     """Run the task. Whatever happens in it comes back as a value; the traceback goes into the try's log."""
     try:
         with scope.entered(), library.using(launch.version):
-            return _run(launch, scope, spark, library, refuse_if_abandoned)
+            return _run(launch, scope, spark, library, refuse_if_abandoned, state)
     except TaskSkipped as skipped:
         return Skipped(hide_secrets(skipped.reason))
     except AbandonedTry as refused:
@@ -77,6 +79,7 @@ def _run(
     spark: SparkSession,
     library: CodeLibrary,
     refuse_if_abandoned: Callable[[], None],
+    state: StateIdentity,
 ) -> Succeeded:
     task = launch.task
     if task.kind == "executor":
@@ -91,9 +94,10 @@ def _run(
     function = _function(launch, library) if task.kind == "python" else None
     session = spark.newSession()
     session.conf.set("spark.scheduler.pool", launch.pool)
-    ctx = TaskContext(launch, session, TaskLogger(f"{launch.ti.dag_id}.{task.task_id}", scope.log), refuse_if_abandoned)
+    log = TaskLogger(f"{launch.ti.dag_id}.{task.task_id}", scope.log)
+    ctx = TaskContext(launch, session, log, refuse_if_abandoned, state)
     if function is None:
-        run_sql(launch, ctx, refuse_if_abandoned)
+        run_sql(launch, ctx, refuse_if_abandoned, state)
         return Succeeded(None, ctx.rows_written)
     returned = function(ctx)
     result = (

@@ -7,19 +7,18 @@ error.
 Two ways to write, both exactly once:
 - `into=` a table: the last statement is a query and its rows go through `ctx.write` (with `time_column` or
   `partition_column`); statements before it prepare.
-- without `into`: the statements write themselves. Each goes out with a Delta transaction of its own (`.../sql-<n>`,
-  version = generation), so an INSERT, MERGE, UPDATE or DELETE that had landed before a crash is left out by Delta the
-  next time.
+- without `into`: the statements write themselves, each in its turn at the tables that it writes (sql_statement.py).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.outcome import Launch
-from backfill_manager.execution.output import transaction_id, user_metadata
+from backfill_manager.execution.output_identity import StateIdentity
+from backfill_manager.execution.sql_statement import StatementRunner
 from backfill_manager.execution.sql_text import statements
 
 if TYPE_CHECKING:
@@ -29,12 +28,8 @@ if TYPE_CHECKING:
 
     from backfill_manager.execution.context import TaskContext
 
-APP_ID: Final = "spark.databricks.delta.write.txnAppId"
-APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
-METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 
-
-def run_sql(launch: Launch, ctx: TaskContext, refuse_if_abandoned: Callable[[], None]) -> None:
+def run_sql(launch: Launch, ctx: TaskContext, refuse_if_abandoned: Callable[[], None], state: StateIdentity) -> None:
     """Run the task's statements in `ctx.spark`."""
     task = launch.task
     parts = statements(task.sql or "")
@@ -43,25 +38,20 @@ def run_sql(launch: Launch, ctx: TaskContext, refuse_if_abandoned: Callable[[], 
     values = parameters(launch)
     # Delta's parser loses the arguments otherwise (delta-io/delta#7640); here too, for a session that others built.
     ctx.spark.conf.set("spark.sql.legacy.parameterSubstitution.constantsOnly", "true")
-    last = len(parts) if task.into else None
+    query = parts.pop() if task.into else None
+    runner = StatementRunner(
+        launch, state, ctx.spark, ctx.log, refuse_if_abandoned, lambda text: _ask(ctx, text, values)
+    )
     for number, text in enumerate(parts, start=1):
+        ctx.count_rows(runner.run(number, text))
+    if query is not None:
+        assert task.into is not None
         refuse_if_abandoned()
-        if number == last:
-            assert task.into is not None
-            for key in (APP_ID, APP_VERSION, METADATA):
-                ctx.spark.conf.unset(key)
-            query = _statement(ctx, text, values)
-            ctx.write(query, task.into, time_column=task.time_column, partition_column=task.partition_column)
-            return
-        ctx.spark.conf.set(APP_ID, transaction_id(launch, f"sql-{number}"))
-        ctx.spark.conf.set(APP_VERSION, str(launch.ti.generation))
-        ctx.spark.conf.set(METADATA, user_metadata(launch))
-        done = _statement(ctx, text, values)
-        if not done.isLocal():  # a command has run already; a query has to be asked
-            done.write.format("noop").mode("overwrite").save()
+        rows = _ask(ctx, query, values)
+        ctx.write(rows, task.into, time_column=task.time_column, partition_column=task.partition_column)
 
 
-def _statement(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
+def _ask(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     try:

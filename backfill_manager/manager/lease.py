@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import LostLease, StateError
+from backfill_manager.manager.state_identity import Adopted, identity_fields, refuse_a_copy
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
 from backfill_manager.processes import is_gone, manager_id, ran_here
@@ -37,16 +38,24 @@ def is_over(row: Manager) -> bool:
 class Candidate:
     """Waits for the lease and takes it."""
 
-    def __init__(self, store: Store, clock: Clock, *, lease_s: int, version: str) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, *, lease_s: int, version: str, adopted: Adopted | None = None
+    ) -> None:
+        """`adopted`: a person has said what this state is, if it is found at a new place (state_identity.py)."""
         self._store, self._clock, self._lease_s, self._version = store, clock, lease_s, version
+        self._adopted = adopted
+        self._looked_up: str | None = None  # the place of the state's last manager that was compared with ours
         self._id = manager_id(clock.new_id())
         self._seen: Manager | None = None
         self._seen_at = 0.0
         self._said_at: float | None = None
 
     def run_once(self) -> Leader | None:
-        """One look: the leader's half of the store, or None while another manager leads."""
+        """One look: the leader's half of the store, or None while another manager leads. `StateCopied` if this state is the
+        copy of one that is still there."""
         row = self._store.lease()
+        if row is not None and self._adopted is None:
+            self._refuse_a_copy(row)
         now = self._clock.monotonic()
         if row != self._seen:
             self._seen, self._seen_at = row, now
@@ -59,11 +68,20 @@ class Candidate:
         mine = Manager(
             term=row.term + 1 if row else 1, manager_id=self._id, host=socket.gethostname(),
             pid=os.getpid(), state=s.LEADING, started_at=at, heartbeat_at=at, lease_s=self._lease_s, version=self._version,
+            **identity_fields(self._store, row, self._clock, self._adopted),
         )  # fmt: skip
         try:
             return self._store.lead(mine)
         except LostLease:
             return None  # someone else was quicker
+
+    def _refuse_a_copy(self, row: Manager) -> None:
+        if row.state_root == self._looked_up:
+            return
+        refuse_a_copy(self._store, row)
+        if row.state_root not in (None, self._store.place):
+            log.info("the state is at another place than before", was=row.state_root, now=self._store.place)
+        self._looked_up = row.state_root
 
     @property
     def leader(self) -> Manager | None:

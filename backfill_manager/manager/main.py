@@ -30,6 +30,7 @@ from backfill_manager.manager.doorbell import Doorbell
 from backfill_manager.manager.lease import Candidate, Heart
 from backfill_manager.manager.planner import Planner
 from backfill_manager.manager.rescuer import wake
+from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import Ticker
 from backfill_manager.manager.working_set import Alive
 from backfill_manager.model.records import Pool
@@ -79,7 +80,7 @@ def run_manager(
                 leader = candidate.wait(stop)
                 if leader is None:
                     return 0
-                log.info("leading", term=leader.term, state=state)
+                log.info("leading", term=leader.term, state=state, state_id=leader.row.state_id)
                 return _lead(settings, store, leader, clock, stop, spark, ready=ready, until_idle=until_idle)
         finally:
             if own_spark:
@@ -126,6 +127,7 @@ def _lead(
             clock=clock,
             term=leader.term,
             leads=heart.leads,
+            state=identity_of(store, leader.row),
             slots={pool.name: pool.slots for pool in alive.pools.values()},
         )
         planner = Planner(spark, store, on_planned=lambda planned: ticker.happened(planned), clock=clock)

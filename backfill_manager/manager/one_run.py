@@ -1,6 +1,7 @@
 """`bfm dags test`: one run of one DAG, here and now, with real Spark and a state that is thrown away.
 
 The same tick, executor and exactly-once output as in the manager; only the state lives in memory. Output tables are real.
+That state is a new one each time: what a test has written is written anew by the next one, and by the manager.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from backfill_manager.execution.warehouse import adopt_tables
 from backfill_manager.manager.lease import Candidate
 from backfill_manager.manager.main import put_pools
 from backfill_manager.manager.run_maker import make_run
+from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import Ticker
 from backfill_manager.manager.working_set import Alive, RunKey
 from backfill_manager.model import states as s
@@ -88,6 +90,7 @@ def test_dag(
             clock=clock,
             term=leader.term,
             leads=lambda: not ended.is_set(),
+            state=identity_of(store, leader.row),
             slots={pool.name: pool.slots for pool in alive.pools.values()},
         )
         ticker = Ticker(alive, store, leader, clock=clock, executor=executor, planner=None)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import Manager, Record, Request
+from backfill_manager.store.roots import canonical_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +47,17 @@ class Store(ABC):
     root: str
 
     # -- the state as a whole -----------------------------------------------------------------------------------------
+    @property
+    def place(self) -> str:
+        """Where this state is: the same text for the same place, however `root` spells it."""
+        return canonical_place(self.root)
+
+    def beside(self, root: str) -> Store:
+        """The state at another root, reached as this one is. `StateError` if it can't be."""
+        from backfill_manager.store import open_store
+
+        return open_store(root)
+
     @abstractmethod
     def init(self) -> list[str]:
         """Make the tables that are missing, and add columns that an older release did not have; returns the names of

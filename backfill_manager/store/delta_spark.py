@@ -42,6 +42,11 @@ class DeltaSparkStore(Store):
         self.tables = Tables(root, spark)
 
     # -- the state as a whole -----------------------------------------------------------------------------------------
+    def beside(self, root: str) -> Store:
+        from backfill_manager.store import open_store
+
+        return open_store(root, spark=self.tables.spark)
+
     def init(self) -> list[str]:
         return self.tables.create_missing()
 

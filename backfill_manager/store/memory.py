@@ -36,6 +36,10 @@ class MemoryStore(Store):
         self._versions: Counter[str] = Counter()
 
     # -- the state as a whole -----------------------------------------------------------------------------------------
+    @property
+    def place(self) -> str:
+        return self.root
+
     def init(self) -> list[str]:
         with self.lock:
             made = [name for name in TABLES if name not in self._tables]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from execution_stage import Audience, LoadedForTest, OneDag, Stage
+from execution_stage import THIS_STATE, Audience, LoadedForTest, OneDag, Stage
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
@@ -30,6 +30,7 @@ def stage(spark: SparkSession) -> Iterator[Stage]:
         clock=SystemClock(),
         term=1,
         leads=lambda: leading[0],
+        state=THIS_STATE,
         slots={"backfill": 16, "scheduled": 16, "narrow": 2},
         grace_s=2.0,
     )

@@ -23,12 +23,14 @@ from backfill_manager.execution.outcome import (
     TaskLogged,
     TaskStarted,
 )
+from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UTC = timezone.utc
+THIS_STATE = StateIdentity("0123456789ab")
 PATIENCE = 180.0  # seconds after which a test gives up; nothing waits this long
 TOO_LATE = 2.0  # a try's timeout: long enough for its function to have begun, on a machine that is busy, too
 

@@ -366,7 +366,7 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
     story = """
         import logging, sys
         sys.path.insert(0, sys.argv[1])
-        from execution_stage import Audience, LoadedForTest, OneDag, a_launch
+        from execution_stage import THIS_STATE, Audience, LoadedForTest, OneDag, a_launch
         from backfill_manager.clock import SystemClock
         from backfill_manager.execution.executor import Executor
         from backfill_manager.execution.session import build_session
@@ -382,7 +382,7 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
         launch = a_launch()
         library = OneDag(LoadedForTest(launch.dag, {"work": endless}))
         executor = Executor(spark, library=library, on_event=audience, clock=SystemClock(), term=1, leads=lambda: True,
-                            slots={"backfill": 1})
+                            state=THIS_STATE, slots={"backfill": 1})
         executor.launch(launch)
         assert running.wait(180)
         spark.sparkContext._gateway.proc.kill() if sys.argv[2] == "killed" else spark.stop()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from execution_stage import Stage, a_launch, day
+from execution_stage import THIS_STATE, Stage, a_launch, day
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -92,7 +92,9 @@ COLUMNS = """
 
 
 def a_context(spark: SparkSession, **how: Any) -> TaskContext:
-    return TaskContext(a_launch(**how), spark, TaskLogger("test", lambda level, message: None), lambda: None)
+    return TaskContext(
+        a_launch(**how), spark, TaskLogger("test", lambda level, message: None), lambda: None, THIS_STATE
+    )
 
 
 @pytest.fixture(scope="module")

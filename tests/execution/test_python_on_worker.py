@@ -102,7 +102,7 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
     story = """
         import os, sys
         sys.path[:0] = [sys.argv[1], sys.argv[2]]
-        from execution_stage import Audience, LoadedForTest, OneDag, a_launch
+        from execution_stage import THIS_STATE, Audience, LoadedForTest, OneDag, a_launch
         from backfill_manager.clock import SystemClock
         from backfill_manager.execution.executor import Executor
         from backfill_manager.execution.session import build_session
@@ -112,7 +112,8 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
         audience, launch = Audience(), a_launch(kind="executor", snapshot=sys.argv[2])
         library = OneDag(LoadedForTest(launch.dag, {"work": pipeline.task}))
         executor = Executor(spark, library=library, on_event=audience,
-                            clock=SystemClock(), term=1, leads=lambda: True, slots={"backfill": 1})
+                            clock=SystemClock(), term=1, leads=lambda: True, state=THIS_STATE,
+                            slots={"backfill": 1})
         executor.launch(launch)
         outcome = audience.outcome(launch)
         print("OUTCOME", getattr(outcome, "result_json", outcome), flush=True)

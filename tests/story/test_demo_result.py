@@ -24,6 +24,7 @@ from backfill_manager.dags.loading.library import Library
 from backfill_manager.dags.parsers.here import parse_bundle
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.outcome import Event, Launch, Succeeded, TaskEnded
+from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.warehouse import adopt_tables
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
 from backfill_manager.settings import BundleSettings
@@ -63,7 +64,7 @@ class Pipeline:
         self._changed = threading.Condition()
         self.executor = Executor(
             spark, library=Library(), on_event=self._hear, clock=SystemClock(), term=1, leads=lambda: True,
-            slots={"backfill": 2},
+            state=StateIdentity("0123456789ab"), slots={"backfill": 2},
         )  # fmt: skip
 
     def _hear(self, event: Event) -> None:

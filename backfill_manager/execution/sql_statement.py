@@ -1,0 +1,164 @@
+"""One statement of a SQL task that writes by itself: MERGE, INSERT, UPDATE, DELETE, CREATE TABLE, OPTIMIZE, ...
+
+- It waits for its turn at every table that it writes: the queues of `ctx.write`, taken in one order by all, so that nobody
+  waits in a circle. Plain INSERTs share their turn: Delta lets appends pass each other. Parallel runs of one DAG meet no
+  conflict, and CREATE TABLE IF NOT EXISTS makes one table.
+- A conflict with a writer outside of this process repeats this statement alone. Delta has refused its only commit, so
+  nothing of it is there.
+- Changes of rows (INSERT, MERGE, UPDATE, DELETE, and CREATE or REPLACE TABLE AS SELECT) carry a Delta transaction: id
+  `.../sql-<number of the statement>`, version = generation. One that had landed before a crash is left out the next time,
+  and says so. All others (CREATE TABLE, ALTER, TRUNCATE, OPTIMIZE, RESTORE, ...) have no transaction in Delta and are done
+  again when the task is: write them so that this does no harm.
+- Delta takes a transaction once for each table, so a statement that wrote the rows of one table twice (a script, a
+  multi-table INSERT) would lose the second write without a word. It is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.conflicts import repeated_on_conflict
+from backfill_manager.execution.outcome import Launch
+from backfill_manager.execution.output_identity import StateIdentity, transaction_id, user_metadata
+from backfill_manager.execution.output_table import Commit, OutputTable, TableState
+from backfill_manager.execution.written_tables import Written, written_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+APP_ID: Final = "spark.databricks.delta.write.txnAppId"
+APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+SURELY_AMONG: Final = 20  # last commits of a table that was not known before: there our own is
+
+
+class StatementRunner:
+    """The statements of one try. `ask(text)` hands one to Spark, with the run's parameters."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        state: StateIdentity,
+        spark: SparkSession,
+        log: logging.Logger,
+        refuse_if_abandoned: Callable[[], None],
+        ask: Callable[[str], DataFrame],
+    ) -> None:
+        self._launch, self._state, self._spark, self._log = launch, state, spark, log
+        self._refuse_if_abandoned, self._ask = refuse_if_abandoned, ask
+
+    def run(self, number: int, text: str) -> int | None:
+        """Run the `number`-th statement; the rows that it inserted or updated, None where that is not known."""
+        self._refuse_if_abandoned()
+        written = written_by(self._spark, text, self._evaluated) or Written()
+        tables = {name: OutputTable.named(self._spark, name) for name in written.names}
+        self._refuse_second_writes(number, written, tables)
+        changed = [tables[name] for name in written.rows]
+        what = f"statement {number}" + "".join(f", {table.name}" for table in tables.values())
+        with _turn(list(tables.values()), shared=written.only_appends):
+            for table in tables.values():
+                if not table.exists():
+                    table.clear_half_made()
+            for attempt in repeated_on_conflict(self._log, what):
+                with attempt:
+                    self._refuse_if_abandoned()
+                    return self._run_once(number, text, changed, is_one_write=not (written.is_script or written.other))
+        raise AssertionError("tenacity either returns or raises")
+
+    def _evaluated(self, expression: str) -> str:
+        row = self._ask(f"SELECT {expression}").first()
+        return str(row[0]) if row else ""
+
+    def _refuse_second_writes(self, number: int, written: Written, tables: dict[tuple[str, ...], OutputTable]) -> None:
+        times: dict[str, int] = {}
+        for name, n in written.rows.items():
+            times[tables[name].identity] = times.get(tables[name].identity, 0) + n
+        twice = [table.name for table in tables.values() if times.get(table.identity, 0) > 1]
+        if twice:
+            raise InvalidInput(
+                f"sql task {self._launch.task.task_id!r}, statement {number}: it writes {twice[0]} more than once, and Delta "
+                "would take the first write only (one transaction for each statement and table). Make statements of their "
+                "own of these writes, parted by `;` outside of BEGIN ... END, or write the rows in one."
+            )
+
+    def _run_once(self, number: int, text: str, changed: list[OutputTable], *, is_one_write: bool) -> int | None:
+        transaction = transaction_id(self._state, self._launch, f"sql-{number}")
+        metadata = user_metadata(self._state, self._launch, statement=number)
+        before = {table.identity: _look(table) for table in changed}
+        landed = [self._has_landed(state, transaction) for state in before.values()]
+        if is_one_write and landed and all(landed):
+            self._log.info("statement %d: an earlier try of this run has done it; it is not done again", number)
+            return None
+        with self._marked(transaction, metadata):
+            done = self._ask(text)
+            if not done.isLocal():  # a command has run already; a query has to be asked
+                done.write.format("noop").mode("overwrite").save()
+        counts = [self._told(number, table, before[table.identity], transaction, metadata) for table in changed]
+        known = [n for n in counts if n is not None]
+        return sum(known) if known else None
+
+    def _has_landed(self, state: TableState | None, transaction: str) -> bool:
+        return state is not None and state.has_landed(transaction, self._launch.ti.generation)
+
+    def _told(
+        self, number: int, table: OutputTable, before: TableState | None, transaction: str, metadata: str
+    ) -> int | None:
+        """What came of it in this table, into the log; the rows."""
+        now = _look(table)
+        if now is None:
+            return None
+        since = max(-1, now.version - SURELY_AMONG) if before is None else before.version
+        commit = now.find(metadata, since=since)
+        if commit is not None:
+            self._log.info("statement %d: %s%s, version %d", number, _counted(commit), table.name, commit.version)
+            return commit.rows
+        if self._has_landed(now, transaction):
+            self._log.info(
+                "statement %d: an earlier try of this run has written to %s; nothing is written again",
+                number,
+                table.name,
+            )
+        else:
+            self._log.info("statement %d: nothing to change in %s", number, table.name)
+        return None
+
+    @contextlib.contextmanager
+    def _marked(self, transaction: str, metadata: str) -> Iterator[None]:
+        """SQL takes the marks of its commits from the session."""
+        marks = {APP_ID: transaction, APP_VERSION: str(self._launch.ti.generation), METADATA: metadata}
+        for key, value in marks.items():
+            self._spark.conf.set(key, value)
+        try:
+            yield
+        finally:
+            for key in marks:
+                self._spark.conf.unset(key)
+
+
+@contextlib.contextmanager
+def _turn(tables: list[OutputTable], *, shared: bool) -> Iterator[None]:
+    """Only a thread of this process waits here; nothing of Spark does."""
+    queues = {table.identity: table.queue for table in tables}
+    with contextlib.ExitStack() as held:
+        for identity in sorted(queues):
+            queues[identity].acquire(shared=shared)
+            held.callback(queues[identity].release)
+        yield
+
+
+def _look(table: OutputTable) -> TableState | None:
+    """The table as it is now; None if it is not there, or no Delta table: the statement itself says what it thinks of that."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return table.look() if table.exists() else None
+    except (AnalysisException, InvalidInput):
+        return None
+
+
+def _counted(commit: Commit) -> str:
+    return "" if commit.rows is None else f"{commit.rows:,} rows into "

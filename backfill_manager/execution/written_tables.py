@@ -1,0 +1,127 @@
+"""Which tables a SQL statement writes, read from the plan that Spark's own parser makes of it.
+
+Only names are looked for: nothing is analysed and nothing runs. A table that no name tells (EXECUTE IMMEDIATE, a view over
+a table) is not found; a statement that writes it does not queue for it, and is repeated when it meets another writer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Name = tuple[str, ...]  # of a table, in parts, as it was written
+
+# What names the target of a statement that changes rows. Delta records a transaction with each of them, so that it lands
+# once. `NamedRelation`s are no children of their plan, hence by the name of the field.
+_ROWS: Final = {
+    "InsertIntoStatement": "table",
+    "MergeIntoTable": "targetTable",
+    "UpdateTable": "table",
+    "DeleteFromTable": "table",
+    "OverwriteByExpression": "table",
+    "OverwritePartitionsDynamic": "table",
+}
+# They make a table with rows in it: with a transaction, too.
+_ROWS_OF_NEW_TABLE: Final = ("CreateTableAsSelect", "ReplaceTableAsSelect")
+_OTHER: Final = {"CloneTableStatement": "target", "RestoreTableStatement": "table", "CreateTableLike": "name"}
+_COMPUTED: Final = "PlanWithUnresolvedIdentifier"  # IDENTIFIER(:table)
+_TARGETS_OF_COMMANDS: Final = ("UnresolvedIdentifier", "UnresolvedTable", "UnresolvedTableOrView", _COMPUTED)
+_READING: Final = ("Describe", "Show")
+_LOOPS: Final = ("WhileStatement", "RepeatStatement", "LoopStatement", "ForStatement")
+_BRANCHES: Final = ("IfElseStatement", "SimpleCaseStatement", "SearchedCaseStatement")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one statement writes."""
+
+    rows: Counter[Name] = field(default_factory=Counter)  # changes of rows: table -> how often; in a loop, twice
+    other: frozenset[Name] = frozenset()  # made, altered, optimised...: without a transaction
+    is_script: bool = False
+    only_appends: bool = False
+
+    @property
+    def names(self) -> set[Name]:
+        return set(self.rows) | self.other
+
+
+def written_by(spark: SparkSession, text: str, evaluate: Callable[[str], str]) -> Written | None:
+    """None for a text that can't be parsed (running it tells why). `evaluate` gives the value of an expression, for
+    `IDENTIFIER(:table)`."""
+    from pyspark.errors import ParseException
+
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    try:
+        plan = parser.parsePlan(text)
+    except ParseException:
+        return None
+    return _Reading(parser, text, evaluate).statement(plan)
+
+
+class _Reading:
+    def __init__(self, parser: Any, text: str, evaluate: Callable[[str], str]) -> None:
+        self._parser, self._text, self._evaluate = parser, text, evaluate
+        self._other = set[Name]()
+        self._appends_only = True
+
+    def statement(self, plan: Any) -> Written:
+        rows = self._rows(plan)
+        appends = bool(rows) and not self._other and self._appends_only
+        return Written(rows, frozenset(self._other), _kind(plan) == "CompoundBody", appends)
+
+    def _rows(self, plan: Any) -> Counter[Name]:
+        kind = _kind(plan)
+        if kind == "SingleStatement":
+            return self._rows(plan.parsedPlan())
+        if kind.startswith(_READING):
+            return Counter()
+        if kind in _ROWS:
+            self._appends_only &= kind == "InsertIntoStatement" and not plan.overwrite()
+            return self._named(getattr(plan, _ROWS[kind])())
+        if kind in _ROWS_OF_NEW_TABLE:
+            self._appends_only = False
+            return self._named(plan.name())
+        if kind in _OTHER:
+            self._other |= set(self._named(getattr(plan, _OTHER[kind])()))
+            return Counter()
+        if kind in _TARGETS_OF_COMMANDS:
+            self._other |= set(self._named(plan))
+            return Counter()
+        found = Counter[Name]()
+        for child in _each(plan.children()):
+            below = self._rows(child)
+            found = found | below if kind in _BRANCHES else found + below  # of branches one is taken
+        return found + found if kind in _LOOPS else found
+
+    def _named(self, plan: Any) -> Counter[Name]:
+        """The name that this relation is called by, once; under an alias or a time travel, too."""
+        kind = _kind(plan)
+        if kind == "UnresolvedIdentifier":
+            return Counter([tuple(_each(plan.nameParts()))])
+        if kind in ("UnresolvedRelation", "UnresolvedTable", "UnresolvedTableOrView"):
+            return Counter([tuple(_each(plan.multipartIdentifier()))])
+        if kind == _COMPUTED:
+            return self._evaluated(plan.identifierExpr())
+        if kind == "TimeTravel":
+            return self._named(plan.relation())
+        return sum((self._named(child) for child in _each(plan.children())), Counter[Name]())
+
+    def _evaluated(self, expression: Any) -> Counter[Name]:
+        origin = expression.origin()
+        if origin.startIndex().isEmpty() or origin.stopIndex().isEmpty():
+            return Counter()
+        name = self._evaluate(self._text[origin.startIndex().get() : origin.stopIndex().get() + 1])
+        return Counter([tuple(_each(self._parser.parseMultipartIdentifier(name)))])
+
+
+def _kind(plan: Any) -> str:
+    return str(plan.getClass().getSimpleName())
+
+
+def _each(scala_sequence: Any) -> Iterator[Any]:
+    return (scala_sequence.apply(i) for i in range(scala_sequence.length()))

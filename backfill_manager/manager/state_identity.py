@@ -1,0 +1,99 @@
+"""Which state this is, and whether it is the only one that says so.
+
+A state is given an id by the first manager that leads it; each term's row in `manager` carries the id on, and where the
+state was. The id is part of every output transaction (execution/output_identity.py). So a copy of a state, with the same
+id, would take the other's output for its own, and report success where it wrote nothing. Who wants to lead a state that is
+not where its last manager left it therefore looks there first:
+
+| at the last place is | it is | what follows |
+|---|---|---|
+| the very same folder (a link, a mount) | the same | it is led |
+| nothing, nothing that is seen from here, or another state | moved | it is led; the new place goes into the lease row |
+| a state of the same id | a copy | `StateCopied`: a person says which one goes on as what it was |
+| something that can't be looked at | perhaps a copy | the same |
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from backfill_manager.clock import Clock
+from backfill_manager.errors import StateCopied, StateError
+from backfill_manager.execution.output_identity import StateIdentity
+from backfill_manager.model.records import Manager
+from backfill_manager.store.contract import Condition, Store
+from backfill_manager.store.roots import is_local
+
+Adopted = Literal["copy", "original"]
+COPY: Final = "copy"
+ORIGINAL: Final = "original"
+
+
+def identity_fields(store: Store, last: Manager | None, clock: Clock, adopted: Adopted | None = None) -> dict[str, Any]:
+    """`state_id`, `state_id_since` and `state_root` for the lease row that follows `last`."""
+    if last is not None and last.state_id is not None and adopted != COPY:
+        return {"state_id": last.state_id, "state_id_since": last.state_id_since, "state_root": store.place}
+    since = clock.now()
+    if last is not None:  # by its clock it may have made runs later than now
+        since = max(since, last.heartbeat_at)
+    return {"state_id": clock.new_id(), "state_id_since": since, "state_root": store.place}
+
+
+def identity_of(store: Store, row: Manager) -> StateIdentity:
+    """Of the state that is led with this row."""
+    assert row.state_id is not None
+    first = store.read(Manager, [Condition("state_id", "=", row.state_id)], order_by=["term"], limit=1)[0]
+    before = store.read(Manager, [Condition("term", "<", first.term)], order_by=["-term"], limit=1)
+    was_upgraded = bool(before) and before[0].state_id is None  # a release without ids led it before
+    return StateIdentity(row.state_id, first.state_id_since if was_upgraded else None)
+
+
+def other_place(store: Store, last: Manager) -> tuple[str, str] | None:
+    """Where the same state is, or may be, beside here, and how that is known; None if this is the only one."""
+    there = last.state_root
+    if there is None or last.state_id is None or there == store.place:
+        return None
+    if is_local(there):
+        if is_local(store.place) and _are_one_folder(Path(there), Path(store.place)):
+            return None
+        try:
+            os.stat(Path(there) / Manager.TABLE)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            return there, f"can't be looked at ({error.strerror})"
+    try:
+        other = store.beside(there)
+        found = other.lease() if other.exists() else None
+    except StateError as error:
+        return there, f"can't be looked at ({str(error).rstrip('.')})"
+    if found is None or found.state_id != last.state_id:
+        return None
+    return there, "is there still"
+
+
+def refuse_a_copy(store: Store, last: Manager) -> None:
+    """`StateCopied` if the state at `store` is, or may be, a copy."""
+    if other := other_place(store, last):
+        raise StateCopied(store.root, *other)
+
+
+def _are_one_folder(one: Path, other: Path) -> bool:
+    """True when what is written in one is seen in the other: also for two mounts of one share, whose device numbers differ
+    (those of a snapshot do, too)."""
+    if not one.is_dir() or not other.is_dir():
+        return False
+    if os.path.samefile(one, other):
+        return True
+    probe = f".bfm-probe-{uuid.uuid4().hex}"
+    try:
+        (other / probe).touch(exist_ok=False)
+    except OSError:
+        return False
+    try:
+        return (one / probe).exists()
+    finally:
+        (other / probe).unlink(missing_ok=True)
