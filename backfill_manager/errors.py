@@ -69,8 +69,8 @@ class StateNotInitialised(StateError):
 class StateCopied(StateError):
     def __init__(self, root: str, other: str, how: str) -> None:
         super().__init__(
-            f"The state at {root} was last led at {other}, and the one there {how}: two copies of one state would take each "
-            f"other's output for their own. Say which one goes on as what it was: `bfm --state {root} state adopt --as-copy` "
+            f"The state at {root} was last led at {other}, which {how}. Two copies of one state would take each other's "
+            f"output for their own. Say which one goes on as what it was: `bfm --state {root} state adopt --as-copy` "
             f"if it is the one at {other}, `bfm --state {root} state adopt --as-original` if it is this one."
         )
         self.root, self.other = root, other

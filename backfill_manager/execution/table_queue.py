@@ -22,6 +22,7 @@ class TableQueue:
             if not blocking and (self._waiting or not self._is_free(shared)):
                 return False
             self._waiting.append(ticket)
+            self._changed.notify_all()  # for whoever watches the queue
             self._changed.wait_for(lambda: self._waiting[0] is ticket and self._is_free(shared))
             self._waiting.popleft()
             self._sharing += shared

@@ -1,7 +1,8 @@
-"""A person's answer to "this state is a copy" (state_identity.py), kept in the state: a term of its own that does nothing else."""
+"""A person's answer to "this state is a copy" (state_identity.py). It is kept in the state, by a term that does nothing else."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
 from typing import Final
@@ -56,8 +57,6 @@ def _led_once(store: Store, settings: Settings, clock: Clock, how: Adopted) -> M
                 f"`bfm --state {store.root} manager stop`."
             )
         never.wait(LOOK_AGAIN_S)
-    try:
+    with contextlib.suppress(LostLease):  # a standby was quicker: it has our row to go on from
         leader.resign(clock.now())
-    except LostLease:  # a standby was quicker: it has our row to go on from
-        pass
     return leader.row

@@ -64,15 +64,15 @@ def other_place(store: Store, last: Manager) -> tuple[str, str] | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            return there, f"can't be looked at ({error.strerror})"
+            return there, f"can't be looked at from here ({error.strerror})"
     try:
         other = store.beside(there)
         found = other.lease() if other.exists() else None
     except StateError as error:
-        return there, f"can't be looked at ({str(error).rstrip('.')})"
+        return there, f"can't be looked at from here ({str(error).rstrip('.')})"
     if found is None or found.state_id != last.state_id:
         return None
-    return there, "is there still"
+    return there, "still holds the same state"
 
 
 def refuse_a_copy(store: Store, last: Manager) -> None:

@@ -12,6 +12,7 @@ from execution_stage import THIS_STATE, Audience, LoadedForTest, OneDag, Stage
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.executor import Executor
+from backfill_manager.execution.output_identity import StateIdentity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,22 +21,35 @@ _seq = itertools.count(1)
 
 
 @pytest.fixture
-def stage(spark: SparkSession) -> Iterator[Stage]:
-    functions: dict[str, Callable[..., Any]] = {}
-    audience, leading = Audience(), [True]
-    executor = Executor(
-        spark,
-        library=OneDag(LoadedForTest(DagSpec("stage", (TaskSpec("work"),)), functions)),
-        on_event=audience,
-        clock=SystemClock(),
-        term=1,
-        leads=lambda: leading[0],
-        state=THIS_STATE,
-        slots={"backfill": 16, "scheduled": 16, "narrow": 2},
-        grace_s=2.0,
-    )
-    yield Stage(spark, executor, audience, functions, leading)
-    executor.close(0.0)
+def stage_of(spark: SparkSession) -> Iterator[Callable[[StateIdentity], Stage]]:
+    """Opens a stage for a state of this identity; all are closed at the end."""
+    opened: list[Executor] = []
+
+    def open_one(state: StateIdentity) -> Stage:
+        functions: dict[str, Callable[..., Any]] = {}
+        audience, leading = Audience(), [True]
+        executor = Executor(
+            spark,
+            library=OneDag(LoadedForTest(DagSpec("stage", (TaskSpec("work"),)), functions)),
+            on_event=audience,
+            clock=SystemClock(),
+            term=1,
+            leads=lambda: leading[0],
+            state=state,
+            slots={"backfill": 16, "scheduled": 16, "narrow": 2},
+            grace_s=2.0,
+        )
+        opened.append(executor)
+        return Stage(spark, executor, audience, functions, leading)
+
+    yield open_one
+    for executor in opened:
+        executor.close(0.0)
+
+
+@pytest.fixture
+def stage(stage_of: Callable[[StateIdentity], Stage]) -> Stage:
+    return stage_of(THIS_STATE)
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from execution_stage import PATIENCE, TOO_LATE, Stage, a_launch, day, rows_of, version_of
+from execution_stage import PATIENCE, THIS_STATE, TOO_LATE, Stage, a_launch, day, rows_of, version_of
 
+from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Lost, Succeeded
-from backfill_manager.execution.output import transaction_id
+from backfill_manager.execution.output_identity import StateIdentity, transaction_id
 from backfill_manager.execution.warehouse import adopt_tables, folder_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,14 @@ def hours(ctx: Any, value: int = 1, n: int = 3, shift: int = 0) -> DataFrame:
     start = int(ctx.interval.start.timestamp()) + 3600 * shift
     frame: DataFrame = ctx.spark.sql(HOURS.format(start=start, value=value, n=n))
     return frame
+
+
+@dataclasses.dataclass
+class TaskContextOfOld:
+    """What `hours` needs of the `ctx` of a task that an older release ran."""
+
+    spark: SparkSession
+    interval: Interval
 
 
 def writes(table: str, value: int = 1, **how: Any) -> Callable[[Any], Any]:
@@ -275,14 +284,46 @@ def test_the_commit_says_who_wrote_it(stage: Stage, table: str) -> None:
     stage.play(launch, writes(table))
     told = stage.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]["userMetadata"]
     assert json.loads(told) == {
-        "dag": "stage", "run": "backfill__2013-01-01", "task": "work", "version": 1, "try": 1, "launch": 1,
-        "generation": 0,
+        "state": "0123456789ab", "dag": "stage", "run": "backfill__2013-01-01", "task": "work", "version": 1, "try": 1,
+        "launch": 1, "generation": 0,
         "interval": ["2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z"],
     }  # fmt: skip
     properties = {row["key"]: row["value"] for row in stage.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     assert properties["delta.setTransactionRetentionDuration"] == "interval 30 days"
     assert (properties["delta.minReaderVersion"], properties["delta.minWriterVersion"]) == ("1", "2")
-    assert transaction_id(launch, 1) == "bfm/stage/work/backfill__2013-01-01/1"
+    assert transaction_id(THIS_STATE, launch, 1) == "bfm/0123456789ab/stage/work/backfill__2013-01-01/1"
+
+
+@pytest.mark.parametrize("mode", ["replace", "append"])
+def test_the_same_run_of_another_state_writes_its_own_rows(
+    stage: Stage, stage_of: Callable[[StateIdentity], Stage], table: str, mode: str
+) -> None:
+    launch = a_launch(run_id="backfill__2013-01-01")
+    assert stage.play(launch, writes(table, 1, mode=mode)) == Succeeded("3")
+    other = stage_of(StateIdentity("ba9876543210"))
+    assert other.play(launch, writes(table, 2, mode=mode)) == Succeeded("3")
+    assert values(stage.spark, table) == ([2, 2, 2] if mode == "replace" else [1, 1, 1, 2, 2, 2])
+    assert other.play(again(launch), writes(table, 3, mode=mode)) == Succeeded(None)
+
+
+@pytest.mark.parametrize("mode", ["replace", "append"])
+def test_what_a_run_had_written_before_its_state_was_upgraded_is_not_written_again(
+    stage: Stage, stage_of: Callable[[StateIdentity], Stage], table: str, mode: str
+) -> None:
+    """The manager of an older release committed the rows and was stopped before the state heard of it."""
+    launch = a_launch(run_id="backfill__2013-01-01")  # made on day(1)
+    old = hours(TaskContextOfOld(stage.spark, Interval(day(1), day(2))), 1).write.format("delta")
+    old.option("txnAppId", "bfm/stage/work/backfill__2013-01-01/1").option("txnVersion", "0").saveAsTable(table)
+
+    upgraded = stage_of(StateIdentity("ba9876543210", upgraded_at=day(2)))
+    assert upgraded.play(again(launch), writes(table, 2, mode=mode)) == Succeeded(None)
+    assert values(stage.spark, table) == [1, 1, 1]
+    cleared = again(again(launch), generation=1)
+    assert upgraded.play(cleared, writes(table, 3, mode=mode)) == Succeeded("3")
+    assert upgraded.play(again(cleared), writes(table, 4, mode=mode)) == Succeeded(None)
+
+    made_since = dataclasses.replace(again(again(cleared)), run=launch.run.evolve(created_at=day(3)))
+    assert upgraded.play(made_since, writes(table, 5, mode=mode)) == Succeeded("3"), "as the old id is not its own"
 
 
 def test_a_table_that_was_made_but_never_filled_is_filled(stage: Stage, table: str) -> None:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from execution_stage import Stage, a_launch, rows_of, version_of
+from execution_stage import PATIENCE, Stage, a_launch, day, rows_of, version_of
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.execution.outcome import Failed, Launch, Succeeded
+from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Succeeded
+from backfill_manager.execution.output_identity import StateIdentity
+from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.sql_text import identifier, statements, string_literal
+from backfill_manager.execution.table_queue import TableQueue
+from backfill_manager.execution.written_tables import written_by
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize(
@@ -91,3 +103,225 @@ def test_a_parameter_that_the_run_does_not_have_is_named(stage: Stage) -> None:
 
 def test_a_text_without_a_statement_is_refused(stage: Stage) -> None:
     assert stage.play(a_sql_launch("-- later")) == Failed("sql task 'work' has no statement", retryable=False)
+
+
+# -- writers of one table ---------------------------------------------------------------------------------------------
+
+MERGE = """
+    CREATE TABLE IF NOT EXISTS {table} (id INT, runs INT, note STRING) USING delta;
+    MERGE INTO {table} AS t USING (SELECT explode(array(0, :n)) AS id) AS s ON t.id = s.id
+    WHEN MATCHED THEN UPDATE SET runs = t.runs + 1 WHEN NOT MATCHED THEN INSERT (id, runs) VALUES (s.id, 1)
+"""
+
+
+def test_parallel_merges_of_a_table_that_none_has_made_yet_cost_no_try(stage: Stage, table: str) -> None:
+    launches = [
+        stage.start(a_sql_launch(MERGE.format(table=table), run_id=f"r{n}", params={"n": n})) for n in range(1, 11)
+    ]
+    assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded(None)] * 10
+    assert {row["id"]: row["runs"] for row in stage.spark.table(table).collect()} == {0: 10} | dict.fromkeys(
+        range(1, 11), 1
+    )
+    assert all(stage.audience.rows_of(launch) == 2 for launch in launches)
+    assert "another writer was quicker" not in "".join(stage.said(launch) for launch in launches)
+    assert version_of(stage.spark, table) == 10
+
+
+def test_a_statement_and_ctx_write_stand_in_one_queue(stage: Stage, table: str) -> None:
+    stage.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
+    queue = OutputTable(stage.spark, table).queue
+    with queue:
+        texts = (
+            f"DELETE FROM {table}",
+            f"TRUNCATE TABLE default.{table}",
+            f"UPDATE spark_catalog.default.`{table}` SET id = 2",
+        )
+        waiting = [stage.start(a_sql_launch(text, run_id=text)) for text in texts]
+        wait_for_waiting(queue, 3)
+        assert stage.executor.cancel(waiting[0].key, "cancelled by hand")
+        assert stage.audience.outcome(waiting[0]) == Cancelled("cancelled by hand")
+    assert [stage.audience.outcome(launch) for launch in waiting[1:]] == [Succeeded(None)] * 2
+    operations = [row["operation"] for row in stage.spark.sql(f"DESCRIBE HISTORY {table}").collect()]
+    assert "DELETE" not in operations
+
+
+def test_statements_over_several_tables_take_their_turns_in_one_order(stage: Stage, table: str) -> None:
+    other = f"{table}_more"
+    for name in (table, other):
+        stage.spark.sql(f"CREATE TABLE {name} (id INT) USING delta")
+    try:
+        text = "FROM range(1) INSERT OVERWRITE {} SELECT :n INSERT OVERWRITE {} SELECT :n"
+        texts = [text.format(table, other), text.format(other, table)] * 4
+        launches = [stage.start(a_sql_launch(text, run_id=f"r{n}", params={"n": n})) for n, text in enumerate(texts)]
+        assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded(None)] * 8
+        assert rows_of(stage.spark, table) == rows_of(stage.spark, other)
+    finally:
+        stage.spark.sql(f"DROP TABLE {other}")
+
+
+def test_plain_inserts_go_side_by_side(stage: Stage, table: str) -> None:
+    stage.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
+    queue = OutputTable(stage.spark, table).queue
+    queue.acquire(shared=True)  # one that has begun
+    try:
+        assert stage.play(a_sql_launch(f"INSERT INTO {table} SELECT 1", run_id="r1")) == Succeeded(None)
+        merging = stage.start(a_sql_launch(f"INSERT OVERWRITE {table} SELECT 2", run_id="r2"))
+        wait_for_waiting(queue, 1)
+    finally:
+        queue.release()
+    assert stage.audience.outcome(merging) == Succeeded(None)
+    assert rows_of(stage.spark, table) == [(2,)]
+
+
+def test_a_statement_that_another_process_was_quicker_than_is_repeated_alone(
+    stage: Stage, table: str, tmp_path: Path
+) -> None:
+    """The MERGE reads the table, and then waits in the source's `reflect` until somebody from outside has changed it."""
+    stage.spark.sql(f"CREATE TABLE {table} USING delta AS SELECT 1 AS id, 0 AS n")
+    here, go_on = tmp_path / "here", tmp_path / "go_on"
+    os.mkfifo(here)
+    os.mkfifo(go_on)
+    opened = ", ".join(f"reflect('scala.io.Source', 'fromFile', '{fifo}', 'UTF-8')" for fifo in (here, go_on))
+    launch = stage.start(
+        a_sql_launch(
+            f"""
+            UPDATE {table} SET n = n + 1;
+            MERGE INTO {table} AS t USING (SELECT 1 AS id, concat({opened}) AS x) AS s ON t.id = s.id
+            WHEN MATCHED THEN UPDATE SET n = t.n + 10;
+            UPDATE {table} SET n = n + 100
+            """
+        )
+    )
+    reached = os.open(here, os.O_WRONLY)  # returns when the MERGE has begun to read its source
+    stage.spark.sql(f"UPDATE {table} SET n = n + 1000")
+    released = os.open(go_on, os.O_WRONLY)
+    try:
+        assert stage.audience.outcome(launch) == Succeeded(None)
+    finally:
+        os.close(reached)
+        os.close(released)
+    assert rows_of(stage.spark, table) == [(1, 1111)]
+    assert stage.said(launch).count("another writer was quicker at statement 2") == 1
+
+
+def test_a_statement_that_had_landed_is_told_and_counts_no_rows(stage: Stage, table: str) -> None:
+    launch = a_sql_launch(MERGE.format(table=table) + f"; DELETE FROM {table} WHERE id = 12345", params={"n": 3})
+    assert stage.play(launch) == Succeeded(None)
+    assert stage.audience.rows_of(launch) == 2
+    assert f"statement 2: 2 rows into {table}, version 1" in stage.said(launch)
+    assert f"statement 3: nothing to change in {table}" in stage.said(launch)
+    second = again(launch)
+    assert stage.play(second) == Succeeded(None)
+    assert stage.audience.rows_of(second) is None
+    assert "statement 2: an earlier try of this run has done it; it is not done again" in stage.said(second)
+    assert "rows into" not in stage.said(second)
+    assert rows_of(stage.spark, table) == [(0, 1, None), (3, 1, None)]
+
+
+def test_a_table_that_was_made_with_its_rows_before_a_crash_is_not_made_again(stage: Stage, table: str) -> None:
+    launch = a_sql_launch(f"CREATE TABLE {table} USING delta AS SELECT 1 AS id; INSERT INTO {table} SELECT 2")
+    assert stage.play(launch) == Succeeded(None)
+    assert stage.play(again(launch)) == Succeeded(None)
+    assert rows_of(stage.spark, table) == [(1,), (2,)]
+
+
+def test_a_try_of_before_a_clear_changes_nothing_any_more(stage: Stage, table: str) -> None:
+    launch = a_sql_launch(f"CREATE TABLE IF NOT EXISTS {table} (id INT) USING delta; INSERT INTO {table} SELECT 1")
+    assert stage.play(again(launch, generation=1)) == Succeeded(None)
+    late = stage.play(launch)
+    assert isinstance(late, Failed) and "this task was cleared and has written anew" in late.error
+    assert rows_of(stage.spark, table) == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FROM range(2) INSERT INTO {0} SELECT 1 INSERT INTO default.{0} SELECT 2",
+        "BEGIN INSERT INTO {0} SELECT 1; INSERT INTO {0} SELECT 2; END",
+        "BEGIN DECLARE n INT = 0; WHILE n < 2 DO INSERT INTO {0} SELECT n; SET n = n + 1; END WHILE; END",
+    ],
+)
+def test_a_second_write_of_a_statement_that_delta_would_leave_out_is_refused(
+    stage: Stage, table: str, text: str
+) -> None:
+    stage.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
+    outcome = stage.play(a_sql_launch(text.format(table)))
+    assert isinstance(outcome, Failed) and not outcome.retryable
+    assert outcome.error.startswith("sql task 'work', statement 1: it writes ") and "more than once" in outcome.error
+    assert rows_of(stage.spark, table) == []
+
+
+def test_a_script_that_writes_each_table_once_lands_once(stage: Stage, table: str) -> None:
+    script = f"""
+        BEGIN
+          CREATE TABLE IF NOT EXISTS {table} (id INT) USING delta;
+          IF 2 > 1 THEN INSERT INTO {table} SELECT 7; ELSE INSERT INTO {table} SELECT 0; END IF;
+        END
+    """
+    launch = a_sql_launch(script)
+    assert stage.play(launch) == Succeeded(None)
+    assert stage.play(again(launch)) == Succeeded(None)
+    assert rows_of(stage.spark, table) == [(7,)]
+
+
+def test_the_same_run_of_another_state_does_its_statements_anew(
+    stage: Stage, stage_of: Callable[[StateIdentity], Stage], table: str
+) -> None:
+    launch = a_sql_launch(MERGE.format(table=table), run_id="r1", params={"n": 1})
+    other = stage_of(StateIdentity("ba9876543210"))
+    assert stage.play(launch) == other.play(launch) == other.play(again(launch)) == Succeeded(None)
+    assert rows_of(stage.spark, table) == [(0, 2, None), (1, 2, None)]
+
+
+def test_what_a_statement_had_done_before_its_state_was_upgraded_is_not_done_again(
+    stage: Stage, stage_of: Callable[[StateIdentity], Stage], table: str
+) -> None:
+    stage.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
+    old = stage.spark.sql("SELECT 1 AS id").write.format("delta").mode("append")
+    old.option("txnAppId", "bfm/stage/work/r1/sql-1").option("txnVersion", "0").saveAsTable(table)
+    upgraded = stage_of(StateIdentity("ba9876543210", upgraded_at=day(2)))
+    assert upgraded.play(a_sql_launch(f"INSERT INTO {table} SELECT 2", run_id="r1")) == Succeeded(None)
+    assert rows_of(stage.spark, table) == [(1,)]
+
+
+def wait_for_waiting(queue: TableQueue, n: int) -> None:
+    with queue._changed:
+        assert queue._changed.wait_for(lambda: len(queue._waiting) == n, PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("INSERT INTO s.t SELECT * FROM a JOIN b", ["s.t"]),
+        ("WITH x AS (SELECT 1) INSERT OVERWRITE t SELECT * FROM x", ["t"]),
+        ("INSERT INTO t REPLACE WHERE id = 1 SELECT 1", ["t"]),
+        ("MERGE INTO c.s.t AS x USING b ON x.id = b.id WHEN MATCHED THEN DELETE", ["c.s.t"]),
+        ("MERGE INTO IDENTIFIER(:schema || '.t') USING b ON true WHEN MATCHED THEN DELETE", ["main.t"]),
+        ("INSERT INTO IDENTIFIER(:schema) SELECT '😀'", ["main"]),
+        ("UPDATE delta.`/a/path` SET id = 1", ["delta./a/path"]),
+        ("DELETE FROM t WHERE id IN (SELECT id FROM b)", ["t"]),
+        ("CREATE TABLE IF NOT EXISTS t (id INT)", ["t"]),
+        ("CREATE OR REPLACE TABLE t AS SELECT * FROM b", ["t"]),
+        ("CREATE TABLE t LIKE b", ["t"]),
+        ("CREATE TABLE t SHALLOW CLONE b", ["t"]),
+        ("ALTER TABLE t ADD COLUMNS (x INT)", ["t"]),
+        ("OPTIMIZE t", ["t"]),
+        ("RESTORE TABLE t TO VERSION AS OF 1", ["t"]),
+        ("DROP TABLE t", ["t"]),
+        ("FROM a INSERT INTO t SELECT 1 INSERT INTO u SELECT 2", ["t", "u"]),
+        ("BEGIN UPDATE t SET id = 1; IF true THEN DELETE FROM u; END IF; END", ["t", "u"]),
+        ("SELECT * FROM a JOIN b", []),
+        ("DESCRIBE HISTORY a", []),
+        ("CREATE OR REPLACE TEMPORARY VIEW v AS SELECT * FROM a", []),
+        ("SET x = 1", []),
+        ("not SQL", []),
+    ],
+)
+def test_the_tables_that_a_statement_writes_are_read_from_its_plan(
+    spark: SparkSession, text: str, names: list[str]
+) -> None:
+    def evaluated(expression: str) -> str:
+        return str(spark.sql(f"SELECT {expression}", args={"schema": "main"}).collect()[0][0])
+
+    written = written_by(spark, text, evaluated)
+    assert sorted(".".join(name) for name in (written.names if written else ())) == names
