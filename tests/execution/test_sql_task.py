@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 from execution_stage import PATIENCE, Stage, a_launch, day, rows_of, version_of
@@ -151,9 +152,9 @@ def test_statements_over_several_tables_take_their_turns_in_one_order(stage: Sta
         stage.spark.sql(f"CREATE TABLE {name} (id INT) USING delta")
     try:
         text = "FROM range(1) INSERT OVERWRITE {} SELECT :n INSERT OVERWRITE {} SELECT :n"
-        texts = [text.format(table, other), text.format(other, table)] * 4
+        texts = [text.format(table, other), text.format(other, table)] * 2
         launches = [stage.start(a_sql_launch(text, run_id=f"r{n}", params={"n": n})) for n, text in enumerate(texts)]
-        assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded(None)] * 8
+        assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded(None)] * 4
         assert rows_of(stage.spark, table) == rows_of(stage.spark, other)
     finally:
         stage.spark.sql(f"DROP TABLE {other}")
@@ -173,33 +174,39 @@ def test_plain_inserts_go_side_by_side(stage: Stage, table: str) -> None:
     assert rows_of(stage.spark, table) == [(2,)]
 
 
+def opened_by_both(fifo: Path) -> BinaryIO:
+    """Returns when somebody reads it."""
+    writers: list[BinaryIO] = []
+    opening = threading.Thread(target=lambda: writers.append(fifo.open("wb")), daemon=True)
+    opening.start()
+    opening.join(PATIENCE)
+    assert writers, f"nobody reads {fifo.name}"
+    return writers[0]
+
+
 def test_a_statement_that_another_process_was_quicker_than_is_repeated_alone(
     stage: Stage, table: str, tmp_path: Path
 ) -> None:
-    """The MERGE reads the table, and then waits in the source's `reflect` until somebody from outside has changed it."""
+    """The MERGE begins, and then waits in its source's `reflect` until somebody from outside has changed the table."""
     stage.spark.sql(f"CREATE TABLE {table} USING delta AS SELECT 1 AS id, 0 AS n")
-    here, go_on = tmp_path / "here", tmp_path / "go_on"
-    os.mkfifo(here)
+    begun, go_on = tmp_path / "begun", tmp_path / "go_on"
+    os.mkfifo(begun)
     os.mkfifo(go_on)
-    opened = ", ".join(f"reflect('scala.io.Source', 'fromFile', '{fifo}', 'UTF-8')" for fifo in (here, go_on))
+    reading = ", ".join(f"reflect('scala.io.Source', 'fromFile', '{fifo}', 'UTF-8')" for fifo in (begun, go_on))
     launch = stage.start(
         a_sql_launch(
             f"""
             UPDATE {table} SET n = n + 1;
-            MERGE INTO {table} AS t USING (SELECT 1 AS id, concat({opened}) AS x) AS s ON t.id = s.id
+            MERGE INTO {table} AS t USING (SELECT 1 AS id, concat({reading}) AS read) AS s ON t.id = s.id AND s.read != ''
             WHEN MATCHED THEN UPDATE SET n = t.n + 10;
             UPDATE {table} SET n = n + 100
             """
         )
     )
-    reached = os.open(here, os.O_WRONLY)  # returns when the MERGE has begun to read its source
-    stage.spark.sql(f"UPDATE {table} SET n = n + 1000")
-    released = os.open(go_on, os.O_WRONLY)
-    try:
-        assert stage.audience.outcome(launch) == Succeeded(None)
-    finally:
-        os.close(reached)
-        os.close(released)
+    with opened_by_both(begun):
+        stage.spark.sql(f"UPDATE {table} SET n = n + 1000")
+        with opened_by_both(go_on):  # open from now on: the second time, nothing waits
+            assert stage.audience.outcome(launch) == Succeeded(None)
     assert rows_of(stage.spark, table) == [(1, 1111)]
     assert stage.said(launch).count("another writer was quicker at statement 2") == 1
 

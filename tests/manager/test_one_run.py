@@ -1,4 +1,5 @@
-"""`bfm dags test`: one run for real, and a state that is gone afterwards."""
+"""`bfm dags test`: one run for real, and a state that is gone afterwards. What it writes is told in
+tests/story/test_one_warehouse_of_many_states.py."""
 
 from __future__ import annotations
 
