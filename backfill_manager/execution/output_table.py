@@ -53,8 +53,8 @@ class OutputTable:
 
     @classmethod
     def named(cls, spark: SparkSession, parts: Sequence[str]) -> OutputTable:
-        """The table of a name in parts, as Spark's parser gives it; delta.`/a/path` is that path."""
-        if len(parts) == 2 and parts[0].lower() == "delta" and "/" in parts[1]:
+        """The table of a name in parts, as Spark's parser gives it; delta.`/a/path` (any format's) is that path."""
+        if len(parts) == 2 and "/" in parts[1]:
             return cls(spark, parts[1])
         plain = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
         return cls(spark, ".".join(part if plain.fullmatch(part) else identifier(part) for part in parts))

@@ -40,10 +40,10 @@ def run_sql(launch: Launch, ctx: TaskContext, refuse_if_abandoned: Callable[[], 
     ctx.spark.conf.set("spark.sql.legacy.parameterSubstitution.constantsOnly", "true")
     query = parts.pop() if task.into else None
     runner = StatementRunner(
-        launch, state, ctx.spark, ctx.log, refuse_if_abandoned, lambda text: _ask(ctx, text, values)
+        launch, state, ctx.spark, ctx.log, refuse_if_abandoned, lambda text: _ask(ctx, text, values), parts
     )
-    for number, text in enumerate(parts, start=1):
-        ctx.count_rows(runner.run(number, text))
+    for number in range(1, len(parts) + 1):
+        ctx.count_rows(runner.run(number))
     if query is not None:
         assert task.into is not None
         refuse_if_abandoned()

@@ -8,7 +8,10 @@
 - Changes of rows (INSERT, MERGE, UPDATE, DELETE, and CREATE or REPLACE TABLE AS SELECT) carry a Delta transaction: id
   `.../sql-<number of the statement>`, version = generation. One that had landed before a crash is left out the next time,
   and says so. All others (CREATE TABLE, ALTER, TRUNCATE, OPTIMIZE, RESTORE, ...) have no transaction in Delta and are done
-  again when the task is: write them so that this does no harm.
+  again when the task is, unless a statement after them has landed: write them so that this does no harm.
+- Statements are done in order, so when one has landed, those before it are done, whether or not they have a transaction: they
+  are left out with it. Else the next try would do `DELETE FROM t ...; INSERT INTO t ...` by half: a DELETE that had found
+  nothing, or a TRUNCATE, has left no transaction, and would take away the rows of the INSERT, which then is left out.
 - Delta takes a transaction once for each table, so a statement that wrote the rows of one table twice (a script, a
   multi-table INSERT) would lose the second write without a word. It is refused.
 """
@@ -17,8 +20,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import PySparkException
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.conflicts import repeated_on_conflict
@@ -47,27 +52,52 @@ class StatementRunner:
         log: logging.Logger,
         refuse_if_abandoned: Callable[[], None],
         ask: Callable[[str], DataFrame],
+        texts: Sequence[str],
     ) -> None:
         self._launch, self._state, self._spark, self._log = launch, state, spark, log
-        self._refuse_if_abandoned, self._ask = refuse_if_abandoned, ask
+        self._refuse_if_abandoned, self._ask, self._texts = refuse_if_abandoned, ask, texts
 
-    def run(self, number: int, text: str) -> int | None:
+    def run(self, number: int) -> int | None:
         """Run the `number`-th statement; the rows that it inserted or updated, None where that is not known."""
         self._refuse_if_abandoned()
-        written = written_by(self._spark, text, self._evaluated) or Written()
+        text = self._texts[number - 1]
+        written = self._written(number)
         tables = {name: OutputTable.named(self._spark, name) for name in written.names}
         self._refuse_second_writes(number, written, tables)
+        if tables and (later := self._landed_after(number)):
+            self._log.info("statement %d: left out, as an earlier try has come to statement %d", number, later)
+            return None
         changed = [tables[name] for name in written.rows]
         what = f"statement {number}" + "".join(f", {table.name}" for table in tables.values())
         with _turn(list(tables.values()), shared=written.only_appends):
-            for table in tables.values():
-                if not table.exists():
+            for table in tables.values() if written.makes else ():
+                if _look(table) is None:
                     table.clear_half_made()
             for attempt in repeated_on_conflict(self._log, what):
                 with attempt:
                     self._refuse_if_abandoned()
                     return self._run_once(number, text, changed, is_one_write=not (written.is_script or written.other))
         raise AssertionError("tenacity either returns or raises")
+
+    def _written(self, number: int) -> Written:
+        return written_by(self._spark, self._texts[number - 1], self._evaluated) or Written()
+
+    def _landed_after(self, number: int) -> int | None:
+        """The last statement behind this one that an earlier try has done, as far as tables tell."""
+        if self._launch.ti.launch == 1:
+            return None
+        for later in range(len(self._texts), number, -1):
+            try:
+                names = self._written(later).rows
+            except (PySparkException, InvalidInput):  # its name hangs on a variable that is not declared yet
+                continue
+            transaction = self._transaction(later)
+            if any(self._has_landed(_look(OutputTable.named(self._spark, name)), transaction) for name in names):
+                return later
+        return None
+
+    def _transaction(self, number: int) -> str:
+        return transaction_id(self._state, self._launch, f"sql-{number}")
 
     def _evaluated(self, expression: str) -> str:
         row = self._ask(f"SELECT {expression}").first()
@@ -86,7 +116,7 @@ class StatementRunner:
             )
 
     def _run_once(self, number: int, text: str, changed: list[OutputTable], *, is_one_write: bool) -> int | None:
-        transaction = transaction_id(self._state, self._launch, f"sql-{number}")
+        transaction = self._transaction(number)
         metadata = user_metadata(self._state, self._launch, statement=number)
         before = {table.identity: _look(table) for table in changed}
         landed = [self._has_landed(state, transaction) for state in before.values()]
@@ -152,11 +182,9 @@ def _turn(tables: list[OutputTable], *, shared: bool) -> Iterator[None]:
 
 def _look(table: OutputTable) -> TableState | None:
     """The table as it is now; None if it is not there, or no Delta table: the statement itself says what it thinks of that."""
-    from pyspark.errors import AnalysisException
-
     try:
         return table.look() if table.exists() else None
-    except (AnalysisException, InvalidInput):
+    except (PySparkException, InvalidInput):
         return None
 
 

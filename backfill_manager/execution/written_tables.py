@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.java_gateway import is_instance_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -31,18 +33,27 @@ _ROWS_OF_NEW_TABLE: Final = ("CreateTableAsSelect", "ReplaceTableAsSelect")
 _OTHER: Final = {"CloneTableStatement": "target", "RestoreTableStatement": "table", "CreateTableLike": "name"}
 _COMPUTED: Final = "PlanWithUnresolvedIdentifier"  # IDENTIFIER(:table)
 _TARGETS_OF_COMMANDS: Final = ("UnresolvedIdentifier", "UnresolvedTable", "UnresolvedTableOrView", _COMPUTED)
+_EMPTYING: Final = ("TruncateTable", "RestoreTableStatement")
+_MAKING: Final = ("Create", "Replace")  # beginnings of plans' names; so are those of the next two
 _READING: Final = ("Describe", "Show")
+_OF_THE_SESSION: Final = ("Cache", "Uncache", "Refresh")
+_NO_TABLES: Final = ("Variable", "Function")  # what a plan's name holds whose identifier is something else's
 _LOOPS: Final = ("WhileStatement", "RepeatStatement", "LoopStatement", "ForStatement")
 _BRANCHES: Final = ("IfElseStatement", "SimpleCaseStatement", "SearchedCaseStatement")
+_HOLDING_STATEMENTS: Final = ("CompoundBody", "UnresolvedWith", "Union", *_LOOPS, *_BRANCHES)
+_COMMAND: Final = "org.apache.spark.sql.catalyst.plans.logical.Command"
 
 
 @dataclass(frozen=True)
 class Written:
     """What one statement writes."""
 
-    rows: Counter[Name] = field(default_factory=Counter)  # changes of rows: table -> how often; in a loop, twice
+    rows: Counter[Name] = field(
+        default_factory=Counter
+    )  # changes of rows: table -> how often; in a loop, twice as often
     other: frozenset[Name] = frozenset()  # made, altered, optimised...: without a transaction
     is_script: bool = False
+    makes: bool = False
     only_appends: bool = False
 
     @property
@@ -60,26 +71,34 @@ def written_by(spark: SparkSession, text: str, evaluate: Callable[[str], str]) -
         plan = parser.parsePlan(text)
     except ParseException:
         return None
-    return _Reading(parser, text, evaluate).statement(plan)
+    gateway = spark.sparkContext._gateway
+    return _Reading(parser, text, evaluate, lambda node: is_instance_of(gateway, node, _COMMAND)).statement(plan)
 
 
 class _Reading:
-    def __init__(self, parser: Any, text: str, evaluate: Callable[[str], str]) -> None:
-        self._parser, self._text, self._evaluate = parser, text, evaluate
+    def __init__(
+        self, parser: Any, text: str, evaluate: Callable[[str], str], is_command: Callable[[Any], bool]
+    ) -> None:
+        self._parser, self._text, self._evaluate, self._is_command = parser, text, evaluate, is_command
         self._other = set[Name]()
         self._appends_only = True
 
     def statement(self, plan: Any) -> Written:
+        kind = _kind(plan)
+        self._is_script = kind == "CompoundBody"
         rows = self._rows(plan)
         appends = bool(rows) and not self._other and self._appends_only
-        return Written(rows, frozenset(self._other), _kind(plan) == "CompoundBody", appends)
+        return Written(rows, frozenset(self._other), self._is_script, kind.startswith(_MAKING), appends)
 
     def _rows(self, plan: Any) -> Counter[Name]:
         kind = _kind(plan)
         if kind == "SingleStatement":
             return self._rows(plan.parsedPlan())
-        if kind.startswith(_READING):
+        if kind.startswith((*_READING, *_OF_THE_SESSION)) or any(word in kind for word in _NO_TABLES):
             return Counter()
+        if kind in _EMPTYING and self._is_script:  # it is done again with the script, whose INSERT then is left out
+            self._appends_only = False
+            return self._named(plan)
         if kind in _ROWS:
             self._appends_only &= kind == "InsertIntoStatement" and not plan.overwrite()
             return self._named(getattr(plan, _ROWS[kind])())
@@ -92,6 +111,8 @@ class _Reading:
         if kind in _TARGETS_OF_COMMANDS:
             self._other |= set(self._named(plan))
             return Counter()
+        if kind not in _HOLDING_STATEMENTS and not self._is_command(plan):
+            return Counter()  # a query: it only reads, whatever it names
         found = Counter[Name]()
         for child in _each(plan.children()):
             below = self._rows(child)

@@ -57,14 +57,14 @@ def other_place(store: Store, last: Manager) -> tuple[str, str] | None:
     if there is None or last.state_id is None or there == store.place:
         return None
     if is_local(there):
-        if is_local(store.place) and _are_one_folder(Path(there), Path(store.place)):
-            return None
         try:
             os.stat(Path(there) / Manager.TABLE)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             return there, f"can't be looked at from here ({error.strerror})"
+        if is_local(store.place) and _are_one_folder(Path(there), Path(store.place)):
+            return None
     try:
         other = store.beside(there)
         found = other.lease() if other.exists() else None
@@ -84,8 +84,6 @@ def refuse_a_copy(store: Store, last: Manager) -> None:
 def _are_one_folder(one: Path, other: Path) -> bool:
     """True when what is written in one is seen in the other: also for two mounts of one share, whose device numbers differ
     (those of a snapshot do, too)."""
-    if not one.is_dir() or not other.is_dir():
-        return False
     if os.path.samefile(one, other):
         return True
     probe = f".bfm-probe-{uuid.uuid4().hex}"

@@ -232,6 +232,28 @@ def test_a_table_that_was_made_with_its_rows_before_a_crash_is_not_made_again(st
     assert rows_of(stage.spark, table) == [(1,), (2,)]
 
 
+@pytest.mark.parametrize("emptying", ["DELETE FROM {0} WHERE id > 0", "TRUNCATE TABLE {0}"])
+def test_what_empties_a_table_before_its_rows_are_written_is_not_done_again_without_them(
+    stage: Stage, table: str, emptying: str
+) -> None:
+    """A DELETE that finds nothing, and a TRUNCATE, leave no transaction: only the INSERT after them tells that they are done."""
+    text = f"""
+        DECLARE OR REPLACE VARIABLE n INT DEFAULT 7;
+        CREATE TABLE IF NOT EXISTS {table} (id INT) USING delta;
+        {emptying.format(table)};
+        INSERT INTO {table} SELECT n;
+        SELECT assert_true(:complete AND n = 7, 'not yet')
+    """
+    launch = a_sql_launch(text, params={"complete": False})
+    failed = stage.play(launch)
+    assert isinstance(failed, Failed) and "not yet" in failed.error
+    assert stage.play(again(dataclasses.replace(launch, params={"complete": True}))) == Succeeded(None)
+    assert rows_of(stage.spark, table) == [(7,)]
+    cleared = again(again(dataclasses.replace(launch, params={"complete": True})), generation=1)
+    assert stage.play(cleared) == Succeeded(None)
+    assert rows_of(stage.spark, table) == [(7,)]
+
+
 def test_a_try_of_before_a_clear_changes_nothing_any_more(stage: Stage, table: str) -> None:
     launch = a_sql_launch(f"CREATE TABLE IF NOT EXISTS {table} (id INT) USING delta; INSERT INTO {table} SELECT 1")
     assert stage.play(again(launch, generation=1)) == Succeeded(None)
@@ -245,6 +267,7 @@ def test_a_try_of_before_a_clear_changes_nothing_any_more(stage: Stage, table: s
     [
         "FROM range(2) INSERT INTO {0} SELECT 1 INSERT INTO default.{0} SELECT 2",
         "BEGIN INSERT INTO {0} SELECT 1; INSERT INTO {0} SELECT 2; END",
+        "BEGIN TRUNCATE TABLE {0}; INSERT INTO {0} SELECT 1; END",
         "BEGIN DECLARE n INT = 0; WHILE n < 2 DO INSERT INTO {0} SELECT n; SET n = n + 1; END WHILE; END",
     ],
 )
@@ -318,9 +341,15 @@ def wait_for_waiting(queue: TableQueue, n: int) -> None:
         ("FROM a INSERT INTO t SELECT 1 INSERT INTO u SELECT 2", ["t", "u"]),
         ("BEGIN UPDATE t SET id = 1; IF true THEN DELETE FROM u; END IF; END", ["t", "u"]),
         ("SELECT * FROM a JOIN b", []),
+        ("SELECT * FROM IDENTIFIER(:schema) UNION SELECT 1", []),
+        ("DROP TABLE IDENTIFIER(:schema)", ["main"]),
+        ("ALTER TABLE IDENTIFIER(:schema) ADD COLUMNS (x INT)", ["main"]),
         ("DESCRIBE HISTORY a", []),
         ("CREATE OR REPLACE TEMPORARY VIEW v AS SELECT * FROM a", []),
         ("SET x = 1", []),
+        ("DECLARE VARIABLE t INT", []),
+        ("CREATE TEMPORARY FUNCTION t() RETURNS INT RETURN 1", []),
+        ("CACHE TABLE t", []),
         ("not SQL", []),
     ],
 )
