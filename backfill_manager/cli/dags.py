@@ -160,7 +160,7 @@ def test(
     ] = None,
 ) -> int:
     """Run a DAG once, here, with a Spark session of this process, and without a manager; nothing of the run is kept in
-    the state. Exit code 1 when it failed.
+    the state. Its output tables are the real ones, and each test writes them anew. Exit code 1 when it failed.
 
     Example: [cyan]bfm dags test flights --logical-date 2013-01-05[/]
     """
