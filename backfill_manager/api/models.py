@@ -217,7 +217,10 @@ class BackfillView(Output):
     backfill_id: str
     dag_id: str
     state: BackfillState
-    config: dict[str, Any] = Field(description="What was asked for: `type`, dates or partitions, `run_backwards`.")
+    config: dict[str, Any] = Field(
+        description="What was asked for: `type`, dates or partitions, `run_backwards`. Of many dates or partitions a list has "
+        "the first ones, and `total`."
+    )
     reprocess: Reprocess
     max_active_runs: int | None
     priority: int
@@ -237,8 +240,6 @@ class BackfillView(Output):
     is_cancelling: bool
     dag_version: int | None
     batch: int
-    conf: dict[str, Any]
-    overrides: dict[str, Any]
     tasks: str | None
     mark_success: bool
     stop_on_failure: int | None
@@ -250,6 +251,13 @@ class BackfillView(Output):
     created_by: str
     request_id: str
     hidden_at: Instant | None
+
+
+class BackfillDetails(BackfillView):
+    """What lists leave out, as it may be large."""
+
+    conf: dict[str, Any] = Field(description="Parameters of its runs.")
+    overrides: dict[str, Any] = Field(description="Settings of the DAG and its tasks that hold for its runs.")
 
 
 class ItemView(Output):
@@ -283,8 +291,13 @@ class RunView(Output):
     reason: str | None
     ordinal: int | None
     items: int = Field(description="Intervals that it takes together.")
-    conf: dict[str, Any]
     created_at: Instant
+
+
+class RunDetails(RunView):
+    """What lists leave out, as it may be large."""
+
+    conf: dict[str, Any] = Field(description="Its parameters.")
 
 
 class TimelineRun(RunView):
@@ -473,13 +486,13 @@ class Answer(BaseModel):
     answered_at: Instant
 
 
-class RequestView(Output):
+class ListedRequest(Output):
     """What was asked, by whom, from where, and what the manager answered."""
 
     request_id: str
     kind: str = Field(examples=["backfill.create"])
     state: Literal["waiting", "accepted", "refused"]
-    payload: Any
+    about: dict[str, str] = Field(description="Ids and names that it speaks of.", examples=[{"dag_id": "flights"}])
     requested_by: str
     requested_at: Instant
     source: str = Field(examples=["api"])
@@ -488,7 +501,13 @@ class RequestView(Output):
     message: str | None
     answered_at: Instant | None
     answer: Answer | None
-    result: Any = Field(default=None, description="What it gave beside words; of a single request only.")
+
+
+class RequestView(ListedRequest):
+    """With all that was asked, which lists leave out, as it may be large."""
+
+    payload: Any
+    result: Any = Field(default=None, description="What it gave beside words.")
 
 
 class PlannedItem(Output):

@@ -14,6 +14,7 @@ from backfill_manager.api.models import (
     MarkRun,
     Page,
     RequestView,
+    RunDetails,
     RunState,
     RunTasks,
     RunType,
@@ -30,7 +31,7 @@ from backfill_manager.requests import kinds
 from backfill_manager.store.contract import Store
 from backfill_manager.views import payloads
 from backfill_manager.views.paging import Order
-from backfill_manager.views.runs import find_run, page_of_runs, run_view
+from backfill_manager.views.runs import find_run, page_of_runs, run_details
 from backfill_manager.views.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -75,10 +76,12 @@ def list_runs(
     return reading.of(("dag_run", "backfill", "request", "response"), Page[RunView], page)
 
 
-@router.get("/{run_id}", operation_id="get_run", response_model=RunView, responses=READS)
+@router.get("/{run_id}", operation_id="get_run", response_model=RunDetails, responses=READS)
 def get_run(run_id: RunId, reading: ReadingOf, dag_id: OfDag = None) -> Response:
-    """One run."""
-    return reading.of(("dag_run",), RunView, lambda: run_view(find_run(reading.store, run_id, dag_id=dag_id or None)))
+    """One run, with its parameters (`conf`), which lists leave out."""
+    return reading.of(
+        ("dag_run",), RunDetails, lambda: run_details(find_run(reading.store, run_id, dag_id=dag_id or None))
+    )
 
 
 @router.post(

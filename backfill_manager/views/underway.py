@@ -9,6 +9,7 @@ from typing import Any
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance
 from backfill_manager.store.contract import Condition, Store
+from backfill_manager.views.runs import NOT_LISTED
 from backfill_manager.views.tasks import task_view
 
 
@@ -17,7 +18,7 @@ def running_tasks(store: Store, backfill: Mapping[str, Any], now: datetime) -> l
     if not backfill["running"]:
         return []
     of_it = [Condition("backfill_id", "=", backfill["backfill_id"]), Condition("state", "=", states.RUNNING)]
-    runs = store.read(DagRun, of_it)
+    runs = store.read(DagRun, of_it, without=NOT_LISTED)
     if not runs:
         return []
     where = [
