@@ -134,8 +134,9 @@ class BodyLimit:
             try:
                 message = await asyncio.wait_for(receive(), max(left, 0.001))
             except asyncio.TimeoutError:
-                if answering:
-                    return {"type": "http.disconnect"}
+                if answering:  # it does not read on; the connection is cut (`connections`), or ends with the answer
+                    whole = True
+                    return await receive()
                 told = f"The request's body did not arrive within {self._within_s:g} s (api.body_timeout)."
                 raise HTTPException(408, told, ENDS_THE_CONNECTION) from None
             whole = not message.get("more_body", False)

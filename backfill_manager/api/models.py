@@ -320,7 +320,8 @@ class TaskInstanceView(Output):
     failures: int
     queued_at: Instant | None
     retry_at: Instant | None
-    result: Any
+    result: Any = Field(description="What it returned; null in lists when it is large.")
+    result_chars: int | None = Field(description="Length of the result as JSON.")
 
 
 class RunningTask(TaskInstanceView):

@@ -108,12 +108,22 @@ async def mark(run_id: RunId, body: MarkRun, asking: AskingOf, dag_id: OfDag = N
 
 
 @router.get("/{run_id}/tasks", operation_id="list_tasks_of_run", response_model=RunTasks, responses=READS)
-def tasks_of(run_id: RunId, reading: ReadingOf, dag_id: OfDag = None) -> Response:
-    """Its tasks as they stand, in the order in which they started, and every try that has ended."""
+def tasks_of(
+    run_id: RunId,
+    reading: ReadingOf,
+    dag_id: OfDag = None,
+    task_id: Annotated[
+        str | None, Query(min_length=1, max_length=200, description="Only this task, with a result of any size.")
+    ] = None,
+) -> Response:
+    """Its tasks as they stand, in the order in which they started, and every try that has ended. A result of more than 65,536
+    characters is told of a single task only (`task_id`)."""
 
     def found() -> dict[str, Any]:
         run = find_run(reading.store, run_id, dag_id=dag_id or None)
-        tasks, tries = list_task_instances(reading.store, run), list_tries(reading.store, run)
+        if task_id is not None:
+            find_task_instance(reading.store, run, task_id)  # or it is told that there is none
+        tasks, tries = list_task_instances(reading.store, run, task_id), list_tries(reading.store, run, task_id)
         return {"items": tasks, "next_cursor": None, "tries": tries}
 
     return reading.of(("dag_run", "task_instance", "task_try"), RunTasks, found)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from backfill_manager.dags.store import DagStore
-from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest
+from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest, shorten
 from backfill_manager.manager.instructions import Instructions, ParseWanted, PlanWanted
 from backfill_manager.manager.item_keeper import close_pending
 from backfill_manager.manager.repairs import Repairs
@@ -107,7 +107,7 @@ class Inbox:
                 kind=kind,
                 outcome=outcome,
                 object_id=object_id,
-                message=message if len(message) <= MOST_OF_A_MESSAGE else f"{message[: MOST_OF_A_MESSAGE - 1]}…",
+                message=shorten(message, MOST_OF_A_MESSAGE),
                 payload_json=payload,
                 answered_at=at,
                 term=self._term,

@@ -20,7 +20,7 @@ from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.dags.timetable import ONCE, Timetable, timetable_of
-from backfill_manager.errors import InvalidInput, Refused, nearest
+from backfill_manager.errors import InvalidInput, Refused, nearest, shorten
 from backfill_manager.model.records import Backfill
 from backfill_manager.requests.expressions import check_expression
 from backfill_manager.requests.json_values import too_large
@@ -190,8 +190,7 @@ def _option(name: str) -> str:
 
 def shown_value(value: Any) -> str:
     """In a message: the beginning of what is long."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 100 else f"{text[:99]}…"
+    return shorten(json.dumps(value, ensure_ascii=False), 100)
 
 
 def check_for_dag(changes: dict[str, Any], dag: DagSpec, *, runs_backwards: bool) -> None:

@@ -10,7 +10,7 @@ from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.runs import NOT_LISTED
-from backfill_manager.views.tasks import task_view
+from backfill_manager.views.tasks import listed_task
 
 
 def running_tasks(store: Store, backfill: Mapping[str, Any], now: datetime) -> list[dict[str, Any]]:
@@ -28,6 +28,6 @@ def running_tasks(store: Store, backfill: Mapping[str, Any], now: datetime) -> l
         Condition("state", "=", states.RUNNING),
     ]
     return [
-        {**task_view(row), "for_s": None if row.started_at is None else (now - row.started_at).total_seconds()}
+        {**listed_task(row), "for_s": None if row.started_at is None else (now - row.started_at).total_seconds()}
         for row in store.read(TaskInstance, where, order_by=("started_at",))
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from api_stage import Caller, Stage
 
 from backfill_manager.api.app import create_app
-from backfill_manager.model.records import Backfill, DagRun, Request, Response
+from backfill_manager.model.records import Backfill, DagRun, Request, Response, TaskInstance
 from backfill_manager.requests.json_values import MOST_BYTES
 from backfill_manager.settings import Settings
+from backfill_manager.testing import dag_spec
 from backfill_manager.ui import pages, site
 
 MARK = "only in the details"
@@ -95,7 +97,9 @@ def old_state(stage: Stage) -> Stage:
         "r3", "backfill.dry_run", "accepted", None, "planned", json.dumps([MARK]), stage.clock.now(), 1
     )  # fmt: skip
     stage.put(answer)
-    stage.store.ask(Request("r3", "backfill.dry_run", json.dumps({"backfill_id": backfill_id}), "ada", stage.clock.now()))
+    stage.store.ask(
+        Request("r3", "backfill.dry_run", json.dumps({"backfill_id": backfill_id}), "ada", stage.clock.now())
+    )
     return stage
 
 
@@ -108,7 +112,15 @@ def test_no_list_repeats_what_may_be_large(old_state: Stage, browser: Caller) ->
         found = old_state.call("GET", path)
         assert (found.status_code, MARK in found.text) == (200, False), path
         assert all({"conf", "payload"}.isdisjoint(one) for one in found.json().get("items", ())), path
-    for path in ("/dags", "/dags/flights", "/dags/flights/timeline", "/dags/flights/calendar", "/backfills", "/requests", "/"):
+    for path in (
+        "/dags",
+        "/dags/flights",
+        "/dags/flights/timeline",
+        "/dags/flights/calendar",
+        "/backfills",
+        "/requests",
+        "/",
+    ):
         found = browser("GET", f"http://localhost:8099{path}")
         assert (found.status_code in (200, 307), MARK in found.text) == (True, False), path
 
@@ -117,7 +129,14 @@ def test_what_lists_leave_out_is_in_the_details(old_state: Stage) -> None:
     made = [one["backfill_id"] for one in old_state.call.get("/backfills")["items"]]
     backfill_id = next(one for one in made if one != "b9")
     assert made[0] == "b9", "it waits for the manager"
-    for path in (f"/backfills/{backfill_id}", "/backfills/b9", "/runs/latest", "/requests/r1", "/requests/r2", "/requests/r3"):
+    for path in (
+        f"/backfills/{backfill_id}",
+        "/backfills/b9",
+        "/runs/latest",
+        "/requests/r1",
+        "/requests/r2",
+        "/requests/r3",
+    ):
         assert MARK in old_state.call("GET", path).text, path
     about = {one["request_id"]: one["about"] for one in old_state.call.get("/requests")["items"]}
     assert about == {
@@ -148,3 +167,26 @@ def test_an_answer_does_not_repeat_what_was_set(stage: Stage) -> None:
     stage.ground.tick()
     [answer] = stage.store.read(Response)
     assert (answer.outcome, len(answer.message) < 500) == ("accepted", True)
+
+
+def test_a_large_result_is_told_of_a_single_task_only(stage: Stage) -> None:
+    stage.backfill(1)
+    for _ in range(6):
+        stage.ground.tick()
+    large = json.dumps("x" * 100_000)
+    for task in stage.store.read(TaskInstance):
+        stage.put(task.evolve(result_json=large if task.task_id == "clean" else "7"))
+    listed = {one["task_id"]: one for one in stage.call.get("/runs/latest/tasks")["items"]}
+    assert [(listed[one]["result"], listed[one]["result_chars"]) for one in ("clean", "delays")] == [(None, 100_002), (7, 1)]
+    [alone] = stage.call.get("/runs/latest/tasks?task_id=clean")["items"]
+    assert alone["result"] == "x" * 100_000
+    assert stage.call("GET", "/runs/latest/tasks?task_id=claen").status_code == 404
+
+
+def test_a_long_description_is_whole_in_the_details_only(stage: Stage) -> None:
+    spec = dag_spec("wordy", "a")
+    stage.ground.add_dag(dataclasses.replace(spec, description="so " * 10_000))
+    stage.ground.tick()
+    [listed] = [one for one in stage.call.get("/dags")["items"] if one["dag_id"] == "wordy"]
+    assert len(listed["description"]) == 1000
+    assert stage.call.get("/dags/wordy")["description"] == "so " * 10_000

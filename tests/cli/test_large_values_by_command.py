@@ -35,7 +35,9 @@ def filled(state: FilledState) -> FilledState:
     ],
     ids=lambda words: " ".join([*words[:2], words[-2]]),
 )
-def test_large_parameters_and_settings_are_refused_in_one_line(bfm: Bfm, filled: FilledState, words: tuple[str, ...]) -> None:
+def test_large_parameters_and_settings_are_refused_in_one_line(
+    bfm: Bfm, filled: FilledState, words: tuple[str, ...]
+) -> None:
     said = bfm(*words)
     assert (said.code, said.error.startswith(words[-2]), TOLD in said.error) == (2, True, True)
     assert len(said.error) < 300
