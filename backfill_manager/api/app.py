@@ -1,6 +1,7 @@
 """Where the API is wired: read this to learn what there is.
 
-    request ─► change log ─► security headers ─► rate limit ─► metrics ─► body ─► ids with slashes ─► access ─► a route
+    request ─► change log ─► security headers ─► rate limit ─► metrics ─► body ─► strangers ─► ids with slashes ─► access
+            ─► a route
 
 Routes read by `reading` (cached by table version, with ETags) and ask by `asking` (one row in `request`).
 """
@@ -15,6 +16,7 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from backfill_manager import __version__
 from backfill_manager.api import backfills, dags, events, health, metrics, pools, requests, runs
+from backfill_manager.api.access import RefuseStrangers
 from backfill_manager.api.asking import PREFIX
 from backfill_manager.api.documented import document
 from backfill_manager.api.house import House
@@ -67,6 +69,7 @@ def create_app(
     # The last that is added is the first that a request meets.
     app.add_middleware(KeepSlashes)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(RefuseStrangers, house=house)
     app.add_middleware(BodyLimit, most=settings.api.max_body_bytes, within_s=settings.api.body_timeout)
     app.add_middleware(metrics.Measured, metrics=app.state.metrics)
     app.add_middleware(RateLimit, clock=clock, per_second=settings.api.requests_per_second)

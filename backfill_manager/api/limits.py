@@ -36,6 +36,7 @@ BURST_S: Final = 3.0  # so many seconds' worth of requests may come at once
 WRONG_TOKEN_COSTS: Final = 50  # requests: whoever guesses is slowed down
 MOST_ADDRESSES: Final = 10_000  # that are remembered; the one that was heard of longest ago goes first
 ENDS_THE_CONNECTION: Final = {"Connection": "close"}
+MOST_HELD: Final = 50_000_000  # bytes of the bodies of all requests together
 LARGEST_HEAD: Final = 32_768  # bytes of a request before its body
 LONGEST_LOGGED: Final = 500  # characters of a path
 
@@ -104,10 +105,13 @@ class RateLimit:
 
 class BodyLimit:
     """`413` for a body that is, or turns out to be, larger than this server takes; `408` for one that does not arrive in
-    time; `431` for too much before the body. Each ends the connection: what is left of the body is not read."""
+    time; `431` for too much before the body; `503` when many come with large ones at once. Each ends the connection: what is
+    left of the body is not read."""
 
     def __init__(self, app: ASGIApp, *, most: int, within_s: float) -> None:
         self._app, self._most, self._within_s = app, most, within_s
+        self._held = 0  # bytes of the bodies of all requests that are being answered
+        self._most_held = max(most, MOST_HELD)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -140,9 +144,13 @@ class BodyLimit:
                 told = f"The request's body did not arrive within {self._within_s:g} s (api.body_timeout)."
                 raise HTTPException(408, told, ENDS_THE_CONNECTION) from None
             whole = not message.get("more_body", False)
-            come += len(message.get("body", b""))
+            more = len(message.get("body", b""))
+            come, self._held = come + more, self._held + more
             if come > self._most:
                 raise HTTPException(413, self._told, ENDS_THE_CONNECTION)
+            if self._held > self._most_held:
+                told = f"The bodies of all requests together are more than {self._most_held:,} bytes; come back in a moment."
+                raise HTTPException(503, told, {**ENDS_THE_CONNECTION, "Retry-After": "5"})
             return message
 
         async def send_and_see(message: Message) -> None:
@@ -150,7 +158,10 @@ class BodyLimit:
             answering = True
             await send(message)
 
-        await self._app(scope, receive_and_count, send_and_see)
+        try:
+            await self._app(scope, receive_and_count, send_and_see)
+        finally:
+            self._held -= come
 
     @property
     def _told(self) -> str:

@@ -214,6 +214,28 @@ def test_chunks_without_end_are_cut_off_by_size_and_by_time(tmp_path: Path) -> N
         assert problem_in(server.send(head + (b"400\r\n" + b" " * 1024 + b"\r\n") * 10))["status"] == 413
 
 
+def test_large_bodies_at_once_are_bounded_all_together(tmp_path: Path) -> None:
+    head = A_POST + b"Content-Length: 30000000\r\n\r\n"
+    with serving(tmp_path, body_timeout=60, max_body_bytes=30_000_000) as server, server.connect() as first:
+        first.sendall(head + b" " * 29_000_000)
+        with server.connect() as second:
+            with suppress(ConnectionResetError, BrokenPipeError):
+                second.sendall(head + b" " * 29_000_000)
+            told = problem_in(everything_from(second))
+        assert (told["status"], "all requests together" in told["detail"]) == (503, True)
+        assert server.get("/health").status_code == 200
+
+
+def test_the_body_of_a_stranger_is_not_read(tmp_path: Path) -> None:
+    token = {"name": "oleg", "sha256": "0" * 64, "role": "operator"}
+    with serving(tmp_path, tokens=[token], body_timeout=60) as server:
+        answer = server.send(A_POST + b"Content-Length: 5000000\r\n\r\n")
+        assert problem_in(answer)["status"] == 401, "at once, with nothing of the body there"
+    with serving(tmp_path, body_timeout=60) as server:
+        answer = server.send(A_POST + b"Origin: https://evil.example\r\nContent-Length: 5000000\r\n\r\n")
+        assert problem_in(answer)["status"] == 403
+
+
 def test_a_server_without_a_free_descriptor_lets_callers_wait(tmp_path: Path) -> None:
     """As when tasks of the manager have taken them: the listener stays, and answers when there are some again."""
     with serving(tmp_path) as server:

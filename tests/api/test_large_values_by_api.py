@@ -177,7 +177,10 @@ def test_a_large_result_is_told_of_a_single_task_only(stage: Stage) -> None:
     for task in stage.store.read(TaskInstance):
         stage.put(task.evolve(result_json=large if task.task_id == "clean" else "7"))
     listed = {one["task_id"]: one for one in stage.call.get("/runs/latest/tasks")["items"]}
-    assert [(listed[one]["result"], listed[one]["result_chars"]) for one in ("clean", "delays")] == [(None, 100_002), (7, 1)]
+    assert [(listed[one]["result"], listed[one]["result_chars"]) for one in ("clean", "delays")] == [
+        (None, 100_002),
+        (7, 1),
+    ]
     [alone] = stage.call.get("/runs/latest/tasks?task_id=clean")["items"]
     assert alone["result"] == "x" * 100_000
     assert stage.call("GET", "/runs/latest/tasks?task_id=claen").status_code == 404

@@ -89,7 +89,7 @@ def test_a_manager_outlives_connections_that_hold_half_a_header_and_a_lack_of_de
 
     # Somebody in the process (a task, say) takes what is left.
     wait_for(lambda: opened(manager) <= usual + 8)  # the connections are gone
-    resource.prlimit(manager.pid, resource.RLIMIT_NOFILE, (usual + 16, DESCRIPTORS))
+    resource.prlimit(manager.pid, resource.RLIMIT_NOFILE, (usual + 5, DESCRIPTORS))
     request_id = asked(store, 5)
     # The tick waits; or, with even fewer, the look at the table of requests is made again later.
     wait_for(lambda: re.search("too few file descriptors are free|requests can't be looked at", log.read_text()))
