@@ -74,7 +74,7 @@ class NewBackfill(Input):
     reprocess: Reprocess = "none"
     max_active_runs: Count | None = None
     batch: Count = 1
-    conf: dict[str, Any] = Field(default={}, description="Parameters of its runs.")
+    conf: dict[str, Any] = Field(default={}, description="Parameters of its runs; 64 kB at most.")
     tasks: Expression | None = Field(
         default=None, description="Only tasks in whose id this regular expression is found."
     )
@@ -82,7 +82,9 @@ class NewBackfill(Input):
     stop_on_failure: Count | None = None
     pool: Annotated[str, Field(min_length=1, max_length=200)] = "backfill"
     priority: AnyNumber = 0
-    overrides: dict[str, Any] = Field(default={}, examples=[{"retries": 3, "clean.timeout": 60}])
+    overrides: dict[str, Any] = Field(
+        default={}, description="64 kB at most.", examples=[{"retries": 3, "clean.timeout": 60}]
+    )
     window: Annotated[str, Field(max_length=20)] | None = Field(default=None, examples=["20:00-06:00"])
     is_polite: bool = False
     downstream: bool = Field(default=False, description="And a backfill of every DAG that reads what this one writes.")
@@ -141,7 +143,7 @@ class NewRun(Input):
     )  # fmt: skip
 
     logical_date: TypedDate | None = Field(default=None, description="Left out: the latest complete interval.")
-    conf: dict[str, Any] = {}
+    conf: dict[str, Any] = Field(default={}, description="Its parameters; 64 kB at most.")
 
 
 class Clear(Input):
