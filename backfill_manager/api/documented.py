@@ -22,6 +22,7 @@ _OF: Final = {
     422: "A value does not fit, or there is no such query parameter; `errors` names it. Or an Idempotency-Key that was used for "
     "something else.",
     429: "Too many requests; `Retry-After` says when to come back (seconds).",
+    431: "Address and headers are too large.",
     503: "The state can't be read or written now; a living manager is needed and there is none; or too many connections.",
 }  # fmt: skip
 _ETAG: Final = {"ETag": {"description": "Changes when the answer does.", "schema": {"type": "string"}}}
@@ -47,14 +48,14 @@ def _problems(*statuses: int) -> Responses:
 READS: Final[Responses] = {
     200: {"headers": _ETAG},
     304: {"description": "Not changed: `If-None-Match` named the answer's ETag."},
-    **_problems(401, 403, 404, 422, 429, 503),
+    **_problems(401, 403, 404, 422, 429, 431, 503),
 }
 CHANGES: Final[Responses] = {
     200: {"description": "Accepted by the manager within `wait` seconds.", "headers": _LOCATION},
     202: {"description": "Asked for; not answered yet.", "headers": _LOCATION},
-    **_problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
+    **_problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 431, 503),
 }
-TELLS: Final[Responses] = _problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503)
+TELLS: Final[Responses] = _problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 431, 503)
 
 
 def document(app: FastAPI) -> None:

@@ -37,7 +37,7 @@ WRONG_TOKEN_COSTS: Final = 50  # requests: whoever guesses is slowed down
 MOST_ADDRESSES: Final = 10_000  # that are remembered; the one that was heard of longest ago goes first
 ENDS_THE_CONNECTION: Final = {"Connection": "close"}
 MOST_HELD: Final = 50_000_000  # bytes of the bodies of all requests together
-LARGEST_HEAD: Final = 32_768  # bytes of a request before its body
+LARGEST_HEAD: Final = 65_536  # bytes of a request before its body
 LONGEST_LOGGED: Final = 500  # characters of a path
 
 log = get_logger("api")

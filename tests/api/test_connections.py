@@ -186,10 +186,10 @@ def test_events_outlive_every_deadline(tmp_path: Path) -> None:
 
 NO_REQUESTS = {
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
-    "long header": b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
-    "long address": b"GET /?q=" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "long header": b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 300_000 + b"\r\n\r\n",
+    "long address": b"GET /?q=" + b"a" * 300_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "cookies": b"GET / HTTP/1.1\r\nHost: localhost\r\n"
-    + b"".join(b"Cookie: a%d=b\r\n" % n for n in range(5000))
+    + b"".join(b"Cookie: a%d=b\r\n" % n for n in range(20_000))
     + b"\r\n",
     "no ASCII": b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "no host": b"GET / HTTP/1.1\r\n\r\n",
