@@ -12,6 +12,7 @@ An answer that takes its time, or has no end (`/events`), has no deadline, as lo
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import socket
 from collections import Counter
@@ -45,6 +46,17 @@ def most_connections(api: ApiSettings) -> int:
     return max(1, min(api.max_connections, descriptors.limit() // 2))
 
 
+def network_of(address: str) -> str:
+    """What counts as one address: of IPv6 the network of 64 bits, as whoever has one address there has them all."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address) or found.is_loopback:
+        return str(found)
+    return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
+
+
 def plain_problem(status: int, detail: str, *, retry_after_s: int | None = None) -> bytes:
     """A whole answer, for a connection that no request has been read from."""
     title = TITLES[status]
@@ -72,17 +84,15 @@ class Connection(H11Protocol):
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], api: ApiSettings) -> None:
         super().__init__(config, server_state, app_state)
         self._api = api
+        self.came_from = ""
         self._phase: tuple[str, object] | None = None
         self._phase_since = 0.0
         self._unsent, self._unsent_since = 0, 0.0
         self._taken = False  # much was taken since the last look
 
-    @property
-    def address(self) -> str:
-        return self.client[0] if self.client else ""
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.came_from = network_of(self.client[0] if self.client else "")
         self._enter(self._phase_now(), self.loop.time())
 
     def resume_writing(self) -> None:
@@ -191,9 +201,9 @@ class Connections:
         connections = self._open()
         if len(connections) >= self._most:
             return f"{self._most} connections are open (api.max_connections); come back in a moment."
-        most = self._api.max_connections_per_address
-        if most is not None and sum(one.address == address for one in connections) >= most:
-            return f"{most} connections are open from {address} (api.max_connections_per_address)."
+        most, network = self._api.max_connections_per_address, network_of(address)
+        if most is not None and sum(one.came_from == network for one in connections) >= most:
+            return f"{most} connections are open from {network} (api.max_connections_per_address)."
         return ""
 
     def _tell(self, event: str, **more: str) -> None:

@@ -21,7 +21,7 @@ import pytest
 from filled_state import FilledState, StandingClock
 
 from backfill_manager import descriptors
-from backfill_manager.api.connections import most_connections
+from backfill_manager.api.connections import most_connections, network_of
 from backfill_manager.settings import ApiSettings
 
 PATIENCE_S = 120.0
@@ -249,6 +249,21 @@ def test_a_server_without_a_free_descriptor_lets_callers_wait(tmp_path: Path) ->
                 time.sleep(0.05)
             resource.prlimit(pid, limit, (FEW, FEW))
             assert everything_from(waiting).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("", ""),
+    ],
+)
+def test_an_ipv6_network_counts_as_one_address(address: str, network: str) -> None:
+    assert network_of(address) == network
 
 
 def test_connections_get_half_of_the_descriptors_at_most() -> None:
