@@ -18,6 +18,11 @@ def nearest(wrong: str, known: Iterable[str], n: int = 3) -> str:
     return f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
 
 
+def shorten(text: str, most: int) -> str:
+    """The beginning of a text that has more than `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def said_by(error: BaseException) -> str:
     """`str(error)`, also of an exception of somebody else's that can't say anything."""
     return str(traceback.TracebackException(type(error), error, None))

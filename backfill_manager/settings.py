@@ -257,6 +257,11 @@ class ApiSettings(_Section):
     ) = None  # signs browsers' sessions; the same for all servers that share them. None: each makes one of its own
     requests_per_second: Positive = 200  # of one address
     max_body_bytes: Positive = 5_000_000  # of one request
+    max_connections: Positive = 500  # at once; never more than half of the process's file descriptors
+    max_connections_per_address: Positive | None = 100  # None: as many as there may be (behind a proxy)
+    header_timeout: Annotated[Seconds, Field(le=3600)] = 10.0  # for the head of a request to arrive
+    body_timeout: Annotated[Seconds, Field(le=3600)] = 30.0  # for its body to arrive
+    send_timeout: Annotated[Seconds, Field(le=3600)] = 30.0  # without the client taking what is sent to it
 
 
 class NotificationSettings(_Section):

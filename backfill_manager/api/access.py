@@ -22,9 +22,10 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backfill_manager.api.house import House, HouseOf
-from backfill_manager.api.problems import NotAllowed, NotKnown
+from backfill_manager.api.problems import NotAllowed, NotKnown, of_error
 from backfill_manager.settings import TokenSettings
 
 Role = Literal["viewer", "operator"]
@@ -218,6 +219,28 @@ async def operator_of(person: Annotated[Person, Depends(person_of)]) -> Person:
     if not person.may_change:
         raise NotAllowed(f"{person.name} may look, and change nothing: that takes a token with the role operator.")
     return person
+
+
+class RefuseStrangers:
+    """Changes by whoever is not known, or from another site's page, are refused before their body is read: it would be held in
+    memory, and read as JSON, before a handler could say so. (Pages are not meant: the body of `/login` is what makes somebody
+    known.)"""
+
+    def __init__(self, app: ASGIApp, *, house: House) -> None:
+        self._app, self._house = app, house
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] not in SAFE and scope["path"].startswith("/api/"):
+            request = Request(scope)
+            try:
+                if _known(self._house, request).via != "token":
+                    check_origin(request)
+            except (NotKnown, NotAllowed) as error:
+                told = of_error(scope["path"], error)
+                told.headers["Connection"] = "close"
+                await told(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 Viewer = Annotated[Person, Depends(person_of)]

@@ -1,6 +1,7 @@
 """Where the API is wired: read this to learn what there is.
 
-    request ─► change log ─► security headers ─► rate limit ─► metrics ─► size ─► ids with slashes ─► access ─► a route
+    request ─► change log ─► security headers ─► rate limit ─► metrics ─► body ─► strangers ─► ids with slashes ─► access
+            ─► a route
 
 Routes read by `reading` (cached by table version, with ETags) and ask by `asking` (one row in `request`).
 """
@@ -11,14 +12,16 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 
 from backfill_manager import __version__
 from backfill_manager.api import backfills, dags, events, health, metrics, pools, requests, runs
+from backfill_manager.api.access import RefuseStrangers
 from backfill_manager.api.asking import PREFIX
 from backfill_manager.api.documented import document
 from backfill_manager.api.house import House
 from backfill_manager.api.limits import BodyLimit, ChangeLog, HeadAsGet, RateLimit, SecurityHeaders
+from backfill_manager.api.parameters import only_known_parameters
 from backfill_manager.api.paths import KeepSlashes
 from backfill_manager.api.problems import ErrorPage, tell_problems
 from backfill_manager.clock import Clock
@@ -57,7 +60,7 @@ def create_app(
     house = House(settings, store, clock, secret=secret or known or secrets.token_bytes(32))
     app.state.house, app.state.metrics, app.state.error_page = house, metrics.Metrics(house), error_page
     for router in ROUTERS:
-        app.include_router(router, prefix=PREFIX)
+        app.include_router(router, prefix=PREFIX, dependencies=[Depends(only_known_parameters)])
     app.include_router(metrics.router)
     for router in extra_routers:
         app.include_router(router)
@@ -66,7 +69,8 @@ def create_app(
     # The last that is added is the first that a request meets.
     app.add_middleware(KeepSlashes)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(BodyLimit, most=settings.api.max_body_bytes)
+    app.add_middleware(RefuseStrangers, house=house)
+    app.add_middleware(BodyLimit, most=settings.api.max_body_bytes, within_s=settings.api.body_timeout)
     app.add_middleware(metrics.Measured, metrics=app.state.metrics)
     app.add_middleware(RateLimit, clock=clock, per_second=settings.api.requests_per_second)
     app.add_middleware(SecurityHeaders)

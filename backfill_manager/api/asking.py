@@ -15,7 +15,7 @@ from backfill_manager.api.models import RequestView
 from backfill_manager.api.problems import in_fields, problem_response
 from backfill_manager.model import records
 from backfill_manager.requests.kinds import REFUSED
-from backfill_manager.views.requests import request_view, result_of
+from backfill_manager.views.requests import request_details
 
 PREFIX: Final = "/api/v1"
 LONGEST_WAIT_S: Final = 60
@@ -33,7 +33,7 @@ IdempotencyKey = Annotated[
 
 
 def request_document(view: dict[str, Any]) -> dict[str, Any]:
-    """`views.requests.request_view` with `state` and the answer as one thing."""
+    """`views.requests.request_view` (or `request_details`) with `state` and the answer as one thing."""
     answered = view["outcome"] in ("accepted", "refused")
     answer = {name: view[name] for name in ("outcome", "object_id", "message", "answered_at")}
     return {**view, "state": view["outcome"], "answer": answer if answered else None}
@@ -83,9 +83,7 @@ class Asking:
             status = 201
             if answer.object_id is not None:
                 headers["Location"] = made_at(answer.object_id)
-        view = RequestView.model_validate(
-            {**request_document(request_view(asked.request, answer)), "result": result_of(answer)}
-        )
+        view = RequestView.model_validate(request_document(request_details(asked.request, answer)))
         return JSONResponse(view.model_dump(), status, headers=headers)
 
 

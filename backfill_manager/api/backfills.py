@@ -13,6 +13,7 @@ from backfill_manager.api.asking import PREFIX, AskingOf
 from backfill_manager.api.documented import CHANGES, READS, TELLS
 from backfill_manager.api.models import (
     BackfillChanges,
+    BackfillDetails,
     BackfillState,
     BackfillView,
     Cancel,
@@ -120,12 +121,15 @@ async def plan_backfill(body: NewBackfill, asking: AskingOf) -> Response:
     return JSONResponse(plan.model_dump())
 
 
-@router.get("/{backfill_id}", operation_id="get_backfill", response_model=BackfillView, responses=READS)
+@router.get("/{backfill_id}", operation_id="get_backfill", response_model=BackfillDetails, responses=READS)
 def get_backfill(backfill_id: Id, reading: ReadingOf) -> Response:
     """One backfill, by its id, a beginning of it that only one has, or `latest`."""
 
     return reading.of(
-        TABLES, BackfillView, lambda: counted_backfill(reading.house, backfill_id), also=(reading.moment(PACE_KEPT_S),)
+        TABLES,
+        BackfillDetails,
+        lambda: counted_backfill(reading.house, backfill_id),
+        also=(reading.moment(PACE_KEPT_S),),
     )
 
 

@@ -15,12 +15,15 @@ _OF: Final = {
     401: "No token, or none of those that are configured.",
     403: "Known, and not allowed to do this.",
     404: "There is no such thing.",
+    408: "The body did not arrive in time.",
     409: "Refused: the state of things does not allow it. The reason is in `detail`.",
     413: "The body is larger than this server takes.",
     415: "The body is not said to be JSON.",
-    422: "A value does not fit; `errors` names it. Or an Idempotency-Key that was used for something else.",
+    422: "A value does not fit, or there is no such query parameter; `errors` names it. Or an Idempotency-Key that was used for "
+    "something else.",
     429: "Too many requests; `Retry-After` says when to come back (seconds).",
-    503: "The state can't be read or written now, or a living manager is needed and there is none.",
+    431: "Address and headers are too large.",
+    503: "The state can't be read or written now; a living manager is needed and there is none; or too many connections.",
 }  # fmt: skip
 _ETAG: Final = {"ETag": {"description": "Changes when the answer does.", "schema": {"type": "string"}}}
 _LOCATION: Final = {
@@ -45,14 +48,14 @@ def _problems(*statuses: int) -> Responses:
 READS: Final[Responses] = {
     200: {"headers": _ETAG},
     304: {"description": "Not changed: `If-None-Match` named the answer's ETag."},
-    **_problems(401, 403, 404, 422, 429, 503),
+    **_problems(401, 403, 404, 422, 429, 431, 503),
 }
 CHANGES: Final[Responses] = {
     200: {"description": "Accepted by the manager within `wait` seconds.", "headers": _LOCATION},
     202: {"description": "Asked for; not answered yet.", "headers": _LOCATION},
-    **_problems(400, 401, 403, 404, 409, 413, 415, 422, 429, 503),
+    **_problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 431, 503),
 }
-TELLS: Final[Responses] = _problems(400, 401, 403, 404, 409, 413, 415, 422, 429, 503)
+TELLS: Final[Responses] = _problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 431, 503)
 
 
 def document(app: FastAPI) -> None:

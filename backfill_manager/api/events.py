@@ -35,7 +35,7 @@ TOPICS: Final = tuple(TABLES)
             "description": "`event: changed` with `data: {\"tables\": {name: version}}`; the first has every topic.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
-        **{status: READS[status] for status in (401, 403, 422, 429, 503)},
+        **{status: READS[status] for status in (401, 403, 422, 429, 431, 503)},
     },
 )  # fmt: skip
 async def events(

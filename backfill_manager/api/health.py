@@ -17,7 +17,7 @@ router = APIRouter(tags=["health"])
 
 @router.get(
     "/health", operation_id="get_health", response_model=HealthView,
-    responses={status: READS[status] for status in (403, 429, 503)},
+    responses={status: READS[status] for status in (403, 422, 429, 431, 503)},
 )  # fmt: skip
 def health(request: Request, house: HouseOf) -> HealthView:
     """Whether the state can be read (`503` when not), and whether a manager leads. Without one, reads go on and changes

@@ -5,6 +5,7 @@ As plain ASGI, so that streams stay streams.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from typing import Any, Final
 
@@ -34,6 +35,9 @@ HEADERS: Final = {
 BURST_S: Final = 3.0  # so many seconds' worth of requests may come at once
 WRONG_TOKEN_COSTS: Final = 50  # requests: whoever guesses is slowed down
 MOST_ADDRESSES: Final = 10_000  # that are remembered; the one that was heard of longest ago goes first
+ENDS_THE_CONNECTION: Final = {"Connection": "close"}
+MOST_HELD: Final = 50_000_000  # bytes of the bodies of all requests together
+LARGEST_HEAD: Final = 65_536  # bytes of a request before its body
 LONGEST_LOGGED: Final = 500  # characters of a path
 
 log = get_logger("api")
@@ -100,37 +104,73 @@ class RateLimit:
 
 
 class BodyLimit:
-    """`413` for a body that is, or turns out to be, larger than this server takes."""
+    """`413` for a body that is, or turns out to be, larger than this server takes; `408` for one that does not arrive in
+    time; `431` for too much before the body; `503` when many come with large ones at once. Each ends the connection: what is
+    left of the body is not read."""
 
-    def __init__(self, app: ASGIApp, *, most: int) -> None:
-        self._app, self._most = app, most
+    def __init__(self, app: ASGIApp, *, most: int, within_s: float) -> None:
+        self._app, self._most, self._within_s = app, most, within_s
+        self._held = 0  # bytes of the bodies of all requests that are being answered
+        self._most_held = max(most, MOST_HELD)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        head = len(scope["query_string"]) + len(scope["path"])
+        if head + sum(len(name) + len(value) for name, value in scope["headers"]) > LARGEST_HEAD:
+            await self._refuse(
+                431, f"Address and headers are larger than {LARGEST_HEAD:,} bytes.", scope, receive, send
+            )
+            return
         said = Headers(scope=scope).get("content-length", "0")
         if said.isdecimal() and int(said[:20]) > self._most:
-            await self._refuse(scope, receive, send)
+            await self._refuse(413, self._told, scope, receive, send)
             return
-        come = 0
+        come, whole, answering = 0, False, False
+        until = asyncio.get_running_loop().time() + self._within_s
 
         async def receive_and_count() -> Message:
-            nonlocal come
-            message = await receive()
-            come += len(message.get("body", b""))
+            nonlocal come, whole
+            if whole:  # nothing but the end of the connection can come, at any time
+                return await receive()
+            left = until - asyncio.get_running_loop().time()
+            try:
+                message = await asyncio.wait_for(receive(), max(left, 0.001))
+            except asyncio.TimeoutError:
+                if answering:  # it does not read on; the connection is cut (`connections`), or ends with the answer
+                    whole = True
+                    return await receive()
+                told = f"The request's body did not arrive within {self._within_s:g} s (api.body_timeout)."
+                raise HTTPException(408, told, ENDS_THE_CONNECTION) from None
+            whole = not message.get("more_body", False)
+            more = len(message.get("body", b""))
+            come, self._held = come + more, self._held + more
             if come > self._most:
-                raise HTTPException(413, self._told)
+                raise HTTPException(413, self._told, ENDS_THE_CONNECTION)
+            if self._held > self._most_held:
+                told = f"The bodies of all requests together are more than {self._most_held:,} bytes; come back in a moment."
+                raise HTTPException(503, told, {**ENDS_THE_CONNECTION, "Retry-After": "5"})
             return message
 
-        await self._app(scope, receive_and_count, send)
+        async def send_and_see(message: Message) -> None:
+            nonlocal answering
+            answering = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive_and_count, send_and_see)
+        finally:
+            self._held -= come
 
     @property
     def _told(self) -> str:
         return f"The body is larger than this server takes ({self._most:,} bytes)."
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = await in_its_form(Request(scope), problem_response(scope["path"], 413, self._told), self._told)
+    @staticmethod
+    async def _refuse(status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
+        document = problem_response(scope["path"], status, detail, headers=ENDS_THE_CONNECTION)
+        told = await in_its_form(Request(scope), document, detail)
         await told(scope, receive, send)
 
 

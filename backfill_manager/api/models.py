@@ -74,7 +74,7 @@ class NewBackfill(Input):
     reprocess: Reprocess = "none"
     max_active_runs: Count | None = None
     batch: Count = 1
-    conf: dict[str, Any] = Field(default={}, description="Parameters of its runs.")
+    conf: dict[str, Any] = Field(default={}, description="Parameters of its runs; 64 kB at most.")
     tasks: Expression | None = Field(
         default=None, description="Only tasks in whose id this regular expression is found."
     )
@@ -82,7 +82,9 @@ class NewBackfill(Input):
     stop_on_failure: Count | None = None
     pool: Annotated[str, Field(min_length=1, max_length=200)] = "backfill"
     priority: AnyNumber = 0
-    overrides: dict[str, Any] = Field(default={}, examples=[{"retries": 3, "clean.timeout": 60}])
+    overrides: dict[str, Any] = Field(
+        default={}, description="64 kB at most.", examples=[{"retries": 3, "clean.timeout": 60}]
+    )
     window: Annotated[str, Field(max_length=20)] | None = Field(default=None, examples=["20:00-06:00"])
     is_polite: bool = False
     downstream: bool = Field(default=False, description="And a backfill of every DAG that reads what this one writes.")
@@ -141,7 +143,7 @@ class NewRun(Input):
     )  # fmt: skip
 
     logical_date: TypedDate | None = Field(default=None, description="Left out: the latest complete interval.")
-    conf: dict[str, Any] = {}
+    conf: dict[str, Any] = Field(default={}, description="Its parameters; 64 kB at most.")
 
 
 class Clear(Input):
@@ -217,7 +219,10 @@ class BackfillView(Output):
     backfill_id: str
     dag_id: str
     state: BackfillState
-    config: dict[str, Any] = Field(description="What was asked for: `type`, dates or partitions, `run_backwards`.")
+    config: dict[str, Any] = Field(
+        description="What was asked for: `type`, dates or partitions, `run_backwards`. Of many dates or partitions a list has "
+        "the first ones, and `total`."
+    )
     reprocess: Reprocess
     max_active_runs: int | None
     priority: int
@@ -237,8 +242,6 @@ class BackfillView(Output):
     is_cancelling: bool
     dag_version: int | None
     batch: int
-    conf: dict[str, Any]
-    overrides: dict[str, Any]
     tasks: str | None
     mark_success: bool
     stop_on_failure: int | None
@@ -250,6 +253,13 @@ class BackfillView(Output):
     created_by: str
     request_id: str
     hidden_at: Instant | None
+
+
+class BackfillDetails(BackfillView):
+    """What lists leave out, as it may be large."""
+
+    conf: dict[str, Any] = Field(description="Parameters of its runs.")
+    overrides: dict[str, Any] = Field(description="Settings of the DAG and its tasks that hold for its runs.")
 
 
 class ItemView(Output):
@@ -283,8 +293,13 @@ class RunView(Output):
     reason: str | None
     ordinal: int | None
     items: int = Field(description="Intervals that it takes together.")
-    conf: dict[str, Any]
     created_at: Instant
+
+
+class RunDetails(RunView):
+    """What lists leave out, as it may be large."""
+
+    conf: dict[str, Any] = Field(description="Its parameters.")
 
 
 class TimelineRun(RunView):
@@ -307,7 +322,8 @@ class TaskInstanceView(Output):
     failures: int
     queued_at: Instant | None
     retry_at: Instant | None
-    result: Any
+    result: Any = Field(description="What it returned; null in lists when it is large.")
+    result_chars: int | None = Field(description="Length of the result as JSON.")
 
 
 class RunningTask(TaskInstanceView):
@@ -473,13 +489,13 @@ class Answer(BaseModel):
     answered_at: Instant
 
 
-class RequestView(Output):
+class ListedRequest(Output):
     """What was asked, by whom, from where, and what the manager answered."""
 
     request_id: str
     kind: str = Field(examples=["backfill.create"])
     state: Literal["waiting", "accepted", "refused"]
-    payload: Any
+    about: dict[str, str] = Field(description="Ids and names that it speaks of.", examples=[{"dag_id": "flights"}])
     requested_by: str
     requested_at: Instant
     source: str = Field(examples=["api"])
@@ -488,7 +504,13 @@ class RequestView(Output):
     message: str | None
     answered_at: Instant | None
     answer: Answer | None
-    result: Any = Field(default=None, description="What it gave beside words; of a single request only.")
+
+
+class RequestView(ListedRequest):
+    """With all that was asked, which lists leave out, as it may be large."""
+
+    payload: Any
+    result: Any = Field(default=None, description="What it gave beside words.")
 
 
 class PlannedItem(Output):

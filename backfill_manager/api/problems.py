@@ -62,8 +62,9 @@ STATUSES: Final[tuple[tuple[type[errors.BackfillManagerError], int, str], ...]] 
     (errors.BackfillManagerError, 500, "Failed"),
 )
 TITLES: Final[Mapping[int, str]] = {
-    400: "Bad request", 404: "No such address", 405: "Method not allowed", 413: "Too large",
-    415: "Unsupported media type", 422: "Invalid input", 500: "Unexpected error",
+    400: "Bad request", 404: "No such address", 405: "Method not allowed", 408: "Request timeout", 413: "Too large",
+    415: "Unsupported media type", 422: "Invalid input", 431: "Request head too large", 500: "Unexpected error",
+    503: "Too many connections",
 }  # fmt: skip
 
 
@@ -97,6 +98,10 @@ class Problem(BaseModel):
     errors: list[FieldProblem] = Field(default=[], description="Each value that does not fit.")
 
 
+def problem_type(words: str) -> str:
+    return f"urn:backfill-manager:problem:{_dashed(words)}"
+
+
 def problem_response(
     request_path: str,
     status: int,
@@ -109,7 +114,7 @@ def problem_response(
 ) -> Response:
     title = title or TITLES.get(status, "Problem")
     problem = Problem(
-        type=f"urn:backfill-manager:problem:{name or _dashed(title)}", title=title, status=status, detail=detail,
+        type=problem_type(name or title), title=title, status=status, detail=detail,
         instance=request_path, errors=fields or [],
     )  # fmt: skip
     return JSONResponse(problem.model_dump(), status, headers=dict(headers or {}), media_type=PROBLEM_JSON)

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from backfill_manager.api.asking import request_document
 from backfill_manager.api.documented import READS
-from backfill_manager.api.models import Page, RequestView
+from backfill_manager.api.models import ListedRequest, Page, RequestView
 from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, to_cursor
 from backfill_manager.api.paths import Id
 from backfill_manager.api.reading import ReadingOf
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/requests", tags=["requests"])
 TABLES: Final = ("request", "response")
 
 
-@router.get("", operation_id="list_requests", response_model=Page[RequestView], responses=READS)
+@router.get("", operation_id="list_requests", response_model=Page[ListedRequest], responses=READS)
 def list_requests(
     reading: ReadingOf,
     limit: Limit = 50,
@@ -29,7 +29,7 @@ def list_requests(
     order_by: Literal["-requested_at", "requested_at"] = "-requested_at",
     kind: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
-    """Every request, newest first, each with its answer."""
+    """Every request, newest first, each with its answer; what was asked in full is told of a single one."""
     order = order_of(order_by, {"requested_at": "requested_at"}, "request_id")
     after = from_cursor(cursor, order_by, Request, order)
 
@@ -41,7 +41,7 @@ def list_requests(
             "next_cursor": None if last is None else to_cursor(order_by, *last),
         }
 
-    return reading.of(TABLES, Page[RequestView], page)
+    return reading.of(TABLES, Page[ListedRequest], page)
 
 
 @router.get("/{request_id}", operation_id="get_request", response_model=RequestView, responses=READS)

@@ -14,6 +14,7 @@ from backfill_manager.api.models import (
     MarkRun,
     Page,
     RequestView,
+    RunDetails,
     RunState,
     RunTasks,
     RunType,
@@ -30,7 +31,7 @@ from backfill_manager.requests import kinds
 from backfill_manager.store.contract import Store
 from backfill_manager.views import payloads
 from backfill_manager.views.paging import Order
-from backfill_manager.views.runs import find_run, page_of_runs, run_view
+from backfill_manager.views.runs import find_run, page_of_runs, run_details
 from backfill_manager.views.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -75,10 +76,12 @@ def list_runs(
     return reading.of(("dag_run", "backfill", "request", "response"), Page[RunView], page)
 
 
-@router.get("/{run_id}", operation_id="get_run", response_model=RunView, responses=READS)
+@router.get("/{run_id}", operation_id="get_run", response_model=RunDetails, responses=READS)
 def get_run(run_id: RunId, reading: ReadingOf, dag_id: OfDag = None) -> Response:
-    """One run."""
-    return reading.of(("dag_run",), RunView, lambda: run_view(find_run(reading.store, run_id, dag_id=dag_id or None)))
+    """One run, with its parameters (`conf`), which lists leave out."""
+    return reading.of(
+        ("dag_run",), RunDetails, lambda: run_details(find_run(reading.store, run_id, dag_id=dag_id or None))
+    )
 
 
 @router.post(
@@ -105,12 +108,22 @@ async def mark(run_id: RunId, body: MarkRun, asking: AskingOf, dag_id: OfDag = N
 
 
 @router.get("/{run_id}/tasks", operation_id="list_tasks_of_run", response_model=RunTasks, responses=READS)
-def tasks_of(run_id: RunId, reading: ReadingOf, dag_id: OfDag = None) -> Response:
-    """Its tasks as they stand, in the order in which they started, and every try that has ended."""
+def tasks_of(
+    run_id: RunId,
+    reading: ReadingOf,
+    dag_id: OfDag = None,
+    task_id: Annotated[
+        str | None, Query(min_length=1, max_length=200, description="Only this task, with a result of any size.")
+    ] = None,
+) -> Response:
+    """Its tasks as they stand, in the order in which they started, and every try that has ended. A result of more than 65,536
+    characters is told of a single task only (`task_id`)."""
 
     def found() -> dict[str, Any]:
         run = find_run(reading.store, run_id, dag_id=dag_id or None)
-        tasks, tries = list_task_instances(reading.store, run), list_tries(reading.store, run)
+        if task_id is not None:
+            find_task_instance(reading.store, run, task_id)  # or it is told that there is none
+        tasks, tries = list_task_instances(reading.store, run, task_id), list_tries(reading.store, run, task_id)
         return {"items": tasks, "next_cursor": None, "tries": tries}
 
     return reading.of(("dag_run", "task_instance", "task_try"), RunTasks, found)

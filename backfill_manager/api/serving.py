@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
@@ -17,7 +18,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from backfill_manager.api.access import is_loopback
+from backfill_manager.api.connections import KEEP_ALIVE_S, Connection, Connections
 from backfill_manager.api.house import House
+from backfill_manager.api.limits import LARGEST_HEAD
 from backfill_manager.errors import InvalidConfig, InvalidInput
 from backfill_manager.settings import Settings
 from backfill_manager.telemetry import get_logger
@@ -68,24 +71,33 @@ class PortTaken(InvalidInput):
 
 
 class _Server(uvicorn.Server):
-    """Streams have no end of their own: they are told when the server is to stop."""
+    """Connections are accepted and watched by `Connections`. Streams have no end of their own: they are told when the
+    server is to stop."""
 
     def __init__(self, app: FastAPI) -> None:
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, proxy_headers=False,
+            app, http=Connection, ws="none", log_config=None, access_log=False, server_header=False, proxy_headers=False,
+            h11_max_incomplete_event_size=LARGEST_HEAD, timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S, lifespan="on",
         )  # fmt: skip
         super().__init__(config)
         # It warns of every form that is no form, beside our own log; whoever sent it is told by 400.
         logging.getLogger("python_multipart").setLevel(logging.ERROR)
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # of every connection that does not speak HTTP
         self._house: House = app.state.house
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # Of this loop alone. More at once would not be faster, as the cores are the same, and each takes its memory.
         anyio.to_thread.current_default_thread_limiter().total_tokens = READERS
-        await super().startup(sockets)
+        await super().startup([])
+        made = Connections(self.config, self.server_state, self.lifespan.state, self._house.settings.api)
+        self._tasks = [asyncio.create_task(made.accept(bound)) for bound in sockets or ()]
+        self._tasks.append(asyncio.create_task(made.watch()))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for task in self._tasks:
+            task.cancel()
         self._house.tables.close()
         await super().shutdown(sockets)
 

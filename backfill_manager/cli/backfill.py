@@ -314,7 +314,7 @@ def config_in_words(config: Any) -> str:
     kind = config.get("type", "?")
     backwards = ", newest first" if config.get("run_backwards") else ""
     if kind in {"dates", "partitions"}:
-        number = len(config.get(kind, ()))
+        number = config.get("total", len(config.get(kind, ())))
         return f"{number} {kind if number != 1 else kind[:-1]}{backwards}"
     return f"{kind} {config.get('start_date') or ''} .. {config.get('end_date') or ''}{backwards}"
 

@@ -16,7 +16,8 @@ Batch = Annotated[
     ),
 ]
 Conf = Annotated[
-    str | None, typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the runs, as a JSON object.")
+    str | None,
+    typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the runs, as a JSON object (64 kB at most)."),
 ]
 Set = Annotated[
     list[str] | None,

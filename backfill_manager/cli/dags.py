@@ -121,7 +121,8 @@ def trigger(
         ),
     ] = None,
     conf: Annotated[
-        str | None, typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the run, as a JSON object.")
+        str | None,
+        typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the run, as a JSON object (64 kB at most)."),
     ] = None,
 ) -> None:
     """Have a DAG run once, by hand: for the interval that starts at T, or for the one that the manager chooses.

@@ -113,7 +113,7 @@ class Server:
         return _documents(self._client.bundles())
 
     def requests(self, limit: int | None) -> list[Thing]:
-        return [_without(one, *_OF_THE_API, "result") for one in self._client.requests(limit=limit)]
+        return [_without(one, *_OF_THE_API, "payload", "result") for one in self._client.requests(limit=limit)]
 
     def request(self, wanted: str) -> Thing:
         return _without(self._client.request(wanted), *_OF_THE_API)

@@ -88,7 +88,7 @@ class Tables:
         return runs.list_runs(self._store, dag_id=dag_id, backfill_id=backfill_id, in_states=in_states, limit=limit)
 
     def run(self, wanted: str, dag_id: str | None) -> Thing:
-        return runs.run_view(runs.find_run(self._store, wanted, dag_id=dag_id))
+        return runs.run_details(runs.find_run(self._store, wanted, dag_id=dag_id))
 
     def tasks_of(self, run: Thing) -> Thing:
         row = self._row(run)

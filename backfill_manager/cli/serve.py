@@ -40,7 +40,9 @@ def serve(
     Example: [cyan]bfm serve --port 8099[/]
     """
     from backfill_manager.api import serving
+    from backfill_manager.descriptors import raise_limit
 
+    raise_limit()
     settings = call.settings
     host = host or settings.api.host
     serving.check_host(settings, host)

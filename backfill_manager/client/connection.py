@@ -1,7 +1,7 @@
 """One server: sending, trying again when the line breaks, and reading what comes back.
 
 A change carries an `Idempotency-Key`, the same one in every try, so that it has its effect once whether or not the first
-try arrived. What the server itself refuses is not tried again, but for "come back later" (429).
+try arrived. What the server itself refuses is not tried again, but for "come back later" (429, or 503 with a time).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Connection:
             raise _TryAgain(error) from error.__cause__
         if answer.status_code in FROM_A_PROXY:
             raise _TryAgain(self._error(answer))
-        if answer.status_code == 429:
+        if answer.status_code == 429 or (answer.status_code == 503 and "retry-after" in answer.headers):
             raise _TryAgain(self._error(answer), _seconds(answer.headers.get("retry-after")))
         if answer.status_code >= 400:
             raise self._error(answer)

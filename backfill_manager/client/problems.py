@@ -33,12 +33,12 @@ class Unreachable(errors.BackfillManagerError):
 
 _BY_NAME: Final[Mapping[str, type[errors.BackfillManagerError]]] = {
     "not-known": NotKnown, "not-allowed": NotAllowed, "not-found": errors.NotFound, "refused": errors.Refused,
-    "too-many": TooMany, "state-error": errors.StateError, "nobody-leads": NobodyLeads,
+    "too-many": TooMany, "too-many-connections": TooMany, "state-error": errors.StateError, "nobody-leads": NobodyLeads,
     "invalid-config": errors.InvalidConfig, "ambiguous": errors.Ambiguous, "invalid-input": errors.InvalidInput,
 }  # fmt: skip
 _BY_STATUS: Final[Mapping[int, type[errors.BackfillManagerError]]] = {
     400: errors.InvalidInput, 401: NotKnown, 403: NotAllowed, 409: errors.Refused, 413: errors.InvalidInput,
-    422: errors.InvalidInput, 429: TooMany,
+    422: errors.InvalidInput, 429: TooMany, 431: errors.InvalidInput,
 }  # fmt: skip
 
 

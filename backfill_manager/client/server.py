@@ -239,8 +239,10 @@ class Client:
         """With its DAG also by logical date. `Ambiguous` when several DAGs have one of this id."""
         return t.Run.model_validate(self._connection.read(_path("runs", run_id), {"dag_id": dag_id}))
 
-    def run_tasks(self, run_id: str, *, dag_id: str | None = None) -> t.RunTasks:
-        return t.RunTasks.model_validate(self._connection.read(_path("runs", run_id, "tasks"), {"dag_id": dag_id}))
+    def run_tasks(self, run_id: str, *, dag_id: str | None = None, task_id: str | None = None) -> t.RunTasks:
+        """Of all tasks large results are left out; of one (`task_id`) it is there whatever its size."""
+        of = {"dag_id": dag_id, "task_id": task_id}
+        return t.RunTasks.model_validate(self._connection.read(_path("runs", run_id, "tasks"), of))
 
     def logs(
         self,

@@ -266,7 +266,8 @@ class Request(Thing):
     request_id: str
     kind: str
     state: str
-    payload: Any
+    about: dict[str, str] = {}  # ids and names that it speaks of
+    payload: Any = None  # all that was asked; not of those that a list gives
     requested_by: str
     requested_at: Instant
     source: str

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from backfill_manager.dags.store import DagStore
-from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest
+from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest, shorten
 from backfill_manager.manager.instructions import Instructions, ParseWanted, PlanWanted
 from backfill_manager.manager.item_keeper import close_pending
 from backfill_manager.manager.repairs import Repairs
@@ -31,6 +31,7 @@ _STEERING = frozenset(
         kinds.BACKFILL_HIDE,
     }
 )  # fmt: skip
+MOST_OF_A_MESSAGE = 4000  # characters of an answer, which may speak of what a stranger has put into the table
 _COLUMN_OF = {"conf": "conf_json", "overrides": "overrides_json"}
 
 
@@ -106,7 +107,7 @@ class Inbox:
                 kind=kind,
                 outcome=outcome,
                 object_id=object_id,
-                message=message,
+                message=shorten(message, MOST_OF_A_MESSAGE),
                 payload_json=payload,
                 answered_at=at,
                 term=self._term,
@@ -292,7 +293,7 @@ class Inbox:
             for ti in list(run.tasks.values()):
                 if live.row.priority != before.priority and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
                     self._alive.put(ti.evolve(priority=ti.priority + live.row.priority - before.priority))
-        told = ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(changes.items()))
+        told = ", ".join(f"{name}={backfills.shown_value(value)}" for name, value in sorted(changes.items()))
         return live.row.backfill_id, f"backfill {live.row.backfill_id} goes on with {told}"
 
     def _check_pool(self, name: str) -> None:

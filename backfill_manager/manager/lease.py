@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from backfill_manager import descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.manager.state_identity import Adopted, identity_fields, refuse_a_copy
@@ -92,6 +93,9 @@ class Candidate:
         """Stand by until the lease is ours; None when told to stop before that."""
         told = False
         while not stop.is_set():
+            if not descriptors.are_free():
+                stop.wait(1.0)
+                continue
             leader = self.run_once()
             if leader is not None:
                 return leader

@@ -20,6 +20,7 @@ from backfill_manager import __version__
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.dags.loading.library import Library
 from backfill_manager.dags.store import DagStore
+from backfill_manager.descriptors import raise_limit
 from backfill_manager.errors import LostLease
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.jars import cache_folder
@@ -66,6 +67,7 @@ def run_manager(
     is there (the web pages), while this one stands by, too.
     """
     clock, stop = clock or SystemClock(), stop or threading.Event()
+    raise_limit()
     own_spark = spark is None
     if is_catalog_schema(state) and spark is None:
         spark = _session(settings)

@@ -33,7 +33,7 @@ from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, 
 from backfill_manager.planning.timeline import Stretch, place_of, run_id_for
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
-from backfill_manager.views.runs import run_view
+from backfill_manager.views.runs import run_details
 from backfill_manager.views.tasks import task_view
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_dag(
     run = next(row for row in store.read(DagRun) if (row.dag_id, row.run_id) == key)
     lines = sorted(store.read(TaskLog), key=lambda line: (line.at, line.line))
     return {
-        "run": run_view(run),
+        "run": run_details(run),
         "tasks": [task_view(ti) for ti in store.read(TaskInstance, order_by=["started_at"])],
         "logs": [f"{line.task_id}: {line.level} {line.message}" for line in lines],
     }

@@ -7,7 +7,9 @@ distance of a few times the last commit's own cost, so that bookkeeping takes a 
 folded. The distance is cut short when somebody asks for something, and when a pool has worked off half of what it was
 given: no slot waits for a tick.
 
-A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only).
+A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only). A process that
+has run out of file descriptors is not a reason to begin one: a tick waits until there are enough for its commit, before it
+reads or decides anything. (The lease goes on meanwhile, if there are enough for its heartbeat; else it runs out.)
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 
+from backfill_manager import descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.dags.store import DagStore, Taken
 from backfill_manager.execution.executor import Executor
@@ -40,6 +43,7 @@ log = get_logger("tick")
 
 COMMIT_SHARE = 8.0  # under load a commit is followed by this many times its own duration, or once if a pool needs work
 LONGEST_GAP_S = 1.0
+WITHOUT_DESCRIPTORS_S = 0.5  # until the next look whether some are free
 LONGEST_SLEEP_S = 3600.0  # the clock of the machine may be set meanwhile
 
 Happening = Event | Planned | Parsed | ParsedAll
@@ -95,6 +99,7 @@ class Ticker:
     def run_until(self, done: Callable[[], bool]) -> None:
         """Tick until `done()`; it is asked after every tick."""
         while True:
+            self._wait_for_descriptors(done)
             wait = self.run_once()
             if done():
                 return
@@ -232,6 +237,17 @@ class Ticker:
             self.wake()  # for the answer's tick
         if todo.stop:
             self.asked_to_stop = todo
+
+    def _wait_for_descriptors(self, done: Callable[[], bool]) -> None:
+        told = False
+        while not descriptors.are_free():
+            if not told:
+                log.warning("no tick: too few file descriptors are free", limit=descriptors.limit())
+            told = True
+            with self._wake:
+                self._wake.wait(WITHOUT_DESCRIPTORS_S)
+            if done():
+                return
 
     # -- waiting ------------------------------------------------------------------------------------------------------
     def _until_due(self, now: datetime) -> float | None:

@@ -18,7 +18,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request, Response
 from backfill_manager.requests import kinds
-from backfill_manager.requests.kinds import check_payload, parse_payload
+from backfill_manager.requests.kinds import check_length, check_payload, parse_payload
 from backfill_manager.store.contract import Condition, Store
 
 __all__ = ["answer_to", "ask", "id_from", "kinds", "parse_payload", "wait_for_answer"]
@@ -40,6 +40,7 @@ def ask(
     """Append one request. With a `request_id` that is there already nothing is written and the first one is returned;
     `InvalidInput` if that one asked for something else."""
     payload_json = json.dumps(check_payload(kind, payload), sort_keys=True, ensure_ascii=False)
+    check_length(kind, payload_json)
     if request_id is not None:
         if not _REQUEST_ID.fullmatch(request_id):
             raise InvalidInput(

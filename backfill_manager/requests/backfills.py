@@ -20,9 +20,10 @@ from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.dags.timetable import ONCE, Timetable, timetable_of
-from backfill_manager.errors import InvalidInput, Refused, nearest
+from backfill_manager.errors import InvalidInput, Refused, nearest, shorten
 from backfill_manager.model.records import Backfill
 from backfill_manager.requests.expressions import check_expression
+from backfill_manager.requests.json_values import too_large
 from backfill_manager.requests.kinds import MOST_OF_A_NUMBER
 from backfill_manager.requests.working_hours import WorkingHours
 
@@ -170,7 +171,7 @@ def refuse_what_has_changed(row: Backfill, changes: dict[str, Any], was: dict[st
     (and so a request that is looked at again after a crash is not refused for what it did itself)."""
     now = {name: setting_of(row, name) for name in was}
     told = [
-        f"{_option(name)} is {_shown(now[name])} now, not {_shown(was[name])}"
+        f"{_option(name)} is {shown_value(now[name])} now, not {shown_value(was[name])}"
         for name in was
         if now[name] not in (was[name], changes[name])
     ]
@@ -187,9 +188,9 @@ def _option(name: str) -> str:
     return {"is_polite": "--polite", "overrides": "--set"}.get(name) or f"--{name.replace('_', '-')}"
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 100 else f"{text[:99]}…"
+def shown_value(value: Any) -> str:
+    """In a message: the beginning of what is long."""
+    return shorten(json.dumps(value, ensure_ascii=False), 100)
 
 
 def check_for_dag(changes: dict[str, Any], dag: DagSpec, *, runs_backwards: bool) -> None:
@@ -220,6 +221,9 @@ def _check_words(ask: BackfillAsk) -> None:
         raise InvalidInput(
             f'--conf must be a JSON object such as {{"full": true}}, not {json.dumps(ask.conf, default=str)[:60]}'
         )
+    for option, given in (("conf", ask.conf), ("set", ask.overrides)):
+        if wrong := too_large(given):
+            raise InvalidInput(f"--{option} {wrong}")
 
 
 def _check_numbers(ask: BackfillAsk) -> None:

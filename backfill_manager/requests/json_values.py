@@ -1,4 +1,4 @@
-"""Values that are typed as JSON: run parameters (`--conf`) and settings (`--set NAME=VALUE`)."""
+"""Values that are typed as JSON: run parameters (`--conf`) and settings (`--set NAME=VALUE`), and how large they may be."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 from backfill_manager.errors import InvalidInput
 
 DEEPEST: Final = 50  # levels of JSON from outside
+MOST_BYTES: Final = 65_536  # of run parameters, and of settings, as JSON text in UTF-8: they are kept with every run
 _LOOKS_LIKE_A_FILE: Final = re.compile(r"[^{}\[\]\"]+\.ya?ml")
 
 
@@ -31,6 +32,19 @@ def conf_of(text: str | None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInput(f"--conf must be a JSON object such as '{{\"full\": true}}', not {json.dumps(value)[:60]}.")
     return value
+
+
+def too_large(value: Any) -> str | None:
+    """`must not be larger than ...` for run parameters and settings, which every run of a backfill has a copy of; None for
+    what may be kept."""
+    try:
+        size = len(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+    except RecursionError:
+        return f"must not be nested more than {DEEPEST} levels deep"
+    if size <= MOST_BYTES:
+        return None
+    most = f"must not be larger than {MOST_BYTES // 1024} kB as JSON"
+    return f"{most}, and has {size:,} bytes; put it into a table or a file, and name that here"
 
 
 def settings_of(pairs: Sequence[str]) -> dict[str, Any]:

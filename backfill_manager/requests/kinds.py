@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, nearest
-from backfill_manager.requests.json_values import DEEPEST, what_json_is_not
+from backfill_manager.requests.json_values import DEEPEST, too_large, what_json_is_not
 
 BACKFILL_CREATE: Final = "backfill.create"  # {"backfill_id", "ask": BackfillAsk}
 BACKFILL_DRY_RUN: Final = (
@@ -47,6 +47,7 @@ TASKS_CLEAR: Final = "tasks.clear"  # {"ask": ClearAsk}
 ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"
 
+LARGEST_PAYLOAD: Final = 32_000_000  # characters of JSON: a million dates or partitions, and more than any server takes
 MOST_OF_A_NUMBER: Final = 1_000_000_000  # of slots, a priority, a batch, ...: sums of them still fit a column
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -100,6 +101,9 @@ def _ask(value: Any) -> str | None:
         return "must name its 'dag_id'"
     from backfill_manager.requests.backfills import BackfillAsk
 
+    for name in ("conf", "overrides"):
+        if wrong := too_large(value.get(name)):
+            return f"is not a backfill that can be made: its {name!r} {wrong}"
     try:
         BackfillAsk.from_payload(value)
     except (TypeError, ValueError, AttributeError, InvalidInput) as error:
@@ -128,6 +132,10 @@ def _one_of(*words: str) -> Test:
 
 def _object(value: Any) -> str | None:
     return None if isinstance(value, dict) else "must be a JSON object"
+
+
+def _conf(value: Any) -> str | None:
+    return _object(value) or too_large(value)
 
 
 def _changes(value: Any) -> str | None:
@@ -176,7 +184,7 @@ PAYLOADS: Final[Mapping[str, Mapping[str, Test]]] = {
     BACKFILL_SET: {**_BACKFILL, "changes": _changes},
     BACKFILL_RETRY: _BACKFILL,
     BACKFILL_HIDE: _BACKFILL,
-    DAG_TRIGGER: {**_DAG, "logical_date": _or_null(_instant), "conf": _object},
+    DAG_TRIGGER: {**_DAG, "logical_date": _or_null(_instant), "conf": _conf},
     RUN_CANCEL: _RUN,
     RUN_MARK: {**_RUN, "state": _one_of("success", "failed")},
     TASK_RUN: {**_DAG, "task_id": _text, "logical_date": _instant},
@@ -213,8 +221,16 @@ def check_payload(kind: str, payload: Any) -> dict[str, Any]:
     return payload
 
 
+def check_length(kind: str, text: str) -> None:
+    if len(text) > LARGEST_PAYLOAD:
+        told = f"the payload has {len(text):,} characters, more than a request may ({LARGEST_PAYLOAD:,})"
+        raise InvalidInput(f"{kind[:60]}: {told}; ask for less at once")
+
+
 def parse_payload(kind: str, text: str) -> dict[str, Any]:
-    """A request's `payload_json` as a checked dict; `InvalidInput` for an unknown kind, broken JSON or wrong fields."""
+    """A request's `payload_json` as a checked dict; `InvalidInput` for an unknown kind, broken JSON or wrong fields, and for
+    what is too large to be looked at between two ticks."""
+    check_length(kind, text)
     try:
         payload = json.loads(text)
     except json.JSONDecodeError as error:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.model.records import TABLES, Record, columns
-from backfill_manager.store.contract import Condition
+from backfill_manager.store.contract import Condition, R
 
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": lambda a, b: a == b,
@@ -23,6 +23,7 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": lambda a, b: a >= b,
     "in": lambda a, b: a in b,
     "starts_with": lambda a, b: a.startswith(b),
+    "shorter_than": lambda a, b: len(a) < b,
 }
 
 
@@ -38,6 +39,20 @@ def known_columns(record: type[Record], names: Sequence[str]) -> list[str]:
         if name not in known:
             raise InvalidInput(f"Table {record.TABLE} has no column {name!r}{nearest(name, known)}")
     return list(names)
+
+
+def columns_without(record: type[Record], left_out: Sequence[str]) -> list[str]:
+    known_columns(record, left_out)
+    return [name for name in columns(record) if name not in left_out]
+
+
+def records_of(record: type[R], names: Sequence[str], values: Sequence[Sequence[Any]]) -> list[R]:
+    """Rows from the values of the columns `names`; other columns are None."""
+    rows = zip(*values, strict=True)
+    if len(names) == len(columns(record)):
+        return [record(*row) for row in rows]
+    left_out = {name: None for name in columns(record) if name not in names}
+    return [record(**dict(zip(names, row, strict=True)), **left_out) for row in rows]
 
 
 def checked(record: type[Record], where: Sequence[Condition]) -> list[Condition] | None:
@@ -65,6 +80,12 @@ def checked(record: type[Record], where: Sequence[Condition]) -> list[Condition]
 
 def _check_type(record: type[Record], condition: Condition, value: Any) -> None:
     kind, _ = columns(record)[condition.column]
+    if condition.operator == "shorter_than":
+        if kind is str and type(value) is int:
+            return
+        raise InvalidInput(
+            f"{record.TABLE}.{condition.column} can't be compared with a number of characters, {value!r}"
+        )
     fits = (
         type(value) is kind
         or (kind is float and type(value) is int)

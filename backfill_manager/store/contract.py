@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 R = TypeVar("R", bound=Record)
-Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "is_null", "not_null", "starts_with"]
+Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "is_null", "not_null", "starts_with", "shorter_than"]
 
 
 @dataclass(frozen=True)
 class Condition:
-    """`Condition("state", "in", ("queued", "running"))`. A comparison with a null column is not true, as in SQL."""
+    """`Condition("state", "in", ("queued", "running"))`. A comparison with a null column is not true, as in SQL.
+    `shorter_than` compares the number of characters of a text."""
 
     column: str
     operator: Operator
@@ -84,8 +85,10 @@ class Store(ABC):
         where: Sequence[Condition] = (),
         order_by: Sequence[str] = (),
         limit: int | None = None,
+        without: Sequence[str] = (),
     ) -> list[R]:
-        """Rows that meet every condition. `order_by` names columns, `-` before one turns it round; nulls come last."""
+        """Rows that meet every condition. `order_by` names columns, `-` before one turns it round; nulls come last.
+        `without`: columns that are not read, and are None in the rows, which are to be shown and never to be committed."""
 
     @abstractmethod
     def read_arrow(self, table: str, columns: Sequence[str], where: Sequence[Condition] = ()) -> pa.Table:

@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.errors import InvalidInput, StateError, nearest
 from backfill_manager.model.records import TABLES, Manager, Request, columns
-from backfill_manager.store.conditions import checked, known_columns, orders, record_of
+from backfill_manager.store.conditions import checked, columns_without, known_columns, orders, record_of, records_of
 from backfill_manager.store.contract import Condition, Finding, Leader, R, Store
 from backfill_manager.store.delta_rs_sql import arrow_table, predicate, python_columns, run, select
 from backfill_manager.store.delta_rs_tables import ENGINE, Tables, first_line, told
@@ -81,12 +81,14 @@ class DeltaRsStore(Store):
         where: Sequence[Condition] = (),
         order_by: Sequence[str] = (),
         limit: int | None = None,
+        without: Sequence[str] = (),
     ) -> list[R]:
-        what = [f'"{name}"' for name in columns(record)]
+        names = columns_without(record, without)
+        what = [f'"{name}"' for name in names]
         sql = select(
             record.TABLE, what, predicate(checked(record, where)), order_by=orders(record, order_by), limit=limit
         )
-        return [record(*values) for values in zip(*self._columns(record.TABLE, sql), strict=True)]
+        return records_of(record, names, self._columns(record.TABLE, sql))
 
     def read_arrow(self, table: str, columns: Sequence[str], where: Sequence[Condition] = ()) -> pa.Table:
         import pyarrow as pa

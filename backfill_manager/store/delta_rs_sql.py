@@ -63,6 +63,8 @@ def _one(condition: Condition) -> str:
             return f"{column} IN ({', '.join(literal(value) for value in condition.value)})"
         case "starts_with":
             return f"starts_with({column}, {literal(condition.value)})"
+        case "shorter_than":
+            return f"character_length({column}) < {literal(condition.value)}"
         case comparison:
             return f"{column} {comparison} {literal(condition.value)}"
 

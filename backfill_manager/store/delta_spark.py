@@ -19,7 +19,7 @@ from backfill_manager.clock import micros
 from backfill_manager.errors import InvalidInput, StateError, nearest
 from backfill_manager.model.records import TABLES, Manager, Request
 from backfill_manager.model.records import columns as record_columns
-from backfill_manager.store.conditions import checked, known_columns, orders, record_of
+from backfill_manager.store.conditions import checked, columns_without, known_columns, orders, record_of, records_of
 from backfill_manager.store.contract import Condition, Finding, Leader, R, Store
 from backfill_manager.store.delta_spark_tables import CONFLICTS, ENGINE, Tables, first_line
 from backfill_manager.store.one_query import single_query, tables_named
@@ -93,14 +93,16 @@ class DeltaSparkStore(Store):
         where: Sequence[Condition] = (),
         order_by: Sequence[str] = (),
         limit: int | None = None,
+        without: Sequence[str] = (),
     ) -> list[R]:
         with self.tables.told(record.TABLE):
-            frame = self._where(record.TABLE, where).select(*record_columns(record))
+            names = columns_without(record, without)
+            frame = self._where(record.TABLE, where)
             order = orders(record, order_by)
             if order:
                 frame = frame.orderBy(*(f.desc_nulls_last(n) if down else f.asc_nulls_last(n) for n, down in order))
-            found = (frame if limit is None else frame.limit(limit)).toArrow()
-        return [record(*values) for values in zip(*python_columns(found), strict=True)]
+            found = (frame if limit is None else frame.limit(limit)).select(*names).toArrow()
+        return records_of(record, names, python_columns(found))
 
     def read_arrow(self, table: str, columns: Sequence[str], where: Sequence[Condition] = ()) -> pa.Table:
         import pyarrow as pa
@@ -200,6 +202,8 @@ def column_of(condition: Condition) -> Column:
             return column.isin([_literal(one) for one in value])
         case "starts_with":
             return column.startswith(_literal(value))
+        case "shorter_than":
+            return f.length(column) < _literal(value)
         case "=":
             return column == _literal(value)
         case "!=":

@@ -70,8 +70,10 @@ class MemoryStore(Store):
         where: Sequence[Condition] = (),
         order_by: Sequence[str] = (),
         limit: int | None = None,
+        without: Sequence[str] = (),
     ) -> list[R]:
         conditions, order = checked(record, where), orders(record, order_by)
+        left_out = dict.fromkeys(known_columns(record, without))
         with self.lock:
             rows = list(self.rows(record.TABLE))
         found = (
@@ -81,7 +83,8 @@ class MemoryStore(Store):
             there = [row for row in found if getattr(row, name) is not None]
             there.sort(key=lambda row: getattr(row, name), reverse=descending)
             found = there + [row for row in found if getattr(row, name) is None]
-        return found if limit is None else found[:limit]
+        found = found if limit is None else found[:limit]
+        return [row.evolve(**left_out) for row in found] if left_out else found
 
     def read_arrow(self, table: str, columns: Sequence[str], where: Sequence[Condition] = ()) -> pa.Table:
         import pyarrow as pa

@@ -126,7 +126,7 @@ def config_in_words(config: Mapping[str, Any], zone: str) -> str:
     kind = config["type"]
     backwards = ", newest first" if config.get("run_backwards") else ""
     if kind in ("dates", "partitions"):
-        many = len(config[kind])
+        many = config.get("total", len(config[kind]))
         return f"{many:,} {kind if many != 1 else kind[:-1]}{backwards}"
     whole = {
         "schedule": "every interval", "missing": "what is missing", "stale": "what is stale", "single": "one run",

@@ -11,21 +11,16 @@ from backfill_manager.ui.paths import to
 
 def about(request: Mapping[str, Any]) -> tuple[str, str] | None:
     """Address and name of the thing that a request (of `views.requests`) made or touched."""
-    payload, made = request["payload"], request["object_id"]
-    if not isinstance(payload, dict):
-        return None
-    if request["kind"] == kinds.TASKS_CLEAR:
-        dag_id = payload.get("ask", {}).get("dag")
-        return None if payload.get("ask", {}).get("is_regex") or not dag_id else (to("dags", dag_id), str(dag_id))
-    if "backfill_id" in payload:
-        return to("backfills", payload["backfill_id"]), f"backfill {payload['backfill_id']}"
+    names, made = request["about"], request["object_id"]
+    if "backfill_id" in names:
+        return to("backfills", names["backfill_id"]), f"backfill {names['backfill_id']}"
     if request["kind"] == kinds.POOL_SET:
-        return "/pools", f"pool {payload.get('name')}"
+        return "/pools", f"pool {names.get('name')}"
     if request["kind"] == kinds.MANAGER_STOP:
         return "/manager", "manager"
-    dag_id, run_id = payload.get("dag_id"), payload.get("run_id")
+    dag_id, run_id = names.get("dag_id"), names.get("run_id")
     if request["kind"] in (kinds.DAG_TRIGGER, kinds.TASK_RUN):
         run_id = made
-    if not isinstance(dag_id, str):
+    if dag_id is None:
         return None
     return (to("runs", dag_id, run_id), str(run_id)) if run_id else (to("dags", dag_id), dag_id)

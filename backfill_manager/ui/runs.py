@@ -16,7 +16,7 @@ from backfill_manager.ui.drawing.gantt import gantt
 from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, lead_to, page_router
 from backfill_manager.views.dags import spec_reader
 from backfill_manager.views.payloads import cancelled_run, marked_run
-from backfill_manager.views.runs import find_run, run_view
+from backfill_manager.views.runs import find_run, run_details
 from backfill_manager.views.spans_of_run import spans_of_run
 from backfill_manager.views.tasks import list_task_instances
 
@@ -33,7 +33,7 @@ def run(visit: VisitOf, dag_id: str, run_id: str) -> Response:
     order = [task.task_id for task in spec.in_order] if spec else []
     drawn = gantt(spans_of_run(visit.store, row, spec, visit.now))
     return visit.page(
-        "run.html", run=run_view(row), zone=spec.timezone if spec else "UTC", drawn=drawn,
+        "run.html", run=run_details(row), zone=spec.timezone if spec else "UTC", drawn=drawn,
         tasks=[tasks[one] for one in order if one in tasks] + [tasks[one] for one in sorted(set(tasks) - set(order))],
     )  # fmt: skip
 

@@ -36,13 +36,14 @@ from backfill_manager.ui.static_files import static
 from backfill_manager.ui.words import FILTERS
 from backfill_manager.views.dags import count_import_errors
 from backfill_manager.views.managers import somebody_leads, status_of_lease
-from backfill_manager.views.requests import request_view
+from backfill_manager.views.requests import NOT_LISTED, request_view
 
 WAIT_S: Final = 3.0  # for the manager's answer, before the page comes without it
 TITLES: Final = {
     400: "That can't be read", 401: "Who are you?", 403: "Not allowed", 404: "There is no such page or thing",
-    405: "That can't be done here", 409: "Refused", 413: "Too much", 422: "Something in it is not right",
-    429: "Too many requests", 503: "Not at the moment",
+    405: "That can't be done here", 408: "It took too long to arrive", 409: "Refused", 413: "Too much",
+    422: "Something in it is not right", 429: "Too many requests", 431: "Too long an address, or too many cookies",
+    503: "Not at the moment",
 }  # fmt: skip
 log = get_logger("ui")
 
@@ -142,8 +143,8 @@ def request_of(store: Store, request_id: str) -> dict[str, Any] | None:
     """A request by its whole id, beside its answer; None when it is not there."""
     by_id = [Condition("request_id", "=", request_id)]
     try:
-        rows = store.read(RequestRow, by_id, limit=1)
-        answers = store.read(ResponseRow, by_id, limit=1) if rows else []
+        rows = store.read(RequestRow, by_id, limit=1, without=NOT_LISTED)
+        answers = store.read(ResponseRow, by_id, limit=1, without=NOT_LISTED) if rows else []
     except StateError:
         return None
     return request_view(rows[0], answers[0] if answers else None) if rows else None

@@ -15,7 +15,7 @@ from backfill_manager.model.records import Backfill, Request
 from backfill_manager.requests.backfills import CHANGEABLE, setting_of
 from backfill_manager.requests.kinds import BACKFILL_SET, parse_payload
 from backfill_manager.store.contract import Condition, Store
-from backfill_manager.views.requests import request_view
+from backfill_manager.views.requests import request_details
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
     last = _request(store, changed_by) if changed_by else None
     return SettingsNow(
         values, "+".join([changed_by, *(one.request_id for one in waiting)]), last,
-        tuple(request_view(one, None) for one in waiting),
+        tuple(request_details(one, None) for one in waiting),
     )  # fmt: skip
 
 
@@ -79,4 +79,4 @@ def _is_of(request: Request, backfill_id: str) -> bool:
 
 def _request(store: Store, request_id: str) -> dict[str, Any] | None:
     rows = store.read(Request, [Condition("request_id", "=", request_id)], limit=1)
-    return request_view(rows[0], None) if rows else None
+    return request_details(rows[0], None) if rows else None

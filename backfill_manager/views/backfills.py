@@ -1,4 +1,5 @@
-"""Backfills and their items. Counts are counted from the items, so they can't disagree with them.
+"""Backfills and their items. Counts are counted from the items, so they can't disagree with them. Lists leave out what may be
+large: `conf`, `overrides`, and of many dates or partitions all but the first.
 
 A backfill that was asked for and not yet answered is shown as `queued`; one that was refused is told as the refusal.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
@@ -21,6 +22,9 @@ from backfill_manager.views.ids import LATEST, choose
 from backfill_manager.views.paging import Order, read_page
 
 WAITING = "waiting for the manager"
+NOT_LISTED: Final = ("conf_json", "overrides_json")
+MOST_LISTED: Final = 100  # dates or partitions of one backfill in a list
+MOST_LISTED_CHARS: Final = 4000  # of all of them
 NONE_YET = "; there are no backfills yet: ask for one with `bfm backfill create DAG --from T --to T`."
 
 
@@ -33,16 +37,16 @@ def list_backfills(
         where.append(Condition("dag_id", "=", dag_id))
     if in_states:
         where.append(Condition("state", "in", tuple(in_states)))
-    rows = store.read(Backfill, where, order_by=("-created_at",), limit=limit)
+    rows = store.read(Backfill, where, order_by=("-created_at",), limit=limit, without=NOT_LISTED)
     waiting = [] if in_states and states.QUEUED not in in_states else _waiting(store)
     shown = _with_counts(store, rows)
     known = {row["backfill_id"] for row in shown}
     if waiting and (in_states or dag_id or limit):  # answered just now, and filtered out above
         ids = tuple(one["backfill_id"] for one in waiting)
-        known |= {row.backfill_id for row in store.read(Backfill, [Condition("backfill_id", "in", ids)])}
+        known |= _made(store, ids)
     shown += [one for one in waiting if one["backfill_id"] not in known and dag_id in (None, one["dag_id"])]
     shown.sort(key=lambda one: one["created_at"], reverse=True)
-    return shown[:limit]
+    return [_listed(one) for one in shown[:limit]]
 
 
 @dataclass(frozen=True)
@@ -75,9 +79,9 @@ def page_of_backfills(
     store: Store, chosen: Chosen, order: Order, limit: int, after: tuple[Any, Any] | None
 ) -> tuple[list[dict[str, Any]], tuple[Any, Any] | None]:
     """Up to `limit` backfills behind the place `after`, and the place of the last if more follow."""
-    rows = read_page(store, Backfill, chosen.conditions(), order, limit + 1, after)
+    rows = read_page(store, Backfill, chosen.conditions(), order, limit + 1, after, without=NOT_LISTED)
     more, rows = len(rows) > limit, rows[:limit]
-    return _with_counts(store, rows), order.place(rows[-1]) if more else None
+    return [_listed(one) for one in _with_counts(store, rows)], order.place(rows[-1]) if more else None
 
 
 def waiting_backfills(store: Store, chosen: Chosen) -> list[dict[str, Any]]:
@@ -86,8 +90,8 @@ def waiting_backfills(store: Store, chosen: Chosen) -> list[dict[str, Any]]:
     if not found:
         return []
     ids = tuple(one["backfill_id"] for one in found)
-    made = {row.backfill_id for row in store.read(Backfill, [Condition("backfill_id", "in", ids)])}
-    found = [one for one in found if one["backfill_id"] not in made]
+    made = _made(store, ids)
+    found = [_listed(one) for one in found if one["backfill_id"] not in made]
     return sorted(found, key=lambda one: (one["created_at"], one["backfill_id"]), reverse=True)
 
 
@@ -111,7 +115,8 @@ def find_uncounted(store: Store, wanted: str) -> dict[str, Any]:
     try:
         backfill_id = choose("backfill", wanted, ids, hint="" if ids else NONE_YET)
     except NotFound:
-        others = [row.backfill_id for row in store.read(Backfill, order_by=("-created_at",), limit=1000)]
+        newest = store.read(Backfill, order_by=("-created_at",), limit=1000, without=NOT_LISTED)
+        others = [row.backfill_id for row in newest]
         known = [*ids, *others]
         raise NotFound("backfill", wanted, known, hint="; see `bfm backfill list`." if known else NONE_YET) from None
     if backfill_id in made:
@@ -125,8 +130,8 @@ def _latest(store: Store) -> dict[str, Any]:
     since = [Condition("requested_at", ">", made[0].created_at)] if made else []
     asked = {one["backfill_id"]: one for one in _asked(store, since)}  # the newest comes last
     if asked:  # those that were made are hidden
-        for row in store.read(Backfill, [Condition("backfill_id", "in", list(asked))]):
-            del asked[row.backfill_id]
+        for backfill_id in _made(store, tuple(asked)):
+            del asked[backfill_id]
     if asked:
         return _waiting_or_refused(store, list(asked.values())[-1])
     if not made:
@@ -203,6 +208,34 @@ def check_states(kind: str, wanted: Iterable[str], known: Sequence[str], hint: s
     return chosen
 
 
+def _made(store: Store, ids: tuple[str, ...]) -> set[str]:
+    """Those of these backfills that the manager has made."""
+    rows = store.read(Backfill, [Condition("backfill_id", "in", ids)], without=NOT_LISTED)
+    return {row.backfill_id for row in rows}
+
+
+def _listed(one: dict[str, Any]) -> dict[str, Any]:
+    """A backfill as lists show it."""
+    short = {name: value for name, value in one.items() if name not in ("conf", "overrides")}
+    return {**short, "config": _shortened(one["config"])}
+
+
+def _shortened(config: dict[str, Any]) -> dict[str, Any]:
+    """With the first of many dates or partitions, and how many there are in all."""
+    kind = config["type"]
+    listed = config.get(kind)
+    if not isinstance(listed, list) or (len(listed) <= MOST_LISTED and len(json.dumps(listed)) <= MOST_LISTED_CHARS):
+        return config
+    shown: list[Any] = []
+    room = MOST_LISTED_CHARS
+    for one in listed[:MOST_LISTED]:
+        room -= len(str(one))
+        if room < 0 and shown:
+            break
+        shown.append(one)
+    return {**config, kind: shown, "total": len(listed)}
+
+
 def _with_counts(store: Store, rows: Sequence[Backfill]) -> list[dict[str, Any]]:
     if not rows:
         return []
@@ -233,8 +266,8 @@ def _view(row: Backfill, counts: dict[str, int]) -> dict[str, Any]:
         "is_cancelling": row.is_cancelling,
         "dag_version": row.dag_version,
         "batch": row.batch,
-        "conf": json.loads(row.conf_json),
-        "overrides": json.loads(row.overrides_json),
+        "conf": json.loads(row.conf_json or "{}"),  # not read for lists, which leave it out
+        "overrides": json.loads(row.overrides_json or "{}"),
         "tasks": row.tasks,
         "mark_success": row.mark_success,
         "stop_on_failure": row.stop_on_failure,

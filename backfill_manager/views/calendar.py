@@ -11,7 +11,7 @@ from backfill_manager.clock import UTC, micros
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance
 from backfill_manager.store.contract import Condition, Store
-from backfill_manager.views.runs import run_view
+from backfill_manager.views.runs import NOT_LISTED, run_view
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +65,8 @@ def years(store: Store, dag_id: str, timezone: str) -> list[int]:
     ends = [
         found[0].logical_date.astimezone(ZoneInfo(timezone)).year
         for order in ("logical_date", "-logical_date")
-        if (found := store.read(DagRun, _standing(dag_id), order_by=(order,), limit=1)) and found[0].logical_date
+        if (found := store.read(DagRun, _standing(dag_id), order_by=(order,), limit=1, without=NOT_LISTED))
+        and found[0].logical_date
     ]
     return list(range(max(ends), min(ends) - 1, -1)) if ends else []
 
@@ -76,7 +77,8 @@ def runs_of_day(store: Store, dag_id: str, timezone: str, at: datetime, limit: i
     midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
     begin, end = (one.astimezone(UTC) for one in (midnight, midnight + timedelta(days=1)))  # +1 day by the wall clock
     where = [*_standing(dag_id), Condition("logical_date", ">=", begin), Condition("logical_date", "<", end)]
-    return [run_view(row) for row in store.read(DagRun, where, order_by=("logical_date",), limit=limit)]
+    rows = store.read(DagRun, where, order_by=("logical_date",), limit=limit, without=NOT_LISTED)
+    return [run_view(row) for row in rows]
 
 
 def _days_of(year: int, timezone: str) -> tuple[list[date], list[datetime]]:

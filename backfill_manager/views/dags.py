@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.errors import NotFound
+from backfill_manager.errors import NotFound, shorten
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
 from backfill_manager.store.contract import Condition, Store
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from backfill_manager.dags.timetable import Timetable
     from backfill_manager.planning.next_run import Upcoming
 
+LONGEST_LISTED: Final = 1000  # characters of a description that a list tells
 NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles, start one with `bfm manager start`."
 
 
@@ -57,6 +58,7 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     counts = store.count("dag_run", ("state",), [Condition("dag_id", "=", dag_id)])
     return {
         **_view(row, spec, latest_run(store, dag_id), now),
+        "description": spec.description,
         "start_date": format_instant(spec.start_date),
         "end_date": format_instant(spec.end_date),
         "catchup": spec.catchup,
@@ -181,7 +183,7 @@ def _view(row: DagRow, spec: DagSpec, latest: DagRun | None, now: datetime) -> d
     upcoming = next_intervals(spec, latest, now, 1)
     return {
         "dag_id": row.dag_id,
-        "description": spec.description,
+        "description": None if spec.description is None else shorten(spec.description, LONGEST_LISTED),
         "schedule": spec.schedule,
         "schedule_in_words": _timetable(spec).describe(),
         "timezone": spec.timezone,

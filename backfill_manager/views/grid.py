@@ -11,7 +11,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance
 from backfill_manager.store.contract import Condition, Store
-from backfill_manager.views.runs import run_view
+from backfill_manager.views.runs import NOT_LISTED, run_view
 
 Order = Literal["date", "made"]
 MOST_RUNS: Final = 200
@@ -36,7 +36,7 @@ def grid(
     limit = max(1, min(limit, MOST_RUNS))
     where = _which(spec.dag_id, order, before_date, before_seq)
     by = "-logical_date" if order == "date" else "-run_seq"
-    newest = store.read(DagRun, where, order_by=(by,), limit=limit + 1)
+    newest = store.read(DagRun, where, order_by=(by,), limit=limit + 1, without=NOT_LISTED)
     more, shown = len(newest) > limit, newest[:limit][::-1]
     cells = _cells(_instances(store, spec.dag_id, shown))
     return {

@@ -30,15 +30,22 @@ class Order:
 
 
 def read_page(
-    store: Store, record: type[R], where: Sequence[Condition], order: Order, limit: int, after: tuple[Any, Any] | None
+    store: Store,
+    record: type[R],
+    where: Sequence[Condition],
+    order: Order,
+    limit: int,
+    after: tuple[Any, Any] | None,
+    *,
+    without: Sequence[str] = (),
 ) -> list[R]:
-    """Up to `limit` rows behind the place `after` (None: from the beginning)."""
+    """Up to `limit` rows behind the place `after` (None: from the beginning). `without`: columns that are not read."""
     if after is None:
-        return store.read(record, where, order_by=order.by, limit=limit)
+        return store.read(record, where, order_by=order.by, limit=limit, without=without)
     found: list[R] = []
     for more in _behind(order, *after):
         if len(found) < limit:
-            found += store.read(record, [*where, *more], order_by=order.by, limit=limit - len(found))
+            found += store.read(record, [*where, *more], order_by=order.by, limit=limit - len(found), without=without)
     return found
 
 

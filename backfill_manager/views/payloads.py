@@ -17,6 +17,7 @@ from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
 from backfill_manager.requests.backfills import BackfillAsk, check, check_changes, check_for_dag, check_was
 from backfill_manager.requests.clearing import ClearAsk
+from backfill_manager.requests.json_values import too_large
 from backfill_manager.settings import Settings
 from backfill_manager.store.contract import Store
 from backfill_manager.views.bundles import list_bundles
@@ -96,6 +97,8 @@ def triggered_dag(store: Store, dag_id: str, logical_date: str | None, conf: dic
     """`logical_date` as a person writes it, in the DAG's zone; None: the manager chooses the latest complete interval."""
     _, spec = current_dag(store, dag_id)
     at = None if logical_date is None else parse_date(logical_date, spec.timezone, name="--logical-date")
+    if wrong := too_large(conf):
+        raise InvalidInput(f"--conf {wrong}")
     return {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf}
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from backfill_manager.model.records import DagRun
 from backfill_manager.store.contract import Condition, Store
-from backfill_manager.views.runs import run_view
+from backfill_manager.views.runs import NOT_LISTED, run_view
 
 # The number is put in by `int`; nothing from outside is.
 _LAST_OF_EACH: Final = """
@@ -21,7 +21,8 @@ def recent_runs(store: Store, n: int = 14) -> dict[str, list[dict[str, Any]]]:
     _, found = store.query(_LAST_OF_EACH.format(n=int(n)))
     if not found:
         return {}
-    rows = store.read(DagRun, [Condition("run_seq", "in", tuple(seq for (seq,) in found))], order_by=("run_seq",))
+    where = [Condition("run_seq", "in", tuple(seq for (seq,) in found))]
+    rows = store.read(DagRun, where, order_by=("run_seq",), without=NOT_LISTED)
     runs: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         runs.setdefault(row.dag_id, []).append(run_view(row))

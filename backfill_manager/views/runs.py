@@ -1,10 +1,14 @@
-"""Dag runs. A run id is unique within its DAG only, so a bare one may need the DAG beside it."""
+"""Dag runs. A run id is unique within its DAG only, so a bare one may need the DAG beside it.
+
+Lists tell all of a run but its parameters, which every run of a backfill has alike and which may be large: `run_view`,
+without them, is for lists, `run_details` for one run.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import Ambiguous, InvalidInput, NotFound
@@ -13,6 +17,8 @@ from backfill_manager.model.records import DagRun
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.ids import LATEST
 from backfill_manager.views.paging import Order, read_page
+
+NOT_LISTED: Final = ("conf_json",)
 
 
 def list_runs(
@@ -29,7 +35,8 @@ def list_runs(
     ]
     if in_states:
         where.append(Condition("state", "in", tuple(in_states)))
-    return [run_view(row) for row in store.read(DagRun, where, order_by=("-run_seq",), limit=limit)]
+    rows = store.read(DagRun, where, order_by=("-run_seq",), limit=limit, without=NOT_LISTED)
+    return [run_view(row) for row in rows]
 
 
 def page_of_runs(
@@ -48,7 +55,7 @@ def page_of_runs(
     where = [Condition(column, "=", value) for column, value in chosen if value is not None]
     if in_states:
         where.append(Condition("state", "in", tuple(in_states)))
-    rows = read_page(store, DagRun, where, order, limit + 1, after)
+    rows = read_page(store, DagRun, where, order, limit + 1, after, without=NOT_LISTED)
     more, rows = len(rows) > limit, rows[:limit]
     return [run_view(row) for row in rows], order.place(rows[-1]) if more else None
 
@@ -62,12 +69,17 @@ def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
         if not newest:
             raise NotFound(place, wanted, hint="; nothing has run yet.")
         return newest[0]
-    rows = store.read(DagRun, [*within, Condition("run_id", "starts_with", wanted)], order_by=("-run_seq",), limit=50)
-    found = [row for row in rows if row.run_id == wanted] or rows
+    found = store.read(DagRun, [*within, Condition("run_id", "=", wanted)], order_by=("-run_seq",), limit=5)
+    if not found:
+        beginning = [*within, Condition("run_id", "starts_with", wanted)]
+        found = store.read(DagRun, beginning, order_by=("-run_seq",), limit=50, without=NOT_LISTED)
+        if len(found) == 1:
+            found = store.read(DagRun, beginning, limit=1)
     if not found and dag_id:
         found = _of_date(store, wanted, dag_id)
     if not found:
-        known = [row.run_id for row in store.read(DagRun, within, order_by=("-run_seq",), limit=500)]
+        others = store.read(DagRun, within, order_by=("-run_seq",), limit=500, without=NOT_LISTED)
+        known = [row.run_id for row in others]
         raise NotFound(place, wanted, known, hint="; see `bfm runs list`.")
     if len(found) > 1:
         if len({row.dag_id for row in found}) > 1:
@@ -115,6 +127,10 @@ def run_view(row: DagRun) -> dict[str, Any]:
         "reason": row.reason,
         "ordinal": row.ordinal,
         "items": row.items,
-        "conf": json.loads(row.conf_json),
         "created_at": format_instant(row.created_at),
     }
+
+
+def run_details(row: DagRun) -> dict[str, Any]:
+    """With its parameters."""
+    return {**run_view(row), "conf": json.loads(row.conf_json)}

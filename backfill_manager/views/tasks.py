@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model.records import DagRun, TaskInstance, TaskLog, TaskTry
 from backfill_manager.store.contract import Condition, Store
+
+LONGEST_LISTED: Final = 65_536  # characters of a result that a list tells
 
 
 def _of(run: DagRun, task_id: str | None = None) -> list[Condition]:
@@ -21,9 +23,17 @@ def _of(run: DagRun, task_id: str | None = None) -> list[Condition]:
     return where if task_id is None else [*where, Condition("task_id", "=", task_id)]
 
 
-def list_task_instances(store: Store, run: DagRun) -> list[dict[str, Any]]:
-    """In the order in which they started; those that have not, last."""
-    return [task_view(row) for row in store.read(TaskInstance, _of(run), order_by=("started_at", "task_id"))]
+def list_task_instances(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:
+    """In the order in which they started; those that have not, last. Of several tasks (no `task_id`) large results are left
+    out."""
+    rows = store.read(TaskInstance, _of(run, task_id), order_by=("started_at", "task_id"))
+    return [task_view(row) if task_id is not None else listed_task(row) for row in rows]
+
+
+def listed_task(row: TaskInstance) -> dict[str, Any]:
+    """As `task_view`, but for a large result: it is None, and `result_chars` says how large it is."""
+    shown = task_view(row.evolve(result_json=None)) if len(row.result_json or "") > LONGEST_LISTED else task_view(row)
+    return {**shown, "result_chars": None if row.result_json is None else len(row.result_json)}
 
 
 def find_task_instance(store: Store, run: DagRun, task_id: str) -> TaskInstance:
@@ -80,6 +90,7 @@ def task_view(row: TaskInstance) -> dict[str, Any]:
         "queued_at": format_instant(row.queued_at),
         "retry_at": format_instant(row.retry_at),
         "result": None if row.result_json is None else json.loads(row.result_json),
+        "result_chars": None if row.result_json is None else len(row.result_json),
     }
 
 

@@ -16,6 +16,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.store.contract import Condition, Store
+from backfill_manager.views.runs import NOT_LISTED
 
 _LAST: Final = 100  # runs that are looked at
 _ENDED: Final = Condition("state", "in", (states.SUCCESS, states.FAILED))
@@ -61,11 +62,13 @@ def at_pace(backfill: dict[str, Any], pace: Pace, now: datetime) -> dict[str, An
 
 def read_pace(store: Store, backfill: dict[str, Any], now: datetime) -> Pace:
     of_it = [Condition("backfill_id", "=", backfill["backfill_id"]), _ENDED]
-    per_item = _seconds_per_item(store.read(DagRun, of_it, order_by=("-ended_at",), limit=_LAST), now)
+    per_item = _seconds_per_item(
+        store.read(DagRun, of_it, order_by=("-ended_at",), limit=_LAST, without=NOT_LISTED), now
+    )
     if per_item is not None:
         return Pace(per_item)
     of_dag = [Condition("dag_id", "=", backfill["dag_id"]), Condition("state", "=", states.SUCCESS)]
-    return Pace(None, _median_s(store.read(DagRun, of_dag, order_by=("-run_seq",), limit=_LAST)))
+    return Pace(None, _median_s(store.read(DagRun, of_dag, order_by=("-run_seq",), limit=_LAST, without=NOT_LISTED)))
 
 
 def _left(backfill: dict[str, Any]) -> int:

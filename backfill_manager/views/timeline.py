@@ -9,7 +9,7 @@ from typing import Any, Final
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.store.contract import Condition, Store
-from backfill_manager.views.runs import run_view
+from backfill_manager.views.runs import NOT_LISTED, run_view
 
 _LATEST_OF_EACH: Final = """
 SELECT dag_id, run_id
@@ -28,7 +28,9 @@ def timeline(
     """Oldest first; with a `limit`, the runs of the newest dates, or of those before the date `before`, of which each is
     one run's. `overridden` of a run holds the runs that it took the place of, newest first, each with its own."""
     older = [Condition("logical_date", "<", before)] if before is not None else []
-    standing = store.read(DagRun, [*_in_timeline(dag_id), *older], order_by=("-logical_date",), limit=limit)[::-1]
+    standing = store.read(
+        DagRun, [*_in_timeline(dag_id), *older], order_by=("-logical_date",), limit=limit, without=NOT_LISTED
+    )[::-1]
     if not standing:
         return []
     where = [
@@ -36,12 +38,12 @@ def timeline(
         Condition("state", "=", states.OVERRIDDEN),
         Condition("logical_date", ">=", standing[0].logical_date),
     ]
-    return _nested(standing, _by_successor(store.read(DagRun, where, order_by=("-run_seq",))))
+    return _nested(standing, _by_successor(store.read(DagRun, where, order_by=("-run_seq",), without=NOT_LISTED)))
 
 
 def latest_run(store: Store, dag_id: str) -> DagRun | None:
     """The last run of the timeline: from where the scheduler goes on."""
-    found = store.read(DagRun, _in_timeline(dag_id), order_by=("-logical_date",), limit=1)
+    found = store.read(DagRun, _in_timeline(dag_id), order_by=("-logical_date",), limit=1, without=NOT_LISTED)
     return found[0] if found else None
 
 
@@ -55,7 +57,7 @@ def latest_runs(store: Store) -> dict[str, DagRun]:
         Condition("run_id", "in", tuple({run_id for _, run_id in found})),
     ]
     latest = set(map(tuple, found))
-    return {run.dag_id: run for run in store.read(DagRun, where) if run.key in latest}
+    return {run.dag_id: run for run in store.read(DagRun, where, without=NOT_LISTED) if run.key in latest}
 
 
 def _in_timeline(dag_id: str) -> list[Condition]:

@@ -9,7 +9,8 @@ from typing import Any
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance
 from backfill_manager.store.contract import Condition, Store
-from backfill_manager.views.tasks import task_view
+from backfill_manager.views.runs import NOT_LISTED
+from backfill_manager.views.tasks import listed_task
 
 
 def running_tasks(store: Store, backfill: Mapping[str, Any], now: datetime) -> list[dict[str, Any]]:
@@ -17,7 +18,7 @@ def running_tasks(store: Store, backfill: Mapping[str, Any], now: datetime) -> l
     if not backfill["running"]:
         return []
     of_it = [Condition("backfill_id", "=", backfill["backfill_id"]), Condition("state", "=", states.RUNNING)]
-    runs = store.read(DagRun, of_it)
+    runs = store.read(DagRun, of_it, without=NOT_LISTED)
     if not runs:
         return []
     where = [
@@ -27,6 +28,6 @@ def running_tasks(store: Store, backfill: Mapping[str, Any], now: datetime) -> l
         Condition("state", "=", states.RUNNING),
     ]
     return [
-        {**task_view(row), "for_s": None if row.started_at is None else (now - row.started_at).total_seconds()}
+        {**listed_task(row), "for_s": None if row.started_at is None else (now - row.started_at).total_seconds()}
         for row in store.read(TaskInstance, where, order_by=("started_at",))
     ]

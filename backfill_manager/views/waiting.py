@@ -11,6 +11,7 @@ from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, DagRun, TaskInstance
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.dags import spec_reader
+from backfill_manager.views.runs import NOT_LISTED
 
 MOST: Final = 5000  # task instances that are looked at; only live runs have any
 
@@ -20,7 +21,10 @@ def waiting_by_pool(store: Store) -> dict[str, int]:
     ready = store.read(TaskInstance, [Condition("state", "=", states.SCHEDULED)], limit=MOST)
     if not ready:
         return {}
-    runs = {run.key: run for run in store.read(DagRun, [Condition("state", "in", tuple(sorted(states.RUN_LIVE)))])}
+    runs = {
+        run.key: run
+        for run in store.read(DagRun, [Condition("state", "in", tuple(sorted(states.RUN_LIVE)))], without=NOT_LISTED)
+    }
     ids = tuple({run.backfill_id for run in runs.values() if run.backfill_id})
     rows = store.read(Backfill, [Condition("backfill_id", "in", ids)]) if ids else []
     pool_of = {row.backfill_id: row.pool for row in rows}

@@ -181,7 +181,8 @@ def test_an_answer_that_is_known_already_is_not_sent_again(stage: Stage) -> None
         again = stage.call("GET", path, headers={"If-None-Match": f'"other", {etag}'})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag), path
         assert stage.call("GET", path).content == first.content
-        assert stage.call("GET", f"{path}?limit=7").headers["etag"] != etag
+        if not path.endswith(backfill_id):
+            assert stage.call("GET", f"{path}?limit=7").headers["etag"] != etag
 
     etag = stage.call("GET", f"/backfills/{backfill_id}").headers["etag"]
     stage.call("POST", f"/backfills/{backfill_id}/pause")

@@ -156,8 +156,9 @@ class CountingStore(DeltaRsStore):
         where: Sequence[Condition] = (),
         order_by: Sequence[str] = (),
         limit: int | None = None,
+        without: Sequence[str] = (),
     ) -> list[R]:
-        found = super().read(record, where, order_by, limit)
+        found = super().read(record, where, order_by, limit, without)
         self._count(record, len(found))
         return found
 

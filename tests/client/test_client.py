@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from backfill_manager.api import table_versions
 from backfill_manager.api.app import create_app
 from backfill_manager.api.serving import listen, served_beside
 from backfill_manager.client import Client, NobodyLeads, NotAllowed, NotKnown, TooMany, Unreachable, server
+from backfill_manager.client.connection import ATTEMPTS
 from backfill_manager.clock import UTC
 from backfill_manager.execution.outcome import Failed, Succeeded
 from backfill_manager.model.records import Request
@@ -114,7 +116,7 @@ def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: Playgroun
     newest, oldest = client.runs(backfill_id=backfill_id)
     assert (newest.previous_run_id, newest.state) == (oldest.run_id, "success")
     assert [run.run_id for run in client.timeline("flights")] == [oldest.run_id, newest.run_id]
-    assert client.run("2013-01-02", dag_id="flights") == newest
+    assert client.run("2013-01-02", dag_id="flights").document() == {**newest.document(), "conf": {}}
     assert {task.task_id: task.state for task in client.run_tasks(newest.run_id).items} == {
         "clean": "success", "delays": "success",
     }  # fmt: skip
@@ -184,7 +186,7 @@ def test_a_partition_with_a_slash_in_its_name_is_reached(client: Client, ground:
     [run] = [one for one in client.runs() if one.partition_key == "emea/de?x#y"]
 
     assert "/" in run.run_id
-    assert client.run(run.run_id) == run
+    assert client.run(run.run_id).document() == {**run.document(), "conf": {}}
     assert len(client.run_tasks(run.run_id).items) == 2
 
 
@@ -222,6 +224,28 @@ def test_the_same_key_makes_one_request_and_another_body_is_refused(client: Clie
     assert first.request_id == again.request_id
     with pytest.raises(errors.InvalidInput, match="used for another request"):
         client.trigger("flights", logical_date="2013-01-06", idempotency_key="mine")
+
+
+def test_a_server_that_has_too_many_connections_is_asked_again(ground: Playground) -> None:
+    settings = Settings.model_validate({"api": {"max_connections": 1}})
+    app = create_app(settings, ground.store, clock=ground.clock)
+    waits: list[float] = []
+    with served_beside(app, listen("127.0.0.1", 0)) as url, Client(url, pause=waits.append) as client:
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as other:
+            other.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert other.recv(1), "it has the only connection, and keeps it"
+            with pytest.raises(TooMany, match=r"api\.max_connections"):
+                client.health()
+            assert waits == [5.0] * (ATTEMPTS - 1)
+
+        def wait_until_it_has_gone(_: float) -> None:
+            while True:
+                with suppress(httpx.TransportError):  # refused, before it had sent anything
+                    if httpx.get(f"{url}/api/v1/health", trust_env=False).status_code == 200:
+                        return
+
+        with Client(url, pause=wait_until_it_has_gone) as patient:
+            assert patient.health().status == "ok"
 
 
 def test_a_server_that_is_busy_is_asked_again_after_the_time_it_says(ground: Playground) -> None:

@@ -414,6 +414,13 @@ def test_what_a_file_prints_is_kept_nowhere_and_secrets_are_hidden(
                 assert "ValueError: *** is wrong" in failure.traceback
 
 
+def test_an_error_of_any_length_is_kept_as_a_short_one(loader: DagLoader, bundle: BundleFolder) -> None:
+    bundle.write_dag("f.py", "d", top="raise ValueError('long ' * 100_000)")
+    failure = only_failure(loader, bundle)
+    assert failure.message.startswith("ValueError: long long") and len(failure.message) <= 2000
+    assert 0 < len(failure.traceback) <= 50_000
+
+
 def test_a_process_that_leaves_the_session_of_its_file_ends_with_it_too(
     loader: DagLoader, bundle: BundleFolder, tmp_path: Path
 ) -> None:

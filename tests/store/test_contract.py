@@ -105,6 +105,17 @@ def runs(store: Store, leader: Leadership) -> tuple[str, int]:
 _runs: dict[int, tuple[str, int]] = {}
 
 
+def test_columns_that_are_left_out_are_none_and_may_still_order_and_choose(store: Store, runs: tuple[str, int]) -> None:
+    dag, first = runs
+    where = [Condition("dag_id", "=", dag), Condition("partition_key", "starts_with", "eu-")]
+    whole = store.read(DagRun, where, order_by=["partition_key"])
+    found = store.read(DagRun, where, order_by=["partition_key"], limit=1, without=("conf_json", "partition_key"))
+    assert found == [whole[0].evolve(conf_json=None, partition_key=None)]
+    assert found[0].run_seq == first + 1
+    with pytest.raises(InvalidInput, match="has no column 'conf'"):
+        store.read(DagRun, where, without=("conf",))
+
+
 def test_conditions_mean_what_sql_means(store: Store, runs: tuple[str, int]) -> None:
     dag, first = runs
 
@@ -123,6 +134,8 @@ def test_conditions_mean_what_sql_means(store: Store, runs: tuple[str, int]) -> 
     assert met(Condition("partition_key", "starts_with", "eu-")) == [0, 1]
     assert met(Condition("partition_key", "starts_with", "us%")) == [2]
     assert met(Condition("partition_key", "starts_with", "_s")) == []
+    assert met(Condition("partition_key", "shorter_than", 4)) == [2]
+    assert met(Condition("partition_key", "shorter_than", 8)) == [0, 1, 2]
     assert met(Condition("logical_date", ">", AT)) == [1]
     assert met(Condition("logical_date", "<=", AT)) == [0]
     assert met(Condition("run_seq", ">=", first + 1), Condition("run_seq", "<", first + 3)) == [1, 2]

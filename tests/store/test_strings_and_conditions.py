@@ -50,6 +50,7 @@ def conditions() -> st.SearchStrategy[Condition]:
     return st.one_of(
         st.builds(Condition, st.just("partition_key"), st.one_of(compare, st.just("starts_with")), text),
         st.builds(Condition, st.just("partition_key"), st.just("in"), st.lists(st.one_of(text, st.none()), max_size=4)),
+        st.builds(Condition, st.just("partition_key"), st.just("shorter_than"), st.integers(-1, 30)),
         st.builds(Condition, st.just("ordinal"), compare, number),
         st.builds(Condition, st.just("ordinal"), st.just("in"), st.lists(number, max_size=4)),
         st.builds(Condition, st.sampled_from(["ordinal", "partition_key"]), st.sampled_from(["is_null", "not_null"])),

@@ -75,7 +75,7 @@ def test_a_backfill_that_waits_for_its_answer_is_queued(state: FilledState) -> N
 
     assert list(told)[: len(FIELDS)] == FIELDS
     assert (told["state"], told["reason"], told["planned"]) == ("queued", "waiting for the manager", 0)
-    assert find_backfill(state.store, "b1") == told
+    assert find_backfill(state.store, "b1") == {**told, "conf": {}, "overrides": {}}
     assert list_backfills(state.store, in_states=["running"]) == []
     assert list_backfills(state.store, dag_id="other") == []
 

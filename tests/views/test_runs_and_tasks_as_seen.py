@@ -168,7 +168,9 @@ def test_a_request_is_told_beside_its_answer(state: FilledState) -> None:
 
     assert (newest["request_id"], newest["outcome"], newest["message"]) == ("bb2", "waiting", None)
     assert (oldest["request_id"], oldest["outcome"], oldest["message"]) == ("aa1", "refused", "no such dates")
-    assert find_request(state.store, "a") == {**oldest, "result": None}
+    found = find_request(state.store, "a")
+    assert found == {**oldest, "payload": found["payload"], "result": None}
+    assert "payload" not in oldest and oldest["about"] == {"dag_id": "flights", "backfill_id": "b1"}
     assert find_request(state.store, "latest")["payload"]["backfill_id"] == "b2"
     with pytest.raises(NotFound):
         find_request(state.store, "zz")

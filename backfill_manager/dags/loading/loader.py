@@ -25,13 +25,15 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.loading.import_failure import FailedFile, as_text, explain, explain_dump
 from backfill_manager.dags.loading.parse_file import Request
 from backfill_manager.dags.loading.worker_process import LARGEST_ANSWER, Reply, WorkerProcess
-from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInput
+from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInput, shorten
 
 if TYPE_CHECKING:
     from backfill_manager.dags.authoring import Dag
 
 _PRELOADABLE: Final = ("pyspark", "pandas")  # dear to import; a worker has one once a file has asked for it
 MOST_WORKERS: Final = 4
+LONGEST_MESSAGE: Final = 2000  # characters; lists of errors repeat them
+LONGEST_TRACEBACK: Final = 50_000
 _ATTEMPTS: Final = 3  # to find a worker that gets as far as the file
 
 
@@ -188,7 +190,7 @@ def _parsed(told: bytes, file: str) -> ParsedFile | FailedFile:
     try:
         answer: dict[str, Any] = json.loads(told)
         if "failed" in answer:
-            return _without_secrets(FailedFile(**answer["failed"]))
+            return _as_kept(FailedFile(**answer["failed"]))
         definitions = tuple(answer["dags"])
         others = (tuple(answer[name]) for name in ("imported", "read", "listed"))
         dag_ids = tuple(DagSpec.from_json(text).dag_id for text in definitions)
@@ -199,12 +201,14 @@ def _parsed(told: bytes, file: str) -> ParsedFile | FailedFile:
         )
 
 
-def _without_secrets(failed: FailedFile) -> FailedFile:
-    """Once more, with this environment: the file may have taken a secret out of that of its process."""
+def _as_kept(failed: FailedFile) -> FailedFile:
+    """Not longer than lists can repeat, and without secrets once more: with this environment, as the file may have taken one out
+    of that of its process."""
     from backfill_manager.telemetry import hide_secrets  # costs more than a light command
 
     message, told = (as_text(hide_secrets(text)) for text in (failed.message, failed.traceback))
-    return dataclasses.replace(failed, message=message, traceback=told)
+    short = shorten(message, LONGEST_MESSAGE), shorten(told, LONGEST_TRACEBACK)
+    return dataclasses.replace(failed, message=short[0], traceback=short[1])
 
 
 def _silent(reply: Reply, request: Request) -> FailedFile:

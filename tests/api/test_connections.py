@@ -1,0 +1,289 @@
+"""Hostile and broken connections to a real `bfm serve`, in a process with few file descriptors: it goes on answering."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from filled_state import FilledState, StandingClock
+
+from backfill_manager import descriptors
+from backfill_manager.api.connections import most_connections, network_of
+from backfill_manager.settings import ApiSettings
+
+PATIENCE_S = 120.0
+FEW = 256  # descriptors of the server's process
+HALF_A_HEADER = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+A_POST = b"POST /api/v1/backfills HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@dataclass
+class Server:
+    url: str
+    port: int
+    process: subprocess.Popen[str]
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return httpx.get(f"{self.url}/api/v1{path}", timeout=PATIENCE_S, trust_env=False, **more)
+
+    def connect(self) -> socket.socket:
+        made = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+        made.settimeout(PATIENCE_S)
+        return made
+
+    def send(self, data: bytes) -> bytes:
+        """All that comes back until the server closes the connection."""
+        with self.connect() as made:
+            made.sendall(data)
+            return everything_from(made)
+
+
+def everything_from(connection: socket.socket) -> bytes:
+    found = b""
+    with suppress(ConnectionResetError):
+        while more := connection.recv(65_536):
+            found += more
+    return found
+
+
+def problem_in(answer: bytes) -> dict[str, Any]:
+    """The problem document of a raw answer, whose head must say that it is one."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"application/problem+json" in head and b"connection: close" in head.lower(), head
+    document: dict[str, Any] = json.loads(body)
+    assert document["status"] == int(head.split()[1])
+    return document
+
+
+def has_few_descriptors() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, FEW))
+
+
+@contextmanager
+def serving(root: Path, **api: Any) -> Iterator[Server]:
+    """`bfm serve` over a state on disk, with these settings under `api`."""
+    state = FilledState(root / "state", StandingClock())
+    state.dag()
+    state.pools()
+    state.backfill("b1", {"success": 3})
+    (root / "manager.yaml").write_text(json.dumps({"state": str(state.root), "bundles": [], "api": {"port": 0, **api}}))
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("BFM_")}
+    with (
+        (root / "log").open("w") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml"), "serve"],
+            cwd=root, env=environ, text=True, stdout=subprocess.PIPE, stderr=log, preexec_fn=has_few_descriptors,
+        ) as process,
+    ):  # fmt: skip
+        try:
+            until = time.monotonic() + PATIENCE_S
+            while not (found := re.findall(r"http://127\.0\.0\.1:(\d+)", (root / "log").read_text())):
+                assert process.poll() is None and time.monotonic() < until, (root / "log").read_text()
+                time.sleep(0.05)
+            server = Server(f"http://127.0.0.1:{found[0]}", int(found[0]), process)
+            assert server.get("/health").status_code == 200
+            yield server
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("per_address", [None, 20])
+def test_connections_that_never_finish_a_request_do_not_take_the_server_away(
+    tmp_path: Path, per_address: int | None
+) -> None:
+    """More of them than the process has descriptors. The server answers again when their time is up, and until then says why
+    it does not."""
+    with serving(tmp_path, header_timeout=3, max_connections_per_address=per_address) as server, ExitStack() as held:
+        connections = [held.enter_context(server.connect()) for _ in range(FEW + 50)]
+        for connection in connections:
+            with suppress(OSError):  # refused already
+                connection.sendall(HALF_A_HEADER)
+        answers = [everything_from(connection) for connection in connections]
+        refused = [problem_in(answer) for answer in answers if b"HTTP/1.1 503" in answer]
+        late = [problem_in(answer) for answer in answers if b"HTTP/1.1 408" in answer]
+        assert len(refused) >= len(connections) - (per_address or FEW // 2)
+        name = "api.max_connections_per_address" if per_address else "api.max_connections"
+        assert name in refused[0]["detail"]
+        assert late and "api.header_timeout" in late[0]["detail"]
+        assert server.get("/backfills").json()["items"][0]["backfill_id"] == "b1"
+        assert server.process.poll() is None
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_a_body_that_trickles_in_is_cut_off_with_408(tmp_path: Path) -> None:
+    with serving(tmp_path, body_timeout=2) as server, server.connect() as connection:
+        connection.sendall(A_POST + b"Content-Length: 1000\r\n\r\n")
+        connection.settimeout(1.0)
+        answer = b""
+        until = time.monotonic() + PATIENCE_S
+        while not answer and time.monotonic() < until:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(b" ")
+            with suppress(TimeoutError):  # a byte each second
+                answer = connection.recv(65_536)
+        connection.settimeout(PATIENCE_S)
+        told = problem_in(answer + everything_from(connection))
+        assert (told["status"], "api.body_timeout" in told["detail"]) == (408, True)
+        assert server.get("/health").status_code == 200
+
+
+def test_a_body_that_nobody_reads_does_not_hold_a_connection(tmp_path: Path) -> None:
+    """The answer is there at once, or has no end; the connection is kept for what is left of the body only for a while."""
+    with serving(tmp_path, body_timeout=1) as server:
+        before = (tmp_path / "log").read_text()
+        for path in (b"health", b"events"):
+            answer = server.send(b"GET /api/v1/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n" % path)
+            assert answer.startswith(b"HTTP/1.1 200 ")
+        assert (tmp_path / "log").read_text() == before
+
+
+def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
+    with serving(tmp_path, header_timeout=1) as server:
+        answer = server.send(b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 "), "answered, then closed for being idle"
+        assert server.send(b"") == b"", "never a word"
+        followed = server.send(b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF_A_HEADER)
+        assert followed.count(b"HTTP/1.1 ") in (1, 2) and followed.startswith(b"HTTP/1.1 200 ")
+
+
+def test_an_answer_that_nobody_takes_is_given_up(tmp_path: Path) -> None:
+    request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving(tmp_path, send_timeout=1, max_connections=1) as server, server.connect() as greedy:
+        greedy.settimeout(1.0)
+        with suppress(OSError):  # until nothing more is taken from us, as we take nothing
+            while True:
+                greedy.sendall(request * 100)
+        until = time.monotonic() + PATIENCE_S
+        while (status := server.get("/health").status_code) != 200:
+            assert status == 503 and time.monotonic() < until
+            time.sleep(0.2)
+
+
+def test_events_outlive_every_deadline(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, header_timeout=1, body_timeout=1, send_timeout=1) as server,
+        httpx.stream("GET", f"{server.url}/api/v1/events", timeout=PATIENCE_S, trust_env=False) as stream,
+    ):
+        for line in stream.iter_lines():
+            if line.startswith(": still here"):  # after 15 s without a change
+                break
+        else:
+            raise AssertionError("the stream has ended")
+
+
+NO_REQUESTS = {
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
+    "long header": b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 300_000 + b"\r\n\r\n",
+    "long address": b"GET /?q=" + b"a" * 300_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "cookies": b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+    + b"".join(b"Cookie: a%d=b\r\n" % n for n in range(20_000))
+    + b"\r\n",
+    "no ASCII": b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "no host": b"GET / HTTP/1.1\r\n\r\n",
+}
+
+
+def test_what_is_no_proper_request_is_refused_and_not_logged(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        before = (tmp_path / "log").read_text()
+        for name, sent in NO_REQUESTS.items():
+            answer = server.send(sent)
+            assert int(answer.split()[1]) in (400, 431), name
+            assert b"connection: close" in answer.partition(b"\r\n\r\n")[0].lower(), name
+        assert server.get("/health").status_code == 200
+        assert (tmp_path / "log").read_text() == before
+
+
+def test_chunks_without_end_are_cut_off_by_size_and_by_time(tmp_path: Path) -> None:
+    head = A_POST + b"Transfer-Encoding: chunked\r\n\r\n"
+    with serving(tmp_path, body_timeout=2, max_body_bytes=5000) as server:
+        assert problem_in(server.send(head + b"400\r\n" + b" " * 1024 + b"\r\n"))["status"] == 408
+        assert problem_in(server.send(head + (b"400\r\n" + b" " * 1024 + b"\r\n") * 10))["status"] == 413
+
+
+def test_large_bodies_at_once_are_bounded_all_together(tmp_path: Path) -> None:
+    head = A_POST + b"Content-Length: 30000000\r\n\r\n"
+    with serving(tmp_path, body_timeout=60, max_body_bytes=30_000_000) as server, server.connect() as first:
+        first.sendall(head + b" " * 29_000_000)
+        with server.connect() as second:
+            with suppress(ConnectionResetError, BrokenPipeError):
+                second.sendall(head + b" " * 29_000_000)
+            told = problem_in(everything_from(second))
+        assert (told["status"], "all requests together" in told["detail"]) == (503, True)
+        assert server.get("/health").status_code == 200
+
+
+def test_the_body_of_a_stranger_is_not_read(tmp_path: Path) -> None:
+    token = {"name": "oleg", "sha256": "0" * 64, "role": "operator"}
+    with serving(tmp_path, tokens=[token], body_timeout=60) as server:
+        answer = server.send(A_POST + b"Content-Length: 5000000\r\n\r\n")
+        assert problem_in(answer)["status"] == 401, "at once, with nothing of the body there"
+    with serving(tmp_path, body_timeout=60) as server:
+        answer = server.send(A_POST + b"Origin: https://evil.example\r\nContent-Length: 5000000\r\n\r\n")
+        assert problem_in(answer)["status"] == 403
+
+
+def test_a_server_without_a_free_descriptor_lets_callers_wait(tmp_path: Path) -> None:
+    """As when tasks of the manager have taken them: the listener stays, and answers when there are some again."""
+    with serving(tmp_path) as server:
+        pid, limit = server.process.pid, resource.RLIMIT_NOFILE
+        resource.prlimit(pid, limit, (3, FEW))
+        with server.connect() as waiting:
+            waiting.sendall(b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            until = time.monotonic() + PATIENCE_S
+            while "no file descriptor is left" not in (tmp_path / "log").read_text():
+                assert server.process.poll() is None and time.monotonic() < until
+                time.sleep(0.05)
+            resource.prlimit(pid, limit, (FEW, FEW))
+            assert everything_from(waiting).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("", ""),
+    ],
+)
+def test_an_ipv6_network_counts_as_one_address(address: str, network: str) -> None:
+    assert network_of(address) == network
+
+
+def test_connections_get_half_of_the_descriptors_at_most() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+        assert most_connections(ApiSettings(max_connections=500)) == 256
+        assert most_connections(ApiSettings(max_connections=40)) == 40
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_soft_limit_of_descriptors_is_raised_and_never_lowered() -> None:
+    script = (
+        "import resource; from backfill_manager import descriptors as d\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (200, 1000)); print(d.raise_limit())\n"
+        "print(d.are_free(), d.are_free(10_000))\n"
+        "import os; held = [os.open(os.devnull, os.O_RDONLY) for _ in range(980)]; print(d.are_free())\n"
+        "os.close(held.pop()); os.closerange(300, 900); print(d.are_free(), d.raise_limit())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["1000", "True", "True", "False", "True", "1000"]
+    assert descriptors.limit() > 0
