@@ -17,12 +17,18 @@ from pathlib import Path
 from backfill_manager.clock import Clock
 from backfill_manager.dags.loading.import_failure import FailedFile
 from backfill_manager.dags.loading.loader import MOST_WORKERS, DagLoader, LoaderClosed
-from backfill_manager.dags.parsers.bundle import Bundle
-from backfill_manager.dags.parsers.parser import BundleParser, unreadable
+from backfill_manager.dags.parsers.bundle import AnotherParser, Bundle
+from backfill_manager.dags.parsers.parser import (
+    BundleParser,
+    check_submission,
+    failure_of,
+    unreadable,
+    unreadable_for,
+)
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.store import DagStore
 from backfill_manager.dags.submission import Submission
-from backfill_manager.errors import BackfillManagerError, NotFound
+from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.manager.instructions import ParseWanted
 from backfill_manager.settings import BundleSettings, LimitSettings
 from backfill_manager.telemetry import get_logger
@@ -132,23 +138,32 @@ class _Watch:
         """Let the parser look if it is due; seconds until it is again. One that breaks, be it one from a package, is an
         error of its bundle and is tried again later."""
         try:
-            parser = self._parser()
-            due = parser.due_in()
-            if due is not None and due <= 0:
-                for submission in parser.findings():
-                    self._found(submission)
-                due = parser.due_in()
+            due = self._look_if_due()
         except LoaderClosed:
             return None  # the manager stops
+        except InvalidInput as error:  # the bundle can't be had, or its parser
+            self._found(unreadable_for(error, self._bundle, self._bundle.parser))
+            due = self._bundle.settings.fetch_interval
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
             told = f"bundle {self._bundle.name!r}: {self._said(error)}"
             self._found(unreadable(self._bundle, self._bundle.parser, told))
             due = self._bundle.settings.fetch_interval
         return due if due is None else max(due, LEAST_WAIT_S)
 
+    def _look_if_due(self) -> float | None:
+        parser = self._parser()
+        due = parser.due_in()
+        if due is not None and due <= 0:
+            for submission in parser.findings():
+                self._found(submission)
+        if self._made_by != self._bundle.parser:  # the manifest names another one
+            return self._look_if_due()
+        return parser.due_in()
+
     def _parser(self) -> BundleParser:
         """Made when it is first needed, and when the bundle's manifest has come to name another one."""
         if self._made is None or self._made_by != self._bundle.parser:
+            self._made = None
             self._made = parser_for(self._bundle, self._loader, self._dags, self._clock)
             self._made_by = self._bundle.parser
         return self._made
@@ -163,7 +178,7 @@ class _Watch:
 
     def _parse(self, wanted: ParseWanted) -> None:
         try:
-            found = self._parser().parse(wanted.subpath, deactivate_removed=wanted.deactivate_removed)
+            found = self._parsed(wanted)
         except LoaderClosed:
             return  # the manager stops; the next one finds the request
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
@@ -171,12 +186,21 @@ class _Watch:
         else:
             self._on_event(Parsed(found, wanted))
 
+    def _parsed(self, wanted: ParseWanted) -> Submission:
+        parser = self._parser()
+        try:
+            found = parser.parse(wanted.subpath, deactivate_removed=wanted.deactivate_removed)
+        except AnotherParser:  # the manifest names it
+            return self._parsed(wanted)
+        check_submission(found, parser)
+        return found
+
     def _said(self, error: Exception) -> str:
         """In one line; what no parser should raise goes to the log with its traceback."""
         if isinstance(error, BackfillManagerError | OSError):
             return str(error)
         log.exception("bundle parser failed", bundle=self._bundle.name, parser=self._bundle.parser)
-        return f"its parser {self._bundle.parser!r} failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        return failure_of(error, self._bundle.parser)
 
     def _loop(self) -> None:
         wait = self.run_once()

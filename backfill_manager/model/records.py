@@ -97,7 +97,9 @@ class Backfill(Record):
     completed_at: datetime | None = None
     reason: str | None = None
     hidden_at: datetime | None = None  # since then lists leave it out; by its id it is still found
-    with_upstream: bool | None = None  # `tasks` takes along what is upstream of the tasks it names; None: of an older release
+    with_upstream: bool | None = (
+        None  # `tasks` takes along what is upstream of the tasks it names; None: of an older release
+    )
     with_downstream: bool | None = None  # ... and what is downstream of them
     ignore_first_depends_on_past: bool | None = None  # its first item does not wait for the run before it
 
@@ -248,6 +250,7 @@ class DagVersion(Record):
     snapshot: str  # folder that holds the bundle's files as they were
     created_at: datetime
     commit_id: str | None = None  # of a git bundle
+    reader_json: str | None = None  # of a format of a parser's own: {"reader": "module:Class", "options": {...}}
 
 
 @dataclass(frozen=True)
@@ -275,6 +278,8 @@ class BundleRow(Record):
     refreshed_at: datetime
     commit_id: str | None = None  # of a git bundle
     helpers_json: str | None = None  # files that look as if they made DAGs, and make none
+    parsed_at: datetime | None = None  # when files of it were last read, whether or not something had changed
+    settings_json: str | None = None  # how it is read: configuration and manifest together
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ def test_bundles_are_listed_with_what_came_of_them(bfm: Bfm, dags: Path, state: 
     (dags / "broken.py").write_text("from backfill_manager import dag\n1 / 0\n")
     Parsing(state, dags)()
     (after,) = bfm("bundles", "list", "--output", "json").document
-    assert (after["dags"], after["errors"], after["parser"]) == (1, 1, "single_pass")
+    assert (after["dags"], after["errors"], after["parser"]) == (1, 1, "standard")
 
 
 def test_versions_are_listed_and_what_differs_is_told(bfm: Bfm, dags: Path, state: FilledState) -> None:
@@ -209,11 +209,8 @@ from backfill_manager.dags.parsers.parser import BundleParser
 class OnlyNightly(BundleParser):
     name = "nightly"
 
-    def due_in(self):
-        return 3600.0
-
-    def look(self):
-        yield self.submission(self.bundle.fetch(), covers=("nightly",))
+    def next_look(self, last):
+        return None
 """
 
 
@@ -237,7 +234,8 @@ def test_a_parser_from_an_installed_package_is_known_by_its_name(dags: Path, tmp
     bfm = [sys.executable, "-m", "backfill_manager", "bundles", "parse", "mine", "--dry-run"]
     without = subprocess.run(bfm, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert without.returncode == 2
-    assert "bundles[0].parser must be 'standard', 'single_pass' or 'event', not 'nightly'" in without.stderr
+    assert "There is no bundle parser 'nightly': it must be 'standard', 'single_pass' or 'event'" in without.stderr
+    assert "is its package installed where the manager runs?" in without.stderr
 
     site = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bundle_folder import BundleFolder
@@ -23,9 +24,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     read = files.read
 
-    def noted(path: Path) -> bytes | None:
+    def noted(path: Path, *of: Any) -> bytes | None:
         names.append(path.name)
-        return read(path)
+        return read(path, *of)
 
     monkeypatch.setattr(files, "read", noted)
     return names

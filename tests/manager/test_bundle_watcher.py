@@ -23,8 +23,8 @@ from backfill_manager.dags.parsers.parser import BundleParser
 class Nightly(BundleParser):
     name = "nightly"
 
-    def due_in(self):
-        return 0.0
+    def next_look(self, last):
+        return self.clock.now()
 
     def look(self):
         {0}
