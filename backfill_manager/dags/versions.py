@@ -69,7 +69,8 @@ def changes_for(
             for row in known.values()
             if row.is_active and row.dag_id not in made and _is_gone(submission, row, failed)
         ]
-        rows += _bundle_rows(submission, code.helpers, bundle, at)
+        if submission.covers:
+            rows += _bundle_rows(submission, code.helpers, bundle, at)
     return rows + _problem_rows(submission, failed, standing, at)
 
 

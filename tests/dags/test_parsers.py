@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -366,7 +367,7 @@ def test_reading_again_is_spread_over_the_interval_and_asks_nobody_for_the_files
     fetch = it.parser.bundle.fetch
     monkeypatch.setattr(it.parser.bundle, "fetch", lambda: (fetched.append(1), fetch())[1])
     at_once = [it.later(10) for _ in range(100)]
-    assert sorted(sum(at_once, [])) == sorted(f"f{n}.py" for n in range(20))
+    assert sorted(file for read in at_once for file in read) == sorted(f"f{n}.py" for n in range(20))
     assert max(len(read) for read in at_once) < 6
     assert fetched == []
 
@@ -382,7 +383,7 @@ def test_a_file_that_is_read_again_is_not_read_before_its_folder_allows(folder: 
     for second in range(10, 2000, 10):
         folder.write_dag("sub/b.py", "b", top=f"# {second}")
         read_at += [float(second)] * len(it.later(10))
-    assert min(after - before for before, after in zip(read_at, read_at[1:], strict=False)) >= 50
+    assert min(after - before for before, after in pairwise(read_at)) >= 50
 
 
 def test_a_file_that_could_not_be_read_is_tried_again_as_the_reason_may_lie_outside(

@@ -140,16 +140,20 @@ class BundleParser(ABC):
     def findings(self) -> Iterator[Submission]:
         """What `look` finds, or that it can't. Nothing when the manifest names another parser by now (`bundle.parser`)."""
         self._last_look, self._look_failed = self.clock.now(), True
+        is_told = False
         try:
             for submission in self.look():
                 check_submission(submission, self)
+                is_told = True
                 yield submission
         except AnotherParser:
             return
         except InvalidInput as error:
             yield unreadable_for(error, self.bundle, self.name)
-        else:
-            self._look_failed = False
+            return
+        self._look_failed = False
+        if not is_told and {".", MANIFEST} & self.store.files_of(self.bundle.name):
+            yield readable_again(self.bundle, self.name)
 
     def parse(self, subpath: str = "", *, deactivate_removed: bool = False) -> Submission:
         """Read the files under `subpath` ("" is all) because someone asks for it, changed or not. `InvalidInput` when
@@ -286,6 +290,12 @@ def unreadable(bundle: Bundle, parser: str, why: str, file: str = ".") -> Submis
     """The bundle can't be had, or can't be read: its DAGs stay as they are. `file` is to blame; `.` is the bundle."""
     failed = FailedFile(file, None, why)
     return Submission(bundle.name, bundle.place, parser, BundleContent({}, ()), failed=(failed,), readable=False)
+
+
+def readable_again(bundle: Bundle, parser: str) -> Submission:
+    """The bundle could be had after all, and there is nothing to say of its files."""
+    content = BundleContent({}, ())
+    return Submission(bundle.name, bundle.place, parser, content, covers=(), deactivates=False)
 
 
 def failure_of(error: Exception, parser: str) -> str:
