@@ -24,7 +24,8 @@ from backfill_manager.errors import InvalidInput
 CODE: Final = frozenset({".py", ".sql"})
 DATA: Final = frozenset({".yaml", ".yml", ".json", ".txt", ".csv"})
 YAML_DAGS: Final = (".dag.yaml", ".dag.yml")
-LARGEST_DATA_FILE: Final = 1 << 20
+LARGEST_DATA_FILE: Final = 1 << 20  # bytes; a larger one is left out
+LARGEST_FILE: Final = 64 << 20  # bytes; a larger one of code is an error: the manager reads it, and a version keeps it
 VENV_MARK: Final = "pyvenv.cfg"
 RACY_NS: Final = 2_000_000_000  # as coarse as a file system's times may be
 _WORDS: Final = (b"dag", b"backfill_manager")
@@ -233,8 +234,12 @@ def _stamp(entry: os.DirEntry[str], file: str, dag_files: DagFiles) -> Stamp | N
 
 def _is_read(file: str, about: os.stat_result, dag_files: DagFiles) -> bool:
     name = file.rpartition("/")[2]
+    if not stat.S_ISREG(about.st_mode):
+        return False
     is_taken = about.st_size <= LARGEST_DATA_FILE or _is_code(name) or dag_files.fits(file)
-    return stat.S_ISREG(about.st_mode) and is_taken
+    if is_taken and about.st_size > LARGEST_FILE:
+        raise InvalidInput(f"{file} has {about.st_size >> 20} MB; a file of a bundle may have {LARGEST_FILE >> 20}")
+    return is_taken
 
 
 def read(path: Path, file: str = "", dag_files: DagFiles = PYTHON_AND_YAML) -> bytes | None:
