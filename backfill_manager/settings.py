@@ -31,8 +31,13 @@ DEFAULT_CONF: Final = "conf/manager.yaml"
 EXAMPLES: Final = "jobs/bundles"
 PREFIX: Final = "BFM_"
 PARSERS: Final = ("standard", "single_pass", "event")
+PARSERS_WITHOUT_TIMES: Final = ("single_pass", "event")
 PARSER_GROUP: Final = "backfill_manager.bundle_parsers"  # entry points: other people's
 GIT_TRANSPORTS: Final = ("https", "http", "ssh", "git", "file")
+MASK: Final = "********"
+SECRET_NAME: Final = re.compile(
+    r"token|secret|passw|credential|sha256|(api|access|account|private)[._-]?key|sas\b", re.IGNORECASE
+)
 TEN_YEARS_S: Final = 315_360_000  # what waits for longer, waits for ever; clocks would overflow
 _UNITS: Final = {
     **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1),
@@ -65,6 +70,12 @@ def _seconds(value: Any) -> Any:
     return float(found[1]) * _UNITS[found[2].lower()]
 
 
+def _a_second_or_more(seconds: float) -> float:
+    if seconds < 1:
+        raise ValueError(f"must be 1 second or more, not {seconds:g} seconds")
+    return seconds
+
+
 def _matching(pattern: str, told: str, *, secret: bool = False) -> AfterValidator:
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value, re.DOTALL):
@@ -94,6 +105,7 @@ _named_once = _each_once("name")
 Positive = Annotated[int, BeforeValidator(_number), Field(gt=0)]
 NotNegative = Annotated[int, BeforeValidator(_number), Field(ge=0)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=TEN_YEARS_S, allow_inf_nan=False)]
+ReadAgain = Annotated[Seconds, AfterValidator(_a_second_or_more)]
 Name = Annotated[
     str, _matching(r"(?!\.+$)[A-Za-z0-9_.-]{1,200}", "up to 200 letters, digits, `_`, `.` or `-`, not dots only")
 ]
@@ -116,20 +128,46 @@ class DirectorySettings(_Section):
     """Times of its own for a folder of a bundle."""
 
     path: Annotated[str, AfterValidator(_inside_the_bundle)]
-    scan_interval: Seconds | None = None
-    min_file_parse_interval: Seconds | None = None
+    scan_interval: Seconds | None = None  # between two looks for changes; None: the bundle's fetch_interval
+    min_file_parse_interval: Seconds | None = None  # a file that changes is read again after this time at the earliest
+    max_file_parse_interval: ReadAgain | None = None  # ... and at the latest, changed or not; None: as the bundle says
+
+    @model_validator(mode="after")
+    def _has_its_times_in_order(self) -> DirectorySettings:
+        _in_order(self.path, self.min_file_parse_interval, self.max_file_parse_interval)
+        return self
 
 
-def _known_parser(name: str) -> str:
+def _in_order(path: str, least: float | None, most: float | None) -> None:
+    if least is not None and most is not None and least > most:
+        raise ValueError(
+            f"must let {path!r} have a max_file_parse_interval that is no shorter than its min_file_parse_interval, "
+            f"not {most:g} and {least:g} seconds"
+        )
+
+
+def unknown_parser(name: str, *, misspelt: bool = False) -> str | None:
+    """What is to be said of a parser that is neither ours nor offered by an installed package; None for one that is. With
+    `misspelt` only of a name that is nearly a known one."""
     if name in PARSERS:
-        return name
+        return None
+    from difflib import get_close_matches
     from importlib.metadata import entry_points  # reads every installed package's files
 
-    offered = sorted({point.name for point in entry_points(group=PARSER_GROUP)})
-    if name in offered:
-        return name
-    *most, last = [repr(known) for known in (*PARSERS, *offered)]
-    raise ValueError(f"must be {', '.join(most)} or {last}, not {name!r}{nearest(name, [*PARSERS, *offered], n=1)}")
+    known = [*PARSERS, *sorted({point.name for point in entry_points(group=PARSER_GROUP)})]
+    near = get_close_matches(name, known, n=1, cutoff=0.8)
+    if name in known or (misspelt and not near):
+        return None
+    *most, last = map(repr, known)
+    hint = f"; did you mean {near[0]!r}?" if near else "; is its package installed where the manager runs?"
+    return f"must be {', '.join(most)} or {last}, not {name!r}{hint}"
+
+
+def _not_misspelt(name: str) -> str:
+    """A parser that is not here at all is an error of its bundle alone: the manager goes on with the others."""
+    if told := unknown_parser(name, misspelt=True):
+        raise ValueError(told)
+    return name
 
 
 def _git_url(url: str) -> str:
@@ -166,14 +204,45 @@ class _Origin(_Section):
 class BundleRules(_Section):
     """How a bundle's files are read: what its own `manifest.yaml` may say as well."""
 
-    parser: Annotated[str, AfterValidator(_known_parser)] = "standard"
+    parser: Annotated[Name, AfterValidator(_not_misspelt)] = "standard"
     fetch_interval: Seconds = 30.0  # between two looks for changes
+    max_file_parse_interval: ReadAgain | None = (
+        None  # every file is read again at the latest after this time, changed or not
+    )
     import_timeout: Annotated[Seconds, Field(le=86_400)] = 30.0  # one file may take to be executed
     import_memory: Annotated[int, BeforeValidator(_number), Field(ge=16, le=1 << 20)] = (
         1024  # MB that one file may take to be executed
     )
     keep_last_good: bool = True  # DAGs of a file that can't be executed any more stay as they were
     directories: Annotated[list[DirectorySettings], AfterValidator(_each_once("path"))] = []
+    options: dict[str, Any] = {}  # of the parser itself, where it is one of a package; it checks them
+
+    @model_validator(mode="after")
+    def _fits_its_parser(self) -> BundleRules:
+        for directory in self.directories:
+            most = directory.max_file_parse_interval or self.max_file_parse_interval
+            _in_order(directory.path, directory.min_file_parse_interval, most)
+        if "parser" in self.model_fields_set and self.parser in PARSERS and self.options:
+            raise ValueError(f"must leave out options: the parser {self.parser!r} has none")
+        is_timed = self.max_file_parse_interval or any(one.max_file_parse_interval for one in self.directories)
+        if self.parser in PARSERS_WITHOUT_TIMES and is_timed:
+            raise ValueError(
+                f"must leave out max_file_parse_interval: the parser {self.parser!r} reads no file a second time by itself"
+            )
+        return self
+
+    def shown(self) -> dict[str, Any]:
+        """These rules by their names, as JSON, for people: without the values of options that are named like secrets."""
+        plain = self.model_dump(mode="json", include=set(BundleRules.model_fields))
+        return {**plain, "options": _without_secrets(plain["options"])}
+
+
+def _without_secrets(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {name: _without_secrets(one, str(name)) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(one, key) for one in value]
+    return MASK if value is not None and SECRET_NAME.search(key) else value
 
 
 class BundleSettings(BundleRules, _Origin):  # in this order its origin is printed first
@@ -331,6 +400,13 @@ class Said:
 
 def load_settings(conf: str | None, *, state: str | None = None, environ: Mapping[str, str]) -> Settings:
     """The settings from file, environment and flags; `InvalidConfig` names everything that is wrong with its place."""
+    return settings_and_places(conf, state=state, environ=environ)[0]
+
+
+def settings_and_places(
+    conf: str | None, *, state: str | None = None, environ: Mapping[str, str]
+) -> tuple[Settings, Said]:
+    """The same, and where each thing was said."""
     said = Said()
     named = conf or environ.get("BFM_CONF")
     path = Path(named or DEFAULT_CONF)
@@ -343,7 +419,7 @@ def load_settings(conf: str | None, *, state: str | None = None, environ: Mappin
     if state is not None:
         said.values["state"] = state
         said.places["state",] = "--state"
-    return validated(Settings, said)
+    return validated(Settings, said), said
 
 
 def validated(model: type[_Model], said: Said) -> _Model:
@@ -539,7 +615,7 @@ _MUST: Final = {
 
 def _told(detail: ErrorDetails, said: Said, model: type[BaseModel]) -> str:
     loc: Loc = detail["loc"]
-    where = f"{said.place(loc)}: {_dotted(loc)}"
+    where = f"{said.place(loc)}: {_dotted(loc)}" if loc else f"{said.place(loc)}:"
     if detail["type"] == "extra_forbidden":
         known = _keys_at(loc[:-1], model)
         return f"{where} is not a setting{nearest(str(loc[-1]), known, n=1) or '; known here: ' + ', '.join(known)}"

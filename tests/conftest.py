@@ -3,10 +3,15 @@ that use the session: so the suite runs in two halves side by side."""
 
 from __future__ import annotations
 
+import configparser
 import os
 import signal
+import subprocess
+import sys
 import time
+import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -92,3 +97,45 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def sheet_parser_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of tests/data/sheet_parser as pip installs it, in a folder of its own. Its wheel is made here, as building
+    it by pip would ask the network for setuptools."""
+    source, folder = Path(__file__).parent / "data" / "sheet_parser", tmp_path_factory.mktemp("sheet_parser")
+    about = configparser.ConfigParser()
+    about.read(source / "setup.cfg")
+    name, version = about["metadata"]["name"], about["metadata"]["version"]
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    points = "".join(f"[{group}]{names}\n" for group, names in about["options.entry_points"].items())
+    wheel = folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for file in sorted((source / about["options"]["packages"]).glob("*.py")):
+            archive.write(file, file.relative_to(source))
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/entry_points.txt", points)
+        archive.writestr(f"{info}/RECORD", "")
+    site = folder / "site"
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(site),
+        str(wheel),
+    ]
+    subprocess.run(install, check=True, capture_output=True)
+    return site
+
+
+@pytest.fixture
+def sheet_parser(sheet_parser_installed: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this process, and those that it starts, find the package with the parser `sheets`."""
+    monkeypatch.syspath_prepend(str(sheet_parser_installed))
+    return sheet_parser_installed

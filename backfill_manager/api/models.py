@@ -469,6 +469,8 @@ class BundleView(Output):
     dags: int
     errors: int
     commit_id: str | None
+    parsed_at: Instant | None = Field(description="When files of it were last read, whether or not they had changed.")
+    settings: dict[str, Any] | None = Field(description="How it is read: configuration and manifest together.")
 
 
 class PoolView(Output):

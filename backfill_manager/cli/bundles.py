@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,9 +25,40 @@ def list_(call: Call) -> None:
     columns = (
         "name", "path", "parser", Column("dags", right=True), Column("errors", right=True),
         Column("commit_id", "commit", lambda commit: commit[:12] if commit else ""), Column("refreshed_at", "changed"),
+        Column("parsed_at", "read"),
     )  # fmt: skip
     found = call.source.bundles()
     call.out.rows(found, columns, empty="No bundle is configured: name one in conf/manager.yaml under `bundles`.")
+
+
+@command(app, "show")
+def show(call: Call, bundle: BundleArgument) -> None:
+    """Show one bundle: where it comes from, how it is read (configuration and manifest together), when it was last read.
+
+    Example: [cyan]bfm bundles show examples[/]
+    """
+    from backfill_manager.views.bundles import find_bundle
+
+    found = find_bundle([dict(one) for one in call.source.bundles()], bundle)
+    about = [
+        (name, value) for name, value in found.items() if name not in {"settings", "content_hash", "is_configured"}
+    ]
+    about = [({"refreshed_at": "changed", "parsed_at": "read"}.get(name, name), value) for name, value in about]
+    settings = [(name, _plain(name, value)) for name, value in (found["settings"] or {}).items() if name != "parser"]
+    call.out.thing(found, [*about, *settings])
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name in {"directories", "options"} and value:
+        import json
+
+        known = (
+            [{key: one for key, one in each.items() if one is not None} for each in value]
+            if name == "directories"
+            else value
+        )
+        return json.dumps(known, ensure_ascii=False)
+    return f"{value:g} s" if isinstance(value, float) else value
 
 
 @command(app, "parse")

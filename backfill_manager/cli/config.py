@@ -12,8 +12,6 @@ from backfill_manager.errors import InvalidInput
 
 app = group("config", "The configuration as it is understood.")
 ABOUT: Final = "the configuration of this machine"
-MASK: Final = "********"
-_SECRET = re.compile(r"token|secret|passw|credential|sha256|(api|access|account|private)[._-]?key|sas\b", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(://[^/@:\s]*):[^/@\s]+@")
 _URL_USER = re.compile(r"(?<=://)[^/\s]*@")
 _WEBHOOK = re.compile(r"(https?://[^/\s]+/)\S+")  # its path is what lets one in
@@ -26,7 +24,10 @@ def check(call: Call) -> None:
     Example: [cyan]bfm --conf conf/manager.yaml config check[/]
     """
     call.needs_no_server(ABOUT)
-    _ = call.settings  # raises when something is wrong
+    from backfill_manager.dags.parsers.registry import check_parsers
+    from backfill_manager.settings import settings_and_places
+
+    check_parsers(*settings_and_places(call.conf, state=call.state, environ=call.environ))
     read = sources(call)
     call.out.told({"ok": True, "sources": read}, f"The configuration is right. It comes from: {', '.join(read)}.")
 
@@ -96,6 +97,8 @@ def sources(call: Call) -> list[str]:
 
 
 def masked(value: Any, key: str = "") -> Any:
+    from backfill_manager.settings import MASK, SECRET_NAME
+
     if isinstance(value, dict):
         return {name: masked(one, str(name)) for name, one in value.items()}
     if isinstance(value, list):
@@ -105,5 +108,5 @@ def masked(value: Any, key: str = "") -> Any:
             return _URL_USER.sub("", value)
         if key == "url":
             return _WEBHOOK.sub(r"\1" + MASK, _URL_PASSWORD.sub(r"\1:" + MASK + "@", value))
-        return MASK if value and _SECRET.search(key) else _URL_PASSWORD.sub(r"\1:" + MASK + "@", value)
+        return MASK if value and SECRET_NAME.search(key) else _URL_PASSWORD.sub(r"\1:" + MASK + "@", value)
     return value

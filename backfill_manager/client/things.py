@@ -247,6 +247,8 @@ class Bundle(Thing):
     dags: int
     errors: int
     commit_id: str | None
+    parsed_at: Instant | None
+    settings: dict[str, Any] | None
 
 
 class Pool(Thing):

@@ -118,6 +118,11 @@ class DagSpec:
         callbacks = (task for task in self.tasks if task.is_callback)
         return tuple(sorted(callbacks, key=lambda task: task.watches is None))
 
+    @property
+    def has_functions(self) -> bool:
+        """It runs code of its bundle; one of SQL tasks alone is all in its definition."""
+        return any(task.kind != "sql" or task.is_callback for task in self.tasks)
+
     def is_callback(self, task_id: str) -> bool:
         """False for a task that this version does not have."""
         return task_id in self.by_id and self.by_id[task_id].is_callback

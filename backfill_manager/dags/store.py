@@ -76,7 +76,7 @@ class Taken:
 
 
 class DagStore:
-    """Not thread-safe but for `read`, `files_of` and `may_be_taken`, which parsers may call from theirs."""
+    """Not thread-safe but for `read`, `bundle`, `files_of` and `may_be_taken`, which parsers may call from theirs."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -88,6 +88,10 @@ class DagStore:
             raise NotFound("DAG", dag_id, list(self._shelf.dags))
         version = self._shelf.versions[dag_id, row.current_version]
         return DagSpec.from_json(version.definition_json), version
+
+    def bundle(self, name: str) -> BundleRow | None:
+        """What is known of a bundle: when its files were last read (`parsed_at`) and what it held then; None: nothing."""
+        return self._shelf.bundles.get(name)
 
     def files_of(self, bundle: str) -> frozenset[str]:
         """The files that the bundle's active DAGs come from, and those with an error: they are read whatever they hold."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.loading.import_failure import FailedFile
@@ -32,6 +33,9 @@ class Submission:
     keep_last_good: bool = True  # DAGs of a file that fails now go on as they were
     readable: bool = True
     asked: bool = False
+    parsed_at: datetime | None = None  # when files were read for it; None: none was
+    settings_json: str | None = None  # how the bundle is read: configuration and manifest together
+    reader_json: str | None = None  # what made the DAGs of its files, where it was a parser's own `read` (DagVersion)
 
     def speaks_for(self, file: str) -> bool:
         for path in paths_to(file):

@@ -13,7 +13,7 @@
   Until then its file holds the id: no other file of the bundle brings it back.
 - Files that the submission doesn't speak for stay as they are.
 - A bundle that can't be had changes nothing but its error: an unmounted disk deactivates no DAG.
-- Nothing has changed: nothing is written.
+- Nothing has changed: nothing is written, but that files were read again, at most once in `PARSED_AT_S` seconds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Final
 
 from backfill_manager.dags.bundles.files import hash_of
 from backfill_manager.dags.bundles.manifest import MANIFEST
@@ -31,6 +32,8 @@ from backfill_manager.dags.loading.import_failure import FailedFile, as_text
 from backfill_manager.dags.loading.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
+
+PARSED_AT_S: Final = 60.0
 
 
 def changes_for(
@@ -66,7 +69,8 @@ def changes_for(
             for row in known.values()
             if row.is_active and row.dag_id not in made and _is_gone(submission, row, failed)
         ]
-        rows += _bundle_rows(submission, code.helpers, bundle, at)
+        if submission.covers:
+            rows += _bundle_rows(submission, code.helpers, bundle, at)
     return rows + _problem_rows(submission, failed, standing, at)
 
 
@@ -168,14 +172,16 @@ def _dag_rows(
     last: DagVersion | None,
     at: datetime,
 ) -> list[Record]:
-    digest = hashlib.sha256(f"{definition}\0{code}".encode()).hexdigest()
+    spec = DagSpec.from_json(definition)
+    reader = submission.reader_json if spec.has_functions else None
+    made_of = (definition, code) if reader is None else (definition, code, reader)
+    digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
     is_new = last is None or (last.content_hash, last.bundle) != (digest, submission.bundle)
     if row is not None and not is_new:
         if row.deactivated_by is not None and not submission.asked:
             return []
         if row.is_active:  # everything that the row says comes from the definition
             return []
-    spec = DagSpec.from_json(definition)
     number = (last.version if last else 0) + is_new
     now = DagRow(
         dag_id=spec.dag_id, bundle=submission.bundle, file=file, current_version=number,
@@ -188,6 +194,7 @@ def _dag_rows(
     version = DagVersion(
         dag_id=spec.dag_id, version=number, content_hash=digest, definition_json=definition, bundle=submission.bundle,
         file=file, snapshot=submission.snapshot, created_at=at, commit_id=submission.commit_id,
+        reader_json=reader,
     )  # fmt: skip
     return [version, now]
 
@@ -204,8 +211,21 @@ def _bundle_rows(submission: Submission, helpers: list[str], row: BundleRow | No
         name=submission.bundle, path=submission.path, parser=submission.parser,
         content_hash=submission.content.hash, refreshed_at=at, commit_id=submission.commit_id,
         helpers_json=json.dumps(helpers, ensure_ascii=False) if helpers else None,
+        parsed_at=submission.parsed_at or (row.parsed_at if row else None),
+        settings_json=submission.settings_json or (row.settings_json if row else None),
     )  # fmt: skip
-    return [] if row is not None and now == row.evolve(refreshed_at=at) else [now]
+    if row is None or now != row.evolve(refreshed_at=at, parsed_at=now.parsed_at):
+        return [now]
+    return [now.evolve(refreshed_at=row.refreshed_at)] if _is_worth_writing(submission, row) else []
+
+
+def _is_worth_writing(submission: Submission, row: BundleRow) -> bool:
+    """Files were read, and nothing else has changed: not every second, where they are read as often as that."""
+    if submission.parsed_at is None or row.parsed_at == submission.parsed_at:
+        return False
+    if row.parsed_at is None or submission.asked:
+        return True
+    return abs((submission.parsed_at - row.parsed_at).total_seconds()) >= PARSED_AT_S
 
 
 def _problem_rows(

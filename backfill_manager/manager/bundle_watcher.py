@@ -10,19 +10,26 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from backfill_manager.clock import Clock
 from backfill_manager.dags.loading.import_failure import FailedFile
 from backfill_manager.dags.loading.loader import MOST_WORKERS, DagLoader, LoaderClosed
-from backfill_manager.dags.parsers.bundle import Bundle
-from backfill_manager.dags.parsers.parser import BundleParser, unreadable
+from backfill_manager.dags.parsers.bundle import AnotherParser, Bundle
+from backfill_manager.dags.parsers.parser import (
+    BundleParser,
+    check_submission,
+    failure_of,
+    unreadable,
+    unreadable_for,
+)
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.store import DagStore
 from backfill_manager.dags.submission import Submission
-from backfill_manager.errors import BackfillManagerError, NotFound
+from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.manager.instructions import ParseWanted
 from backfill_manager.settings import BundleSettings, LimitSettings
 from backfill_manager.telemetry import get_logger
@@ -30,6 +37,7 @@ from backfill_manager.telemetry import get_logger
 log = get_logger("bundles")
 
 LEAST_WAIT_S = 1.0  # between two looks, also for a parser that is always due
+STUCK_S = 900.0  # after which it is said that a parser does not come back; git alone may take a third of it
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,9 @@ class _Watch:
         self._made_by = ""  # the parser's name
         self._made: BundleParser | None = None
         self._told: set[FailedFile] = set()  # errors that the log has
+        self._lock = threading.Lock()
+        self._answering: ParseWanted | None = None  # the request that the parser is at
+        self._is_stuck = False
         self._asked: queue.SimpleQueue[ParseWanted | None] = queue.SimpleQueue()  # None: come to your end
         self._thread = threading.Thread(target=self._loop, name=f"bundle {bundle.name}", daemon=True)
 
@@ -126,29 +137,42 @@ class _Watch:
         self._asked.put(None)
 
     def ask(self, wanted: ParseWanted) -> None:
-        self._asked.put(wanted)
+        with self._lock:
+            if not self._is_stuck:
+                self._asked.put(wanted)
+                return
+        self._on_event(Parsed(None, wanted, self._stuck()))
 
     def run_once(self) -> float | None:
         """Let the parser look if it is due; seconds until it is again. One that breaks, be it one from a package, is an
         error of its bundle and is tried again later."""
         try:
-            parser = self._parser()
-            due = parser.due_in()
-            if due is not None and due <= 0:
-                for submission in parser.findings():
-                    self._found(submission)
-                due = parser.due_in()
+            due = self._look_if_due()
         except LoaderClosed:
             return None  # the manager stops
+        except InvalidInput as error:  # the bundle can't be had, or its parser
+            self._found(unreadable_for(error, self._bundle, self._bundle.parser))
+            due = self._bundle.settings.fetch_interval
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
             told = f"bundle {self._bundle.name!r}: {self._said(error)}"
             self._found(unreadable(self._bundle, self._bundle.parser, told))
             due = self._bundle.settings.fetch_interval
         return due if due is None else max(due, LEAST_WAIT_S)
 
+    def _look_if_due(self) -> float | None:
+        parser = self._parser()
+        due = parser.due_in()
+        if due is not None and due <= 0:
+            for submission in parser.findings():
+                self._found(submission)
+        if self._made_by != self._bundle.parser:  # the manifest names another one
+            return self._look_if_due()
+        return parser.due_in()
+
     def _parser(self) -> BundleParser:
         """Made when it is first needed, and when the bundle's manifest has come to name another one."""
         if self._made is None or self._made_by != self._bundle.parser:
+            self._made = None
             self._made = parser_for(self._bundle, self._loader, self._dags, self._clock)
             self._made_by = self._bundle.parser
         return self._made
@@ -162,32 +186,82 @@ class _Watch:
         self._on_event(Parsed(submission))
 
     def _parse(self, wanted: ParseWanted) -> None:
+        self._answering = wanted
         try:
-            found = self._parser().parse(wanted.subpath, deactivate_removed=wanted.deactivate_removed)
+            found = self._parsed(wanted)
         except LoaderClosed:
             return  # the manager stops; the next one finds the request
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
-            self._on_event(Parsed(None, wanted, self._said(error)))
+            answer = Parsed(None, wanted, self._said(error))
         else:
-            self._on_event(Parsed(found, wanted))
+            answer = Parsed(found, wanted)
+        with self._lock:
+            is_wanted, self._answering = self._answering is not None, None
+        if is_wanted:  # else it has been refused, as it took so long
+            self._on_event(answer)
+
+    def _parsed(self, wanted: ParseWanted) -> Submission:
+        parser = self._parser()
+        try:
+            found = parser.parse(wanted.subpath, deactivate_removed=wanted.deactivate_removed)
+        except AnotherParser:  # the manifest names it
+            return self._parsed(wanted)
+        check_submission(found, parser)
+        return found
+
+    @contextmanager
+    def _overseen(self) -> Iterator[None]:
+        """What runs inside may be somebody else's parser, and may not come back: this thread can't be ended, but people
+        are told."""
+        timer = threading.Timer(STUCK_S, self._tell_that_it_is_stuck)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            with self._lock:
+                self._is_stuck = False
+
+    def _tell_that_it_is_stuck(self) -> None:
+        with self._lock:
+            self._is_stuck = True
+            waiting = [self._answering] if self._answering else []
+            self._answering = None
+            while not self._asked.empty():
+                if (wanted := self._asked.get()) is not None:
+                    waiting.append(wanted)
+        self._found(unreadable(self._bundle, self._bundle.parser, f"bundle {self._bundle.name!r}: {self._stuck()}"))
+        for wanted in waiting:
+            self._on_event(Parsed(None, wanted, self._stuck()))
+        self._looked(self._bundle.name)  # nobody is to wait for it
+
+    def _stuck(self) -> str:
+        return (
+            f"its parser {self._bundle.parser!r} has not come back for {STUCK_S / 60:g} minutes; other bundles go on. If it "
+            "hangs, mend it and start the manager again"
+        )
 
     def _said(self, error: Exception) -> str:
         """In one line; what no parser should raise goes to the log with its traceback."""
         if isinstance(error, BackfillManagerError | OSError):
             return str(error)
         log.exception("bundle parser failed", bundle=self._bundle.name, parser=self._bundle.parser)
-        return f"its parser {self._bundle.parser!r} failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        return failure_of(error, self._bundle.parser)
 
     def _loop(self) -> None:
-        wait = self.run_once()
+        with self._overseen():
+            wait = self.run_once()
         self._looked(self._bundle.name)
         while True:
             try:
                 wanted = self._asked.get(timeout=wait)
             except queue.Empty:
+                wanted = None
+            else:
+                if wanted is None:
+                    return
+            with self._overseen():
+                if wanted is not None:
+                    self._parse(wanted)
                 wait = self.run_once()
-                continue
-            if wanted is None:
-                return
-            self._parse(wanted)
-            wait = self.run_once()

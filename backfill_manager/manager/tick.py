@@ -203,7 +203,8 @@ class Ticker:
         taken = (self._dags.preview if look_only else self._dags.submit)(event.submission, now)
         if wanted is not None:
             self._inbox.parsed(wanted, told(taken, look_only), json.dumps(taken.to_json_document()), now)
-        if event.submission.readable and not look_only:
+        read_whole = event.submission.covers == ("",)  # else it may be a few files that are read again all the time
+        if event.submission.readable and not look_only and (read_whole or wanted or taken.changes):
             log.info(
                 "bundle read",
                 bundle=taken.bundle,

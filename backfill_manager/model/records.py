@@ -250,6 +250,7 @@ class DagVersion(Record):
     snapshot: str  # folder that holds the bundle's files as they were
     created_at: datetime
     commit_id: str | None = None  # of a git bundle
+    reader_json: str | None = None  # of a format of a parser's own: {"reader": "module:Class", "options": {...}}
 
 
 @dataclass(frozen=True)
@@ -277,6 +278,8 @@ class BundleRow(Record):
     refreshed_at: datetime
     commit_id: str | None = None  # of a git bundle
     helpers_json: str | None = None  # files that look as if they made DAGs, and make none
+    parsed_at: datetime | None = None  # when files of it were last read, whether or not something had changed
+    settings_json: str | None = None  # how it is read: configuration and manifest together
 
 
 @dataclass(frozen=True)

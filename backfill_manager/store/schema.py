@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 #    bundle.commit_id and helpers_json, and what a manager knows of itself. All of them may be null.
 # 3: task_try.spark_jobs_json. It may be null.
 # 4: backfill.with_upstream, with_downstream and ignore_first_depends_on_past, dag_run.is_partial, task_instance.losses,
-#    manager.state_id, state_id_since and state_root. All of them may be null.
+#    manager.state_id, state_id_since and state_root, dag_version.reader_json, bundle.parsed_at and settings_json. All of
+#    them may be null.
 SCHEMA_VERSION: Final = 4
 ENGINE_PROPERTY: Final = "backfill_manager.engine"
 VERSION_PROPERTY: Final = "backfill_manager.state_version"

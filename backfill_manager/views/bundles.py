@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from backfill_manager.clock import format_instant
+from backfill_manager.errors import NotFound
 from backfill_manager.model.records import BundleRow
 from backfill_manager.settings import BundleSettings
 from backfill_manager.store.contract import Condition, Store
@@ -36,4 +38,23 @@ def _view(
         "commit_id": row.commit_id if row else None,
         "content_hash": row.content_hash if row else None,
         "refreshed_at": format_instant(row.refreshed_at) if row else None,
+        "parsed_at": format_instant(row.parsed_at) if row else None,
+        "settings": _settings(row, settings),
     }
+
+
+def _settings(row: BundleRow | None, settings: BundleSettings | None) -> dict[str, Any] | None:
+    """How it is read: as the manager last found in configuration and manifest together; before that, as it is configured
+    here, without the parser's own options, of which only the parser knows which are secret."""
+    if row is not None and row.settings_json:
+        found: dict[str, Any] = json.loads(row.settings_json)
+        return found
+    return settings.model_copy(update={"options": {}}).shown() if settings else None
+
+
+def find_bundle(bundles: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """`NotFound` when there is none of that name."""
+    found = next((one for one in bundles if one["name"] == name), None)
+    if found is None:
+        raise NotFound("bundle", name, [one["name"] for one in bundles], hint="; see `bfm bundles list`.")
+    return found

@@ -20,7 +20,7 @@ from backfill_manager.requests.clearing import ClearAsk
 from backfill_manager.requests.json_values import too_large
 from backfill_manager.settings import Settings
 from backfill_manager.store.contract import Store
-from backfill_manager.views.bundles import list_bundles
+from backfill_manager.views.bundles import find_bundle, list_bundles
 from backfill_manager.views.dags import all_dags, current_dag, spec_reader
 from backfill_manager.views.runs import find_run
 from backfill_manager.views.tasks import find_task_instance
@@ -87,10 +87,8 @@ def retried_backfill(found: Mapping[str, Any]) -> Payload:
 
 def known_bundle(store: Store, settings: Settings, name: str) -> str:
     """`NotFound` for a bundle that is neither configured here nor known to the state."""
-    known = [one["name"] for one in list_bundles(store, settings.bundles)]
-    if name not in known:
-        raise NotFound("bundle", name, known, hint="; see `bfm bundles list`.")
-    return name
+    found: str = find_bundle(list_bundles(store, settings.bundles), name)["name"]
+    return found
 
 
 def triggered_dag(store: Store, dag_id: str, logical_date: str | None, conf: dict[str, Any]) -> Payload:

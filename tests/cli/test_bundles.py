@@ -149,7 +149,66 @@ def test_bundles_are_listed_with_what_came_of_them(bfm: Bfm, dags: Path, state: 
     (dags / "broken.py").write_text("from backfill_manager import dag\n1 / 0\n")
     Parsing(state, dags)()
     (after,) = bfm("bundles", "list", "--output", "json").document
-    assert (after["dags"], after["errors"], after["parser"]) == (1, 1, "single_pass")
+    assert (after["dags"], after["errors"], after["parser"]) == (1, 1, "standard")
+
+
+def test_a_bundle_is_shown_with_how_it_is_read_and_when_it_was(bfm: Bfm, dags: Path, state: FilledState) -> None:
+    before = bfm("bundles", "show", "mine", "--output", "json").document
+    assert (before["settings"]["max_file_parse_interval"], before["parsed_at"]) == (None, None)
+    (dags / "manifest.yaml").write_text(
+        "version: v1beta\nmax_file_parse_interval: 5 minutes\n"
+        "directories: [{path: glacier, max_file_parse_interval: 1 day}]\n"
+    )
+    Parsing(state, dags)()
+    after = bfm("bundles", "show", "mine", "--output", "json").document
+    assert after["settings"]["max_file_parse_interval"] == 300
+    assert after["settings"]["directories"][0]["max_file_parse_interval"] == 86400
+    assert after["parsed_at"] is not None
+    shown = bfm("bundles", "show", "mine").out
+    assert "max file parse interval  300 s" in shown and '"path": "glacier", "max_file_parse_interval": 86400' in shown
+    wrong = bfm("bundles", "show", "mien")
+    assert (wrong.code, wrong.error) == (3, "There is no bundle 'mien'; did you mean 'mine'?")
+
+
+def test_config_check_names_what_is_wrong_with_parsers_of_packages_and_their_options(
+    bfm: Bfm, dags: Path, sheet_parser: Path
+) -> None:
+    conf = dags.parent / "conf" / "manager.yaml"
+    conf.write_text(
+        "bundles:\n"
+        "  - {name: mine, path: dags, parser: sheets, options: {look_every: 5}}\n"  # the rest may be in its manifest
+        "  - {name: other, path: dags, parser: standard}\n"
+    )
+    assert bfm("config", "check").code == 0
+    conf.write_text(
+        "bundles:\n"
+        "  - name: mine\n"
+        "    path: dags\n"
+        "    parser: sheets\n"
+        "    options:\n"
+        "      delimitr: ';'\n"
+        "  - {name: other, path: dags, parser: not_installed}\n"
+    )
+    said = bfm("config", "check")
+    assert said.code == 2
+    assert (
+        f"{conf}, line 6: bundles[0].options.delimitr is not a setting; did you mean 'delimiter'?"
+        in said.err.replace("conf/manager.yaml", str(conf)).replace(f"{conf.parent.parent}/{conf}", str(conf))
+    )
+    assert "line 7: bundles[1].parser: There is no bundle parser 'not_installed'" in said.err
+    assert bfm("bundles", "list").code == 0  # everything but that bundle goes on
+
+
+def test_parsing_a_bundle_of_sheets_here_goes_through_its_parser(bfm: Bfm, dags: Path, sheet_parser: Path) -> None:
+    for file in dags.glob("*.py"):
+        file.write_text("raise SystemExit('nobody executes this: dag backfill_manager')")
+    (dags / "manifest.yaml").write_text("version: v1beta\nparser: sheets\noptions: {start_date: 2024-01-01}\n")
+    (dags / "a.sheet").write_text("dag,task,after,runs\ntotals,load,,SELECT 1\n")
+    (dags / "b.sheet").write_text("dag,task,after,runs\nbad,load,up,SELECT 1\n")
+    said = bfm("bundles", "parse", "mine", "--dry-run", "--output", "json")
+    assert [change["dag_id"] for change in said.document["changes"]] == ["totals"]
+    assert [(error["file"], error["line"]) for error in said.document["errors"]] == [("b.sheet", 2)]
+    assert said.code == 1
 
 
 def test_versions_are_listed_and_what_differs_is_told(bfm: Bfm, dags: Path, state: FilledState) -> None:
@@ -209,11 +268,8 @@ from backfill_manager.dags.parsers.parser import BundleParser
 class OnlyNightly(BundleParser):
     name = "nightly"
 
-    def due_in(self):
-        return 3600.0
-
-    def look(self):
-        yield self.submission(self.bundle.fetch(), covers=("nightly",))
+    def next_look(self, last):
+        return None
 """
 
 
@@ -237,7 +293,8 @@ def test_a_parser_from_an_installed_package_is_known_by_its_name(dags: Path, tmp
     bfm = [sys.executable, "-m", "backfill_manager", "bundles", "parse", "mine", "--dry-run"]
     without = subprocess.run(bfm, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert without.returncode == 2
-    assert "bundles[0].parser must be 'standard', 'single_pass' or 'event', not 'nightly'" in without.stderr
+    assert "There is no bundle parser 'nightly': it must be 'standard', 'single_pass' or 'event'" in without.stderr
+    assert "is its package installed where the manager runs?" in without.stderr
 
     site = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site)]

@@ -104,6 +104,7 @@ READING = [
     ("tasks", "logs", "flights", RUN, "clean"),
     ("pools", "list"),
     ("bundles", "list"),
+    ("bundles", "show", "examples"),
     ("requests", "list"),
     ("requests", "show", "rb3"),
     ("manager", "status"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bundle_folder import BundleFolder
@@ -23,9 +24,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     read = files.read
 
-    def noted(path: Path) -> bytes | None:
+    def noted(path: Path, *of: Any) -> bytes | None:
         names.append(path.name)
-        return read(path)
+        return read(path, *of)
 
     monkeypatch.setattr(files, "read", noted)
     return names
@@ -156,3 +157,11 @@ def test_a_manifest_is_part_of_the_content(bundle: BundleFolder) -> None:
     before = read_bundle(bundle.root).hash
     bundle.write("manifest.yaml", "version: v1beta")
     assert read_bundle(bundle.root).hash != before
+
+
+def test_a_file_that_would_fill_the_memory_of_the_manager_is_told_and_not_read(bundle: BundleFolder) -> None:
+    bundle.write_dag("a.py", "a")
+    with (bundle.root / "dump.sql").open("wb") as dump:
+        dump.truncate(3 << 30)  # a hole: it takes no room on the disk
+    with pytest.raises(InvalidInput, match=r"^dump.sql has 3072 MB; a file of a bundle may have 64$"):
+        read_bundle(bundle.root)

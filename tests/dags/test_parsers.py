@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,13 @@ class Watching:
         self.clock.advance(seconds=seconds)
         due = self.parser.due_in()
         return self.look() if due is not None and due <= 0 else []
+
+    def within(self, seconds: int) -> list[str]:
+        """What was read while a manager looked whenever it was due."""
+        read: list[str] = []
+        for _ in range(seconds):
+            read += self.later(1)
+        return sorted(read)
 
     @property
     def active(self) -> list[str]:
@@ -276,6 +286,146 @@ def test_a_wheel_is_a_bundle_and_a_new_one_in_its_place_makes_new_versions(
     assert "# edited" not in (Path(first.snapshot) / first.file).read_text()
 
 
+# -- standard: files that make their DAGs from something outside of the bundle ------------------------------------------
+
+MAKES_WHAT_A_COMMAND_SAYS = """
+import subprocess
+from backfill_manager import dag, sql
+
+for name in subprocess.run(["cat", {list!r}], capture_output=True, text=True, check=True).stdout.split():
+    @dag(name)
+    def made():
+        sql("s", "SELECT 1")
+"""
+
+
+@pytest.fixture
+def outside(folder: BundleFolder, tmp_path: Path) -> Path:
+    """A list of DAG ids outside of the bundle. A process of its own reads it for the file `made.py`, so that nothing of it is
+    seen here."""
+    listed = tmp_path / "names.txt"
+    listed.write_text("x y")
+    folder.write("made.py", MAKES_WHAT_A_COMMAND_SAYS.format(list=str(listed)))
+    return listed
+
+
+def test_a_file_that_depends_on_something_outside_is_not_read_again_by_itself(
+    folder: BundleFolder, watch: Watch, outside: Path
+) -> None:
+    it = watch(folder)
+    it.look()
+    outside.write_text("x z")
+    assert it.later(86400) == [] and it.active == ["a", "b", "x", "y"]
+
+
+def test_every_file_is_read_again_within_max_file_parse_interval_although_nothing_has_changed(
+    folder: BundleFolder, watch: Watch, outside: Path
+) -> None:
+    it = watch(folder, fetch_interval=30, max_file_parse_interval=60)
+    it.look()
+    assert it.within(60) == ["a.py", "made.py", "sub/b.py"]
+    assert (it.active, set(it.versions.values())) == (["a", "b", "x", "y"], {1})  # the same definitions: no new version
+    outside.write_text("x z")
+    assert it.within(60) == ["a.py", "made.py", "sub/b.py"]
+    assert it.active == ["a", "b", "x", "z"]
+    assert it.versions == {"a": 1, "b": 1, "x": 1, "y": 1, "z": 1}
+
+
+def test_a_definition_that_differs_when_it_is_read_again_is_a_new_version(folder: BundleFolder, watch: Watch) -> None:
+    owner = folder.root.parent / "owner"
+    owner.write_text("ada")
+    read = f"import subprocess\nOWNER = subprocess.check_output(['cat', {str(owner)!r}], text=True)\n"
+    folder.write(
+        "o.py",
+        f"{read}from backfill_manager import dag, sql\n@dag('o', owner=OWNER)\ndef o():\n    sql('s', 'SELECT 1')",
+    )
+    it = watch(folder, max_file_parse_interval=60)
+    it.look()
+    owner.write_text("bob")
+    it.within(60)
+    assert it.versions == {"a": 1, "b": 1, "o": 2}
+    assert it.store.read("o")[0].owner == "bob"
+
+
+def test_a_folder_has_a_max_file_parse_interval_of_its_own(folder: BundleFolder, watch: Watch) -> None:
+    only_sub = watch(folder, directories=[{"path": "sub", "max_file_parse_interval": 60}])
+    only_sub.look()
+    assert only_sub.within(60) == ["sub/b.py"]
+    both = watch(folder, max_file_parse_interval=600, directories=[{"path": "sub", "max_file_parse_interval": 60}])
+    both.look()
+    assert sorted(both.within(600)) == ["a.py", *["sub/b.py"] * 10]
+
+
+def test_reading_again_is_spread_over_the_interval_and_asks_nobody_for_the_files(
+    bundle: BundleFolder, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(20):
+        bundle.write_dag(f"f{n}.py", f"d{n}")
+    it = watch(bundle, fetch_interval=3600, max_file_parse_interval=1000)
+    it.look()
+    fetched: list[object] = []
+    fetch = it.parser.bundle.fetch
+    monkeypatch.setattr(it.parser.bundle, "fetch", lambda: (fetched.append(1), fetch())[1])
+    at_once = [it.later(10) for _ in range(100)]
+    assert sorted(file for read in at_once for file in read) == sorted(f"f{n}.py" for n in range(20))
+    assert max(len(read) for read in at_once) < 6
+    assert fetched == []
+
+
+def test_a_file_that_is_read_again_is_not_read_before_its_folder_allows(folder: BundleFolder, watch: Watch) -> None:
+    it = watch(
+        folder,
+        fetch_interval=10,
+        directories=[{"path": "sub", "min_file_parse_interval": 50, "max_file_parse_interval": 100}],
+    )
+    it.look()
+    read_at = [0.0]
+    for second in range(10, 2000, 10):
+        folder.write_dag("sub/b.py", "b", top=f"# {second}")
+        read_at += [float(second)] * len(it.later(10))
+    assert min(after - before for before, after in pairwise(read_at)) >= 50
+
+
+def test_a_file_that_could_not_be_read_is_tried_again_as_the_reason_may_lie_outside(
+    folder: BundleFolder, watch: Watch, outside: Path
+) -> None:
+    outside.rename(outside.with_name("away"))
+    it = watch(folder)
+    it.look()
+    assert it.active == ["a", "b"] and "CalledProcessError" in it.errors["made.py"]
+    outside.with_name("away").rename(outside)
+    assert it.within(300) == ["made.py"]
+    assert (it.active, it.errors) == (["a", "b", "x", "y"], {})
+    assert it.within(3600) == []
+
+
+def test_a_bundle_with_many_slow_files_holds_up_no_other(bundle: BundleFolder, warm_loader: DagLoader) -> None:
+    """One worker: the other bundle's file is read when the file that is read now has come to its end, and not after all."""
+    gate = bundle.root.parent / "gate"
+    wait = f"import pathlib, threading\nwhile not pathlib.Path({str(gate)!r}).exists(): threading.Event().wait(0.01)"
+    for n in range(5):
+        bundle.write_dag(f"slow{n}.py", f"slow{n}", top="pass")
+    bundle.write_dag("slow0.py", "slow0", top=wait)
+    slow = [f"slow{n}.py" for n in range(5)] * 20
+    order: list[str] = []
+    other = bundle.root.parent / "other"
+    other.mkdir()
+    (other / "quick.py").write_text((bundle.root / "slow1.py").read_text())
+
+    def load(root: Path, files: list[str]) -> None:
+        warm_loader.load(root, files)
+        order.append(root.name)
+
+    many = threading.Thread(target=load, args=(bundle.root, slow))
+    one = threading.Thread(target=load, args=(other, ["quick.py"]))
+    many.start()
+    one.start()
+    gate.touch()
+    one.join(120)
+    many.join(120)
+    assert order == ["other", "bundle"]
+
+
 # -- single pass ------------------------------------------------------------------------------------------------------
 
 
@@ -357,8 +507,8 @@ def test_a_parser_of_ones_own_is_a_subclass_with_two_methods(folder: BundleFolde
     class OnlyTop(BundleParser):
         name = "only_top"
 
-        def due_in(self) -> float | None:
-            return 0.0
+        def next_look(self, last: datetime | None) -> datetime | None:
+            return self.clock.now()
 
         def look(self) -> Iterator[Submission]:
             yield self.submission(self.bundle.fetch(), leaves_out=("sub",))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from backfill_manager.dags.store import DagStore, Shelf
+from backfill_manager.manager import bundle_watcher
 from backfill_manager.manager.bundle_watcher import LEAST_WAIT_S, BundleWatcher, Parsed, ParsedAll
 from backfill_manager.manager.instructions import ParseWanted
 from backfill_manager.settings import BundleSettings, LimitSettings
@@ -23,8 +24,8 @@ from backfill_manager.dags.parsers.parser import BundleParser
 class Nightly(BundleParser):
     name = "nightly"
 
-    def due_in(self):
-        return 0.0
+    def next_look(self, last):
+        return self.clock.now()
 
     def look(self):
         {0}
@@ -201,3 +202,110 @@ def test_a_bundle_that_cannot_be_had_when_the_manager_starts_is_had_later(watch:
     it.clock.advance(seconds=30)
     it.look()
     assert (it.active, it.errors) == (["good", "mine"], {})
+
+
+def test_a_parser_whose_package_is_not_installed_is_one_line_of_its_bundle_and_the_others_go_on(watch: Watch) -> None:
+    it = watch(bad="sheets_of_somebody", good="standard")
+    it.look()
+    assert it.active == ["good"]
+    assert it.errors["bad"] == (
+        "bundle 'bad': There is no bundle parser 'sheets_of_somebody': it must be 'standard', 'single_pass' or 'event', not "
+        "'sheets_of_somebody'; is its package installed where the manager runs?"
+    )
+
+
+def test_a_parser_that_gives_something_else_than_it_should_is_an_error_of_its_bundle(
+    watch: Watch, install: Callable[[str], None]
+) -> None:
+    install(PARSER.format("yield 'a DAG'"))
+    it = watch(bad="nightly", good="standard")
+    it.look()
+    assert it.active == ["good"]
+    assert "its parser 'nightly' gave a str instead of a Submission" in it.errors["bad"]
+
+
+@pytest.mark.parametrize("given", ["3600.0", "'tomorrow'", "datetime.datetime(2024, 1, 1)"])
+def test_a_next_look_that_is_no_instant_is_an_error_of_its_bundle(
+    given: str, watch: Watch, install: Callable[[str], None]
+) -> None:
+    install("import datetime\n" + PARSER.format("return ()").replace("return self.clock.now()", f"return {given}"))
+    it = watch(bad="nightly", good="standard")
+    assert it.look() == 30
+    assert it.active == ["good"] and "next_look; an instant with a time zone, or None" in it.errors["bad"]
+
+
+def test_a_parser_of_before_next_look_is_told_what_it_lacks(watch: Watch, install: Callable[[str], None]) -> None:
+    install(PARSER.format("return ()").replace("def next_look(self, last)", "def due_in(self)"))
+    it = watch(bad="nightly", good="standard")
+    it.look()
+    assert it.active == ["good"] and "lacks next_look; see docs/bundles.md" in it.errors["bad"]
+
+
+def test_a_parser_that_says_an_hour_after_the_last_look_looks_every_hour(
+    watch: Watch, install: Callable[[str], None]
+) -> None:
+    every_hour = "return last and last + datetime.timedelta(hours=1) or self.clock.now()"
+    install(
+        "import datetime\n"
+        + PARSER.format("yield self.submission(self.bundle.fetch())").replace("return self.clock.now()", every_hour)
+    )
+    it = watch(mine="nightly")
+    assert it.look() == 3600
+    it.write("mine", "g.py", DAG.format("later"))
+    it.clock.advance(seconds=3599)
+    assert (it.look(), it.active) == (1, ["mine"])
+    it.clock.advance(seconds=1)
+    assert (it.look(), it.active) == (3600, ["later", "mine"])
+    assert it.look() == 3600
+
+
+def test_a_manifest_that_names_a_parser_when_the_bundle_comes_back_is_not_read_by_another_one_first(
+    watch: Watch, tmp_path: Path
+) -> None:
+    """The first look found no folder, so that nothing was known of its manifest."""
+    it = watch(mine="")
+    (tmp_path / "mine").rename(tmp_path / "away")
+    it.look()
+    (tmp_path / "away" / "manifest.yaml").write_text("version: v1beta\nparser: event\n")
+    (tmp_path / "away").rename(tmp_path / "mine")
+    it.clock.advance(seconds=30)
+    assert it.look() is None
+    assert it.active == []
+
+
+def test_an_error_of_the_bundle_goes_when_a_parser_that_finds_no_change_can_have_it_again(
+    watch: Watch, install: Callable[[str], None], tmp_path: Path
+) -> None:
+    install(PARSER.format("self.bundle.fetch()\n        return ()"))
+    it = watch(mine="nightly")
+    (tmp_path / "mine").rename(tmp_path / "away")
+    it.look()
+    assert "does not exist" in it.errors["mine"]
+    (tmp_path / "away").rename(tmp_path / "mine")
+    it.clock.advance(seconds=30)
+    it.look()
+    assert it.errors == {}
+
+
+def test_a_parser_that_does_not_come_back_is_told_and_who_asks_it_is_answered(
+    watch: Watch, install: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle_watcher, "STUCK_S", 0.2)
+    come = tmp_path / "come"
+    wait = f"import pathlib, threading\n        while not pathlib.Path({str(come)!r}).exists(): threading.Event().wait(0.01)"
+    install(PARSER.format(f"{wait}\n        return ()"))
+    it = watch(stuck="nightly")
+    wanted = ParseWanted("early", "stuck", "", dry_run=False, deactivate_removed=False)
+    it.watcher.start()
+    it.watcher.ask(wanted)
+    told, answer, all_looked = (it.events.get(timeout=60) for _ in range(3))
+    assert "its parser 'nightly' has not come back for" in told.submission.failed[0].message
+    assert answer.wanted == wanted and "has not come back" in answer.refusal
+    assert isinstance(all_looked, ParsedAll)
+    late = ParseWanted("late", "stuck", "", dry_run=False, deactivate_removed=False)
+    it.watcher.ask(late)
+    answer = it.events.get(timeout=60)
+    assert answer.wanted == late and "has not come back" in answer.refusal
+    it.store.submit(told.submission, it.clock.now())
+    come.touch()
+    assert it.events.get(timeout=60).submission.readable  # it came back after all

@@ -226,3 +226,105 @@ def test_a_run_from_a_git_bundle_tells_the_commit_of_its_code(
     request(store, BackfillAsk(dag_id="tells", start_date=FIRST, end_date=FIRST), "b")
     assert ended(store, "b").state == s.SUCCESS
     assert told(store, "b") == [(2, ["file 2", "helper 2", "late 2"])]
+
+
+OUTSIDE = """
+import subprocess
+from backfill_manager import dag, sql
+
+for name in subprocess.run(["cat", LISTED], capture_output=True, text=True, check=True).stdout.split():
+    @dag(name)
+    def made():
+        sql("s", "SELECT 1")
+"""
+
+
+def test_a_file_that_depends_on_something_outside_is_read_again_also_after_a_restart(
+    start_and_stop: tuple[Callable[[], Store], Callable[[], None]], settings: Settings, tmp_path: Path
+) -> None:
+    """The list is read by a process of its own, so that nothing of it is seen when the file is read."""
+    start, stop = start_and_stop
+    dynamic, listed = tmp_path / "dynamic", tmp_path / "listed"
+    dynamic.mkdir()
+    listed.write_text("x y")
+    (dynamic / "made.py").write_text(OUTSIDE.replace("LISTED", repr(str(listed))))
+    settings.bundles[:] = [
+        BundleSettings(name="dynamic", path=str(dynamic), fetch_interval=3600, max_file_parse_interval=1)
+    ]
+
+    def active(store: Store) -> dict[str, int]:
+        rows = store.read(DagRow, [Condition("is_active", "=", True)])
+        return {row.dag_id: row.current_version for row in rows}
+
+    store = start()
+    assert active(store) == {"x": 1, "y": 1}
+    listed.write_text("x z")
+    wait_for(lambda: active(store) == {"x": 1, "z": 1})
+    stop()
+    listed.write_text("x")
+    store = start()
+    assert active(store) == {"x": 1}
+    listed.write_text("x y")
+    wait_for(lambda: active(store) == {"x": 1, "y": 1})  # it goes on from the version that it had
+
+
+SHEET = """\
+dag;task;after;runs
+sheet;load;;SELECT 1 AS n
+sheet;tell;load;python helpers:tell
+"""
+
+
+def test_a_bundle_in_a_format_of_somebody_elses_parser_is_read_run_edited_and_parsed_on_demand(
+    start_and_stop: tuple[Callable[[], Store], Callable[[], None]],
+    settings: Settings,
+    tmp_path: Path,
+    sheet_parser: Path,
+) -> None:
+    start, stop = start_and_stop
+    sheets = tmp_path / "sheets"
+    sheets.mkdir()
+    (sheets / "manifest.yaml").write_text(
+        "version: v1beta\nparser: sheets\noptions: {delimiter: ';', start_date: 2024-01-01, look_every: 0.2}\n"
+    )
+    (sheets / "helpers.py").write_text("# dag backfill_manager\ndef tell(ctx):\n    return 'first'\n")
+    (sheets / "all.sheet").write_text(SHEET)
+    settings.bundles[:] = [BundleSettings(name="sheets", path=str(sheets))]
+    store = start()
+    assert version(store, "sheet") == 1
+    request(store, BackfillAsk(dag_id="sheet", start_date=FIRST, end_date=FIRST), "one")
+    assert ended(store, "one").state == s.SUCCESS
+    assert {ti.task_id: ti.state for ti in store.read(TaskInstance)} == {"load": s.SUCCESS, "tell": s.SUCCESS}
+    assert [ti.result_json for ti in store.read(TaskInstance, [Condition("task_id", "=", "tell")])] == ['"first"']
+
+    (sheets / "helpers.py").write_text("# dag backfill_manager\ndef tell(ctx):\n    return 'second'\n")
+    wait_for(lambda: version(store, "sheet") == 2)
+    request(store, BackfillAsk(dag_id="sheet", start_date=FIRST + DAY, end_date=FIRST + DAY), "two")
+    assert ended(store, "two").state == s.SUCCESS
+    results = {ti.result_json for ti in store.read(TaskInstance, [Condition("task_id", "=", "tell")])}
+    assert results == {'"first"', '"second"'}
+
+    (sheets / "all.sheet").write_text(SHEET.replace("tell;load", "tell;laod"))
+    wait_for(lambda: store.read(ImportProblem, [Condition("is_current", "=", True)]))
+    (problem,) = store.read(ImportProblem, [Condition("is_current", "=", True)])
+    assert (problem.file, problem.line, problem.message) == (
+        "all.sheet", 3, "task 'tell' comes after 'laod', which is not above it",
+    )  # fmt: skip
+    assert version(store, "sheet") == 2
+
+    ask = {"bundle": "sheets", "subpath": "", "dry_run": True, "deactivate_removed": False}
+    (sheets / "new.sheet").write_text("dag;task;after;runs\nadded;t;;SELECT 1\n")
+    dry = json.loads(answer(store, kinds.BUNDLE_PARSE, ask).payload_json)
+    assert [(error["file"], error["line"]) for error in dry["errors"]] == [("all.sheet", 3)]
+    (sheets / "all.sheet").write_text(SHEET)
+    wait_for(lambda: not store.read(ImportProblem, [Condition("is_current", "=", True)]))
+    assert answer(store, kinds.BUNDLE_PARSE, {**ask, "dry_run": False}).message.startswith("bundle sheets:")
+
+    wait_for(lambda: version(store, "added") == 1)
+    stop()
+    (before,) = store.read(BundleRow)
+    assert before.parsed_at is not None and json.loads(before.settings_json or "{}")["options"]["delimiter"] == ";"
+    store = start()  # nothing has changed since: by this parser's own rule nothing is read
+    assert store.read(BundleRow) == [before]
+    request(store, BackfillAsk(dag_id="sheet", start_date=FIRST + 2 * DAY, end_date=FIRST + 2 * DAY), "three")
+    assert ended(store, "three").state == s.SUCCESS

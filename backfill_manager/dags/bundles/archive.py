@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from backfill_manager.clock import SystemClock, micros
-from backfill_manager.dags.bundles.files import RACY_NS, Stamp, belongs, stamp_of
+from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, RACY_NS, DagFiles, Stamp, belongs, stamp_of
 from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, made_once
 from backfill_manager.errors import InvalidInput
 
@@ -23,8 +23,8 @@ _CHUNK: Final = 1 << 20
 
 
 class ArchiveSource(BundleSource):
-    def __init__(self, path: Path, *, cache: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, cache: Path, dag_files: DagFiles = PYTHON_AND_YAML) -> None:
+        self._path, self._dag_files = path, dag_files
         self._unpacked = cache / "archives" / hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
         self._seen: tuple[Stamp, Path] | None = None
 
@@ -65,7 +65,7 @@ class ArchiveSource(BundleSource):
                     f"{self._path} was changed while it was read; write it beside its place and rename it"
                 )
 
-        place = made_once(self._unpacked / _digest(file), fill)
+        place = made_once(self._unpacked / f"{_digest(file)}{self._dag_files.key}", fill)
         is_settled = max(stamp[0], stamp[3]) < now_ns - RACY_NS
         self._seen = (stamp, place) if is_settled else None
         return place
@@ -96,7 +96,7 @@ class ArchiveSource(BundleSource):
         return {
             name: entry
             for name, entry in known.items()
-            if not (entry.is_dir() or self._is_metadata(name)) and belongs(name, entry.file_size)
+            if not (entry.is_dir() or self._is_metadata(name)) and belongs(name, entry.file_size, self._dag_files)
         }
 
     def _is_metadata(self, name: str) -> bool:

@@ -11,8 +11,9 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -23,7 +24,8 @@ from backfill_manager.errors import InvalidInput
 CODE: Final = frozenset({".py", ".sql"})
 DATA: Final = frozenset({".yaml", ".yml", ".json", ".txt", ".csv"})
 YAML_DAGS: Final = (".dag.yaml", ".dag.yml")
-LARGEST_DATA_FILE: Final = 1 << 20
+LARGEST_DATA_FILE: Final = 1 << 20  # bytes; a larger one is left out
+LARGEST_FILE: Final = 64 << 20  # bytes; a larger one of code is an error: the manager reads it, and a version keeps it
 VENV_MARK: Final = "pyvenv.cfg"
 RACY_NS: Final = 2_000_000_000  # as coarse as a file system's times may be
 _WORDS: Final = (b"dag", b"backfill_manager")
@@ -41,6 +43,44 @@ class BundleContent:
     @cached_property
     def hash(self) -> str:
         return hash_of(self.files)
+
+
+def may_make_dags(file: str, content: bytes) -> bool:
+    """A cheap look before a process is spent on it: a `.py` file that holds both words, or a `.dag.yaml`; `_private`
+    ones make none."""
+    name = file.rpartition("/")[2]
+    if name.startswith("_"):
+        return False
+    return name.endswith(YAML_DAGS) or (name.endswith(".py") and all(word in content for word in _WORDS))
+
+
+@dataclass(frozen=True)
+class DagFiles:
+    """The files that a parser reads DAGs from: those whose path within the bundle fits one of `patterns` (`*` matches `/`
+    too), and of which `may_make_dags` says so, given the path and the content. A file that fits a pattern is part of the
+    bundle, whatever its suffix and its size."""
+
+    patterns: tuple[str, ...] = ("*.py", *(f"*{ending}" for ending in YAML_DAGS))
+    may_make_dags: Callable[[str, bytes], bool] = may_make_dags
+
+    def fits(self, file: str) -> bool:
+        return any(fnmatchcase(file, pattern) for pattern in self.patterns)
+
+    def may_be(self, file: str, content: bytes) -> bool:
+        return self.fits(file) and bool(self.may_make_dags(file, content))
+
+    @cached_property
+    def key(self) -> str:
+        """A name for these patterns that can be part of a path; empty for the usual ones."""
+        if self.patterns == PYTHON_AND_YAML.patterns:
+            return ""
+        return "-" + hashlib.sha256("\0".join(self.patterns).encode()).hexdigest()[:8]
+
+
+PYTHON_AND_YAML: Final = DagFiles()
+ALL_FILES: Final = DagFiles(
+    ("*",), lambda file, content: False
+)  # of a snapshot: what it holds was chosen when it was taken
 
 
 def hash_of(files: Mapping[str, str]) -> str:
@@ -90,14 +130,21 @@ class Stamps:
         return micros(self._clock.now()) * 1000
 
 
-def read_bundle(root: Path, *, without: Path | None = None, stamps: Stamps | None = None) -> BundleContent:
-    """The folder's content now; `without` is a folder that is none of it. `InvalidInput` when it can't be read."""
+def read_bundle(
+    root: Path,
+    *,
+    without: Path | None = None,
+    stamps: Stamps | None = None,
+    dag_files: DagFiles = PYTHON_AND_YAML,
+) -> BundleContent:
+    """The folder's content now; `without` is a folder that is none of it. `stamps` must be of the same `dag_files`.
+    `InvalidInput` when it can't be read."""
     stamps = stamps or Stamps()
     known, began_ns = stamps.of(root), stamps.now_ns()
     looks: dict[str, Look] = {}
-    for file, stamp in _entries(root, without):
+    for file, stamp in _entries(root, without, dag_files):
         before = known.get(file)
-        look = before if before and before.stamp == stamp else _look(root / file, file, stamp)
+        look = before if before and before.stamp == stamp else _look(root / file, file, stamp, dag_files)
         if look is not None:
             looks[file] = look
     stamps.remember(root, looks, began_ns=began_ns)
@@ -107,36 +154,28 @@ def read_bundle(root: Path, *, without: Path | None = None, stamps: Stamps | Non
     )
 
 
-def _look(path: Path, file: str, stamp: Stamp) -> Look | None:
-    content = read(path)
+def _look(path: Path, file: str, stamp: Stamp, dag_files: DagFiles) -> Look | None:
+    content = read(path, file, dag_files)
     if content is None:
         return None
-    return Look(stamp, hashlib.sha256(content).hexdigest(), may_make_dags(file, content))
+    return Look(stamp, hashlib.sha256(content).hexdigest(), dag_files.may_be(file, content))
 
 
-def may_make_dags(file: str, content: bytes) -> bool:
-    """A cheap look before a process is spent on it: a `.py` file that holds both words, or a `.dag.yaml`; `_private`
-    ones make none."""
-    name = file.rpartition("/")[2]
-    if name.startswith("_"):
-        return False
-    return name.endswith(YAML_DAGS) or (name.endswith(".py") and all(word in content for word in _WORDS))
-
-
-def belongs(file: str, size: int) -> bool:
+def belongs(file: str, size: int, dag_files: DagFiles = PYTHON_AND_YAML) -> bool:
     """Whether a path within a bundle, of `size` bytes, may be part of its content, or says that its folder is none of it:
     nothing else need be unpacked of an archive or a repository."""
     *folders, name = file.split("/")
-    is_content = _is_file_name(name) and (size <= LARGEST_DATA_FILE or _is_code(name))
+    is_content = _is_content(file, dag_files) and (size <= LARGEST_DATA_FILE or _is_code(name) or dag_files.fits(file))
     return all(map(_is_folder_name, folders)) and (is_content or name == VENV_MARK)
+
+
+def _is_content(file: str, dag_files: DagFiles) -> bool:
+    name = file.rpartition("/")[2]
+    return not name.startswith(".") and (os.path.splitext(name)[1] in CODE | DATA or dag_files.fits(file))
 
 
 def _is_folder_name(name: str) -> bool:
     return bool(name) and not name.startswith(".") and name != "__pycache__"
-
-
-def _is_file_name(name: str) -> bool:
-    return not name.startswith(".") and os.path.splitext(name)[1] in CODE | DATA
 
 
 def _is_code(name: str) -> bool:
@@ -144,7 +183,7 @@ def _is_code(name: str) -> bool:
     return os.path.splitext(name)[1] in CODE or name.endswith(YAML_DAGS)
 
 
-def _entries(root: Path, without: Path | None) -> Iterator[tuple[str, Stamp]]:
+def _entries(root: Path, without: Path | None, dag_files: DagFiles) -> Iterator[tuple[str, Stamp]]:
     """Paths within the bundle, a folder's files before its folders, in order. Links to files are followed; links to
     folders are not (they may go round). Too large files, and what is neither file nor folder, are left out."""
     if not root.is_dir():
@@ -164,8 +203,10 @@ def _entries(root: Path, without: Path | None) -> Iterator[tuple[str, Stamp]]:
                 ):
                     continue
                 inner.append(f"{folder}{entry.name}/")
-            elif _is_file_name(entry.name) and (stamp := _stamp(entry)) is not None:
-                yield f"{folder}{entry.name}", stamp
+            elif _is_content(file := f"{folder}{entry.name}", dag_files):
+                stamp = _stamp(entry, file, dag_files)
+                if stamp is not None:
+                    yield file, stamp
         folders += reversed(inner)
 
 
@@ -181,25 +222,31 @@ def _listed(root: Path, folder: str) -> list[os.DirEntry[str]]:
     return [] if is_something_else else entries
 
 
-def _stamp(entry: os.DirEntry[str]) -> Stamp | None:
+def _stamp(entry: os.DirEntry[str], file: str, dag_files: DagFiles) -> Stamp | None:
     try:
         about = entry.stat()
     except OSError as error:
         if _is_not_there(error):
             return None
         raise InvalidInput(f"{entry.path} can't be read: {error.strerror}") from None
-    return stamp_of(about) if _is_read(entry.name, about) else None
+    return stamp_of(about) if _is_read(file, about, dag_files) else None
 
 
-def _is_read(name: str, about: os.stat_result) -> bool:
-    is_small = about.st_size <= LARGEST_DATA_FILE
-    return stat.S_ISREG(about.st_mode) and (is_small or _is_code(name))
+def _is_read(file: str, about: os.stat_result, dag_files: DagFiles) -> bool:
+    name = file.rpartition("/")[2]
+    if not stat.S_ISREG(about.st_mode):
+        return False
+    is_taken = about.st_size <= LARGEST_DATA_FILE or _is_code(name) or dag_files.fits(file)
+    if is_taken and about.st_size > LARGEST_FILE:
+        raise InvalidInput(f"{file} has {about.st_size >> 20} MB; a file of a bundle may have {LARGEST_FILE >> 20}")
+    return is_taken
 
 
-def read(path: Path) -> bytes | None:
-    """The bytes of a file of the bundle; None for what vanished meanwhile, is no plain file, or is too large."""
+def read(path: Path, file: str = "", dag_files: DagFiles = PYTHON_AND_YAML) -> bytes | None:
+    """The bytes of a file of the bundle, whose path there is `file` (its name, where nothing is said); None for what
+    vanished meanwhile, is no plain file, or is too large."""
     try:
-        return path.read_bytes() if _is_read(path.name, path.stat()) else None
+        return path.read_bytes() if _is_read(file or path.name, path.stat(), dag_files) else None
     except OSError as error:
         if _is_not_there(error):
             return None

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from backfill_manager.dags.bundles.files import belongs
+from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, DagFiles, belongs
 from backfill_manager.dags.bundles.git import Blobs, Damaged, Git
 from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, made_once
 from backfill_manager.errors import InvalidInput, nearest
@@ -42,8 +42,8 @@ class _Entry:
 
 
 class GitSource(BundleSource):
-    def __init__(self, url: str, ref: str, path: str, *, cache: Path) -> None:
-        self._url, self._ref = _absolute(url), ref
+    def __init__(self, url: str, ref: str, path: str, *, cache: Path, dag_files: DagFiles = PYTHON_AND_YAML) -> None:
+        self._url, self._ref, self._dag_files = _absolute(url), ref, dag_files
         self._shown = without_password(url)
         self._path = "/".join(part for part in path.split("/") if part not in ("", "."))
         self._home = cache.absolute() / "git" / hashlib.sha256(self._url.encode()).hexdigest()[:16]
@@ -77,7 +77,10 @@ class GitSource(BundleSource):
                 raise Damaged(made.reason)
         commit = self._commit()
         tree = self._tree(commit)
-        return Fetched(made_once(self._home / "trees" / tree, lambda into: self._write(tree, into)), commit)
+        return Fetched(
+            made_once(self._home / "trees" / f"{tree}{self._dag_files.key}", lambda into: self._write(tree, into)),
+            commit,
+        )
 
     # -- which commit -------------------------------------------------------------------------------------------------
     def _commit(self) -> str:
@@ -129,7 +132,7 @@ class GitSource(BundleSource):
         for line in os.fsdecode(listed.printed).split("\0")[:-1]:
             about, _, path = line.partition("\t")
             mode, kind, blob, size = about.split()
-            if kind == "blob" and belongs(path, int(size)):
+            if kind == "blob" and belongs(path, int(size), self._dag_files):
                 entries.append(_Entry(path, mode == _LINK, blob, int(size)))
         mega_bytes = sum(entry.size for entry in entries) >> 20
         if len(entries) > MOST_FILES or mega_bytes >= LARGEST_BUNDLE >> 20:

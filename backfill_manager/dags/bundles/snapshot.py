@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from backfill_manager.dags.bundles.files import BundleContent, Stamps, may_make_dags, read, read_bundle
+from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, BundleContent, DagFiles, Stamps, read, read_bundle
 from backfill_manager.errors import InvalidInput
 
 STORE: Final = "files"
@@ -31,10 +31,17 @@ class Snapshot:
     content: BundleContent
 
 
-def take(root: Path, base: Path, *, content: BundleContent | None = None, stamps: Stamps | None = None) -> Snapshot:
+def take(
+    root: Path,
+    base: Path,
+    *,
+    content: BundleContent | None = None,
+    stamps: Stamps | None = None,
+    dag_files: DagFiles = PYTHON_AND_YAML,
+) -> Snapshot:
     """The snapshot of the folder `root` under `base`, made if there is none of this content yet. `content` is what was
     read of `root` just now; the snapshot's own differs from it when files have been changed since."""
-    content = content or read_bundle(root, without=base, stamps=stamps)
+    content = content or read_bundle(root, without=base, stamps=stamps, dag_files=dag_files)
     place = base.absolute() / content.hash
     if place.is_dir():
         return Snapshot(place, content)
@@ -44,7 +51,7 @@ def take(root: Path, base: Path, *, content: BundleContent | None = None, stamps
     except OSError as error:
         raise InvalidInput(f"the snapshots' folder {base} can't be written: {error.strerror}") from None
     try:
-        content = _fill(scratch, root, base / STORE, content)
+        content = _fill(scratch, root, base / STORE, content, dag_files)
         place = base.absolute() / content.hash
         try:
             scratch.rename(place)
@@ -58,7 +65,7 @@ def take(root: Path, base: Path, *, content: BundleContent | None = None, stamps
     return Snapshot(place, content)
 
 
-def _fill(into: Path, root: Path, store: Path, content: BundleContent) -> BundleContent:
+def _fill(into: Path, root: Path, store: Path, content: BundleContent, dag_files: DagFiles) -> BundleContent:
     into.chmod(0o755)  # mkdtemp makes it private; executors and colleagues may read it
     files: dict[str, str] = {}
     candidates, known = [], frozenset(content.candidates)
@@ -67,10 +74,10 @@ def _fill(into: Path, root: Path, store: Path, content: BundleContent) -> Bundle
     for file, digest in content.files.items():
         copy, is_candidate = into / file, file in known
         if not _linked(_stored(store, digest), copy, digest):
-            found = read(root / file)
+            found = read(root / file, file, dag_files)
             if found is None:
                 continue
-            digest, is_candidate = hashlib.sha256(found).hexdigest(), may_make_dags(file, found)
+            digest, is_candidate = hashlib.sha256(found).hexdigest(), dag_files.may_be(file, found)
             copy.write_bytes(found)
             copy.chmod(0o444)  # nobody edits the past by mistake
             _keep(copy, _stored(store, digest))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from backfill_manager.clock import SystemClock, micros
+from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, DagFiles
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import BundleSettings
 
@@ -53,17 +54,18 @@ class FolderSource(BundleSource):
         raise InvalidInput(f"the folder {self._root} does not exist")
 
 
-def source_of(settings: BundleSettings, *, cache: Path) -> BundleSource:
-    """`cache` is a folder of ours, for clones and unpacked archives; it need not exist yet."""
+def source_of(settings: BundleSettings, *, cache: Path, dag_files: DagFiles = PYTHON_AND_YAML) -> BundleSource:
+    """`cache` is a folder of ours, for clones and unpacked archives; it need not exist yet. `dag_files` belong to the
+    bundle beside the usual files."""
     if settings.git is not None:
         from backfill_manager.dags.bundles.git_repository import GitSource
 
-        return GitSource(settings.git, settings.ref, settings.path, cache=cache)
+        return GitSource(settings.git, settings.ref, settings.path, cache=cache, dag_files=dag_files)
     path = Path(settings.path)
     if path.suffix.lower() in ARCHIVES:
         from backfill_manager.dags.bundles.archive import ArchiveSource
 
-        return ArchiveSource(path, cache=cache)
+        return ArchiveSource(path, cache=cache, dag_files=dag_files)
     return FolderSource(path)
 
 

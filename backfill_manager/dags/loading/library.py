@@ -9,20 +9,23 @@ same file.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.loading.bundle_imports import Bundle, open_bundle
+from backfill_manager.dags.loading.dag_file import dags_made_by
 from backfill_manager.dags.loading.import_failure import explain
 from backfill_manager.errors import InvalidDag, StateError
 from backfill_manager.model.records import DagVersion
 
+OUTSIDE: Final = "does it depend on the date, the machine, or something else outside of its bundle?"
 KEPT: Final = 50  # snapshots; one takes some hundred kilobytes
 
 
@@ -98,16 +101,15 @@ class Library:
 def _load(bundle: Bundle, version: DagVersion) -> Dag:
     who = f"DAG {version.dag_id!r} version {version.version}"
     try:
-        made = bundle.dags_of(version.file)
+        by: dict[str, Any] = json.loads(version.reader_json or "{}")
+        made = dags_made_by(by.get("reader", ""), bundle, version.file, by.get("options", {}))
     except (Exception, SystemExit) as error:
         raise InvalidDag(f"{who}: {explain(error, bundle.root, version.file)}") from error
     dag = next((dag for dag in made if dag.dag_id == version.dag_id), None)
     if dag is None:
-        raise InvalidDag(f"{who}: {version.file} makes no such DAG now; does it depend on the date, or the machine?")
+        raise InvalidDag(f"{who}: {version.file} makes no such DAG now; {OUTSIDE}")
     spec = DagSpec.from_json(version.definition_json)
     lost = [task.task_id for task in spec.tasks if task.kind != "sql" and task.task_id not in dag.functions]
     if lost:
-        raise InvalidDag(
-            f"{who}: {version.file} makes it without {', '.join(lost)} now; does it depend on the date, or the machine?"
-        )
+        raise InvalidDag(f"{who}: {version.file} makes it without {', '.join(lost)} now; {OUTSIDE}")
     return dataclasses.replace(dag, spec=spec, modules=bundle.modules())

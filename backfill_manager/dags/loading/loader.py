@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import LifoQueue
-from threading import Lock
+from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.dags.definition import DagSpec
@@ -61,8 +61,9 @@ class ParsedFile:
 
 
 class DagLoader:
-    """A pool of at most `workers` processes, started when first needed. `load` may be called from any thread, one after
-    another; `close` from any, at once: a `load` that is under way then raises `LoaderClosed`."""
+    """A pool of at most `workers` processes, started when first needed. `load` may be called from any thread; several at
+    once take turns file by file, so that a bundle of many or slow files holds up no other. `close` may be called from any
+    thread, at any time: a `load` that is under way then raises `LoaderClosed`."""
 
     def __init__(self, *, workers: int | None = None) -> None:
         self._count = workers or min(MOST_WORKERS, os.cpu_count() or 1)
@@ -70,7 +71,8 @@ class DagLoader:
         for _ in range(self._count):
             self._places.put(None)
         self._started: list[WorkerProcess] = []
-        self._one_at_a_time, self._lock = Lock(), Lock()
+        self._lock = Lock()
+        self._loads, self._load_ended = 0, Condition(self._lock)  # how many are under way
         self._closed = False
         self._unfit: set[str] = set()  # modules that no worker gets through importing
 
@@ -82,18 +84,40 @@ class DagLoader:
         import_timeout: float = 30.0,
         import_memory_mb: int = 1024,
         limits: Mapping[str, int] | None = None,
+        reader: str = "",
+        options: Mapping[str, Any] | None = None,
     ) -> list[ParsedFile | FailedFile]:
         """What each of `files` of the folder `root` (a snapshot: it does not change) defines, in their order. A file may
-        take `import_timeout` seconds and `import_memory_mb` MB; `limits` are what its DAGs get that say nothing."""
+        take `import_timeout` seconds and `import_memory_mb` MB; `limits` are what its DAGs get that say nothing. `reader` is
+        `module:Class` of a parser whose `read` makes the DAGs, given `options`; "" is Python and YAML."""
 
         def parse(file: str) -> ParsedFile | FailedFile:
             if as_text(file) != file:
                 return FailedFile(file, None, "its name is not UTF-8; give it another one")
-            request = Request(str(root), file, import_timeout, import_memory_mb, dict(limits or {}))
+            request = Request(
+                str(root),
+                file,
+                import_timeout,
+                import_memory_mb,
+                dict(limits or {}),
+                reader=reader,
+                options=options or {},
+            )
             return result_of(self._ask(request), request)
 
-        with self._one_at_a_time, ThreadPoolExecutor(self._count, thread_name_prefix="bfm-parse") as threads:
+        with self._under_way(), ThreadPoolExecutor(self._count, thread_name_prefix="bfm-parse") as threads:
             return list(threads.map(parse, files))
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        with self._lock:
+            self._loads += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._loads -= 1
+                self._load_ended.notify_all()
 
     def process_ids(self) -> tuple[int, ...]:
         """Of the workers that are there now."""
@@ -105,7 +129,7 @@ class DagLoader:
             self._closed = True
             for worker in self._started:
                 worker.stop()
-        with self._one_at_a_time, self._lock:
+            self._load_ended.wait_for(lambda: self._loads == 0)
             for worker in self._started:
                 worker.close()
             self._started.clear()
@@ -119,6 +143,8 @@ class DagLoader:
     def _ask(self, request: Request) -> Reply:
         """A worker that ends before it comes to the file is not the file's fault: another one is asked."""
         wanted = _preloads(Path(request.root) / request.file)
+        if request.reader:
+            wanted += (request.reader.partition(":")[0],)
         reply = Reply()
         for _ in range(_ATTEMPTS):
             preload = tuple(name for name in wanted if name not in self._unfit)

@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn
 
 from backfill_manager.dags.loading.accesses import AccessWatch
 from backfill_manager.dags.loading.bundle_imports import Bundle
+from backfill_manager.dags.loading.dag_file import dags_made_by
 from backfill_manager.dags.loading.import_failure import explain
 from backfill_manager.errors import InvalidDag
 
@@ -33,7 +34,8 @@ _exit = os._exit  # as it is before the file may put something else in its place
 @dataclass(frozen=True)
 class Request:
     """One file to read: `file` of the folder `root`, in at most `seconds` and `memory_mb` megabytes more than are used
-    before it is begun. `limits` are settings of DAGs that say nothing. `preload`: what to import before forking."""
+    before it is begun. `limits` are settings of DAGs that say nothing. `preload`: what to import before forking. `reader`:
+    `module:Class` of a parser with a format of its own, and its `options`; "" is Python and YAML."""
 
     root: str
     file: str
@@ -41,9 +43,11 @@ class Request:
     memory_mb: int
     limits: Mapping[str, int]
     preload: tuple[str, ...] = ()
+    reader: str = ""
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
+        return json.dumps(dataclasses.asdict(self), default=str)  # dates, as YAML reads them
 
     @classmethod
     def from_json(cls, text: bytes) -> Request:
@@ -77,7 +81,7 @@ def answer_for(bundle: Bundle, request: Request, most_memory: int | None = None)
     watch = AccessWatch(root)
     watch.begin()
     try:
-        made = bundle.dags_of(file)
+        made = dags_made_by(request.reader, bundle, file, request.options)
         accesses = watch.seen()
         ids = [dag.dag_id for dag in made]
         twice = next((dag_id for dag_id in ids if ids.count(dag_id) > 1), None)

@@ -109,8 +109,8 @@ class Worker:
         kept = {name: os.environ.get(name) for name in _WITHOUT_THREADS}
         os.environ.update(_WITHOUT_THREADS)
         for name in sorted(new):
-            with suppress(ImportError):  # the file will say so itself
-                for module in PRELOADS[name]:
+            with suppress(Exception):  # the file's process will say so itself; a parser's package may raise anything
+                for module in PRELOADS.get(name, (name,)):
                     importlib.import_module(module)
         for name, value in kept.items():
             if value is None:

@@ -1,1 +1,19 @@
-"""When which files of a bundle are read, and what is submitted of them: standard, single pass, event, and other people's."""
+"""When which files of a bundle are read, how they become DAGs, and what is submitted of them: standard, single pass, event,
+and other people's, who find here what they need (docs/bundles.md)."""
+
+from backfill_manager.dags.loading.dag_file import DagFile
+from backfill_manager.dags.parsers.bundle import Fetched
+from backfill_manager.dags.parsers.options import ParserOptions
+from backfill_manager.dags.parsers.parser import BundleParser, Changes
+from backfill_manager.dags.parsers.standard import StandardBundleParser
+from backfill_manager.dags.submission import Submission
+
+__all__ = [
+    "BundleParser",
+    "Changes",
+    "DagFile",
+    "Fetched",
+    "ParserOptions",
+    "StandardBundleParser",
+    "Submission",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar
 
 from backfill_manager.dags.parsers.parser import BundleParser
@@ -11,7 +12,7 @@ from backfill_manager.dags.submission import Submission
 class EventBundleParser(BundleParser):
     name: ClassVar[str] = "event"
 
-    def due_in(self) -> float | None:
+    def next_look(self, last: datetime | None) -> datetime | None:
         return None
 
     def look(self) -> tuple[Submission, ...]:

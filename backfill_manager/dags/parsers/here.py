@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.dags.loading.loader import DagLoader
 from backfill_manager.dags.parsers.bundle import Bundle
+from backfill_manager.dags.parsers.parser import check_submission, failure_of, unreadable, unreadable_for
 from backfill_manager.dags.parsers.registry import parser_for
-from backfill_manager.dags.parsers.single_pass import SinglePassBundleParser
 from backfill_manager.dags.store import DagStore, Shelf, Taken
 from backfill_manager.dags.submission import Submission
+from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.model.records import Record
 from backfill_manager.settings import BundleSettings, LimitSettings
 
@@ -25,12 +27,19 @@ def parse_bundle(
     clock: Clock | None = None,
     loader: DagLoader | None = None,
 ) -> Submission:
-    """One look at a whole bundle. `loader` is used and left open; without one, one is made and closed again."""
+    """All of a bundle, read by its own parser; what can't be had is an error in it. `loader` is used and left open; without
+    one, one is made and closed again."""
+    bundle = Bundle(settings, snapshots=snapshots, limits=limits)
     with nullcontext(loader) if loader else DagLoader() as loader:
-        parser = SinglePassBundleParser(
-            Bundle(settings, snapshots=snapshots, limits=limits), loader, DagStore(Shelf()), clock or SystemClock()
-        )
-        return next(parser.findings())
+        try:
+            parser = parser_for(bundle, loader, DagStore(Shelf()), clock or SystemClock())
+            found = parser.parse()
+            check_submission(found, parser)
+            return replace(found, asked=False, deactivates=True)
+        except InvalidInput as error:
+            return unreadable_for(error, bundle, bundle.parser)
+        except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
+            return unreadable(bundle, bundle.parser, f"bundle {bundle.name!r}: {failure_of(error, bundle.parser)}")
 
 
 def preview(
@@ -50,4 +59,11 @@ def preview(
     store = DagStore(shelf)
     with DagLoader() as loader:
         parser = parser_for(Bundle(settings, snapshots=snapshots, limits=limits), loader, store, clock)
-        return store.preview(parser.parse(subpath, deactivate_removed=deactivate_removed), clock.now())
+        try:
+            found = parser.parse(subpath, deactivate_removed=deactivate_removed)
+            check_submission(found, parser)
+        except BackfillManagerError:
+            raise
+        except Exception as error:
+            raise InvalidInput(f"bundle {settings.name!r}: {failure_of(error, parser.bundle.parser)}") from error
+        return store.preview(found, clock.now())

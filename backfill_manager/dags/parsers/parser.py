@@ -1,27 +1,37 @@
-"""The abstraction: a bundle, a loader and the store in; submissions out.
+"""The contract of a bundle's parser: a bundle, a loader and the store in; submissions out.
 
-A parser decides *when* its bundle is looked at and *which* of its files are read. The manager calls `look` whenever
-`due_in` says so, from one thread, and hands what comes to the store. Every parser can also be asked to parse a path here
-and now (`bfm bundles parse`). One of your own is a subclass that a package names in the entry-point group
-`backfill_manager.bundle_parsers`; `docs/bundles.md` has one.
+A parser says three things, each with a default:
+
+- when: `next_look(last)`, the instant of its next look at the bundle, given the one of its last;
+- which files: the patterns in `files`, and `may_make_dags(file, content)`;
+- how a file becomes DAGs: `read(file, options)`, a class method that is called in a process of its own.
+
+It may also say what it submits of a look (`look`), and what it can be told (`Options`). The manager calls `findings`
+whenever `due_in` says so, from a thread of the bundle, and hands what comes to the store. Every parser can also be asked to
+parse a path here and now (`bfm bundles parse`). A parser of one's own is a subclass that a package names in the
+entry-point group `backfill_manager.bundle_parsers`; `docs/bundles.md` is the guide.
 """
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
 
 from backfill_manager.clock import Clock
-from backfill_manager.dags.bundles.files import BundleContent
+from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, BundleContent, DagFiles, may_make_dags
 from backfill_manager.dags.bundles.manifest import MANIFEST
+from backfill_manager.dags.loading.dag_file import DagFile
 from backfill_manager.dags.loading.import_failure import FailedFile
 from backfill_manager.dags.loading.loader import DagLoader, ParsedFile
-from backfill_manager.dags.parsers.bundle import Bundle, Fetched
+from backfill_manager.dags.parsers.bundle import AnotherParser, Bundle, Fetched
+from backfill_manager.dags.parsers.options import ParserOptions
 from backfill_manager.dags.store import DagStore
 from backfill_manager.dags.submission import Submission, paths_to
-from backfill_manager.errors import InvalidConfig, InvalidInput
+from backfill_manager.errors import InvalidConfig, InvalidInput, said_by
 
 
 @dataclass(frozen=True)
@@ -33,30 +43,117 @@ class Read:
     at: float  # monotonic seconds
 
 
+@dataclass(frozen=True)
+class Changes:
+    """Files of a bundle that differ from what it held when its files were last read; paths within the bundle."""
+
+    added: tuple[str, ...]
+    edited: tuple[str, ...]
+    removed: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.edited or self.removed)
+
+
 class BundleParser(ABC):
     name: ClassVar[str]
+    files: ClassVar[tuple[str, ...]] = PYTHON_AND_YAML.patterns  # `*` matches `/` too; these belong to the bundle
+    Options: ClassVar[type[ParserOptions]] = ParserOptions  # what `options` of a bundle may hold
 
     def __init__(self, bundle: Bundle, loader: DagLoader, store: DagStore, clock: Clock) -> None:
         self.bundle, self.loader, self.store, self.clock = bundle, loader, store, clock
+        self._dag_files = DagFiles(self.files, self.may_make_dags)
+        bundle.read_by(self._dag_files, self.Options)
         self._read: dict[str, Read] = {}
+        self._last_look: datetime | None = None
+        self._look_failed = False
+        self._last_parse: datetime | None = None  # by this object
+        self._content_parsed: BundleContent | None = None
 
+    # -- what a parser says -------------------------------------------------------------------------------------------
     @abstractmethod
-    def due_in(self) -> float | None:
-        """Seconds until `look` is to be called; 0 or less is now, None is never (until it has been asked to parse)."""
+    def next_look(self, last: datetime | None) -> datetime | None:
+        """The instant (with a time zone) from which `look` is to be called; one that has passed is now, None is never, until
+        somebody asks. `last` is the last look: of this process, else the last parse of the manager before it; None: there
+        was none. A look that fails is repeated after `fetch_interval`, whatever this says."""
 
-    @abstractmethod
     def look(self) -> Iterable[Submission]:
-        """What has changed since the last look. `InvalidInput` when the bundle can't be had, `InvalidConfig` when its
-        manifest is wrong."""
+        """What is to be stored of a look. By default all of the bundle; files are read that have changed, or that read
+        something that has. `InvalidInput` when the bundle can't be had, `InvalidConfig` when its manifest is wrong."""
+        yield self.submission(self.bundle.fetch())
+
+    @classmethod
+    def may_make_dags(cls, file: str, content: bytes) -> bool:
+        """Whether a file that fits `files` is worth reading: a cheap look at its path within the bundle and its bytes. By
+        default a `.py` file that holds the words `dag` and `backfill_manager`, and whatever is no `.py` file; but none whose
+        name begins with `_`."""
+        is_ours = PYTHON_AND_YAML.fits(file)
+        return may_make_dags(file, content) if is_ours else not file.rpartition("/")[2].startswith("_")
+
+    @classmethod
+    def read(cls, file: DagFile, options: Any) -> object:
+        """Make the DAGs of a file, with `dag`, `sql` and `task` as a Python file does. Called in a process of its own, with the
+        limits of the bundle; again where the tasks run, if there are Python tasks. By default for Python and YAML."""
+        return file.as_usual()
+
+    # -- what a parser is told ----------------------------------------------------------------------------------------
+    @property
+    def options(self) -> Any:
+        """Of the bundle's configuration and manifest, as `Options`; as they were when the bundle was last fetched."""
+        return self.bundle.options
+
+    @property
+    def last_parse(self) -> datetime | None:
+        """When files of the bundle were last read, by this manager or one before it; None: never."""
+        row = self.store.bundle(self.bundle.name)
+        stored = row.parsed_at if row else None
+        return max((at for at in (self._last_parse, stored) if at is not None), default=None)
+
+    def changes(self, fetched: Fetched) -> Changes:
+        """What differs in `fetched` from what the bundle held when files of it were last read, also before a restart."""
+        before = self._content_parsed
+        if before is None:
+            row = self.store.bundle(self.bundle.name)
+            before = self.bundle.kept(row.content_hash) if row else None
+        was, now = before.files if before else {}, fetched.content.files
+        return Changes(
+            added=tuple(sorted(now.keys() - was.keys())),
+            edited=tuple(sorted(file for file in now.keys() & was.keys() if now[file] != was[file])),
+            removed=tuple(sorted(was.keys() - now.keys())),
+        )
+
+    # -- how it is run ------------------------------------------------------------------------------------------------
+    def due_in(self) -> float | None:
+        """Seconds until `look` is to be called; 0 or less is now, None is never."""
+        now = self.clock.now()
+        last = self._last_look or self.last_parse
+        at: Any = self.next_look(last if last is None else min(last, now))
+        if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
+            raise InvalidInput(
+                f"its parser {self.name!r} gave {at!r} as next_look; an instant with a time zone, or None"
+            )
+        if self._look_failed and self._last_look is not None:
+            again = min(self._last_look, now) + timedelta(seconds=self.bundle.settings.fetch_interval)
+            at = again if at is None else min(at, again)
+        return None if at is None else float((at - now).total_seconds())
 
     def findings(self) -> Iterator[Submission]:
-        """What `look` finds, or that it can't."""
+        """What `look` finds, or that it can't. Nothing when the manifest names another parser by now (`bundle.parser`)."""
+        self._last_look, self._look_failed = self.clock.now(), True
+        is_told = False
         try:
-            yield from self.look()
-        except InvalidConfig as error:
-            yield unreadable(self.bundle, self.name, str(error), MANIFEST)
+            for submission in self.look():
+                check_submission(submission, self)
+                is_told = True
+                yield submission
+        except AnotherParser:
+            return
         except InvalidInput as error:
-            yield unreadable(self.bundle, self.name, f"bundle {self.bundle.name!r}: {error}")
+            yield unreadable_for(error, self.bundle, self.name)
+            return
+        self._look_failed = False
+        if not is_told and {".", MANIFEST} & self.store.files_of(self.bundle.name):
+            yield readable_again(self.bundle, self.name)
 
     def parse(self, subpath: str = "", *, deactivate_removed: bool = False) -> Submission:
         """Read the files under `subpath` ("" is all) because someone asks for it, changed or not. `InvalidInput` when
@@ -83,27 +180,38 @@ class BundleParser(ABC):
         reading read something that has; with `again` all of them."""
         settings = fetched.settings
         snapshot, content = self.bundle.keep(fetched)
+        reader = self._reader()
         empty = Submission(
             self.bundle.name, self.bundle.place, self.name, content, snapshot=snapshot, commit_id=fetched.commit_id,
             covers=covers, leaves_out=leaves_out, deactivates=deactivates, keep_last_good=settings.keep_last_good,
-            asked=asked,
+            asked=asked, settings_json=self._settings_json(fetched), reader_json=self._reader_json(reader),
         )  # fmt: skip
-        known = self.store.files_of(self.bundle.name) - {
-            MANIFEST
-        }  # one that broke may not look like a DAG file any more
-        files = sorted(file for file in {*content.candidates, *(known & set(content.files))} if empty.speaks_for(file))
+        files = sorted(file for file in self.dag_files(content) if empty.speaks_for(file))
         wanted = files if again else self.stale(files, content)
         now, names = self.clock.monotonic(), _Names(content)
-        for file, result in zip(wanted, self.bundle.load(self.loader, snapshot, wanted, settings), strict=True):
+        results = self.bundle.load(
+            self.loader, snapshot, wanted, settings, reader=reader, options=self.bundle.said_options
+        )
+        for file, result in zip(wanted, results, strict=True):
             self._read[file] = Read(result, names.ground(file, result), now)
         for file in [file for file in self._read if file not in content.files]:
             del self._read[file]
-        results = [self._read[file].result for file in files]
+        if wanted:
+            self._last_parse = self.clock.now()
+        self._content_parsed = content
+        read = [self._read[file].result for file in files]
         return replace(
             empty,
-            parsed=tuple(result for result in results if isinstance(result, ParsedFile)),
-            failed=tuple(result for result in results if isinstance(result, FailedFile)),
+            parsed=tuple(result for result in read if isinstance(result, ParsedFile)),
+            failed=tuple(result for result in read if isinstance(result, FailedFile)),
+            parsed_at=self._last_parse if wanted else None,
         )
+
+    def dag_files(self, content: BundleContent) -> Collection[str]:
+        """Files of the bundle that DAGs are read from: those that may make some, and those that did or broke: one that was
+        cut off in the middle of a copy may not look like a DAG file any more."""
+        known = {file for file in self.store.files_of(self.bundle.name) if self._dag_files.fits(file)} - {MANIFEST}
+        return {*content.candidates, *(known & set(content.files))}
 
     def stale(self, files: Iterable[str], content: BundleContent) -> list[str]:
         """Those that were never read, or whose reading depended on something that is not as it was."""
@@ -120,17 +228,87 @@ class BundleParser(ABC):
         before = self._read.get(file)
         return before.at if before else None
 
+    def has_failed(self, file: str) -> bool:
+        """Its last reading gave an error."""
+        before = self._read.get(file)
+        return before is not None and isinstance(before.result, FailedFile)
+
     def may_be_taken(self) -> bool:
         """A file was read well and counted for nothing, because another one, maybe of another bundle, had an id of its
         DAGs. Now it may have it."""
         parsed = [read.result for read in self._read.values() if isinstance(read.result, ParsedFile)]
         return self.store.may_be_taken(self.bundle.name, parsed)
 
+    def _reader(self) -> str:
+        """`module:Class` when the class has a `read` of its own; the process that reads a file imports it by that."""
+        cls = type(self)
+        if getattr(cls.read, "__func__", cls.read) is BundleParser.read.__func__:  # type: ignore[attr-defined]
+            return ""
+        if "<locals>" in cls.__qualname__ or cls.__module__ == "__main__":
+            raise InvalidInput(
+                f"its parser {self.name!r} is a class that no other process can import ({cls.__module__}:"
+                f"{cls.__qualname__}); put it at the top level of a module of its package"
+            )
+        return f"{cls.__module__}:{cls.__qualname__}"
+
+    def _reader_json(self, reader: str) -> str | None:
+        if not reader:
+            return None
+        return json.dumps({"reader": reader, "options": self.bundle.options.model_dump(mode="json")}, sort_keys=True)
+
+    def _settings_json(self, fetched: Fetched) -> str:
+        options = self.bundle.options.model_dump(mode="json")
+        return json.dumps(fetched.settings.model_copy(update={"options": options}).shown(), ensure_ascii=False)
+
+
+def check_submission(submission: object, parser: BundleParser) -> None:
+    """`InvalidInput` for what the manager could not take in, from a parser that makes submissions by itself: it decides from
+    them in the one thread that all bundles share."""
+    who = f"its parser {parser.name!r} gave"
+    if not isinstance(submission, Submission):
+        raise InvalidInput(
+            f"{who} a {type(submission).__name__} instead of a Submission (`self.submission(...)` makes one)"
+        )
+    if submission.bundle != parser.bundle.name:
+        raise InvalidInput(f"{who} a submission for another bundle, {submission.bundle!r}")
+    for one in submission.parsed:
+        if type(parser).__module__.startswith("backfill_manager."):
+            return  # read by the loader, which has looked
+        try:
+            specs = one.dags
+            for spec in specs:
+                spec.check()
+            if tuple(spec.dag_id for spec in specs) != tuple(one.dag_ids):
+                raise ValueError(f"dag_ids {one.dag_ids!r} are not those of its definitions")
+            if one.file not in submission.content.files:
+                raise ValueError("there is no such file in the bundle")
+        except (AttributeError, KeyError, TypeError, ValueError, InvalidInput) as error:
+            raise InvalidInput(f"{who} DAGs of {one.file} that can't be stored: {error}") from error
+
 
 def unreadable(bundle: Bundle, parser: str, why: str, file: str = ".") -> Submission:
     """The bundle can't be had, or can't be read: its DAGs stay as they are. `file` is to blame; `.` is the bundle."""
     failed = FailedFile(file, None, why)
     return Submission(bundle.name, bundle.place, parser, BundleContent({}, ()), failed=(failed,), readable=False)
+
+
+def readable_again(bundle: Bundle, parser: str) -> Submission:
+    """The bundle could be had after all, and there is nothing to say of its files."""
+    content = BundleContent({}, ())
+    return Submission(bundle.name, bundle.place, parser, content, covers=(), deactivates=False)
+
+
+def failure_of(error: Exception, parser: str) -> str:
+    """One line about what a parser raised and should not have."""
+    return f"its parser {parser!r} failed: {type(error).__name__}: {said_by(error).partition(chr(10))[0]}"
+
+
+def unreadable_for(error: InvalidInput, bundle: Bundle, parser: str) -> Submission:
+    """The same for what `fetch` raised. What is wrong in the manifest is the manifest's error."""
+    if isinstance(error, InvalidConfig) and str(error).startswith(MANIFEST):
+        return unreadable(bundle, parser, str(error), MANIFEST)
+    told = str(error) if str(error).startswith(f"bundle {bundle.name!r}") else f"bundle {bundle.name!r}: {error}"
+    return unreadable(bundle, parser, told)
 
 
 class _Names:

@@ -7,6 +7,7 @@ The manager makes the pass when it starts. A release that is rolled out beside a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import ClassVar
 
 from backfill_manager.dags.parsers.parser import BundleParser
@@ -18,8 +19,9 @@ class SinglePassBundleParser(BundleParser):
 
     _is_done = False
 
-    def due_in(self) -> float | None:
-        return None if self._is_done else 0.0
+    def next_look(self, last: datetime | None) -> datetime | None:
+        """Each manager makes its own pass, whenever the last one was."""
+        return None if self._is_done else self.clock.now()
 
     def look(self) -> Iterator[Submission]:
         self._is_done = True
