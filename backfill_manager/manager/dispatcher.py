@@ -42,7 +42,7 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
         Counter()
     )  # a backfill counts for itself: it takes nothing from the schedule
     of_task: Counter[tuple[str, str]] = Counter()
-    ready: list[tuple[tuple[bool, int, int, int], LiveRun, TaskInstance]] = []
+    ready: list[tuple[tuple[float, int, int, int], LiveRun, TaskInstance]] = []
     scheduled_waits = False
     for run, ti in alive.tasks():
         if ti.state in (s.SCHEDULED, s.QUEUED) and run.row.run_type == s.SCHEDULED_RUN:
@@ -52,7 +52,8 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
             of_task[ti.dag_id, ti.task_id] += 1
         elif ti.state == s.SCHEDULED:
             kind = int(run.row.run_type != s.SCHEDULED_RUN)
-            ready.append(((not is_suspect(ti), -ti.priority, kind, ti.run_seq), run, ti))
+            suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
+            ready.append(((suspect, -ti.priority, kind, ti.run_seq), run, ti))
     for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
         owner = alive.backfills.get(run.row.backfill_id or "")
         if scheduled_waits and owner is not None and owner.row.is_polite:

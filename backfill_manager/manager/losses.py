@@ -4,18 +4,17 @@ A start is *lost* when the manager's process or its JVM ends while it runs (`os.
 Every task that ran at that moment has lost a start, and only one of them, or none, is the cause. So a loss costs no try, and:
 
 - It waits before it starts again (`BACK_OFF_S`), so that no cause makes a hot loop.
-- After two losses in a row a task is a *suspect*. Suspects go first, one at a time, and nothing else is started in the first
-  `ALONE_FOR_S` seconds of a suspect's start: whoever takes the lease after a crash has nothing running, so a suspect runs
-  alone. If the process ends again, it is this task that ends it.
+- After two losses in a row a task is a *suspect*. Suspects go first, one at a time, the one that was started last before the
+  others, and nothing else is started in the first `ALONE_FOR_S` seconds of a suspect's start: whoever takes the lease after a
+  crash has nothing running, so a suspect runs alone. If the process ends again, it is this task that ends it.
 - So the third loss in a row fails the task if it ran alone. A task that only ran beside the cause gets through when its turn
-  comes, and its count is taken back. With other tasks beside it a third loss proves nothing; it is counted, and the task
-  starts once more as a suspect. After `MOST_IN_A_ROW` losses it fails whoever ran beside it: a task that ends the process
-  only after minutes, while others run, does not go on for ever.
+  comes, and its count is taken back. With other tasks beside it a third loss proves nothing: it is counted, and next time the
+  suspect has twice as long to itself. So a task that ends the process after an hour, while others run, is convicted too.
 
 Why not "one suspect at a time, beside whatever else runs": a backfill of a DAG that always crashes brings a task without a
 loss with every run that it makes. Such a task would end the process beside an innocent suspect, and get that one convicted.
-Why only a minute alone, and not to its end: after two crashes in a row every long task is a suspect, and the schedule must
-not wait for hours.
+Why only a minute alone at first, and not to its end: after two crashes in a row every long task is a suspect, and the schedule
+must not wait for hours.
 
 What counts: a start that was left behind by a leader which ended without giving its lease back (`rescuer`), and one beneath
 which Spark went away (`outcomes`). What does not: a stop, a drain or a hand-over (`PutBack`); a lease that is not certain for a
@@ -35,24 +34,27 @@ from backfill_manager.model.records import TaskInstance
 
 BACK_OFF_S: Final = (1.0, 10.0, 60.0)  # before the next start, by losses in a row
 POSTPONED_FOR_S: Final = 5.0
-IN_A_ROW: Final = 3  # so many fail a task that ran alone
-MOST_IN_A_ROW: Final = 6  # ... and any task
-ALONE_FOR_S: Final = 60.0
+IN_A_ROW: Final = 3  # so many fail a task, if it ran alone
+ALONE_FOR_S: Final = 60.0  # a suspect's first time; twice as long after each loss that proved nothing
 
 
 def is_suspect(ti: TaskInstance) -> bool:
     return (ti.losses or 0) >= IN_A_ROW - 1
 
 
+def alone_for_s(suspect: TaskInstance) -> float:
+    return ALONE_FOR_S * 2.0 ** ((suspect.losses or 0) - (IN_A_ROW - 1))
+
+
 def after_loss(ti: TaskInstance, at: datetime, *, alone: bool, reason: str | None = None) -> TaskInstance:
     """What becomes of a task whose start was lost at `at`."""
     losses = (ti.losses or 0) + 1
-    if losses >= MOST_IN_A_ROW or (losses >= IN_A_ROW and alone):
+    if losses >= IN_A_ROW and alone:
         return c.failed_by_losses(
             ti, at,
-            f"The manager's process or its JVM ended {losses} times in a row while this task ran"
-            f"{', the last time with no other task beside it' if alone else ''}. Out of memory, a crash in native code and "
-            "os._exit do that. It is not started again by itself; clear it to try again.",
+            f"The manager's process or its JVM ended {losses} times in a row while this task ran, the last time with no other "
+            "task beside it. Out of memory, a crash in native code and os._exit do that. It is not started again by itself: "
+            "mend it, then clear it to try again.",
         )  # fmt: skip
     told = reason or "the manager's process or its JVM ended while it ran"
     if losses > 1:
@@ -68,7 +70,7 @@ def held_until(tasks: Iterable[TaskInstance], now: datetime) -> datetime | None:
         if not is_suspect(ti):
             continue
         if ti.state in s.TASK_STARTED and ti.queued_at is not None:
-            at = ti.queued_at + timedelta(seconds=ALONE_FOR_S)
+            at = ti.queued_at + timedelta(seconds=alone_for_s(ti))
         elif ti.state == s.UP_FOR_RETRY and ti.retry_at is not None:
             at = ti.retry_at
         else:
