@@ -50,7 +50,7 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
         if ti.state in s.TASK_STARTED:
             of_dag[ti.dag_id, run.row.backfill_id] += 1
             of_task[ti.dag_id, ti.task_id] += 1
-        elif ti.state == s.SCHEDULED:
+        elif ti.state == s.SCHEDULED and run.may_start:  # else an older run has taken its place while it waited
             kind = int(run.row.run_type != s.SCHEDULED_RUN)
             suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
             ready.append(((suspect, -ti.priority, kind, ti.run_seq), run, ti))
