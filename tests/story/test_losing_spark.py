@@ -46,6 +46,8 @@ def steady():
     def work(ctx):
         append(ctx)
 
+    work()
+
 
 @dag(**daily)
 def held():
@@ -56,12 +58,16 @@ def held():
         while not os.path.exists("ROOT/go on"):
             time.sleep(0.05)
 
+    work()
+
 
 @dag(**daily)
 def ends_the_process():
     @task(retries=5, retry_delay=0)
     def work(ctx):
         os._exit(7)
+
+    work()
 
 
 @dag(**daily)
@@ -70,12 +76,16 @@ def halts_the_jvm():
     def work(ctx):
         ctx.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().halt(3)
 
+    work()
+
 
 @dag(**daily)
 def stops_spark():
     @task(retries=5, retry_delay=0)
     def work(ctx):
         ctx.spark.stop()
+
+    work()
 """
 
 
@@ -236,9 +246,8 @@ def test_a_task_that_ends_the_process_fails_after_three_starts_and_all_others_su
 
 def test_a_dags_test_whose_spark_goes_away_ends_and_says_so(root: Path) -> None:
     command = [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml"), "dags", "test"]
-    done = subprocess.run(
-        [*command, "halts_the_jvm", "--logical-date", "2024-01-01"], capture_output=True, text=True, check=False, timeout=PATIENCE_S
-    )  # fmt: skip
+    command += ["halts_the_jvm", "--logical-date", "2024-01-01"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == 1, done.stderr
     assert "Spark is gone: its JVM" in done.stderr and "Traceback" not in done.stderr
 
