@@ -7,8 +7,8 @@ A polite backfill starts nothing while a task of a scheduled run waits for a slo
 
 A task under which the manager's process or its JVM has ended twice in a row goes before all others, and nothing else is
 started in its first minute: if the process ends a third time, that task is the cause and no other (`manager.losses` has the
-reasoning). While any task has a loss, a pool is given no more than it has slots: what waits in the executor when the process
-ends can't be told from what had just begun, and would be counted too.
+reasoning). Until a lost task has been running again for a minute, a pool is given no more than it has slots: what waits in the
+executor when the process ends can't be told from what had just begun, and would be counted too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.outcome import Launch
 from backfill_manager.manager.calling_back import ended_of
 from backfill_manager.manager.instructions import Instructions
-from backfill_manager.manager.losses import held_until, is_suspect
+from backfill_manager.manager.losses import held_until, is_calm, is_suspect
 from backfill_manager.manager.working_set import Alive, LiveRun
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
@@ -36,7 +36,7 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
     tasks = [ti for _, ti in alive.tasks()]
     if held_until(tasks, now) is not None:
         return
-    ahead = 0.0 if any(ti.losses for ti in tasks) else AHEAD
+    ahead = AHEAD if is_calm(tasks, now) else 0.0
     room = {name: free.get(name, 0) + int(pool.slots * ahead) for name, pool in alive.pools.items()}
     of_dag: Counter[tuple[str, str | None]] = (
         Counter()

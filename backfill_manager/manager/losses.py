@@ -62,6 +62,20 @@ def after_loss(ti: TaskInstance, at: datetime, *, alone: bool, reason: str | Non
     return c.lost(ti, at, told, at + timedelta(seconds=BACK_OFF_S[min(losses, len(BACK_OFF_S)) - 1]))
 
 
+def is_calm(tasks: Iterable[TaskInstance], now: datetime) -> bool:
+    """True when every task that was lost has been running again for a while. Until then the process may end at any moment."""
+    for ti in tasks:
+        if not ti.losses or ti.state in s.TASK_FINISHED:
+            continue
+        if (
+            ti.state not in s.TASK_STARTED
+            or ti.queued_at is None
+            or now < ti.queued_at + timedelta(seconds=ALONE_FOR_S)
+        ):
+            return False
+    return True
+
+
 def held_until(tasks: Iterable[TaskInstance], now: datetime) -> datetime | None:
     """Nothing is started before this instant: a suspect has its first seconds to itself, or waits for them. None: nothing is
     held back."""

@@ -241,7 +241,7 @@ def test_what_a_leader_left_that_gave_its_lease_back_is_put_back_and_not_counted
     assert (work.state, work.losses, work.retry_at) == (s.UP_FOR_RETRY, None, ground.clock.now())
 
 
-def test_while_a_task_has_a_loss_a_pool_is_given_no_more_than_it_has_slots() -> None:
+def test_until_lost_tasks_run_again_a_pool_is_given_no_more_than_it_has_slots() -> None:
     """What waits in the executor can't be told from what has just begun when the process ends: it would be counted too."""
     ground = Playground(dag_spec("d", "work"), script=never, slots=4)
     ground.backfill("d", days("2024-01-01", 12), max_active_runs=12)
@@ -252,6 +252,15 @@ def test_while_a_task_has_a_loss_a_pool_is_given_no_more_than_it_has_slots() -> 
     assert len(ground.running) == 4
     ground.crash()
     assert Counter(ti.losses for ti in ground.tasks("d")) == {1: 8, 2: 4}
+    for _ in range(8):
+        ground.drain()
+        ground.finish(next(iter(ground.running)), Succeeded())
+    ground.drain()
+    assert len(ground.running) == 4
+    ground.backfill("d", days("2024-03-01", 12), max_active_runs=12)
+    ground.clock.advance(seconds=ALONE_FOR_S)
+    ground.drain()
+    assert len(ground.running) == 12, "the lost ones have been running for a while"
 
 
 def test_a_killed_playground_is_the_process_that_ends() -> None:
