@@ -121,6 +121,14 @@ class LostLease(BackfillManagerError):
     """Another manager leads now: the table's own protocol refused this one's commit. Stop at once."""
 
 
+class SparkGone(BackfillManagerError):
+    """There is no Spark behind the session any more: its JVM has ended, or its SparkContext was stopped."""
+
+
+class PartFailed(BackfillManagerError):
+    """A thread that the manager can't do without has ended by an exception: a bug of ours."""
+
+
 class AbandonedTry(BackfillManagerError):
     """A try that was timed out, cancelled or overtaken tried to write its output; nothing was written."""
 

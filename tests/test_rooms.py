@@ -24,7 +24,7 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
     map(
         frozenset,
         (
-            {"errors", "clock", "processes", "descriptors"},
+            {"errors", "clock", "processes", "descriptors", "part_thread"},
             {"settings", "telemetry", "client"},
             {"model"},
             {"store"},

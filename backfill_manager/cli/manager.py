@@ -26,7 +26,8 @@ def start(
     """Start a manager here and stay until it is stopped (Ctrl-C, SIGTERM or `bfm manager stop`).
 
     It makes the state if there is none, loads the DAGs of its bundles, and runs what is asked for. A second one on the
-    same state stands by and takes over when the first goes away.
+    same state stands by and takes over when the first goes away. One that can't go on, as its Spark is gone, gives its lease
+    back and ends with exit code 1: have a supervisor start it again.
 
     Example: [cyan]bfm --state ./state manager start[/]
     """

@@ -15,6 +15,9 @@ A thread that is done waits a while for the next try (a new one costs a connecti
 is handed over clean: without Spark properties, in a context of its own.
 
 Events of one try come in order: TaskStarted, TaskLogged..., TaskEnded, and none after that.
+
+Without Spark nothing can go on. The first who notices says so (`spark_has_gone`: a try that fails, or whoever watches Spark);
+from then on nothing is started, and every try ends: what had begun is Lost, what waited is put back.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ from backfill_manager.execution.outcome import (
     LaunchKey,
     Lost,
     Outcome,
+    Postponed,
+    PutBack,
     TaskEnded,
     TaskLogged,
     TaskStarted,
@@ -49,6 +54,7 @@ from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.performing import CodeLibrary, perform
 from backfill_manager.execution.spark_jobs import SparkJobs
 from backfill_manager.execution.task_log import LogLines
+from backfill_manager.part_thread import PartFailed, PartThread
 
 # Here, before there is a task: the package `delta` imports itself in a circle, and tasks that were the first to import it, at
 # the same time, found half of it ("cannot import name 'DeltaTable' from partially initialized module").
@@ -89,7 +95,7 @@ class _Try:
 
 class Executor:
     """See the module. `leads()` says whether this manager still leads: writes are refused when it doesn't. `state` is whose
-    the outputs are."""
+    the outputs are. `on_spark_gone(why)` is called once, from any thread."""
 
     def __init__(
         self,
@@ -103,9 +109,12 @@ class Executor:
         state: StateIdentity,
         slots: Mapping[str, int],
         grace_s: float = GRACE_S,
+        on_spark_gone: Callable[[str], None] = lambda why: None,
+        on_failure: PartFailed | None = None,
     ) -> None:
         self._spark, self._library, self._on_event, self._clock = spark, library, on_event, clock
         self._leads, self._state, self._grace_s = leads, state, grace_s
+        self._on_spark_gone, self._on_failure = on_spark_gone, on_failure
         self._spark_jobs = SparkJobs(spark.sparkContext)
         self._changed = threading.Condition()  # guards all below
         self._slots = dict(slots)
@@ -118,9 +127,11 @@ class Executor:
         self._idle = 0  # threads that wait and have not been promised a try
         self._handover: queue.SimpleQueue[_Try | None] = queue.SimpleQueue()
         self._closing = self._closed = False
+        self._watching = True
+        self._gone: Lost | PutBack | None = None  # Spark has; what becomes of what ran
         inheritance.install(spark)
         self._listener = task_log.listen()
-        self._watcher = threading.Thread(target=self._watch, name=f"executor of term {term}", daemon=True)
+        self._watcher = PartThread(f"executor of term {term}", self._watch, on_failure=on_failure)
         self._watcher.start()
 
     # -- for the manager ----------------------------------------------------------------------------------------------
@@ -132,7 +143,7 @@ class Executor:
             self._load[launch.pool] += 1
             refusal: Outcome | None = None
             if self._closing:
-                refusal = Lost("the manager is stopping")
+                refusal = PutBack("the manager is stopping")
             elif launch.pool not in self._slots:
                 refusal = Failed(
                     f"there is no pool {launch.pool!r}; there are {', '.join(sorted(self._slots))}", retryable=False
@@ -174,21 +185,43 @@ class Executor:
             waiting = sum(self._weight(it) for *_, it in self._waiting[pool] if not it.ended)
             return self._slots.get(pool, 0) - self._used[pool] - waiting
 
+    def spark_has_gone(self, why: str) -> None:
+        """Start nothing more and end every try. What had begun is Lost, unless the manager was stopping anyway."""
+        with self._changed:
+            if self._gone is not None:
+                return
+            begun = [it for it in self._tries.values() if it.weight]
+            told = f"Spark went away while it ran: {why}"
+            self._gone = PutBack(told) if self._closing else Lost(told, alone=len(begun) == 1)
+            self._closing = True
+            waiting = [it for it in self._tries.values() if not it.weight]
+        self._on_spark_gone(why)
+        for it in waiting:
+            self._abandon(it, PutBack("Spark went away before it had begun"))
+        for it in begun:
+            self._abandon(it, self._gone)
+
     def close(self, grace_s: float) -> None:
-        """Start nothing more; wait up to `grace_s` seconds for what runs; the rest is Lost. Every try's end has been
+        """Start nothing more; wait up to `grace_s` seconds for what runs; the rest is put back. Every try's end has been
         told when this returns. Spark stays up: it isn't ours."""
         with self._changed:
             self._closing = True
             waiting = [it for it in self._tries.values() if not it.weight]
         for it in waiting:
-            self._abandon(it, Lost("the manager stopped before it had begun"))
+            self._abandon(it, PutBack("the manager stopped before it had begun"))
         with self._changed:
             self._changed.wait_for(lambda: not self._tries, timeout=grace_s)
             left = list(self._tries.values())
         for it in left:
-            self._abandon(it, Lost("the manager stopped while it ran"))
+            self._abandon(it, PutBack("the manager stopped while it ran"))
         with self._changed:
-            self._changed.wait_for(lambda: not self._tries)  # the watcher ends each after its grace
+            self._changed.wait_for(
+                lambda: not self._tries or not self._watching
+            )  # the watcher ends each after its grace
+            left = list(self._tries.values())
+        for it in left:  # the watcher has failed
+            self._end(it, it.abandoned or PutBack("the manager stopped while it ran"))
+        with self._changed:
             already, self._closed = self._closed, True
             idle, self._idle = self._idle, 0
             self._changed.notify_all()
@@ -242,9 +275,9 @@ class Executor:
                 self._handover.put(it)
                 continue
             try:
-                threading.Thread(target=self._serve, args=(it,), daemon=True).start()
+                PartThread("task", self._serve, it, on_failure=self._on_failure).start()
             except RuntimeError as error:  # the process has no thread left to give
-                self._end(it, Lost(str(error)))
+                self._end(it, Postponed(str(error)))
 
     def _serve(self, it: _Try | None) -> None:
         """The life of a thread: a try, and those that come within `IDLE_S` of the one before."""
@@ -281,7 +314,7 @@ class Executor:
             if not self._leads():
                 raise LostLease("this manager is not sure that it still leads; its tasks write no more")
 
-        outcome: Outcome = Lost("its thread broke off")
+        outcome: Outcome = Failed("its thread broke off")
         try:
             if it.abandoned is None:
                 outcome = perform(
@@ -293,6 +326,9 @@ class Executor:
                     state=self._state,
                 )
         finally:
+            if isinstance(outcome, Lost):
+                self.spark_has_gone(outcome.reason)
+                outcome = self._gone or outcome
             with self._changed:
                 self._ghosts.discard(it)
             self._end(it, outcome)
@@ -357,6 +393,14 @@ class Executor:
 
     # -- deadlines ----------------------------------------------------------------------------------------------------
     def _watch(self) -> None:
+        try:
+            self._keep_deadlines()
+        finally:
+            with self._changed:
+                self._watching = False
+                self._changed.notify_all()
+
+    def _keep_deadlines(self) -> None:
         while True:
             with self._changed:
                 if self._closed:
@@ -387,7 +431,7 @@ class Executor:
                 it.scope.log(
                     "WARNING", f"its thread has not ended {self._grace_s:g} s after it was abandoned; it is left alone"
                 )
-                self._end(it, it.abandoned or Lost("abandoned"))
+                self._end(it, it.abandoned or PutBack("abandoned"))
 
 
 def _reason(outcome: Outcome) -> str:

@@ -3,6 +3,8 @@ went away?"""
 
 from __future__ import annotations
 
+import errno
+import signal
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAX_ERROR_CHARS: Final = 500
+CALLS_THAT_PROVE: Final = 3  # in vain, one after another: then the JVM is gone
 _HERE: Final = str(Path(__file__).parent)
 
 
@@ -39,14 +42,41 @@ def told_in_full(error: BaseException) -> str:
     return hide_secrets("".join(traceback.format_exception(type(error), error, frames))).rstrip()
 
 
-def spark_is_gone(spark: SparkSession) -> bool:
-    """True when there is no Spark behind this session any more: stopped, or its JVM has died."""
+def why_spark_is_gone(spark: SparkSession) -> str | None:
+    """Why there is no Spark behind this session any more, in half a sentence; None while there is. Two calls to the JVM.
+
+    A call that fails proves little (this process may be out of file descriptors, one connection may have broken off), so it
+    is repeated before the JVM is taken for dead."""
     from py4j.protocol import Py4JError
 
-    java_context = spark.sparkContext._jsc
+    context = spark.sparkContext
+    java_context = context._jsc
     if java_context is None:
-        return True
-    try:
-        return bool(java_context.sc().isStopped())
-    except (Py4JError, OSError):
-        return True
+        return "its SparkContext was stopped"
+    jvm = getattr(context._gateway, "proc", None)  # the process, if PySpark started it
+    failed: Exception | None = None
+    for _ in range(CALLS_THAT_PROVE):
+        if jvm is not None and (code := jvm.poll()) is not None:
+            return f"its JVM (pid {jvm.pid}) has ended with {_exit(code)}"
+        try:
+            return "its SparkContext was stopped" if java_context.sc().isStopped() else None
+        except (Py4JError, OSError) as error:
+            if _is_out_of_descriptors(error):
+                return None
+            failed = error
+    return f"its JVM does not answer ({one_line(failed)})" if failed else None
+
+
+def _exit(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+
+
+def _is_out_of_descriptors(error: BaseException | None) -> bool:
+    """Anywhere in the chain: Py4J tells a connection that could not be made by an error of its own."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return True
+        error = getattr(error, "cause", None) or error.__cause__ or error.__context__
+    return False

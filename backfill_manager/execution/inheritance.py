@@ -5,6 +5,8 @@ RDD jobs, and tag and group for all, only in the thread that starts them, and a 
 So while an executor is open, a thread that a task's thread starts (and a work item that it gives to a
 `ThreadPoolExecutor`, whoever made that) takes the properties of the starter along, as threads in the JVM do. Threads
 that belong to no task are left as they are, and after the last executor has closed nothing of this is left.
+
+All tasks share the manager's SparkContext, so `stop()` is refused in the threads of a task, whichever session it is called on.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from backfill_manager.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -147,14 +151,25 @@ def _submit(pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **k
     return future
 
 
+def _stop(sc: SparkContext) -> None:
+    """Of every session and of `SparkContext.getOrCreate()` alike: they share the manager's SparkContext."""
+    if current_scope() is not None:
+        raise InvalidInput(
+            "A task must not stop Spark: the session and the SparkContext belong to the manager, and all other tasks work "
+            "with them. Take the stop() out of the task; its own session goes away with it."
+        )
+    _original["stop"](sc)
+
+
 def _leave_rdds_alone(session: Any) -> None:
     """PySpark binds `RDD.toDF` of all RDDs to whichever session was made last: another task's, in another pool."""
 
 
 def install(spark: SparkSession) -> None:
-    """Let threads inherit, until `remove` has been called as often. `RDD.toDF` is bound to `spark`, which names no pool:
-    its jobs go to the pool of the thread."""
+    """Let threads inherit, and refuse a task that stops Spark, until `remove` has been called as often. `RDD.toDF` is bound
+    to `spark`, which names no pool: its jobs go to the pool of the thread."""
     global _open
+    from pyspark import SparkContext
     from pyspark.sql import session
 
     with _lock:
@@ -162,16 +177,19 @@ def install(spark: SparkSession) -> None:
         if _open > 1:
             return
         _original.update(
-            start=threading.Thread.start, submit=ThreadPoolExecutor.submit, monkey_patch=session._monkey_patch_RDD
-        )
+            start=threading.Thread.start, submit=ThreadPoolExecutor.submit, monkey_patch=session._monkey_patch_RDD,
+            stop=SparkContext.stop,
+        )  # fmt: skip
         threading.Thread.start = _start  # type: ignore[method-assign,assignment]
         ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign,assignment]
         session._monkey_patch_RDD(spark)
         session._monkey_patch_RDD = _leave_rdds_alone
+        SparkContext.stop = _stop
 
 
 def remove() -> None:
     global _open
+    from pyspark import SparkContext
     from pyspark.sql import session
 
     with _lock:
@@ -183,3 +201,5 @@ def remove() -> None:
         if ThreadPoolExecutor.submit is _submit:
             ThreadPoolExecutor.submit = _original["submit"]  # type: ignore[method-assign]
         session._monkey_patch_RDD = _original["monkey_patch"]
+        if SparkContext.stop is _stop:
+            SparkContext.stop = _original["stop"]

@@ -76,12 +76,30 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class Lost:
-    """Spark or the manager went away beneath it: no try is spent."""
+    """Spark went away while it ran: no try is spent, but it may be the task that ends it, so losses are counted
+    (`manager.losses`). `alone`: no other task had begun at that moment."""
+
+    reason: str
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class PutBack:
+    """The manager was told to stop, or has handed over, before the task had finished: it starts again, and nothing is
+    counted."""
 
     reason: str
 
 
-Outcome = Succeeded | Failed | Skipped | Cancelled | Lost
+@dataclass(frozen=True)
+class Postponed:
+    """Something outside of the task keeps it from running here for a moment (a lease that is not certain, no thread left):
+    it starts again after a while, and nothing is counted."""
+
+    reason: str
+
+
+Outcome = Succeeded | Failed | Skipped | Cancelled | Lost | PutBack | Postponed
 
 
 @dataclass(frozen=True)

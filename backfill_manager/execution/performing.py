@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
 from backfill_manager.execution.context import TaskContext, worker_context
-from backfill_manager.execution.failure import one_line, spark_is_gone, told_in_full
+from backfill_manager.execution.failure import one_line, told_in_full, why_spark_is_gone
 from backfill_manager.execution.inheritance import JobScope
 from backfill_manager.execution.on_worker import TaskSkipped
-from backfill_manager.execution.outcome import Failed, Launch, Lost, Outcome, Skipped, Succeeded
+from backfill_manager.execution.outcome import Failed, Launch, Lost, Outcome, Postponed, Skipped, Succeeded
 from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.python_on_worker import FailedOnWorker, run_on_worker
 from backfill_manager.execution.result import to_result_json
@@ -63,12 +63,12 @@ def perform(
         return Failed(one_line(refused), retryable=False)
     except LostLease as unsure:  # if it does lead, the task runs again; if not, nothing that it says is heard
         scope.log("WARNING", str(unsure))
-        return Lost(one_line(unsure))
+        return Postponed(one_line(unsure))
     except FailedOnWorker as failed:
         return Failed(hide_secrets(str(failed)))
     except BaseException as error:  # noqa: BLE001 - users' code: anything may come, SystemExit too; it is told, not hidden
-        if spark_is_gone(spark):
-            return Lost(f"Spark went away while it ran ({one_line(error)})")
+        if why := why_spark_is_gone(spark):
+            return Lost(why)
         scope.log("ERROR", told_in_full(error))
         return Failed(one_line(error), retryable=not isinstance(error, InvalidInput))
 

@@ -31,6 +31,7 @@ from backfill_manager.dags.store import DagStore
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.manager.instructions import ParseWanted
+from backfill_manager.part_thread import PartFailed, PartThread
 from backfill_manager.settings import BundleSettings, LimitSettings
 from backfill_manager.telemetry import get_logger
 
@@ -64,12 +65,19 @@ class BundleWatcher:
         limits: LimitSettings,
         clock: Clock,
         on_event: Callable[[Parsed | ParsedAll], None],
+        on_failure: PartFailed | None = None,
     ) -> None:
         # One core is left to the ticks: with all of them busy parsing, niceness or not, an answer takes twice as long.
         self._on_event, self._loader = on_event, DagLoader(workers=max(1, min(MOST_WORKERS, (os.cpu_count() or 1) - 1)))
         self._watches = {
             settings.name: _Watch(
-                Bundle(settings, snapshots=snapshots, limits=limits), self._loader, dags, clock, on_event, self._looked
+                Bundle(settings, snapshots=snapshots, limits=limits),
+                self._loader,
+                dags,
+                clock,
+                on_event,
+                self._looked,
+                on_failure,
             )
             for settings in bundles
         }
@@ -118,6 +126,7 @@ class _Watch:
         clock: Clock,
         on_event: Callable[[Parsed], None],
         looked: Callable[[str], None],
+        on_failure: PartFailed | None,
     ) -> None:
         self._bundle, self._loader, self._dags, self._clock = bundle, loader, dags, clock
         self._on_event, self._looked = on_event, looked
@@ -128,7 +137,7 @@ class _Watch:
         self._answering: ParseWanted | None = None  # the request that the parser is at
         self._is_stuck = False
         self._asked: queue.SimpleQueue[ParseWanted | None] = queue.SimpleQueue()  # None: come to your end
-        self._thread = threading.Thread(target=self._loop, name=f"bundle {bundle.name}", daemon=True)
+        self._thread = PartThread(f"bundle {bundle.name}", self._loop, on_failure=on_failure)
 
     def start(self) -> None:
         self._thread.start()

@@ -15,6 +15,7 @@ from backfill_manager.execution.outcome import Event
 from backfill_manager.manager import backfill_keeper, dispatcher, outcomes, run_keeper, timekeeper
 from backfill_manager.manager.inbox import Inbox
 from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.losses import held_until
 from backfill_manager.manager.reading_ahead import read_ahead
 from backfill_manager.manager.working_set import Alive
 from backfill_manager.model import states as s
@@ -80,10 +81,12 @@ class Decisions:
             self.inbox.compacted(request_id, files, now)
 
     def next_due(self, now: datetime) -> datetime | None:
-        """When something is to be decided even if nothing happens: a retry, a scheduled run, working hours."""
+        """When something is to be decided even if nothing happens: a retry, a scheduled run, working hours, the end of the
+        time that a task has to itself."""
         retries = [
             ti.retry_at for _, ti in self.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None
         ]
         scheduled = None if self._draining else timekeeper.next_due(self.alive, now)
-        others = (scheduled, backfill_keeper.opens_next(self.alive, now))
+        held = None if self._draining else held_until((ti for _, ti in self.alive.tasks()), now)
+        others = (scheduled, backfill_keeper.opens_next(self.alive, now), held)
         return min([*retries, *(at for at in others if at is not None)], default=None)

@@ -4,6 +4,11 @@ Order: higher priority first, then scheduled before backfill, then older first. 
 slots (`AHEAD`), so that a slot that comes free has its next task at hand and need not wait for a tick; they are `queued`
 until a slot takes them. A backfill can never take a scheduled run's slots: the `scheduled` pool is closed to its tasks.
 A polite backfill starts nothing while a task of a scheduled run waits for a slot.
+
+A task under which the manager's process or its JVM has ended twice in a row goes before all others, and nothing else is
+started in its first minute: if the process ends a third time, that task is the cause and no other (`manager.losses` has the
+reasoning). Until a lost task has been running again for a minute, a pool is given no more than it has slots: what waits in the
+executor when the process ends can't be told from what had just begun, and would be counted too.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.outcome import Launch
 from backfill_manager.manager.calling_back import ended_of
 from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.losses import held_until, is_calm, is_suspect
 from backfill_manager.manager.working_set import Alive, LiveRun
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
@@ -27,12 +33,16 @@ AHEAD = 2.0  # of a pool's slots
 
 def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instructions) -> None:
     """`free` is what the executor says of each pool: slots that are neither taken nor spoken for."""
-    room = {name: free.get(name, 0) + int(pool.slots * AHEAD) for name, pool in alive.pools.items()}
+    tasks = [ti for _, ti in alive.tasks()]
+    if held_until(tasks, now) is not None:
+        return
+    ahead = AHEAD if is_calm(tasks, now) else 0.0
+    room = {name: free.get(name, 0) + int(pool.slots * ahead) for name, pool in alive.pools.items()}
     of_dag: Counter[tuple[str, str | None]] = (
         Counter()
     )  # a backfill counts for itself: it takes nothing from the schedule
     of_task: Counter[tuple[str, str]] = Counter()
-    ready: list[tuple[tuple[int, int, int], LiveRun, TaskInstance]] = []
+    ready: list[tuple[tuple[float, int, int, int], LiveRun, TaskInstance]] = []
     scheduled_waits = False
     for run, ti in alive.tasks():
         if ti.state in (s.SCHEDULED, s.QUEUED) and run.row.run_type == s.SCHEDULED_RUN:
@@ -40,8 +50,10 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
         if ti.state in s.TASK_STARTED:
             of_dag[ti.dag_id, run.row.backfill_id] += 1
             of_task[ti.dag_id, ti.task_id] += 1
-        elif ti.state == s.SCHEDULED:
-            ready.append(((-ti.priority, int(run.row.run_type != s.SCHEDULED_RUN), ti.run_seq), run, ti))
+        elif ti.state == s.SCHEDULED and run.may_start:  # else an older run has taken its place while it waited
+            kind = int(run.row.run_type != s.SCHEDULED_RUN)
+            suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
+            ready.append(((suspect, -ti.priority, kind, ti.run_seq), run, ti))
     for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
         owner = alive.backfills.get(run.row.backfill_id or "")
         if scheduled_waits and owner is not None and owner.row.is_polite:
@@ -67,6 +79,8 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
         elif run.row.state == s.QUEUED:
             alive.put(c.run_calls_back(run.row))
         todo.launches.append(_launch(alive, run, taken, task, pool))
+        if is_suspect(taken):
+            return  # the others wait: it runs alone
 
 
 def pool_of(alive: Alive, run: LiveRun, task: TaskSpec) -> str:

@@ -20,6 +20,7 @@ from backfill_manager.errors import LostLease, StateError
 from backfill_manager.manager.state_identity import Adopted, identity_fields, refuse_a_copy
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
+from backfill_manager.part_thread import PartFailed, PartThread
 from backfill_manager.processes import is_gone, manager_id, ran_here
 from backfill_manager.requests import asking, kinds
 from backfill_manager.store.contract import Leader, Store
@@ -124,13 +125,21 @@ class Candidate:
 class Heart:
     """Beats in a thread of its own, so that a long tick costs no lease. `leads()` is what every write asks."""
 
-    def __init__(self, leader: Leader, clock: Clock, *, lease_s: int, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        leader: Leader,
+        clock: Clock,
+        *,
+        lease_s: int,
+        on_lost: Callable[[], None],
+        on_failure: PartFailed | None = None,
+    ) -> None:
         self._leader, self._clock, self._lease_s, self._on_lost = leader, clock, lease_s, on_lost
         self._beaten_at = clock.monotonic()
         self._lost = False
         self._stop = threading.Event()
         self.knows: Callable[[], dict[str, Any]] = dict  # of this manager, for the lease row
-        self._thread = threading.Thread(target=self._loop, name="heart", daemon=True)
+        self._thread = PartThread("heart", self._loop, on_failure=on_failure)
 
     def start(self) -> None:
         self._thread.start()

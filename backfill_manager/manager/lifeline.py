@@ -22,19 +22,28 @@ LOOK_EVERY_S: Final = 0.5
 TIME_TO_END_S: Final = 40.0  # more than the manager takes to drain
 LOST_EXIT_CODE: Final = 143  # as if SIGTERM had ended it; not 0, so that whatever watches over us starts us again
 
+_parent: int | None = None  # with whom this process is to end
+
 
 def end_with_parent(*, also_with: int | None = None, time_to_end_s: float = TIME_TO_END_S) -> threading.Thread:
     """From now on this process ends when its parent does, or the process `also_with`; returns the watching thread.
 
     Call it early: a parent that was lost before is not missed.
     """
-    parent = os.getppid()
+    global _parent
+    _parent = parent = os.getppid()
     told_by_kernel = _ask_kernel()
     watch = threading.Thread(
         target=_watch, args=(parent, told_by_kernel, also_with, time_to_end_s), name="lifeline", daemon=True
     )
     watch.start()
     return watch
+
+
+def parent_has_ended() -> bool:
+    """True when the process with which this one is to end (under spark-submit: the JVM) has ended: the SIGTERM that we were
+    sent tells of that, and is no wish of a person."""
+    return _parent is not None and os.getppid() != _parent
 
 
 def _ask_kernel() -> bool:

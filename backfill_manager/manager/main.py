@@ -4,15 +4,17 @@
                 └─► Ticker.run_until(told to stop, or idle) ─► drain ─► resign
 
 Every part is built here by keyword, started in one list and stopped in its reverse. SIGTERM and SIGINT drain: no new task
-starts, what runs may finish for `DRAIN_S`, the rest is put back for whoever leads next.
+starts, what runs may finish for `DRAIN_S`, the rest is put back for whoever leads next. A manager without Spark, or one of
+whose parts has failed, ends by itself (`ending.py`). However it ends, short of being killed, it gives its lease back.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +23,21 @@ from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.dags.loading.library import Library
 from backfill_manager.dags.store import DagStore
 from backfill_manager.descriptors import raise_limit
-from backfill_manager.errors import LostLease
+from backfill_manager.errors import BackfillManagerError, LostLease
 from backfill_manager.execution.executor import Executor
+from backfill_manager.execution.failure import why_spark_is_gone
+from backfill_manager.execution.inheritance import spark_may_be_gone
 from backfill_manager.execution.jars import cache_folder
 from backfill_manager.execution.session import build_session, put_behind_us
 from backfill_manager.execution.warehouse import adopt_tables
 from backfill_manager.manager.bundle_watcher import BundleWatcher
 from backfill_manager.manager.doorbell import Doorbell
+from backfill_manager.manager.ending import Ending
 from backfill_manager.manager.lease import Candidate, Heart
+from backfill_manager.manager.lifeline import parent_has_ended
 from backfill_manager.manager.planner import Planner
 from backfill_manager.manager.rescuer import wake
+from backfill_manager.manager.spark_watch import SparkWatch
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import Ticker
 from backfill_manager.manager.working_set import Alive
@@ -60,7 +67,8 @@ def run_manager(
     clock: Clock | None = None,
     beside: Callable[[Store], AbstractContextManager[None]] | None = None,
 ) -> int:
-    """Lead the state at `state` until told to stop (or until nothing is left to do). Returns the exit code.
+    """Lead the state at `state` until told to stop (or until nothing is left to do). Returns the exit code; raises `SparkGone`
+    or `PartFailed` when it could not go on, with the lease given back.
 
     `ready` is set when requests are being answered and every bundle has been scanned. `spark` is a session to use and
     leave running; without one, a session is built and stopped again. `beside(store)` is entered for as long as the state
@@ -102,14 +110,30 @@ def _lead(
     until_idle: bool,
 ) -> int:
     lost = threading.Event()
+    leads = True
     bells: list[Any] = []  # who is to be woken; the ticker comes later than the heart
 
-    def lease_lost() -> None:
-        lost.set()
+    def wake_all() -> None:
         for bell in bells:
             bell.wake()
 
-    heart = Heart(leader, clock, lease_s=settings.lease.seconds, on_lost=lease_lost)
+    def lease_lost() -> None:
+        lost.set()
+        wake_all()
+
+    def told_to_stop() -> bool:
+        return (stop.is_set() and not parent_has_ended()) or (bool(bells) and bells[0].asked_to_stop is not None)
+
+    def spark_gone(why: str) -> None:
+        if told_to_stop():  # whoever stopped us stopped Spark, too: a signal to the whole process group does
+            log.info("Spark is gone while the manager stops", why=why)
+        else:
+            ending.spark_gone(why)
+
+    ending = Ending(wake_all, lambda: None if spark is None else why_spark_is_gone(spark))
+    heart = Heart(
+        leader, clock, lease_s=settings.lease.seconds, on_lost=lease_lost, on_failure=ending.part_failed
+    )  # fmt: skip
     heart.start()
     parts: list[Any] = [heart]
     snapshots = snapshots_folder(settings, store.root)
@@ -131,8 +155,17 @@ def _lead(
             leads=heart.leads,
             state=identity_of(store, leader.row),
             slots={pool.name: pool.slots for pool in alive.pools.values()},
+            on_spark_gone=spark_gone,
+            on_failure=ending.part_failed,
         )
-        planner = Planner(spark, store, on_planned=lambda planned: ticker.happened(planned), clock=clock)
+        planner = Planner(
+            spark,
+            store,
+            on_planned=lambda planned: ticker.happened(planned),
+            clock=clock,
+            on_spark_gone=executor.spark_has_gone,
+            on_failure=ending.part_failed,
+        )
         ticker = Ticker(alive, store, leader, clock=clock, executor=executor, planner=planner)
         bells.append(ticker)
         of_spark = {"application_id": spark.sparkContext.applicationId, "spark_ui": spark.sparkContext.uiWebUrl}
@@ -146,16 +179,18 @@ def _lead(
             limits=settings.limits,
             clock=clock,
             on_event=ticker.happened,
+            on_failure=ending.part_failed,
         )
         ticker.watcher = watcher
-        doorbell = Doorbell(store, ticker.ring)
+        doorbell = Doorbell(store, ticker.ring, on_failure=ending.part_failed)
+        spark_watch = SparkWatch(spark, executor.spark_has_gone, on_failure=ending.part_failed)
 
         def wake_to_stop() -> None:
             stop.wait()
             ticker.wake()
 
         stopping = threading.Thread(target=wake_to_stop, name="stop", daemon=True)
-        for part in (planner, watcher, doorbell):
+        for part in (planner, watcher, doorbell, spark_watch):
             part.start()
             parts.append(part)
         stopping.start()
@@ -163,33 +198,54 @@ def _lead(
         def done() -> bool:
             if ready is not None and not ready.is_set() and ticker.scanned.is_set():
                 ready.set()
-            asked = stop.is_set() or lost.is_set() or ticker.asked_to_stop is not None
+            asked = stop.is_set() or lost.is_set() or ticker.asked_to_stop is not None or ending.problem is not None
             return asked or (until_idle and ticker.is_idle and not executor.running())
 
         try:
             ticker.run_until(done)
+            ticker.draining = True
+            if stop.is_set() and not told_to_stop():  # the JVM has ended, and the kernel was quicker than our own look
+                executor.spark_has_gone("the JVM that ran this driver has ended")
             drain = ticker.asked_to_stop.drain if ticker.asked_to_stop else True
-            _drain(ticker, executor, lost, DRAIN_S if drain else 0.0)
+            if ending.problem is None:
+                _drain(ticker, executor, lost, DRAIN_S if drain else 0.0)
         finally:
             executor.close(0.0)
         if lost.is_set():
             raise LostLease("Another manager has taken the lease; this one has stopped and changes nothing any more.")
         ticker.run_once()  # the last outcomes
+        if ending.problem is not None:
+            raise ending.problem
         heart.stop()
         leader.resign(clock.now())
+        leads = False
         log.info("stopped", term=leader.term)
         return 0
     except LostLease as error:
+        leads = False
         log.error("stopping: the lease is lost", reason=str(error))
         return 1
+    except Exception as error:
+        problem = ending.problem or ending.spark_gone_beneath()
+        if problem is None or problem is error:
+            raise
+        raise problem from error
     finally:
         for part in reversed(parts):
             part.stop()
+        if leads:
+            _give_back(leader, clock)
+
+
+def _give_back(leader: Leader, clock: Clock) -> None:
+    """As well as it can be done: what ends this manager may be what the lease is written with."""
+    with spark_may_be_gone(), suppress(BackfillManagerError):
+        leader.resign(clock.now())
+        log.info("lease given back", term=leader.term)
 
 
 def _drain(ticker: Ticker, executor: Executor, lost: threading.Event, seconds: float) -> None:
-    """Start nothing new; take in what ends meanwhile; put the rest back."""
-    ticker.draining = True
+    """Take in what ends meanwhile; put the rest back."""
     running = executor.running()
     if not running or lost.is_set():
         return
@@ -234,12 +290,11 @@ def _session(settings: Settings, alive: Alive | None = None) -> SparkSession:
 def _stop_spark() -> None:
     from pyspark.sql import SparkSession
 
-    session = SparkSession.getActiveSession()
-    if session is not None:
-        try:
+    with spark_may_be_gone(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # PySpark's word for a JVM that has ended already
+        session = SparkSession.getActiveSession()
+        if session is not None:
             session.stop()
-        except OSError as error:  # the JVM is gone already
-            log.warning("Spark did not stop", reason=str(error))
 
 
 @contextmanager

@@ -18,8 +18,9 @@ from backfill_manager.dags.loading.library import Library
 from backfill_manager.dags.parsers.here import parse_bundle
 from backfill_manager.dags.store import DagStore
 from backfill_manager.dags.timetable import timetable_of
-from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.errors import InvalidInput, NotFound, SparkGone
 from backfill_manager.execution.executor import Executor
+from backfill_manager.execution.inheritance import spark_may_be_gone
 from backfill_manager.execution.session import build_session
 from backfill_manager.execution.warehouse import adopt_tables
 from backfill_manager.manager.lease import Candidate
@@ -83,6 +84,12 @@ def test_dag(
         )
         adopt_tables(spark)
         ended = threading.Event()
+        gone: list[str] = []  # why there is no Spark any more
+
+        def spark_gone(why: str) -> None:
+            gone.append(why)
+            ticker.wake()
+
         executor = Executor(
             spark,
             library=Library(),
@@ -92,15 +99,19 @@ def test_dag(
             leads=lambda: not ended.is_set(),
             state=identity_of(store, leader.row),
             slots={pool.name: pool.slots for pool in alive.pools.values()},
+            on_spark_gone=spark_gone,
         )
         ticker = Ticker(alive, store, leader, clock=clock, executor=executor, planner=None)
         try:
-            ticker.run_until(lambda: key not in alive.runs)
+            ticker.run_until(lambda: key not in alive.runs or bool(gone))
         finally:
             executor.close(5.0)
             ended.set()
             if own:
-                spark.stop()
+                with spark_may_be_gone():
+                    spark.stop()
+        if key in alive.runs:
+            raise SparkGone(f"Spark is gone: {gone[0]}. The run has not finished; what it has written stays.")
     run = next(row for row in store.read(DagRun) if (row.dag_id, row.run_id) == key)
     lines = sorted(store.read(TaskLog), key=lambda line: (line.at, line.line))
     return {

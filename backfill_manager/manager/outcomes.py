@@ -11,12 +11,15 @@ from backfill_manager.execution.outcome import (
     Event,
     Failed,
     Lost,
+    Postponed,
+    PutBack,
     Skipped,
     Succeeded,
     TaskEnded,
     TaskLogged,
     TaskStarted,
 )
+from backfill_manager.manager.losses import POSTPONED_FOR_S, after_loss
 from backfill_manager.manager.working_set import Alive
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
@@ -24,6 +27,8 @@ from backfill_manager.model.records import TaskInstance
 from backfill_manager.telemetry import get_logger
 
 log = get_logger("outcomes")
+
+WITHOUT_A_TRY = (Lost, PutBack, Postponed)  # the try is told as `lost`, and the task has as many left as before
 
 
 def take_in(alive: Alive, events: list[Event], term: int) -> None:
@@ -42,15 +47,16 @@ def take_in(alive: Alive, events: list[Event], term: int) -> None:
         if isinstance(event, TaskStarted):
             alive.put(c.started(ti, event.at))
             continue
-        if ti.state == s.QUEUED and not isinstance(event.outcome, (Lost, Cancelled)):
+        if ti.state == s.QUEUED and not isinstance(event.outcome, (*WITHOUT_A_TRY, Cancelled)):
             ti = c.started(ti, event.at)  # refused before its thread began
         moved = _ended(ti, event, run.spec.task(task_id))
         alive.put(moved)
         if moved.state == s.FAILED and run.spec.is_callback(task_id):
             log.warning("callback failed", dag=dag_id, run=run_id, callback=task_id, error=moved.error)
-        lost = isinstance(event.outcome, Lost)
-        tried = moved.evolve(try_number=ti.try_number, error=event.outcome.reason) if lost else moved  # type: ignore[union-attr]
-        state = "lost" if lost else moved_state(moved)
+        if isinstance(event.outcome, WITHOUT_A_TRY) and moved.state == s.UP_FOR_RETRY:
+            tried, state = moved.evolve(try_number=ti.try_number, error=event.outcome.reason), "lost"
+        else:
+            tried, state = moved, moved_state(moved)
         alive.changes.put(c.try_of(tried, term, state, event.spark_jobs))
 
 
@@ -67,8 +73,12 @@ def _ended(ti: TaskInstance, event: TaskEnded, task: TaskSpec) -> TaskInstance:
             return c.skipped(ti, event.at, reason)
         case Cancelled(reason):
             return c.cancelled(ti, event.at, reason)
-        case Lost():
-            return c.lost(ti, event.at)
+        case Lost(reason, alone):
+            return after_loss(ti, event.at, alone=alone, reason=reason)
+        case PutBack(reason):
+            return c.put_back(ti, event.at, reason, event.at)
+        case Postponed(reason):
+            return c.put_back(ti, event.at, reason, event.at + timedelta(seconds=POSTPONED_FOR_S))
         case Failed(error, retryable):
             if retryable and ti.failures < task.retries:
                 return c.up_for_retry(

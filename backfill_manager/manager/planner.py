@@ -1,13 +1,12 @@
 """Plans backfills in a thread of its own: planning is a Spark job, and no decision may wait for a Spark slot.
 
 Runs in the pool `control`, which comes before every other; is warmed once at the start, so that the first backfill does
-not pay for Spark's first time.
+not pay for Spark's first time. A plan that fails because Spark is gone is no answer: the request waits for the next manager.
 """
 
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,11 +17,14 @@ import pyarrow as pa
 from backfill_manager.clock import EPOCH, UTC, Clock, SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import BackfillManagerError
+from backfill_manager.execution.failure import why_spark_is_gone
+from backfill_manager.execution.inheritance import spark_may_be_gone
 from backfill_manager.execution.input_files import input_files
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.manager.instructions import PlanWanted
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
+from backfill_manager.part_thread import PartFailed, PartThread
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.cascade import Dags, plan_as_asked
 from backfill_manager.planning.estimates import with_estimates
@@ -58,12 +60,19 @@ class _Asked:
 
 class Planner:
     def __init__(
-        self, spark: SparkSession, store: Store, on_planned: Callable[[Planned], None], clock: Clock | None = None
+        self,
+        spark: SparkSession,
+        store: Store,
+        on_planned: Callable[[Planned], None],
+        clock: Clock | None = None,
+        *,
+        on_spark_gone: Callable[[str], None] = lambda why: None,
+        on_failure: PartFailed | None = None,
     ) -> None:
         self._spark, self._store, self._on_planned = spark, store, on_planned
-        self._clock = clock or SystemClock()
+        self._clock, self._on_spark_gone = clock or SystemClock(), on_spark_gone
         self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._loop, name="planner", daemon=True)
+        self._thread = PartThread("planner", self._loop, on_failure=on_failure)
         self._stopping = False
 
     def start(self) -> None:
@@ -78,7 +87,8 @@ class Planner:
         """A plan that is being made is given up: nobody would take it in."""
         self._stopping = True
         self._asked.put(None)
-        self._spark.sparkContext.cancelJobsWithTag(TAG)
+        with spark_may_be_gone():
+            self._spark.sparkContext.cancelJobsWithTag(TAG)
         self._thread.join()
 
     def _loop(self) -> None:
@@ -102,6 +112,9 @@ class Planner:
                 plan = with_estimates(plan, self._store, input_files(session), self._clock.now())
         except Exception as error:  # a plan that breaks is answered and logged; the manager goes on
             if self._stopping:
+                return
+            if why := why_spark_is_gone(self._spark):  # not answered: the next manager plans it
+                self._on_spark_gone(why)
                 return
             said = str(error)
             if not isinstance(error, BackfillManagerError):

@@ -1,5 +1,8 @@
 """A new leader goes on from the tables: what had finished stays finished, what was running runs again.
 
+What was running under a leader that did not give its lease back has lost a start (`manager.losses`). One that gave it back had
+committed what became of its tasks before; what it could not commit (storage was away) is put back and not counted.
+
     crash between ...                                     is mended here by
     task instances and their tries                        deriving the missing tries from the task instances
     task instances and their run                          the run keeper, which derives a run from its tasks
@@ -20,6 +23,7 @@ from datetime import datetime
 from backfill_manager.manager.bringing_back import AtHand, reopen_backfill_of, reopen_run, version_spec
 from backfill_manager.manager.calling_back import outcome_of
 from backfill_manager.manager.item_keeper import end_items
+from backfill_manager.manager.losses import after_loss
 from backfill_manager.manager.reading_ahead import refill
 from backfill_manager.manager.run_maker import selected_of
 from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun, RunKey
@@ -33,6 +37,7 @@ from backfill_manager.model.records import (
     DagRun,
     DagVersion,
     ImportProblem,
+    Manager,
     Pool,
     TaskInstance,
     TaskTry,
@@ -58,12 +63,25 @@ def wake(store: Store, *, term: int, now: datetime) -> Alive:
         _match_items(alive, store, live)
     _bring_back(alive, store)
     _mend_tries(alive, store, term)
-    for _, ti in list(alive.tasks()):
-        if ti.state in s.TASK_STARTED:
-            gone = c.lost(ti, now)
-            alive.put(gone)
-            alive.changes.put(c.try_of(gone.evolve(try_number=ti.try_number), term, state="lost"))
+    _start_again(alive, store, term, now)
     return alive
+
+
+def _start_again(alive: Alive, store: Store, term: int, now: datetime) -> None:
+    """What had been started and has not ended."""
+    started = [ti for _, ti in alive.tasks() if ti.state in s.TASK_STARTED]
+    if not started:
+        return
+    before = store.read(Manager, [Condition("term", "=", term - 1)])
+    was_given_back = bool(before) and before[0].state == s.STOPPED
+    for ti in started:
+        if was_given_back:
+            gone = c.put_back(ti, now, "the manager stopped while it ran", now)
+        else:
+            gone = after_loss(ti, now, alone=len(started) == 1)
+        alive.put(gone)
+        state = s.FAILED if gone.state == s.FAILED else "lost"
+        alive.changes.put(c.try_of(gone.evolve(try_number=ti.try_number), term, state))
 
 
 def _bring_versions(alive: Alive, store: Store, runs: list[DagRun], backfills: list[Backfill]) -> None:

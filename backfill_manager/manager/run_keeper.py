@@ -59,6 +59,7 @@ def _turn(run: LiveRun) -> tuple[bool, datetime, int]:
 
 
 def _keep_run(alive: Alive, run: LiveRun, may_start: bool, now: datetime, todo: Instructions) -> None:
+    run.may_start = may_start
     owner = alive.backfills.get(run.row.backfill_id or "")
     if owner is not None and owner.row.is_cancelling:
         cancel_tasks(alive, run, owner.row.reason or "cancelled", now, todo)

@@ -45,6 +45,7 @@ class LiveRun:
     past: dict[str, str] | None = (
         None  # task states of the previous run once it is finished; None: not known here (yet)
     )
+    may_start: bool = True  # `max_active_runs` has a place for it, as of this tick
 
     @property
     def key(self) -> RunKey:

@@ -57,32 +57,45 @@ def started(ti: TaskInstance, at: datetime) -> TaskInstance:
 def succeeded(
     ti: TaskInstance, at: datetime, result_json: str | None = None, rows_written: int | None = None
 ) -> TaskInstance:
-    return _move(ti, s.SUCCESS, result_json=result_json, rows_written=rows_written, error=None, **_ended(ti, at))
+    return _move(
+        ti, s.SUCCESS, result_json=result_json, rows_written=rows_written, error=None, losses=None, **_ended(ti, at)
+    )  # fmt: skip
 
 
 def failed(ti: TaskInstance, at: datetime, error: str) -> TaskInstance:
     """The last try it had."""
-    return _move(ti, s.FAILED, failures=ti.failures + 1, error=error, **_ended(ti, at))
+    return _move(ti, s.FAILED, failures=ti.failures + 1, error=error, losses=None, **_ended(ti, at))
 
 
 def up_for_retry(ti: TaskInstance, at: datetime, error: str, until: datetime) -> TaskInstance:
     """A try failed, and another is left; not before `until`."""
-    return _move(ti, s.UP_FOR_RETRY, failures=ti.failures + 1, error=error, retry_at=until, **_ended(ti, at))
-
-
-def lost(ti: TaskInstance, at: datetime) -> TaskInstance:
-    """Its manager went away while it was queued or running. Not the task's fault: it costs no try."""
     return _move(
-        ti, s.UP_FOR_RETRY, try_number=ti.try_number - 1, retry_at=at, error="the manager went away while it ran",
-        **_ended(ti, at),
+        ti, s.UP_FOR_RETRY, failures=ti.failures + 1, error=error, retry_at=until, losses=None, **_ended(ti, at)
     )  # fmt: skip
+
+
+def put_back(ti: TaskInstance, at: datetime, error: str, until: datetime) -> TaskInstance:
+    """It could not finish, for no reason of its own: it costs no try. Not before `until`."""
+    return _move(ti, s.UP_FOR_RETRY, try_number=ti.try_number - 1, retry_at=until, error=error, **_ended(ti, at))
+
+
+def lost(ti: TaskInstance, at: datetime, error: str, until: datetime) -> TaskInstance:
+    """The manager's process or its JVM ended while it was queued or running: it costs no try, and is counted."""
+    lost: TaskInstance = put_back(ti, at, error, until).evolve(losses=(ti.losses or 0) + 1)
+    return lost
+
+
+def failed_by_losses(ti: TaskInstance, at: datetime, error: str) -> TaskInstance:
+    """The manager's process or its JVM ended too often while it ran. Only a clear starts it again."""
+    gone: TaskInstance = failed(ti, at, error).evolve(losses=(ti.losses or 0) + 1)
+    return gone
 
 
 def cleared(ti: TaskInstance, by: str | None) -> TaskInstance:
     """To be run again: its tries go on counting, its output is of a new generation. `by` is the request."""
     return _move(
         ti, s.NONE, generation=ti.generation + 1, failures=0, cleared_by=by, queued_at=None, started_at=None,
-        ended_at=None, duration_s=None, retry_at=None, error=None, result_json=None, rows_written=None,
+        ended_at=None, duration_s=None, retry_at=None, error=None, result_json=None, rows_written=None, losses=None,
     )  # fmt: skip
 
 
@@ -90,7 +103,7 @@ def marked(ti: TaskInstance, state: str, at: datetime, reason: str) -> TaskInsta
     """A person says how it ended. It must not be running."""
     if ti.state in s.TASK_FINISHED:
         ti = cleared(ti, ti.cleared_by)
-    return _move(ti, state, error=None if state == s.SUCCESS else reason, retry_at=None, **_ended(ti, at))
+    return _move(ti, state, error=None if state == s.SUCCESS else reason, retry_at=None, losses=None, **_ended(ti, at))
 
 
 def removed(ti: TaskInstance, at: datetime) -> TaskInstance:
@@ -104,7 +117,7 @@ def marked_success(ti: TaskInstance, at: datetime) -> TaskInstance:
 
 
 def skipped(ti: TaskInstance, at: datetime, reason: str) -> TaskInstance:
-    return _move(ti, s.SKIPPED, error=reason, **_ended(ti, at))
+    return _move(ti, s.SKIPPED, error=reason, losses=None, **_ended(ti, at))
 
 
 def upstream_failed(ti: TaskInstance, at: datetime, error: str | None = None) -> TaskInstance:
@@ -113,7 +126,7 @@ def upstream_failed(ti: TaskInstance, at: datetime, error: str | None = None) ->
 
 
 def cancelled(ti: TaskInstance, at: datetime, reason: str) -> TaskInstance:
-    return _move(ti, s.CANCELLED, error=reason, **_ended(ti, at))
+    return _move(ti, s.CANCELLED, error=reason, losses=None, **_ended(ti, at))
 
 
 def try_of(ti: TaskInstance, term: int, state: str | None = None, spark_jobs: Sequence[int] = ()) -> TaskTry:

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import logging
+import os
+import resource
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from execution_stage import PATIENCE, TOO_LATE, Stage, a_launch, day, settled
+from execution_stage import PATIENCE, TOO_LATE, Audience, LoadedForTest, OneDag, Stage, a_launch, day, settled
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
+from backfill_manager.clock import SystemClock
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Lost, Skipped, Succeeded, TaskEnded
+from backfill_manager.execution.executor import Executor
+from backfill_manager.execution.failure import why_spark_is_gone
+from backfill_manager.execution.outcome import (
+    Cancelled,
+    Event,
+    Failed,
+    Launch,
+    PutBack,
+    Skipped,
+    Succeeded,
+    TaskEnded,
+    TaskLogged,
+)
 
 
 class Gate:
@@ -192,10 +210,10 @@ def test_closing_waits_then_gives_up_what_still_runs(stage: Stage, gate: Gate) -
     running, waiting = gate.enter("running"), gate.enter("waiting")
     gate.wait_begun("running")
     stage.executor.close(0.0)
-    assert stage.audience.end_of(waiting) == Lost("the manager stopped before it had begun")
-    assert stage.audience.end_of(running) == Lost("the manager stopped while it ran")
+    assert stage.audience.end_of(waiting) == PutBack("the manager stopped before it had begun")
+    assert stage.audience.end_of(running) == PutBack("the manager stopped while it ran")
     late = gate.enter("late")
-    assert stage.audience.end_of(late) == Lost("the manager is stopping")
+    assert stage.audience.end_of(late) == PutBack("the manager is stopping")
 
 
 def test_closing_lets_a_running_task_finish_within_the_grace(stage: Stage, gate: Gate) -> None:
@@ -382,11 +400,14 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
         launch = a_launch()
         library = OneDag(LoadedForTest(launch.dag, {"work": endless}))
         executor = Executor(spark, library=library, on_event=audience, clock=SystemClock(), term=1, leads=lambda: True,
-                            state=THIS_STATE, slots={"backfill": 1})
-        executor.launch(launch)
+                            state=THIS_STATE, slots={"backfill": 1}, on_spark_gone=lambda why: print("GONE", why))
+        waits = a_launch(run_id="waits")
+        for each in (launch, waits):
+            executor.launch(each)
         assert running.wait(180)
         spark.sparkContext._gateway.proc.kill() if sys.argv[2] == "killed" else spark.stop()
         print("OUTCOME", audience.outcome(launch))
+        print("WAITED", audience.outcome(waits))
         executor.close(0)
     """
     from pathlib import Path
@@ -396,8 +417,78 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
             [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parent), how],
             capture_output=True, text=True, timeout=PATIENCE * 2, check=False,
         )  # fmt: skip
-        assert "OUTCOME Lost(reason=" in done.stdout, (how, done.stdout, done.stderr[-3000:])
-        assert "Spark went away while it ran" in done.stdout
+        assert "OUTCOME Lost(reason='Spark went away while it ran: its " in done.stdout, (
+            how,
+            done.stdout,
+            done.stderr[-3000:],
+        )
+        assert "alone=True" in done.stdout and "WAITED PutBack(" in done.stdout, "what had not begun is not counted"
+        assert done.stdout.count("GONE its ") == 1, "and it is told once"
+
+
+STOPS: list[Callable[[Any], None]] = [
+    lambda ctx: ctx.spark.stop(),
+    lambda ctx: ctx.spark.sparkContext.stop(),
+    lambda ctx: SparkContext.getOrCreate().stop(),
+    lambda ctx: SparkSession.builder.getOrCreate().stop(),
+]
+
+
+@pytest.mark.parametrize("stop", STOPS, ids=["session", "context", "any context", "any session"])
+def test_a_task_that_stops_spark_fails_and_spark_stays(stage: Stage, stop: Callable[[Any], None]) -> None:
+    outcome = stage.play(a_launch(), stop)
+    assert isinstance(outcome, Failed) and not outcome.retryable, "it would fail again"
+    assert outcome.error.startswith("A task must not stop Spark")
+    assert stage.play(a_launch(launch=2), lambda ctx: ctx.spark.range(3).count()) == Succeeded("3")
+
+
+def test_a_process_that_is_out_of_file_descriptors_does_not_take_spark_for_gone(spark: SparkSession) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    said = list[str | None]()
+    looking = threading.Thread(
+        target=lambda: said.append(why_spark_is_gone(spark))
+    )  # it has no connection to the JVM yet
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(0)
+        looking.start()
+        looking.join()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert said == [None]
+
+
+def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(spark: SparkSession) -> None:
+    audience, failed, let_go = Audience(), list[tuple[str, str]](), threading.Event()
+    told = threading.Event()
+
+    def hear(event: Event) -> None:
+        if isinstance(event, TaskLogged):  # in the deadline thread: nothing would be timed out any more
+            raise ZeroDivisionError
+        audience(event)
+
+    def on_failure(part: str, error: BaseException) -> None:
+        failed.append((part, type(error).__name__))
+        told.set()
+
+    def talks(ctx: Any) -> None:
+        ctx.log.info("one line")
+        let_go.wait(PATIENCE)
+
+    launch = a_launch()
+    executor = Executor(
+        spark, library=OneDag(LoadedForTest(launch.dag, {"work": talks})), on_event=hear, clock=SystemClock(), term=7,
+        leads=lambda: True, slots={"backfill": 1}, on_failure=on_failure,
+    )  # fmt: skip
+    try:
+        executor.launch(launch)
+        assert told.wait(PATIENCE)
+        executor.close(0.0)
+        assert audience.end_of(launch) == PutBack("the manager stopped while it ran")
+        assert failed == [("executor of term 7", "ZeroDivisionError")]
+    finally:
+        let_go.set()
 
 
 def test_delta_is_imported_before_there_is_a_task() -> None:

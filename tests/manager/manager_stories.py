@@ -151,6 +151,11 @@ class Mortal:
         self._leader.move_items(backfill_id, was, state, reason)
 
 
+def a_third_kill_would_fail_a_task(ground: Playground) -> bool:
+    """The rule of three losses in a row (`manager.losses`) has its own tests; where kills come by chance it stays out."""
+    return any((ti.losses or 0) >= 2 for _, ti in ground.alive.tasks())
+
+
 def dies_after(ground: Playground, tables: int) -> bool:
     """Let it go on until it has committed so many tables more, then kill it and start the next; False if it had come to
     rest before."""

@@ -2,7 +2,7 @@
 
 Random backfills, random task outcomes, crashes after a random number of table commits. Whatever happens: every item ends,
 each date has one run that counts, every finished task has exactly one try of its last start, and what had finished before
-a crash never ran again.
+a crash never ran again. Up to six kills, and never the third in a row under one task: that one fails it (`test_losses.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 import pytest
-from manager_stories import Killed, Mortal, accepted, clear, dies_after
+from manager_stories import Killed, Mortal, a_third_kill_would_fail_a_task, accepted, clear, dies_after
 
 from backfill_manager.clock import UTC
 from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
@@ -48,6 +48,10 @@ def test_every_item_ends_as_it_would_have_and_nothing_finished_runs_again(seed: 
     first = ground.backfill("d", days("2024-01-01", 5), max_active_runs=chance.randint(1, 4))
     second = ground.backfill("d", days("2024-01-03", 5), reprocess="failed", max_active_runs=chance.randint(1, 4))
     for _ in range(chance.randint(1, 6)):
+        for _ in range(50):
+            if a_third_kill_would_fail_a_task(ground):
+                ground.tick()
+                ground.clock.advance(seconds=1)
         ground.leader = Mortal(ground.leader, chance.randint(0, 25))  # type: ignore[assignment]
         with contextlib.suppress(Killed):
             ground.drain()

@@ -423,3 +423,20 @@ def test_a_backfill_with_all_the_tasks_that_its_dag_allows_holds_no_scheduled_ru
     assert len(ground.running) == 2, "its own count of the DAG's max_active_tasks"
     play(ground, "2024-01-02")
     assert [key[1][:9] for key in ground.running if key[1].startswith("scheduled")] == ["scheduled"]
+
+
+def test_a_run_whose_place_an_older_one_took_while_it_waited_for_a_slot_waits_for_it() -> None:
+    """Its task was ready, but had no slot; it must not start beside the older run, where one run at once is allowed."""
+    ground = Playground(dag_spec("busy", "work"), dag_spec("d", "work", max_active_runs=1), script=never, slots=1)
+    for n in range(1, 4):
+        accepted(ground, "dag.trigger", dag_id="busy", logical_date=f"2024-01-0{n}T00:00:00Z", conf={})
+    assert len(ground.running) == 3, "the pool has been given all that it takes"
+    for date in ("2024-01-05T00:00:00Z", "2024-01-02T00:00:00Z"):
+        accepted(ground, "dag.trigger", dag_id="d", logical_date=date, conf={})
+    for key in list(ground.running):
+        ground.finish(key, Succeeded())
+    ground.drain()
+    assert [key[1] for key in ground.running] == ["manual__2024-01-02T00:00:00Z"]
+    ground.finish(next(iter(ground.running)), Succeeded())
+    ground.drain()
+    assert [key[1] for key in ground.running] == ["manual__2024-01-05T00:00:00Z"]

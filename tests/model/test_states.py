@@ -65,7 +65,7 @@ def test_a_try_has_its_length_and_its_number() -> None:
 
 
 def test_a_start_that_was_lost_costs_no_try_but_has_a_launch_of_its_own() -> None:
-    gone = c.lost(c.started(c.queued(c.scheduled(ti(s.NONE)), AT, "backfill"), AT), AT)
+    gone = c.lost(c.started(c.queued(c.scheduled(ti(s.NONE)), AT, "backfill"), AT), AT, "gone", AT)
     again = c.queued(c.scheduled(gone), AT, "backfill")
     assert (gone.failures, again.try_number, again.launch) == (0, 1, 2)
 

@@ -1,13 +1,17 @@
-"""A real manager in this process, on the state that the test's `settings` name."""
+"""A real manager in this process, on the state that the test's `settings` name; and managers that are processes, with the
+configuration that lies in the test's `root`."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from real_manager import PATIENCE_S
+from real_manager import PATIENCE_S, kill
 
 from backfill_manager.manager.main import run_manager
 from backfill_manager.settings import Settings
@@ -43,6 +47,25 @@ def start_and_stop(settings: Settings, spark: SparkSession) -> Iterator[tuple[Ca
 
     yield start, stop
     stop()
+
+
+@pytest.fixture
+def managers(root: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts processes by `bfm manager start`; the n-th one says what it says into `manager<n>.log`. Those left are killed."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml")]
+        with (root / f"manager{len(started)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*command, "manager", "start", *options], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        kill(process)
 
 
 @pytest.fixture

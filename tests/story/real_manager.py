@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
 import threading
 from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
@@ -36,6 +42,21 @@ def wait_for(look: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
         assert clock.monotonic() < end, "it did not come about"
         never.wait(0.1)
     return found
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """-9, to the driver and its JVM alike: nothing of it may finish what it was doing."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(PATIENCE_S)
+
+
+def rows_of(path: Path) -> list[tuple[datetime, str]]:
+    """Columns `at` and `run` of a table."""
+    from deltalake import DeltaTable, QueryBuilder
+
+    found = QueryBuilder().register("t", DeltaTable(str(path))).execute("SELECT at, run FROM t").read_all()
+    return list(zip(found["at"].to_pylist(), found["run"].to_pylist(), strict=True))
 
 
 def settled(spark: SparkSession) -> Any:

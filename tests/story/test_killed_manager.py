@@ -3,22 +3,19 @@ serves its pages and is told to end."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
-from real_manager import PATIENCE_S, wait_for
+from real_manager import PATIENCE_S, kill, rows_of, wait_for
 
 from backfill_manager.client import Client
 from backfill_manager.clock import UTC, SystemClock
@@ -68,31 +65,6 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def managers(root: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*options: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml")]
-        with (root / f"manager{len(started)}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [*command, "manager", "start", *options], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        kill(process)
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """-9, to the driver and its JVM alike: nothing of it may finish what it was doing."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(PATIENCE_S)
-
-
 def asked_for(root: Path, days: int = DAYS) -> Store:
     store = open_store(str(root / "state"))
     wait_for(store.exists)
@@ -132,13 +104,6 @@ def test_killed_in_the_middle_and_started_again_each_interval_is_written_once(
         written = rows_of(root / table)
         assert Counter(at for at, _ in written) == Counter(runs.values()), table
         assert dict((run, at) for at, run in written) == runs
-
-
-def rows_of(path: Path) -> list[tuple[datetime, str]]:
-    from deltalake import DeltaTable, QueryBuilder
-
-    found = QueryBuilder().register("t", DeltaTable(str(path))).execute("SELECT at, run FROM t").read_all()
-    return list(zip(found["at"].to_pylist(), found["run"].to_pylist(), strict=True))
 
 
 def test_a_standby_says_so_and_takes_over_from_a_killed_leader(

@@ -91,6 +91,8 @@ def test_with_its_jvm_killed_the_driver_ends_too_and_the_exit_code_tells(submitt
     code, said = submitted.wait()
     assert code == 137, said
     assert submitted.nothing_is_left()
+    assert said.count("Spark is gone: ") == 1 and "Traceback" not in said
+    assert submitted.lease.state == "stopped"
 
 
 def test_with_the_submitter_killed_nothing_goes_on_in_the_dark(submitted: Submitted) -> None:

@@ -1,0 +1,94 @@
+"""Which task ends the manager's process? Losses in a row, counted over terms, and what follows from them. Pure.
+
+A start is *lost* when the manager's process or its JVM ends while it runs (`os._exit`, a crash in C, out of memory, `kill -9`).
+Every task that ran at that moment has lost a start, and only one of them, or none, is the cause. So a loss costs no try, and:
+
+- It waits before it starts again (`BACK_OFF_S`), so that no cause makes a hot loop.
+- After two losses in a row a task is a *suspect*. Suspects go first, one at a time, the one that was started last before the
+  others, and nothing else is started in the first `ALONE_FOR_S` seconds of a suspect's start: whoever takes the lease after a
+  crash has nothing running, so a suspect runs alone. If the process ends again, it is this task that ends it.
+- So the third loss in a row fails the task if it ran alone. A task that only ran beside the cause gets through when its turn
+  comes, and its count is taken back. With other tasks beside it a third loss proves nothing: it is counted, and next time the
+  suspect has twice as long to itself. So a task that ends the process after an hour, while others run, is convicted too.
+
+Why not "one suspect at a time, beside whatever else runs": a backfill of a DAG that always crashes brings a task without a
+loss with every run that it makes. Such a task would end the process beside an innocent suspect, and get that one convicted.
+Why only a minute alone at first, and not to its end: after two crashes in a row every long task is a suspect, and the schedule
+must not wait for hours.
+
+What counts: a start that was left behind by a leader which ended without giving its lease back (`rescuer`), and one beneath
+which Spark went away (`outcomes`). What does not: a stop, a drain or a hand-over (`PutBack`); a lease that is not certain for a
+moment, or a process without a thread to spare (`Postponed`); and what the executor had not begun. A success, failure, skip,
+cancel, mark or clear ends the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from backfill_manager.model import changes as c
+from backfill_manager.model import states as s
+from backfill_manager.model.records import TaskInstance
+
+BACK_OFF_S: Final = (1.0, 10.0, 60.0)  # before the next start, by losses in a row
+POSTPONED_FOR_S: Final = 5.0
+IN_A_ROW: Final = 3  # so many fail a task, if it ran alone
+ALONE_FOR_S: Final = 60.0  # a suspect's first time; twice as long after each loss that proved nothing
+
+
+def is_suspect(ti: TaskInstance) -> bool:
+    return (ti.losses or 0) >= IN_A_ROW - 1
+
+
+def alone_for_s(suspect: TaskInstance) -> float:
+    return ALONE_FOR_S * 2.0 ** ((suspect.losses or 0) - (IN_A_ROW - 1))
+
+
+def after_loss(ti: TaskInstance, at: datetime, *, alone: bool, reason: str | None = None) -> TaskInstance:
+    """What becomes of a task whose start was lost at `at`."""
+    losses = (ti.losses or 0) + 1
+    if losses >= IN_A_ROW and alone:
+        return c.failed_by_losses(
+            ti, at,
+            f"The manager's process or its JVM ended {losses} times in a row while this task ran, the last time with no other "
+            "task beside it. Out of memory, a crash in native code and os._exit do that. It is not started again by itself: "
+            "mend it, then clear it to try again.",
+        )  # fmt: skip
+    told = reason or "the manager's process or its JVM ended while it ran"
+    if losses > 1:
+        told += f"; {losses} times in a row now"
+    return c.lost(ti, at, told, at + timedelta(seconds=BACK_OFF_S[min(losses, len(BACK_OFF_S)) - 1]))
+
+
+def is_calm(tasks: Iterable[TaskInstance], now: datetime) -> bool:
+    """True when every task that was lost has been running again for a while. Until then the process may end at any moment."""
+    for ti in tasks:
+        if not ti.losses or ti.state in s.TASK_FINISHED:
+            continue
+        if (
+            ti.state not in s.TASK_STARTED
+            or ti.queued_at is None
+            or now < ti.queued_at + timedelta(seconds=ALONE_FOR_S)
+        ):
+            return False
+    return True
+
+
+def held_until(tasks: Iterable[TaskInstance], now: datetime) -> datetime | None:
+    """Nothing is started before this instant: a suspect has its first seconds to itself, or waits for them. None: nothing is
+    held back."""
+    until = None
+    for ti in tasks:
+        if not is_suspect(ti):
+            continue
+        if ti.state in s.TASK_STARTED and ti.queued_at is not None:
+            at = ti.queued_at + timedelta(seconds=alone_for_s(ti))
+        elif ti.state == s.UP_FOR_RETRY and ti.retry_at is not None:
+            at = ti.retry_at
+        else:
+            continue
+        if at > now:
+            until = max(at, until or at)
+    return until
