@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import quote
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from backfill_manager.api.asking import PREFIX, AskingOf
+from backfill_manager.api.asking import AskingOf
 from backfill_manager.api.documented import CHANGES, READS
 from backfill_manager.api.models import (
     Clear,
@@ -33,7 +32,7 @@ from backfill_manager.api.models import (
 from backfill_manager.api.paging import Bound, Cursor, Limit, from_cursor, instant_of, order_of, page_of_few, to_cursor
 from backfill_manager.api.paths import Id
 from backfill_manager.api.reading import ReadingOf
-from backfill_manager.api.runs import RUN_COLUMNS, RunOrder, page_of
+from backfill_manager.api.runs import RUN_COLUMNS, RunOrder, address_of, page_of
 from backfill_manager.model.records import DagRow, DagRun, DagVersion
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.requests import kinds
@@ -142,7 +141,7 @@ async def trigger(dag_id: Id, asking: AskingOf, body: NewRun | None = None) -> R
     return await asking(
         kinds.DAG_TRIGGER,
         lambda _: payloads.triggered_dag(asking.store, dag_id, wanted.logical_date, wanted.conf),
-        made_at=lambda run_id: f"{PREFIX}/runs/{quote(run_id, safe='')}?dag_id={quote(dag_id)}",
+        made_at=lambda run_id: address_of(dag_id, run_id),
     )
 
 

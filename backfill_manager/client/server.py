@@ -236,11 +236,12 @@ class Client:
         return self._pages("/runs", t.Run, said, limit)
 
     def run(self, run_id: str, *, dag_id: str | None = None) -> t.Run:
-        """With its DAG also by logical date. `Ambiguous` when several DAGs have one of this id."""
-        return t.Run.model_validate(self._connection.read(_path("runs", run_id), {"dag_id": dag_id}))
+        """With its DAG (here, or as `DAG/RUN`) also by logical date. Without one an id that several DAGs have is an
+        `InvalidInput`, which names them."""
+        return t.Run.model_validate(self._connection.read(_run(run_id, dag_id)))
 
     def run_tasks(self, run_id: str, *, dag_id: str | None = None) -> t.RunTasks:
-        return t.RunTasks.model_validate(self._connection.read(_path("runs", run_id, "tasks"), {"dag_id": dag_id}))
+        return t.RunTasks.model_validate(self._connection.read(_run(run_id, dag_id, "tasks")))
 
     def logs(
         self,
@@ -252,16 +253,16 @@ class Client:
         after: str | None = None,
     ) -> t.Log:
         """What a task logged; `after` of one answer, given to the next call, goes on behind it."""
-        said = {"dag_id": dag_id, "try": try_number, "after": after}
-        return t.Log.model_validate(self._connection.read(_path("runs", run_id, "tasks", task_id, "logs"), said))
+        said = {"try": try_number, "after": after}
+        return t.Log.model_validate(self._connection.read(_run(run_id, dag_id, "tasks", task_id, "logs"), said))
 
     def cancel_run(self, run_id: str, *, dag_id: str | None = None, wait: float = 0.0) -> t.Request:
-        return self._ask("POST", _path("runs", run_id, "cancel"), None, wait, of={"dag_id": dag_id})
+        return self._ask("POST", _run(run_id, dag_id, "cancel"), None, wait)
 
     def mark_run(
         self, run_id: str, state: Literal["success", "failed"], *, dag_id: str | None = None, wait: float = 0.0
     ) -> t.Request:
-        return self._ask("POST", _path("runs", run_id, "mark"), {"state": state}, wait, of={"dag_id": dag_id})
+        return self._ask("POST", _run(run_id, dag_id, "mark"), {"state": state}, wait)
 
     def mark_task(
         self,
@@ -273,7 +274,7 @@ class Client:
         wait: float = 0.0,
     ) -> t.Request:
         body = {"state": state, "task_id": task_id}
-        return self._ask("POST", _path("runs", run_id, "mark"), body, wait, of={"dag_id": dag_id})
+        return self._ask("POST", _run(run_id, dag_id, "mark"), body, wait)
 
     # -- the rest -----------------------------------------------------------------------------------------------------
     def pools(self) -> Iterator[t.Pool]:
@@ -320,9 +321,8 @@ class Client:
         body: Mapping[str, Any] | None,
         wait: float,
         key: str | None = None,
-        of: Mapping[str, Any] | None = None,
     ) -> t.Request:
-        told = self._connection.change(method, path, t.plain(body), wait=wait, key=key, params=of)
+        told = self._connection.change(method, path, t.plain(body), wait=wait, key=key)
         return t.Request.model_validate(told)
 
     def _pages(self, path: str, kind: type[T], said: Mapping[str, Any], limit: int | None) -> Iterator[T]:
@@ -355,3 +355,8 @@ def token_of(environ: Mapping[str, str]) -> str | None:
 def _path(*parts: str) -> str:
     """Each part whole, whatever it holds: a partition's run id may have a slash."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _run(run_id: str, dag_id: str | None, *more: str) -> str:
+    """The address of a run: with its DAG the one that no other run has."""
+    return _path("runs", run_id, *more) if dag_id is None else _path("dags", dag_id, "runs", run_id, *more)

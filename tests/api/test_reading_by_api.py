@@ -265,7 +265,7 @@ def test_a_run_of_a_partition_is_reached_by_an_id_with_a_slash(stage: Stage) -> 
 def test_a_run_id_of_two_dags_needs_its_dag(stage: Stage) -> None:
     stage.put(a_run(1), a_run(2, run_id="r001", dag_id="other"))
     told = stage.call("GET", "/runs/r001")
-    assert (told.status_code, "name the DAG too" in told.json()["detail"]) == (422, True)
+    assert (told.status_code, "other/r001. Name the DAG too" in told.json()["detail"]) == (422, True)
     assert stage.call.get("/runs/r001?dag_id=other")["dag_id"] == "other"
     assert stage.call.get("/runs/2024-01-02?dag_id=flights")["run_id"] == "r001"
 
