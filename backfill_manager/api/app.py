@@ -32,8 +32,8 @@ Reading needs no manager. A change is a request to the manager: `202` with where
 `?wait=seconds` the answer itself. Errors are problem documents (RFC 9457). See docs/api.md of the project.
 """
 ROUTERS: Final = (
-    backfills.router, dags.router, dags.errors_router, runs.router, runs.of_dag_router, pools.router, pools.bundles_router, requests.router,
-    health.router, events.router,
+    backfills.router, dags.router, dags.errors_router, runs.router, runs.of_dag_router, pools.router,
+    pools.bundles_router, requests.router, health.router, events.router,
 )  # fmt: skip
 
 

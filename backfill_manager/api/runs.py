@@ -159,9 +159,7 @@ def tasks_of(run_id: RunId, reading: ReadingOf, dag_id: OfDag = None) -> Respons
     return _tasks(reading, run_id, dag_id)
 
 
-@of_dag_router.get(
-    "/{run_id}/tasks", operation_id="list_tasks_of_run_of_dag", response_model=RunTasks, responses=READS
-)
+@of_dag_router.get("/{run_id}/tasks", operation_id="list_tasks_of_run_of_dag", response_model=RunTasks, responses=READS)
 def tasks_of_run_of_dag(dag_id: Id, run_id: RunOfDag, reading: ReadingOf) -> Response:
     """Its tasks as they stand, in the order in which they started, and every try that has ended."""
     return _tasks(reading, run_id, dag_id)

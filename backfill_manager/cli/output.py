@@ -167,8 +167,8 @@ def written(value: Any) -> str:
 
 
 def moment(value: Any) -> str:
-    """When something happened, to the second: `2013-01-05T05:00:07Z`; nothing for None. JSON has the fraction. Never used for an id, a logical
-    date or a bound of an interval, which must stay as they are: they are typed in again to name a run."""
+    """When something happened, to the second: `2013-01-05T05:00:07Z`; nothing for None. JSON has the fraction. Not for an
+    id, a logical date or a bound of an interval, which are typed in again to name a run and stay as they are."""
     return "" if value is None else _FRACTION.sub("Z", written(value))
 
 

@@ -143,8 +143,10 @@ class Client:
         return live.watch(self._connection, _path("backfills", backfill_id), self._pause)
 
     # -- DAGs ---------------------------------------------------------------------------------------------------------
-    def dags(self, *, limit: int | None = None) -> Iterator[t.Dag]:
-        return self._pages("/dags", t.Dag, {}, limit)
+    def dags(self, *, active: bool | None = True, limit: int | None = None) -> Iterator[t.Dag]:
+        """By id. `active=False`: those that no file defines any more; None: these as well."""
+        said = {True: {}, False: {"active": "false"}, None: {"active": "all"}}[active]
+        return self._pages("/dags", t.Dag, said, limit)
 
     def dag(self, dag_id: str) -> t.DagDetails:
         return t.DagDetails.model_validate(self._connection.read(_path("dags", dag_id)))

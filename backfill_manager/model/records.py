@@ -97,7 +97,9 @@ class Backfill(Record):
     completed_at: datetime | None = None
     reason: str | None = None
     hidden_at: datetime | None = None  # since then lists leave it out; by its id it is still found
-    with_upstream: bool | None = None  # `tasks` takes along what is upstream of the tasks it names; None: of an older release
+    with_upstream: bool | None = (
+        None  # `tasks` takes along what is upstream of the tasks it names; None: of an older release
+    )
     with_downstream: bool | None = None  # ... and what is downstream of them
     ignore_first_depends_on_past: bool | None = None  # its first item does not wait for the run before it
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from backfill_manager.requests.kinds import DAG_PAUSE, DAG_UNPAUSE
 from backfill_manager.ui import paths
 from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, page_router
-from backfill_manager.views.dags import list_dags
+from backfill_manager.views.dags import current_dag, list_dags
 from backfill_manager.views.recent_runs import recent_runs
 
 router: Final = page_router()
@@ -28,12 +28,16 @@ def dags(visit: VisitOf, q: str = "", tag: str = "") -> Response:
 
 @router.post("/dags/{dag_id}/pause")
 async def pause(visit: OperatorVisit, dag_id: str, back: Annotated[str, Form()] = "/dags") -> Response:
-    return await visit.ask(DAG_PAUSE, {"dag_id": paths.from_segment(dag_id)}, back=back)
+    return await visit.ask(DAG_PAUSE, lambda _: _active(visit, dag_id), back=back)
 
 
 @router.post("/dags/{dag_id}/unpause")
 async def unpause(visit: OperatorVisit, dag_id: str, back: Annotated[str, Form()] = "/dags") -> Response:
-    return await visit.ask(DAG_UNPAUSE, {"dag_id": paths.from_segment(dag_id)}, back=back)
+    return await visit.ask(DAG_UNPAUSE, lambda _: _active(visit, dag_id), back=back)
+
+
+def _active(visit: Visit, dag_id: str) -> dict[str, Any]:
+    return {"dag_id": current_dag(visit.store, paths.from_segment(dag_id))[0].dag_id}
 
 
 def known_dags(visit: Visit) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters.update(FILTERS)
-    made.globals.update(static=static, to=paths.to, app_version=__version__)
+    made.globals.update(static=static, to=paths.to, to_run=paths.to_run, app_version=__version__)
     return made
 
 

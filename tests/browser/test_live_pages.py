@@ -36,7 +36,7 @@ def manager(ground: Playground, stage: ExitStack) -> Living:
 @pytest.mark.parametrize(
     ("there", "place"),
     [
-        ("/dags", "#dags"), ("/dags/flights", "#grid td"), ("/runs/flights/{run}", "main"),
+        ("/dags", "#dags"), ("/dags/flights", "#grid td"), ("/dags/flights/runs/{run}", "main"),
         ("/backfills", "#backfills"), ("/backfills/{backfill}", "#item-map"),
     ],
 )  # fmt: skip
@@ -162,7 +162,7 @@ def test_a_log_goes_on_while_it_is_read(somebody: Somebody, url: str, manager: L
     manager.do(lambda it: it.drain())
     (ti,) = ground.tasks("flights", "clean")
     ada = somebody(url)
-    page = ada.goes(f"/runs/flights/{ti.run_id}/clean")
+    page = ada.goes(f"/dags/flights/runs/{ti.run_id}/tasks/clean")
     log = page.get_by_role("log")
     expect(page.get_by_text("Nothing logged yet")).to_be_visible()
     for n in range(1, 121):

@@ -19,7 +19,18 @@ from backfill_manager.settings import Settings
 
 Ask = Callable[..., typing.Any]
 MOMENT = NEW_YEAR + timedelta(hours=7, microseconds=123_456)
-KEYS = ("south/west", "50% off", "a  b", "2013-01-05T05:00:00.250Z", "x.5Z", "ÅÄÖ", "[red]a[/]", "a?b#c&d=e", "%2F", "é/..")
+KEYS = (
+    "south/west",
+    "50% off",
+    "a  b",
+    "2013-01-05T05:00:00.250Z",
+    "x.5Z",
+    "ÅÄÖ",
+    "[red]a[/]",
+    "a?b#c&d=e",
+    "%2F",
+    "é/..",
+)
 OF_FLIGHTS = [
     f"manual__{format_instant(MOMENT)}",
     "backfill__2013-01-01T05:00:00Z",
