@@ -30,6 +30,9 @@ May import everything but `cli`; reads through `views/`, asks through `api.asks`
 
    `live.js` listens to `/api/v1/events`, fetches the page again (or `data-src`) at most once a second, and morphs the
    sections that have changed in place: focus, scroll, what is typed and open `<details>` stay.
+   Such an element is always on its page, whatever there is to show: what is there only at times stands inside of it
+   (`<div id="reasons" class="live" data-live="backfill_item">{% if reasons %}...`), or it could never appear by itself.
+   What a script has drawn into it bears `data-keep` and is left alone.
 
 Inline scripts and styles are refused by the content policy: widths of bars are SVG attributes, colours are classes
 (`s-success`), widths of a table's columns classes too. A module goes to `static/`, and into the page by
