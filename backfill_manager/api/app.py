@@ -1,6 +1,6 @@
 """Where the API is wired: read this to learn what there is.
 
-    request ─► change log ─► security headers ─► rate limit ─► metrics ─► size ─► ids with slashes ─► access ─► a route
+    request ─► change log ─► security headers ─► rate limit ─► metrics ─► size ─► gzip ─► ids with slashes ─► access ─► a route
 
 Routes read by `reading` (cached by table version, with ETags) and ask by `asking` (one row in `request`).
 """
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fastapi import APIRouter, FastAPI
+from starlette.middleware.gzip import GZipMiddleware
 
 from backfill_manager import __version__
 from backfill_manager.api import backfills, dags, events, health, metrics, pools, requests, runs
@@ -31,6 +32,8 @@ DESCRIPTION: Final = """Backfills and everything around them, over the state tab
 Reading needs no manager. A change is a request to the manager: `202` with where to look for its answer, or with
 `?wait=seconds` the answer itself. Errors are problem documents (RFC 9457). See docs/api.md of the project.
 """
+COMPRESSED_FROM: Final = 1000  # bytes
+COMPRESSION: Final = 5  # of 9: beyond, a page gets hardly smaller and takes much longer
 ROUTERS: Final = (
     backfills.router, dags.router, dags.errors_router, runs.router, runs.of_dag_router, pools.router,
     pools.bundles_router, requests.router, health.router, events.router,
@@ -65,6 +68,9 @@ def create_app(
     document(app)
     # The last that is added is the first that a request meets.
     app.add_middleware(KeepSlashes)
+    # Within `HeadAsGet`, so that HEAD tells of what GET sends. A stream of events is never compressed, as it would be held
+    # back; ETags are weak, and so name both forms of an answer.
+    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=COMPRESSION)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, most=settings.api.max_body_bytes)
     app.add_middleware(metrics.Measured, metrics=app.state.metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -10,8 +11,11 @@ from browser_stage import Living, PassingClock, import_problem, living, put, ser
 from web import Person, Route, expect
 
 from backfill_manager.clock import SystemClock, parse_instant
-from backfill_manager.execution.outcome import Succeeded
+from backfill_manager.execution.outcome import Failed, Succeeded
 from backfill_manager.model.records import TaskLog
+from backfill_manager.requests import asking
+from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests.kinds import BACKFILL_CREATE
 from backfill_manager.testing import FakeClock, Playground, dag_spec, days
 
 Somebody = Callable[..., Person]
@@ -54,6 +58,36 @@ def test_a_change_appears_by_itself(somebody: Somebody, url: str, manager: Livin
     manager.let_all_succeed()
     expect(done).not_to_have_count(0)
     print(f"\n{there}: shown after {clock.monotonic() - begun:.2f} s")
+    assert ada.stayed
+
+
+def test_a_new_backfill_shows_its_items_and_its_failures_without_a_reload(
+    somebody: Somebody, url: str, ground: Playground, stage: ExitStack
+) -> None:
+    """It is looked at before any manager has planned it: at first there is nothing of what appears."""
+    ask = BackfillAsk(dag_id="flights", kind="partitions", partitions=("emea", "apac"))
+    backfill_id = f"{int(ground.clock.new_id(), 16) + 1:012x}"  # the next that the ground gives
+    payload = {"backfill_id": backfill_id, "ask": json.loads(ask.to_payload())}
+    asking.ask(ground.store, ground.clock, BACKFILL_CREATE, payload, request_id="r1", requested_by="ada")
+    ada = somebody(url)
+    page = ada.goes(f"/backfills/{backfill_id}")
+    expect(page.get_by_text("not planned yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="Items", exact=True)).to_have_count(0)
+    ada.stays()
+
+    assert ground.backfill("flights", keys=("emea", "apac")) == backfill_id
+    expect(page.locator("#item-map a")).to_have_count(2)
+    expect(page.locator("#items tbody tr")).to_have_count(2)
+    expect(page.locator("#backfill-reasons")).to_be_empty()
+    manager = stage.enter_context(living(ground))
+    expect(page.locator("#item-map a[aria-label*=running], #items .s-running").first).to_be_visible()
+    first_cell = page.locator("#item-map a").first
+    first_cell.focus()
+    manager.do(lambda it: it.drain())
+    manager.finish("flights", outcome=Failed("ValueError: no rows", retryable=False))
+    expect(page.locator("#backfill-reasons")).to_contain_text("2")
+    expect(page.locator("#items tbody .s-failed")).to_have_count(2)
+    expect(first_cell).to_be_focused()  # the map was repainted, and not drawn anew
     assert ada.stayed
 
 

@@ -17,7 +17,7 @@ PAGES = {
     "/dags": ["shop", "every day at 06:00 (Europe/Berlin)", "1 file could not be read", "sales"],
     "/dags?q=REG": ["regions", "1 DAG of 4"],
     "/dags?tag=sales": ["regions", "shop"],
-    "/dags?q=nonsense": ["Nothing fits"],
+    "/dags?q=nonsense": ["No DAGs match"],
     "/dags/shop": ["19 runs", "join_customers", "Europe/Berlin", "16 success"],
     "/dags/shop?order=made&n=5": ["5 runs", "Older"],
     "/dags/regions": ["3 runs", "south/west", "50% off"],

@@ -35,7 +35,7 @@ NEEDS = {
     "/manager": "manager",
     "/api/v1/backfills": "response",
     "/api/v1/bundles": "bundle",
-    f"/api/v1{RUN.replace('/flights', '')}/tasks": "task_try",
+    f"/api/v1{RUN}/tasks": "task_try",
     "/metrics": "task_instance",
 }
 

@@ -17,7 +17,7 @@ from backfill_manager.testing import FakeClock, Playground, dag_spec, days
 from backfill_manager.ui.site import templates
 
 # Conditions that follow from the address alone, so that they hold for as long as the page is shown.
-OF_THE_ADDRESS = {"flash", "is_first"}
+OF_THE_ADDRESS = {"flash", "is_first", "is_refresh"}
 LIVE = "data-live="
 
 
