@@ -14,6 +14,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.ui import paths
 from backfill_manager.ui.drawing.graph import layered
 from backfill_manager.ui.drawing.year import year_of_days
+from backfill_manager.ui.paging import PageNumber, cut
 from backfill_manager.ui.site import Visit, VisitOf, lead_to, page_router
 from backfill_manager.views.calendar import calendar, rows_by_day, runs_of_day, years
 from backfill_manager.views.dags import known_dag, next_intervals_of, show_dag, spec_of_run
@@ -27,6 +28,8 @@ TABS: Final = (
     ("grid", "Grid"), ("graph", "Graph"), ("timeline", "Timeline"), ("calendar", "Calendar"), ("versions", "Versions"),
     ("code", "Code"), ("clear", "Clear"), ("trigger", "Trigger"),
 )  # fmt: skip
+ON_A_PAGE: Final = 100  # runs of a day
+ROWS: Final = 100  # tasks of a grid
 Runs = Annotated[int, Query(ge=1, le=MOST_RUNS)]
 
 
@@ -45,7 +48,12 @@ def dag_page(visit: Visit, dag_id: str, tab: str, *, status: int = 200, **values
 
 @router.get("/dags/{dag_id}")
 def the_grid(
-    visit: VisitOf, dag_id: str, order: Literal["date", "made"] = "date", before: str = "", n: Runs = 30
+    visit: VisitOf,
+    dag_id: str,
+    order: Literal["date", "made"] = "date",
+    before: str = "",
+    n: Runs = 30,
+    rows: PageNumber = 1,
 ) -> Response:
     dag_id = paths.from_segment(dag_id)
     _, spec = known_dag(visit.store, dag_id)
@@ -53,7 +61,9 @@ def the_grid(
     if order == "date" and not found["runs"] and not before:  # its runs may have no date at all
         found = grid(visit.store, spec, order="made", limit=n)
     older = next(iter(found["older"].values())) if found["older"] else None
-    return dag_page(visit, dag_id, "grid", grid=found, older=older, before=before, n=n)
+    given = {"order": "made" if order == "made" else None, "before": before, "n": n if n != 30 else None}
+    tasks = cut(found["tasks"], rows, ROWS, "dags", dag_id, name="rows", **given)
+    return dag_page(visit, dag_id, "grid", grid=found, tasks=tasks, older=older, before=before, n=n)
 
 
 def _cursor(order: str, before: str) -> dict[str, Any]:
@@ -96,11 +106,16 @@ def its_runs(visit: VisitOf, dag_id: str) -> Response:
 
 
 @router.get("/dags/{dag_id}/timeline")
-def the_timeline(visit: VisitOf, dag_id: str, n: Annotated[int, Query(ge=1, le=1000)] = 60) -> Response:
+def the_timeline(
+    visit: VisitOf, dag_id: str, n: Annotated[int, Query(ge=1, le=1000)] = 60, before: str = ""
+) -> Response:
+    """`before`: the runs of the dates before this one, which an address of the page of newer ones has given."""
     dag_id = paths.from_segment(dag_id)
-    found = timeline(visit.store, dag_id, n)
+    found = timeline(visit.store, dag_id, n + 1, before=_cursor("date", before).get("before_date"))
+    older = found[-n]["logical_date"] if len(found) > n else None
+    found = found[-n:]
     row_next = next_intervals_of(visit.store, dag_id, visit.now, 3)
-    return dag_page(visit, dag_id, "timeline", runs=found[::-1], n=n, upcoming=row_next)
+    return dag_page(visit, dag_id, "timeline", runs=found[::-1], upcoming=row_next, before=before, older=older)
 
 
 @router.get("/dags/{dag_id}/calendar")
@@ -128,8 +143,10 @@ def the_calendar(
 
 
 @router.get("/dags/{dag_id}/day/{day}")
-def the_day(visit: VisitOf, dag_id: str, day: str) -> Response:
+def the_day(visit: VisitOf, dag_id: str, day: str, page: PageNumber = 1) -> Response:
     dag_id = paths.from_segment(dag_id)
     _, spec = known_dag(visit.store, dag_id)
     begin = parse_date(day, spec.timezone, name="The day")
-    return dag_page(visit, dag_id, "day", day=day, runs=runs_of_day(visit.store, dag_id, spec.timezone, begin))
+    found = runs_of_day(visit.store, dag_id, spec.timezone, begin)
+    paged = cut(found, page, ON_A_PAGE, "dags", dag_id, "day", day)
+    return dag_page(visit, dag_id, "day", day=day, runs=paged.rows, paged=paged)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from backfill_manager.model.states import RUN_STATES
 from backfill_manager.requests.kinds import DAG_PAUSE, DAG_UNPAUSE
 from backfill_manager.ui import paths
-from backfill_manager.ui.paging import Paged, cut
+from backfill_manager.ui.paging import Paged, PageNumber, cut
 from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, page_router
 from backfill_manager.views.backfills import check_states
 from backfill_manager.views.dags import current_dag, list_dags
@@ -36,7 +36,7 @@ SORTED: Final[Mapping[str, str]] = {"": "Name", "-name": "Name, Z to A", "next":
 @router.get("/dags")
 def dags(
     visit: VisitOf, q: Line = "", tag: Line = "", show: Show = "", state: Line = "", sort: Sort = "",
-    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+    page: PageNumber = 1,
 ) -> Response:  # fmt: skip
     check_states("run", [state] if state else [], RUN_STATES)
     every, newest = _every_dag(visit), _newest(visit)

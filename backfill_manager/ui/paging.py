@@ -5,9 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Query
 
 from backfill_manager.ui import paths
+
+PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 
 
 @dataclass(frozen=True)

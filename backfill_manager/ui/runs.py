@@ -11,6 +11,7 @@ from backfill_manager.model.records import DagRun
 from backfill_manager.requests.kinds import RUN_CANCEL, RUN_MARK
 from backfill_manager.ui import paths
 from backfill_manager.ui.drawing.gantt import gantt
+from backfill_manager.ui.paging import PageNumber, cut
 from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, lead_to, page_router
 from backfill_manager.views.dags import spec_of_run
 from backfill_manager.views.payloads import cancelled_run, marked_run
@@ -19,10 +20,11 @@ from backfill_manager.views.spans_of_run import spans_of_run
 from backfill_manager.views.tasks import list_task_instances
 
 router: Final = page_router()
+ON_A_PAGE: Final = 200  # tasks
 
 
 @router.get("/dags/{dag_id}/runs/{run_id}")
-def run(visit: VisitOf, dag_id: str, run_id: str) -> Response:
+def run(visit: VisitOf, dag_id: str, run_id: str, page: PageNumber = 1) -> Response:
     row = run_of(visit, dag_id, run_id)
     if row.run_id != paths.from_segment(run_id):  # `latest` will be another one tomorrow
         return lead_to(paths.to_run(row.dag_id, row.run_id))
@@ -30,9 +32,12 @@ def run(visit: VisitOf, dag_id: str, run_id: str) -> Response:
     tasks = {one["task_id"]: one for one in list_task_instances(visit.store, row)}
     order = [task.task_id for task in spec.in_order] if spec else []
     drawn = gantt(spans_of_run(visit.store, row, spec, visit.now))
+    every = [tasks[one] for one in order if one in tasks] + [tasks[one] for one in sorted(set(tasks) - set(order))]
+    paged = cut(every, page, ON_A_PAGE, "dags", row.dag_id, "runs", row.run_id)
+    shown = {one["task_id"] for one in paged.rows}
     return visit.page(
-        "run.html", run=run_view(row), zone=spec.timezone if spec else "UTC", drawn=drawn,
-        tasks=[tasks[one] for one in order if one in tasks] + [tasks[one] for one in sorted(set(tasks) - set(order))],
+        "run.html", run=run_view(row), zone=spec.timezone if spec else "UTC", drawn=drawn, paged=paged,
+        bars=[one for one in drawn.rows if one.task_id in shown],
     )  # fmt: skip
 
 
