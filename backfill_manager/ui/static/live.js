@@ -190,6 +190,11 @@ function tick(page = document) {
 }
 
 document.addEventListener("htmx:configRequest", (event) => {
+  if (event.detail.verb === "get") { // what is not chosen is not in the address
+    Object.keys(event.detail.parameters).filter((name) => event.detail.parameters[name] === "").forEach((name) => {
+      delete event.detail.parameters[name];
+    });
+  }
   event.detail.headers["X-CSRF-Token"] = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
 });
 // Whose session is over is led to the login: by the whole page, not by a part of it.
