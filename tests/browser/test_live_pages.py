@@ -115,6 +115,41 @@ def test_a_change_that_the_server_could_not_tell_at_first_appears_all_the_same(
     assert len(refused) == 2
 
 
+def test_a_list_is_sent_again_only_when_something_on_its_page_has_changed(somebody: Somebody, stage: ExitStack) -> None:
+    """Of 60 DAGs the first 50 are shown. What is pressed and typed meanwhile changes nothing of that."""
+    ground = Playground(*(dag_spec(f"dag_{n:02d}", "load", schedule=None) for n in range(60)), clock=FakeClock())
+    ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
+    page, sent = ada.page, list[int]()
+    page.on("response", lambda answer: sent.append(answer.status) if "x-live" in answer.request.headers else None)
+
+    def runs(dag_id: str) -> None:
+        ground.backfill(dag_id, days("2024-01-01", 1))
+        ground.drain()
+
+    with page.expect_response(lambda answer: "x-live" in answer.request.headers and answer.url.endswith("/dags")):
+        ada.goes("/dags")
+    expect(page.locator("#dags tbody tr")).to_have_count(50)
+    ada.stays()
+    with page.expect_response(lambda answer: answer.url.endswith("/dags") and answer.status == 304):
+        runs("dag_55")
+    runs("dag_01")
+    expect(page.locator("#dag-dag_01 .state.s-success")).to_be_visible()
+    with page.expect_response(lambda answer: answer.url.endswith("/dags") and answer.status == 304):
+        runs("dag_56")
+    page.get_by_role("searchbox").press_sequentially("dag_5")
+    expect(page.locator("#dags tbody tr")).to_have_count(10)
+    expect(page.locator("#dag-dag_55 .state.s-success")).to_be_visible()
+    runs("dag_57")
+    expect(page.locator("#dag-dag_57 .state.s-success")).to_be_visible()
+    page.get_by_label("Last run").select_option("success")
+    expect(page.locator("#dags tbody tr")).to_have_count(3)
+    assert page.url.endswith("/dags?q=dag_5&state=success")
+    page.go_back()
+    expect(page.locator("#dags tbody tr")).to_have_count(10)
+    assert ada.stayed
+    assert set(sent) == {200, 304}
+
+
 def test_a_change_leaves_focus_and_place_and_what_was_opened(somebody: Somebody, url: str, manager: Living) -> None:
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 40), max_active_runs=1))
     ada = somebody(url)
