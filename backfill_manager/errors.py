@@ -98,6 +98,18 @@ class Ambiguous(InvalidInput):
         super().__init__(f"{prefix!r} is the beginning of more than one {kind}: {shown}. Give more of it.")
 
 
+class RunOfSeveralDags(Ambiguous):
+    """A run's id, or a beginning of one, that runs of several DAGs have; `found` are their (DAG, run) ids."""
+
+    def __init__(self, wanted: str, found: Iterable[tuple[str, str]]) -> None:
+        self.found = list(found)
+        names = [f"{dag_id}/{run_id}" for dag_id, run_id in self.found]
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        InvalidInput.__init__(
+            self, f"More than one run is called {wanted!r}: {', '.join(names[:4])}{more}. Name the DAG too: DAG/RUN."
+        )
+
+
 # -- refused (4) ------------------------------------------------------------------------------------------------------
 
 

@@ -11,11 +11,13 @@ A browser sends its cookie, and reaches loopback, whichever page makes it. So a 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import ipaddress
 import secrets
 from dataclasses import dataclass
+from operator import xor
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -108,9 +110,26 @@ def _session(house: House, request: Request) -> Person | None:
 
 
 def csrf_token(request: Request) -> str:
-    """For pages: what a form or a header of theirs must carry. Empty where there is no session."""
+    """For pages: what a form or a header of theirs must carry. Empty where there is no session. Another text each time:
+    in pages that are compressed, a secret that stays the same can be guessed from their sizes (BREACH)."""
     person: Person | None = getattr(request.state, "person", None)
-    return person.csrf if person else ""
+    return _masked(person.csrf) if person and person.csrf else ""
+
+
+def _masked(secret: str) -> str:
+    plain = secret.encode()
+    pad = secrets.token_bytes(len(plain))
+    return base64.urlsafe_b64encode(pad + bytes(map(xor, pad, plain))).decode()
+
+
+def _unmasked(given: str) -> bytes:
+    """Empty for what no page was given."""
+    try:
+        both = base64.b64decode(given, altchars=b"-_", validate=True)
+    except ValueError:
+        return b""
+    half = len(both) // 2
+    return bytes(map(xor, both[:half], both[half:]))
 
 
 def _is_https(request: Request) -> bool:
@@ -211,7 +230,7 @@ async def _check_csrf(request: Request, person: Person) -> None:
         if getattr(request, "_form", None) is None:  # FastAPI has read it already for a handler with fields
             await request.body()  # kept by the request: the handler can read it again
         given = (await request.form()).get(CSRF_FIELD)
-    if not isinstance(given, str) or not hmac.compare_digest(given.encode(), person.csrf.encode()):
+    if not isinstance(given, str) or not hmac.compare_digest(_unmasked(given), person.csrf.encode()):
         raise NotAllowed(f"A change from a browser's session needs its CSRF token ({CSRF_HEADER} or {CSRF_FIELD}).")
 
 

@@ -1,7 +1,7 @@
 """Where the API is wired: read this to learn what there is.
 
-    request ─► change log ─► security headers ─► rate limit ─► metrics ─► body ─► strangers ─► ids with slashes ─► access
-            ─► a route
+    request ─► change log ─► security headers ─► rate limit ─► metrics ─► body ─► strangers ─► gzip ─► ids with slashes
+            ─► access ─► a route
 
 Routes read by `reading` (cached by table version, with ETags) and ask by `asking` (one row in `request`).
 """
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fastapi import APIRouter, Depends, FastAPI
+from starlette.middleware.gzip import GZipMiddleware
 
 from backfill_manager import __version__
 from backfill_manager.api import backfills, dags, events, health, metrics, pools, requests, runs
@@ -34,9 +35,11 @@ DESCRIPTION: Final = """Backfills and everything around them, over the state tab
 Reading needs no manager. A change is a request to the manager: `202` with where to look for its answer, or with
 `?wait=seconds` the answer itself. Errors are problem documents (RFC 9457). See docs/api.md of the project.
 """
+COMPRESSED_FROM: Final = 1000  # bytes
+COMPRESSION: Final = 5  # of 9: beyond, a page gets hardly smaller and takes much longer
 ROUTERS: Final = (
-    backfills.router, dags.router, dags.errors_router, runs.router, pools.router, pools.bundles_router, requests.router,
-    health.router, events.router,
+    backfills.router, dags.router, dags.errors_router, runs.router, runs.of_dag_router, pools.router,
+    pools.bundles_router, requests.router, health.router, events.router,
 )  # fmt: skip
 
 
@@ -68,6 +71,9 @@ def create_app(
     document(app)
     # The last that is added is the first that a request meets.
     app.add_middleware(KeepSlashes)
+    # Within `HeadAsGet`, so that HEAD tells of what GET sends. A stream of events is never compressed, as it would be held
+    # back; ETags are weak, and so name both forms of an answer.
+    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=COMPRESSION)
     app.add_middleware(HeadAsGet)
     app.add_middleware(RefuseStrangers, house=house)
     app.add_middleware(BodyLimit, most=settings.api.max_body_bytes, within_s=settings.api.body_timeout)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import quote
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from backfill_manager.api.asking import PREFIX, AskingOf
+from backfill_manager.api.asking import AskingOf
 from backfill_manager.api.documented import CHANGES, READS
 from backfill_manager.api.models import (
     Clear,
@@ -33,7 +32,7 @@ from backfill_manager.api.models import (
 from backfill_manager.api.paging import Bound, Cursor, Limit, from_cursor, instant_of, order_of, page_of_few, to_cursor
 from backfill_manager.api.paths import Id
 from backfill_manager.api.reading import ReadingOf
-from backfill_manager.api.runs import RUN_COLUMNS, RunOrder, page_of
+from backfill_manager.api.runs import RUN_COLUMNS, RunOrder, address_of, page_of
 from backfill_manager.model.records import DagRow, DagRun, DagVersion
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.requests import kinds
@@ -42,15 +41,16 @@ from backfill_manager.views import payloads
 from backfill_manager.views.dags import (
     all_dags,
     current_dag,
+    known_dag,
     list_dags,
     list_import_errors,
-    next_intervals,
+    next_intervals_of,
     show_dag,
     spec_reader,
 )
 from backfill_manager.views.grid import grid
 from backfill_manager.views.paging import Order
-from backfill_manager.views.timeline import latest_run, timeline
+from backfill_manager.views.timeline import timeline
 from backfill_manager.views.versions import diff_versions, list_versions
 
 router = APIRouter(prefix="/dags", tags=["dags"])
@@ -58,6 +58,7 @@ errors_router = APIRouter(tags=["dags"])
 
 DEFINED: Final = ("dag", "dag_version")
 TABLES: Final = (*DEFINED, "dag_run")
+ACTIVE: Final = {"true": True, "false": False, "all": None}
 
 
 @router.get("", operation_id="list_dags", response_model=Page[DagView], responses=READS)
@@ -68,15 +69,19 @@ def list_all(
     order_by: Literal["dag_id", "-dag_id"] = "dag_id",
     is_paused: bool | None = None,
     tag: Annotated[str | None, Query(max_length=200)] = None,
+    active: Annotated[
+        Literal["true", "false", "all"],
+        Query(description="`false`: those that no file defines any more, whose runs can still be read."),
+    ] = "true",
 ) -> Response:
-    """The active DAGs, with the date and time of the next scheduled run."""
+    """The DAGs (the active ones, unless `active` says otherwise), with the date and time of the next scheduled run."""
     order = order_of(order_by, {"dag_id": "dag_id"}, "dag_id")
     after = from_cursor(cursor, order_by, DagRow, order)
 
     def page() -> dict[str, Any]:
         found = [
             one
-            for one in list_dags(reading.store, reading.now())
+            for one in list_dags(reading.store, reading.now(), active=ACTIVE[active])
             if is_paused in (None, one["is_paused"]) and (tag is None or tag in one["tags"])
         ]
         found.sort(key=lambda one: str(one["dag_id"]), reverse=order.descending)
@@ -92,7 +97,7 @@ def list_all(
 
 @router.get("/{dag_id}", operation_id="get_dag", response_model=DagDetails, responses=READS)
 def get_dag(dag_id: Id, reading: ReadingOf) -> Response:
-    """One DAG: its schedule, its tasks and what they wait for, how many runs it has by state."""
+    """One DAG, active or not: its schedule, its tasks and what they wait for, how many runs it has by state."""
     return reading.of(
         TABLES, DagDetails, lambda: show_dag(reading.store, dag_id, reading.now()), also=(reading.moment(10),)
     )
@@ -123,8 +128,7 @@ def next_of(
     behind = instant_of(after, "after")
 
     def found() -> list[dict[str, Any]]:
-        _, spec = current_dag(reading.store, dag_id)
-        return next_intervals(spec, latest_run(reading.store, dag_id), reading.now(), n, after=behind)
+        return next_intervals_of(reading.store, dag_id, reading.now(), n, after=behind)
 
     return reading.of(TABLES, list[Interval], found, also=(reading.moment(10),))
 
@@ -142,7 +146,7 @@ async def trigger(dag_id: Id, asking: AskingOf, body: NewRun | None = None) -> R
     return await asking(
         kinds.DAG_TRIGGER,
         lambda _: payloads.triggered_dag(asking.store, dag_id, wanted.logical_date, wanted.conf),
-        made_at=lambda run_id: f"{PREFIX}/runs/{quote(run_id, safe='')}?dag_id={quote(dag_id)}",
+        made_at=lambda run_id: address_of(dag_id, run_id),
     )
 
 
@@ -183,7 +187,7 @@ def get_grid(
     after = from_cursor(cursor, order, DagRun, by)
 
     def found() -> dict[str, Any]:
-        _, spec = current_dag(reading.store, dag_id)
+        _, spec = known_dag(reading.store, dag_id)
         made = grid(
             reading.store, spec, order=order, limit=limit,
             before_date=after.value if after is not None and order == "date" else None,
@@ -285,7 +289,7 @@ async def clear(dag_id: Id, body: Clear, asking: AskingOf) -> Response:
 def _known(reading: ReadingOf, dag_id: str) -> None:
     """A DAG that is, or ever was, there: what ran can be read after its DAG is gone."""
     if dag_id not in all_dags(reading.store):
-        current_dag(reading.store, dag_id)
+        known_dag(reading.store, dag_id)  # which says that there is none
 
 
 @errors_router.get(

@@ -389,6 +389,8 @@ class DagView(Output):
     next_logical_date: Instant | None
     next_due_at: Instant | None
     updated_at: Instant
+    inactive_since: Instant | None = Field(description="Of a DAG that is not active: nothing new can be asked of it.")
+    inactive_reason: str | None = Field(description="What has become of its file, or who deactivated it.")
 
 
 class DagDetails(DagView):

@@ -25,8 +25,21 @@ def _as_meant(text: str) -> str:
 _OneOfMany = AfterValidator(_as_meant)
 Id = Annotated[str, Path(min_length=1, max_length=200), _OneOfMany]
 RunId = Annotated[
-    str, Path(min_length=1, max_length=4000, description="Its id, a beginning of it, or `latest`."), _OneOfMany
-]
+    str,
+    Path(
+        min_length=1, max_length=4000,
+        description="Its id, a beginning of it, or `latest`; `422` with their names when several DAGs have such a run.",
+    ),
+    _OneOfMany,
+]  # fmt: skip
+RunOfDag = Annotated[
+    str,
+    Path(
+        min_length=1, max_length=4000,
+        description="Its id, a beginning of it, its logical date in the DAG's zone, or `latest`.",
+    ),
+    _OneOfMany,
+]  # fmt: skip
 
 
 class KeepSlashes:

@@ -1,13 +1,15 @@
-"""`/runs`: a run is named by its id; where two DAGs have that id, by `dag_id` as well."""
+"""`/runs`: a run by its id, where only one DAG has it or `dag_id` tells which; and `/dags/{dag_id}/runs/{run_id}`, which is
+the address that always means one run: all that is given out (`Location`, links) is of this form."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from backfill_manager.api.asking import AskingOf
+from backfill_manager.api.asking import PREFIX, Asking, AskingOf
 from backfill_manager.api.documented import CHANGES, READS
 from backfill_manager.api.models import (
     LogView,
@@ -22,8 +24,8 @@ from backfill_manager.api.models import (
 )
 from backfill_manager.api.one_backfill import known_backfill
 from backfill_manager.api.paging import Cursor, Limit, Place, from_cursor, order_of, to_cursor
-from backfill_manager.api.paths import Id, RunId
-from backfill_manager.api.reading import ReadingOf
+from backfill_manager.api.paths import Id, RunId, RunOfDag
+from backfill_manager.api.reading import Reading, ReadingOf
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun
 from backfill_manager.model.states import RUN_FINISHED
@@ -35,13 +37,29 @@ from backfill_manager.views.runs import find_run, page_of_runs, run_details
 from backfill_manager.views.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
 
 router = APIRouter(prefix="/runs", tags=["runs"])
+of_dag_router = APIRouter(prefix="/dags/{dag_id}/runs", tags=["runs"])
 
 RunOrder = Literal["-created_at", "created_at", "-logical_date", "logical_date", "state", "-state"]
+FOUND_BY: Final = ("dag_run", "dag")  # tables: a run may be named by its date, in the zone of its DAG
 RUN_COLUMNS: Final = {"created_at": "run_seq", "logical_date": "logical_date", "state": "state"}
 OfDag = Annotated[
     str | None, Query(max_length=200, description="Its DAG, where the id alone does not tell; then a date will do too.")
 ]
 MOST_LINES: Final = 10_000
+OnlyTask = Annotated[
+    str | None, Query(min_length=1, max_length=200, description="Only this task, with a result of any size.")
+]
+OnlyTry = Annotated[int | None, Query(alias="try", ge=1, le=2**31, description="Only this try.")]
+Behind = Annotated[
+    str | None,
+    Query(pattern=r"^[0-9]{1,9}\.[0-9]{1,9}$", description="`after` of the answer before: only what is newer."),
+]
+Lines = Annotated[int, Query(ge=1, le=MOST_LINES)]
+
+
+def address_of(dag_id: str, run_id: str) -> str:
+    """Where a run is found, whatever other DAGs have."""
+    return f"{PREFIX}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
 
 
 def page_of(
@@ -79,9 +97,17 @@ def list_runs(
 @router.get("/{run_id}", operation_id="get_run", response_model=RunDetails, responses=READS)
 def get_run(run_id: RunId, reading: ReadingOf, dag_id: OfDag = None) -> Response:
     """One run, with its parameters (`conf`), which lists leave out."""
-    return reading.of(
-        ("dag_run",), RunDetails, lambda: run_details(find_run(reading.store, run_id, dag_id=dag_id or None))
-    )
+    return _run(reading, run_id, dag_id)
+
+
+@of_dag_router.get("/{run_id}", operation_id="get_run_of_dag", response_model=RunDetails, responses=READS)
+def get_run_of_dag(dag_id: Id, run_id: RunOfDag, reading: ReadingOf) -> Response:
+    """One run of this DAG, with its parameters (`conf`), which lists leave out."""
+    return _run(reading, run_id, dag_id)
+
+
+def _run(reading: Reading, run_id: str, dag_id: str | None) -> Response:
+    return reading.of(FOUND_BY, RunDetails, lambda: run_details(find_run(reading.store, run_id, dag_id=dag_id or None)))
 
 
 @router.post(
@@ -89,6 +115,19 @@ def get_run(run_id: RunId, reading: ReadingOf, dag_id: OfDag = None) -> Response
 )
 async def cancel(run_id: RunId, asking: AskingOf, dag_id: OfDag = None) -> Response:
     """What runs of it is stopped (its Spark jobs are cancelled); what has not begun never will."""
+    return await _cancel(asking, run_id, dag_id)
+
+
+@of_dag_router.post(
+    "/{run_id}/cancel", status_code=202, operation_id="cancel_run_of_dag", response_model=RequestView,
+    responses=CHANGES,
+)  # fmt: skip
+async def cancel_of_dag(dag_id: Id, run_id: RunOfDag, asking: AskingOf) -> Response:
+    """What runs of it is stopped (its Spark jobs are cancelled); what has not begun never will."""
+    return await _cancel(asking, run_id, dag_id)
+
+
+async def _cancel(asking: Asking, run_id: str, dag_id: str | None) -> Response:
     return await asking(
         kinds.RUN_CANCEL, lambda _: payloads.cancelled_run(find_run(asking.store, run_id, dag_id=dag_id or None))
     )
@@ -97,7 +136,18 @@ async def cancel(run_id: RunId, asking: AskingOf, dag_id: OfDag = None) -> Respo
 @router.post("/{run_id}/mark", status_code=202, operation_id="mark_run", response_model=RequestView, responses=CHANGES)
 async def mark(run_id: RunId, body: MarkRun, asking: AskingOf, dag_id: OfDag = None) -> Response:
     """Set a run, or one task of it (`task_id`), to a state whatever became of it; what runs of it is stopped."""
+    return await _mark(asking, body, run_id, dag_id)
 
+
+@of_dag_router.post(
+    "/{run_id}/mark", status_code=202, operation_id="mark_run_of_dag", response_model=RequestView, responses=CHANGES
+)
+async def mark_of_dag(dag_id: Id, run_id: RunOfDag, body: MarkRun, asking: AskingOf) -> Response:
+    """Set a run, or one task of it (`task_id`), to a state whatever became of it; what runs of it is stopped."""
+    return await _mark(asking, body, run_id, dag_id)
+
+
+async def _mark(asking: Asking, body: MarkRun, run_id: str, dag_id: str | None) -> Response:
     def payload(_: str) -> dict[str, Any]:
         run = find_run(asking.store, run_id, dag_id=dag_id or None)
         if body.task_id is None:
@@ -108,17 +158,20 @@ async def mark(run_id: RunId, body: MarkRun, asking: AskingOf, dag_id: OfDag = N
 
 
 @router.get("/{run_id}/tasks", operation_id="list_tasks_of_run", response_model=RunTasks, responses=READS)
-def tasks_of(
-    run_id: RunId,
-    reading: ReadingOf,
-    dag_id: OfDag = None,
-    task_id: Annotated[
-        str | None, Query(min_length=1, max_length=200, description="Only this task, with a result of any size.")
-    ] = None,
-) -> Response:
+def tasks_of(run_id: RunId, reading: ReadingOf, dag_id: OfDag = None, task_id: OnlyTask = None) -> Response:
     """Its tasks as they stand, in the order in which they started, and every try that has ended. A result of more than 65,536
     characters is told of a single task only (`task_id`)."""
+    return _tasks(reading, run_id, dag_id, task_id)
 
+
+@of_dag_router.get("/{run_id}/tasks", operation_id="list_tasks_of_run_of_dag", response_model=RunTasks, responses=READS)
+def tasks_of_run_of_dag(dag_id: Id, run_id: RunOfDag, reading: ReadingOf, task_id: OnlyTask = None) -> Response:
+    """Its tasks as they stand, in the order in which they started, and every try that has ended. A result of more than 65,536
+    characters is told of a single task only (`task_id`)."""
+    return _tasks(reading, run_id, dag_id, task_id)
+
+
+def _tasks(reading: Reading, run_id: str, dag_id: str | None, task_id: str | None) -> Response:
     def found() -> dict[str, Any]:
         run = find_run(reading.store, run_id, dag_id=dag_id or None)
         if task_id is not None:
@@ -126,7 +179,7 @@ def tasks_of(
         tasks, tries = list_task_instances(reading.store, run, task_id), list_tries(reading.store, run, task_id)
         return {"items": tasks, "next_cursor": None, "tries": tries}
 
-    return reading.of(("dag_run", "task_instance", "task_try"), RunTasks, found)
+    return reading.of((*FOUND_BY, "task_instance", "task_try"), RunTasks, found)
 
 
 @router.get("/{run_id}/tasks/{task_id}/logs", operation_id="get_log", response_model=LogView, responses=READS)
@@ -135,14 +188,39 @@ def get_log(
     task_id: Id,
     reading: ReadingOf,
     dag_id: OfDag = None,
-    try_number: Annotated[int | None, Query(alias="try", ge=1, le=2**31, description="Only this try.")] = None,
-    after: Annotated[
-        str | None,
-        Query(pattern=r"^[0-9]{1,9}\.[0-9]{1,9}$", description="`after` of the answer before: only what is newer."),
-    ] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_LINES)] = MOST_LINES,
+    try_number: OnlyTry = None,
+    after: Behind = None,
+    limit: Lines = MOST_LINES,
 ) -> Response:
     """What a task logged, oldest first. To follow it, ask again with `after` until `is_whole`."""
+    return _log(reading, run_id, dag_id, task_id, try_number, after, limit)
+
+
+@of_dag_router.get(
+    "/{run_id}/tasks/{task_id}/logs", operation_id="get_log_of_run_of_dag", response_model=LogView, responses=READS
+)
+def get_log_of_run_of_dag(
+    dag_id: Id,
+    run_id: RunOfDag,
+    task_id: Id,
+    reading: ReadingOf,
+    try_number: OnlyTry = None,
+    after: Behind = None,
+    limit: Lines = MOST_LINES,
+) -> Response:
+    """What a task logged, oldest first. To follow it, ask again with `after` until `is_whole`."""
+    return _log(reading, run_id, dag_id, task_id, try_number, after, limit)
+
+
+def _log(
+    reading: Reading,
+    run_id: str,
+    dag_id: str | None,
+    task_id: str,
+    try_number: int | None,
+    after: str | None,
+    limit: int,
+) -> Response:
     behind = _position(after)
 
     def found() -> dict[str, Any]:
@@ -156,7 +234,7 @@ def get_log(
         last = f"{lines[-1]['launch']}.{lines[-1]['line']}" if lines else after
         return {"state": state, "is_whole": run.state in RUN_FINISHED and not more, "lines": lines, "after": last}
 
-    return reading.of(("dag_run", "task_instance", "task_log"), LogView, found)
+    return reading.of((*FOUND_BY, "task_instance", "task_log"), LogView, found)
 
 
 def _position(after: str | None) -> tuple[int, int] | None:

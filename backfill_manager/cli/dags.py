@@ -31,17 +31,22 @@ def waits_for(task: dict[str, Any]) -> str:
 
 
 @command(app, "list")
-def list_(call: Call) -> None:
+def list_(
+    call: Call,
+    all_: Annotated[
+        bool, typer.Option("--all", "-a", help="And those that are not active: no file defines them any more.")
+    ] = False,
+) -> None:
     """List the DAGs: schedule, zone, version, file, and when the next scheduled run is due (UTC).
 
     Example: [cyan]bfm dags list --output json[/]
     """
-    found = call.source.dags()
+    found = call.source.dags(active=None if all_ else True)
     if call.out.is_table:
         found = [{**one, "schedule": schedule(one["schedule"])} for one in found]
     columns = (
         "dag_id", "schedule", "timezone", Column("is_paused", "paused"), Column("version", right=True), "file",
-        Column("next_due_at", "next due"),
+        Column("next_due_at", "next due"), Column("inactive_reason", "not active", fold=True),
     )  # fmt: skip
     call.out.rows(found, columns, empty="No DAGs yet: a manager loads them from its bundles (`bfm manager start`).")
     if broken := len(call.source.import_errors()):
@@ -62,12 +67,14 @@ def show(call: Call, dag: DagArgument) -> None:
     fields = [
         (name, value)
         for name, value in found.items()
-        if name not in {"tasks", "schedule", "schedule_in_words", "runs", "is_active"}
+        if name
+        not in {"tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason"}
     ]
     runs = ", ".join(f"{number} {state}" for state, number in found["runs"].items())
     words = found["schedule_in_words"]
     plain = schedule(found["schedule"])
-    fields.insert(1, ("schedule", plain if words in (None, plain) else f"{plain}: {words}"))
+    fields.insert(1, ("not active", found["inactive_reason"]))
+    fields.insert(2, ("schedule", plain if words in (None, plain) else f"{plain}: {words}"))
     call.out.thing(found, [*fields, ("runs", runs or "none yet")])
     call.out.line("")
     columns = (
@@ -97,7 +104,9 @@ def next_(
         "interval_start", "interval_end", Column("due_at", "due"), Column("local", f"start in {about['timezone']}"),
     )  # fmt: skip
     empty = (
-        f"{dag} has no schedule: it runs when it is asked for."
+        f"{dag} is not active: {about['inactive_reason']}."
+        if not about["is_active"]
+        else f"{dag} has no schedule: it runs when it is asked for."
         if about["schedule"] is None
         else f"{dag} has no interval left: its end_date is {about['end_date']}."
         if about["end_date"] is not None
@@ -266,7 +275,7 @@ def instant_for(call: Call, dag_id: str, text: str) -> datetime:
     store = call.any_store
     if store.exists():
         try:
-            return parse_date(text, dags.current_dag(store, dag_id)[1].timezone, name="--logical-date")
+            return parse_date(text, dags.known_dag(store, dag_id)[1].timezone, name="--logical-date")
         except NotFound:
             pass
     here, there = (parse_date(text, zone, name="--logical-date") for zone in ("UTC", "Asia/Tokyo"))

@@ -59,8 +59,8 @@ class Server:
     def running_tasks(self, backfill: Thing) -> list[Thing]:
         return _documents(self._client.running_tasks(backfill["backfill_id"])) if backfill["running"] else []
 
-    def dags(self) -> list[Thing]:
-        return _documents(self._client.dags())
+    def dags(self, *, active: bool | None = True) -> list[Thing]:
+        return _documents(self._client.dags(active=active))
 
     def dag(self, dag_id: str) -> Thing:
         return self._client.dag(dag_id).document()

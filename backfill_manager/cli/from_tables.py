@@ -16,7 +16,7 @@ from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views import backfills, bundles, dags, payloads, pools, requests, runs, tasks, versions
 from backfill_manager.views.managers import manager_status, somebody_leads
 from backfill_manager.views.time_left import with_time_left
-from backfill_manager.views.timeline import latest_run, timeline
+from backfill_manager.views.timeline import timeline
 from backfill_manager.views.underway import running_tasks
 
 
@@ -42,7 +42,7 @@ class Tables:
 
     def backfills(self, *, dag_id: str | None, in_states: Sequence[str], limit: int | None) -> list[Thing]:
         if dag_id is not None:
-            dags.current_dag(self._store, dag_id)
+            dags.known_dag(self._store, dag_id)
         return backfills.list_backfills(self._store, dag_id=dag_id, in_states=in_states, limit=limit)
 
     def backfill(self, wanted: str, *, time_left: bool = False) -> Thing:
@@ -57,15 +57,14 @@ class Tables:
     def running_tasks(self, backfill: Thing) -> list[Thing]:
         return running_tasks(self._store, backfill, self._clock.now())
 
-    def dags(self) -> list[Thing]:
-        return dags.list_dags(self._store, self._clock.now())
+    def dags(self, *, active: bool | None = True) -> list[Thing]:
+        return dags.list_dags(self._store, self._clock.now(), active=active)
 
     def dag(self, dag_id: str) -> Thing:
         return dags.show_dag(self._store, dag_id, self._clock.now())
 
     def next_intervals(self, dag_id: str, n: int) -> list[Thing]:
-        _, spec = dags.current_dag(self._store, dag_id)
-        return dags.next_intervals(spec, latest_run(self._store, dag_id), self._clock.now(), n)
+        return dags.next_intervals_of(self._store, dag_id, self._clock.now(), n)
 
     def import_errors(self) -> list[Thing]:
         return dags.list_import_errors(self._store)
@@ -83,7 +82,7 @@ class Tables:
         self, *, dag_id: str | None, backfill: str | None, in_states: Sequence[str], limit: int | None
     ) -> list[Thing]:
         if dag_id is not None:
-            dags.current_dag(self._store, dag_id)
+            dags.known_dag(self._store, dag_id)
         backfill_id = backfills.find_backfill(self._store, backfill)["backfill_id"] if backfill else None
         return runs.list_runs(self._store, dag_id=dag_id, backfill_id=backfill_id, in_states=in_states, limit=limit)
 
@@ -193,5 +192,5 @@ class Tables:
     def _ever_a_dag(self, dag_id: str) -> str:
         """If it is or ever was there: what ran can be read after its DAG is gone."""
         if not self._store.read(DagRun, [Condition("dag_id", "=", dag_id)], limit=1):
-            dags.current_dag(self._store, dag_id)
+            dags.known_dag(self._store, dag_id)
         return dag_id

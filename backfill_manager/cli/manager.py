@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from backfill_manager.cli.call import Call, command, group
+from backfill_manager.cli.output import moment
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.views.managers import lives
 
@@ -55,9 +56,9 @@ def status(call: Call) -> int:
             ("term", found["term"]),
             ("host", found.get("host")),
             ("pid", found.get("pid")),
-            ("since", found.get("started_at")),
-            ("heartbeat", found["term"] and f"{found['heartbeat_at']}, {found['heartbeat_age_s']:g} s ago"),
-            ("ended", found.get("ended_at")),
+            ("since", moment(found.get("started_at"))),
+            ("heartbeat", found["term"] and f"{moment(found['heartbeat_at'])}, {found['heartbeat_age_s']:g} s ago"),
+            ("ended", moment(found.get("ended_at"))),
             ("version", found.get("version")),
             ("spark application", found.get("application_id")),
         ]

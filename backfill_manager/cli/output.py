@@ -33,9 +33,10 @@ COLOURS: Final[Mapping[str, str]] = {
     "overridden": "bright_black", "removed": "bright_black", "stopped": "yellow",
 }  # fmt: skip
 _STATE_COLUMNS = frozenset({"state", "outcome"})
-_KEPT_WHOLE = _STATE_COLUMNS | {"backfill_id", "request_id", "run_id"}
+_KEPT_WHOLE = _STATE_COLUMNS | {"backfill_id", "request_id", "run_id", "object_id"}
 _WIDEST_TEXT = 60
-_PARTS_OF_A_SECOND = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.\d+Z\Z")  # of an instant; JSON has them
+_MOMENT = "_at"  # the end of a field's name that holds when something happened; dates and bounds of intervals have other names
+_FRACTION = re.compile(r"\.\d+Z\Z")
 _PIPE_WIDTH = 100_000  # a pipe has no width: whoever reads it wants whole values
 
 
@@ -149,8 +150,7 @@ def to_stdout() -> Console:
 def cell(field: str, value: Any, write: Callable[[Any], str] | None) -> Text:
     if value is None:
         return Text("")
-    text = write(value) if write else written(value)
-    text = _PARTS_OF_A_SECOND.sub("Z", text)
+    text = write(value) if write else moment(value) if field.endswith(_MOMENT) else written(value)
     return Text(text, style=COLOURS.get(text, "") if field in _STATE_COLUMNS else "")
 
 
@@ -164,6 +164,12 @@ def written(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return str(value)
+
+
+def moment(value: Any) -> str:
+    """When something happened, to the second: `2013-01-05T05:00:07Z`; nothing for None. JSON has the fraction. Not for an
+    id, a logical date or a bound of an interval, which are typed in again to name a run and stay as they are."""
+    return "" if value is None else _FRACTION.sub("Z", written(value))
 
 
 def first_line(value: Any) -> str:

@@ -12,7 +12,9 @@ from backfill_manager.cli.source import Thing
 from backfill_manager.model.states import RUN_STATES
 
 app = group("runs", "DAG runs, whatever made them.")
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Its id, a beginning of it, or `latest`.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="Its id, a beginning of it, or `latest`; DAG/RUN names its DAG as well.")
+]
 DagOption = Annotated[
     str | None, typer.Option("--dag", metavar="DAG", help="Of this DAG; then a logical date will do, too.")
 ]

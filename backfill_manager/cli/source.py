@@ -54,7 +54,8 @@ class Source(Protocol):
     def running_tasks(self, backfill: Thing) -> list[Thing]:
         """Its task instances that run now, longest first, with `for_s` seconds."""
 
-    def dags(self) -> list[Thing]: ...
+    def dags(self, *, active: bool | None = True) -> list[Thing]:
+        """None: with those that are not active any more."""
 
     def dag(self, dag_id: str) -> Thing: ...
 

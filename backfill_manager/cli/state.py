@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from backfill_manager.cli.call import Call, command, group
-from backfill_manager.cli.output import Column
+from backfill_manager.cli.output import Column, written
 from backfill_manager.errors import InvalidInput, Refused
 
 LOOK_AGAIN_S: Final = 1.0  # whether the manager that was asked still leads
@@ -158,4 +158,5 @@ def sql(
     """
     names, rows = call.store.query(query)
     dicts = [dict(zip(names, row, strict=True)) for row in rows]
-    call.out.rows(dicts, names, empty="No rows.")
+    columns = [Column(name, write=written) for name in names]  # as the tables hold it, whatever a column is called
+    call.out.rows(dicts, columns, empty="No rows.")

@@ -69,14 +69,13 @@ class Connection:
         path: str,
         body: Mapping[str, Any] | None,
         *,
-        params: Mapping[str, Any] | None = None,
         wait: float = 0.0,
         silence_s: float = 0.0,
         key: str | None = None,
     ) -> Any:
         """A POST, PATCH or DELETE. `wait`: seconds in which the manager's answer may come; `key`: an idempotency key of
         the caller's own."""
-        said = _said({**(params or {}), "wait": wait or None})
+        said = _said({"wait": wait or None})
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         timeout = self.timeout + max(wait, silence_s)
         return self._document(self._send(method, path, json=body, params=said, timeout=timeout, headers=headers))

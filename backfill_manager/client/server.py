@@ -143,8 +143,10 @@ class Client:
         return live.watch(self._connection, _path("backfills", backfill_id), self._pause)
 
     # -- DAGs ---------------------------------------------------------------------------------------------------------
-    def dags(self, *, limit: int | None = None) -> Iterator[t.Dag]:
-        return self._pages("/dags", t.Dag, {}, limit)
+    def dags(self, *, active: bool | None = True, limit: int | None = None) -> Iterator[t.Dag]:
+        """By id. `active=False`: those that no file defines any more; None: these as well."""
+        said = {True: {}, False: {"active": "false"}, None: {"active": "all"}}[active]
+        return self._pages("/dags", t.Dag, said, limit)
 
     def dag(self, dag_id: str) -> t.DagDetails:
         return t.DagDetails.model_validate(self._connection.read(_path("dags", dag_id)))
@@ -236,13 +238,13 @@ class Client:
         return self._pages("/runs", t.Run, said, limit)
 
     def run(self, run_id: str, *, dag_id: str | None = None) -> t.Run:
-        """With its DAG also by logical date. `Ambiguous` when several DAGs have one of this id."""
-        return t.Run.model_validate(self._connection.read(_path("runs", run_id), {"dag_id": dag_id}))
+        """With its DAG (here, or as `DAG/RUN`) also by logical date. Without one an id that several DAGs have is an
+        `InvalidInput`, which names them."""
+        return t.Run.model_validate(self._connection.read(_run(run_id, dag_id)))
 
     def run_tasks(self, run_id: str, *, dag_id: str | None = None, task_id: str | None = None) -> t.RunTasks:
         """Of all tasks large results are left out; of one (`task_id`) it is there whatever its size."""
-        of = {"dag_id": dag_id, "task_id": task_id}
-        return t.RunTasks.model_validate(self._connection.read(_path("runs", run_id, "tasks"), of))
+        return t.RunTasks.model_validate(self._connection.read(_run(run_id, dag_id, "tasks"), {"task_id": task_id}))
 
     def logs(
         self,
@@ -254,16 +256,16 @@ class Client:
         after: str | None = None,
     ) -> t.Log:
         """What a task logged; `after` of one answer, given to the next call, goes on behind it."""
-        said = {"dag_id": dag_id, "try": try_number, "after": after}
-        return t.Log.model_validate(self._connection.read(_path("runs", run_id, "tasks", task_id, "logs"), said))
+        said = {"try": try_number, "after": after}
+        return t.Log.model_validate(self._connection.read(_run(run_id, dag_id, "tasks", task_id, "logs"), said))
 
     def cancel_run(self, run_id: str, *, dag_id: str | None = None, wait: float = 0.0) -> t.Request:
-        return self._ask("POST", _path("runs", run_id, "cancel"), None, wait, of={"dag_id": dag_id})
+        return self._ask("POST", _run(run_id, dag_id, "cancel"), None, wait)
 
     def mark_run(
         self, run_id: str, state: Literal["success", "failed"], *, dag_id: str | None = None, wait: float = 0.0
     ) -> t.Request:
-        return self._ask("POST", _path("runs", run_id, "mark"), {"state": state}, wait, of={"dag_id": dag_id})
+        return self._ask("POST", _run(run_id, dag_id, "mark"), {"state": state}, wait)
 
     def mark_task(
         self,
@@ -275,7 +277,7 @@ class Client:
         wait: float = 0.0,
     ) -> t.Request:
         body = {"state": state, "task_id": task_id}
-        return self._ask("POST", _path("runs", run_id, "mark"), body, wait, of={"dag_id": dag_id})
+        return self._ask("POST", _run(run_id, dag_id, "mark"), body, wait)
 
     # -- the rest -----------------------------------------------------------------------------------------------------
     def pools(self) -> Iterator[t.Pool]:
@@ -322,9 +324,8 @@ class Client:
         body: Mapping[str, Any] | None,
         wait: float,
         key: str | None = None,
-        of: Mapping[str, Any] | None = None,
     ) -> t.Request:
-        told = self._connection.change(method, path, t.plain(body), wait=wait, key=key, params=of)
+        told = self._connection.change(method, path, t.plain(body), wait=wait, key=key)
         return t.Request.model_validate(told)
 
     def _pages(self, path: str, kind: type[T], said: Mapping[str, Any], limit: int | None) -> Iterator[T]:
@@ -357,3 +358,8 @@ def token_of(environ: Mapping[str, str]) -> str | None:
 def _path(*parts: str) -> str:
     """Each part whole, whatever it holds: a partition's run id may have a slash."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _run(run_id: str, dag_id: str | None, *more: str) -> str:
+    """The address of a run: with its DAG the one that no other run has."""
+    return _path("runs", run_id, *more) if dag_id is None else _path("dags", dag_id, "runs", run_id, *more)

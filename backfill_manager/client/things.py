@@ -166,6 +166,8 @@ class Dag(Thing):
     next_logical_date: Instant | None
     next_due_at: Instant | None
     updated_at: Instant
+    inactive_since: Instant | None = None  # of a DAG that is not active: nothing new can be asked of it
+    inactive_reason: str | None = None
 
 
 class DagTask(Thing):

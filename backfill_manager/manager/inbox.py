@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from backfill_manager.dags.store import DagStore
+from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest, shorten
 from backfill_manager.manager.instructions import Instructions, ParseWanted, PlanWanted
 from backfill_manager.manager.item_keeper import close_pending
@@ -174,8 +175,9 @@ class Inbox:
         if backfill_id in self._planning.values():
             return None  # the same one, sent twice: answered when the first has been
         dag = self._alive.dags.get(ask.dag_id)
-        if dag is None or not dag.is_active:
+        if dag is None:
             raise NotFound("DAG", ask.dag_id, [row.dag_id for row in self._alive.dags.values() if row.is_active])
+        refuse_inactive(dag)
         self._check_pool(ask.pool)
         backfills.check(ask, self._alive.current_spec(ask.dag_id))
         self._planning[request.request_id] = backfill_id
@@ -321,6 +323,7 @@ class Inbox:
         row = self._alive.dags.get(dag_id)
         if row is None:
             raise NotFound("DAG", dag_id, self._alive.dags)
+        refuse_inactive(row)
         self._alive.put(row.evolve(is_paused=paused, updated_at=now))
         return dag_id, f"DAG {dag_id} is {'paused' if paused else 'not paused'}"
 

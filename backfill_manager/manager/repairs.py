@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.timetable import timetable_of
+from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import InvalidInput, NotFound, Refused
 from backfill_manager.manager.bringing_back import AtHand, load_backfill, reopen_run, version_spec
 from backfill_manager.manager.instructions import CancelTry, Instructions
@@ -348,8 +349,9 @@ class Repairs:
 
     def _dag(self, dag_id: Any) -> tuple[DagRow, DagSpec]:
         dag = self._alive.dags.get(str(dag_id))
-        if dag is None or not dag.is_active:
+        if dag is None:
             raise NotFound("DAG", str(dag_id), [row.dag_id for row in self._alive.dags.values() if row.is_active])
+        refuse_inactive(dag)
         return dag, self._alive.current_spec(dag.dag_id)
 
     def _at_hand(self, keys: Iterable[RunKey]) -> AtHand:

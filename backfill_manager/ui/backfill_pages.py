@@ -98,6 +98,7 @@ def _told(visit: Visit, counted: Mapping[str, Any], zones: Mapping[str, str]) ->
     return {
         **one,
         "zone": zone,
+        "is_dag_active": one["dag_id"] in _active_dags(visit),
         "per_minute": items_per_minute(one),
         "what": config_in_words(one["config"], zone),
         "counts": {state: one[state] for state in ITEM_STATES},
@@ -118,6 +119,14 @@ def _zones(visit: Visit) -> dict[str, str]:
     """The time zone of each DAG."""
     return visit.house.once_per_version(
         ["dag"], "ui:zones", lambda: {row.dag_id: row.timezone for row in visit.store.read(DagRow)}
+    )
+
+
+def _active_dags(visit: Visit) -> frozenset[str]:
+    return visit.house.once_per_version(
+        ["dag"],
+        "ui:active-dags",
+        lambda: frozenset(row.dag_id for row in visit.store.read(DagRow, [Condition("is_active", "=", True)])),
     )
 
 
@@ -188,7 +197,7 @@ def item(visit: VisitOf, wanted: str, ordinal: int) -> Response:
     found = known_backfill(visit.house, paths.from_segment(wanted))
     one = find_item(visit.store, found["backfill_id"], ordinal)
     if one["run_id"] is not None:
-        return lead_to(paths.to("runs", found["dag_id"], one["run_id"]))
+        return lead_to(paths.to_run(found["dag_id"], one["run_id"]))
     return lead_to(paths.to("backfills", found["backfill_id"], **{"from": ordinal, "to": ordinal}) + "#items")
 
 

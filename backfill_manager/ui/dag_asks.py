@@ -18,7 +18,7 @@ from backfill_manager.requests.kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.ui import paths
 from backfill_manager.ui.dag import dag_page
 from backfill_manager.ui.site import OperatorVisit, Visit, VisitOf, page_router
-from backfill_manager.views.dags import all_dags, spec_reader
+from backfill_manager.views.dags import all_dags, current_dag, spec_reader
 from backfill_manager.views.payloads import triggered_dag, with_whole_run_ids
 
 router: Final = page_router()
@@ -33,6 +33,7 @@ Asked = Annotated[str, Query(max_length=500)]
 @router.get("/dags/{dag_id}/trigger")
 def trigger_form(visit: VisitOf, dag_id: str) -> Response:
     given = {"logical_date": "", "conf": ""}
+    current_dag(visit.store, paths.from_segment(dag_id))  # nothing is offered that would be refused
     return dag_page(visit, paths.from_segment(dag_id), "trigger", wrong=None, given=given)
 
 

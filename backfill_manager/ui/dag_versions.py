@@ -9,15 +9,19 @@ from starlette.responses import Response
 
 from backfill_manager.ui import paths
 from backfill_manager.ui.dag import dag_page
+from backfill_manager.ui.paging import PageNumber, cut
 from backfill_manager.ui.site import VisitOf, page_router
 from backfill_manager.views.versions import code_of, diff_versions, list_versions
 
 router: Final = page_router()
+ON_A_PAGE: Final = 50
 Number = Annotated[int | None, Query(ge=1, le=2**31)]
 
 
 @router.get("/dags/{dag_id}/versions")
-def versions(visit: VisitOf, dag_id: str, before: Number = None, after: Number = None) -> Response:
+def versions(
+    visit: VisitOf, dag_id: str, before: Number = None, after: Number = None, page: PageNumber = 1
+) -> Response:
     """Without numbers, the last change."""
     dag_id = paths.from_segment(dag_id)
     found = list_versions(visit.store, dag_id)
@@ -25,7 +29,10 @@ def versions(visit: VisitOf, dag_id: str, before: Number = None, after: Number =
     new = after or (numbers[0] if numbers else None)
     old = before or next((one for one in numbers if new is not None and one < new), None)
     diff = diff_versions(visit.store, dag_id, old, new) if old is not None and new is not None else None
-    return dag_page(visit, dag_id, "versions", versions=found, diff=diff, before=old, after=new)
+    older = {one: numbers[n + 1] for n, one in enumerate(numbers[:-1])}
+    rows = [{**one, "older": older.get(one["version"])} for one in found]
+    paged = cut(rows, page, ON_A_PAGE, "dags", dag_id, "versions", before=before, after=after)
+    return dag_page(visit, dag_id, "versions", versions=found, diff=diff, before=old, after=new, paged=paged)
 
 
 @router.get("/dags/{dag_id}/code")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backfill_manager.requests import kinds
-from backfill_manager.ui.paths import to
+from backfill_manager.ui.paths import to, to_run
 
 
 def about(request: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -23,4 +23,4 @@ def about(request: Mapping[str, Any]) -> tuple[str, str] | None:
         run_id = made
     if dag_id is None:
         return None
-    return (to("runs", dag_id, run_id), str(run_id)) if run_id else (to("dags", dag_id), dag_id)
+    return (to_run(dag_id, run_id), str(run_id)) if run_id else (to("dags", dag_id), dag_id)

@@ -24,10 +24,16 @@ def from_segment(text: str) -> str:
 
 
 def to(*parts: str, **query: Any) -> str:
-    """`to("runs", dag_id, run_id, tab="gantt")`; parameters that are None or empty are left out."""
+    """`to("dags", dag_id, "graph", run="latest")`; parameters that are None or empty are left out."""
     path = "/" + "/".join(segment(part) for part in parts)
     said = {name: value for name, value in query.items() if value not in (None, "", False)}
     return f"{path}?{urlencode(said, doseq=True)}" if said else path
+
+
+def to_run(dag_id: str, run_id: str, *more: str, **query: Any) -> str:
+    """The page of a run, or with `"tasks", task_id` of a task in it. A run id is unique within its DAG only, so the DAG is a
+    part of the address."""
+    return to("dags", dag_id, "runs", run_id, *more, **query)
 
 
 def is_own(path: str | None) -> bool:

@@ -6,6 +6,8 @@ waits a moment for the manager and leads back with what it said (see the head of
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,6 +40,8 @@ from backfill_manager.views.dags import count_import_errors
 from backfill_manager.views.managers import somebody_leads, status_of_lease
 from backfill_manager.views.requests import NOT_LISTED, request_view
 
+REFRESH_HEADER: Final = "X-Live"
+_AGO: Final = re.compile(r'(<time [^<>]*class="ago">)[^<]*')
 WAIT_S: Final = 3.0  # for the manager's answer, before the page comes without it
 TITLES: Final = {
     400: "That can't be read", 401: "Who are you?", 403: "Not allowed", 404: "There is no such page or thing",
@@ -65,7 +69,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters.update(FILTERS)
-    made.globals.update(static=static, to=paths.to, app_version=__version__)
+    made.globals.update(static=static, to=paths.to, to_run=paths.to_run, app_version=__version__)
     return made
 
 
@@ -89,10 +93,21 @@ class Visit:
         path = self.request.scope.get("raw_path", b"").decode("ascii", "replace") or self.request.url.path
         return f"{path}?{urlencode(kept)}" if kept else path
 
+    @property
+    def is_refresh(self) -> bool:
+        """Asked by `live.js`, which has the page already: the content alone is enough, or that nothing of it has changed."""
+        return REFRESH_HEADER in self.request.headers
+
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """The template, with what `base.html` needs. Never kept by the browser: the state goes on."""
-        text = templates().get_template(template).render(**self._frame(), **values)
-        return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
+        frame = self._frame()
+        text = templates().get_template(template).render(**frame, **values)
+        headers = {"Cache-Control": "no-store"}
+        if self.is_refresh and status == 200:
+            headers["ETag"] = etag_of(text, frame["csrf"])
+            if self.request.headers.get("if-none-match") == headers["ETag"]:
+                return HTMLResponse(status_code=304, headers=headers)
+        return HTMLResponse(text, status, headers=headers)
 
     async def ask(self, kind: str, payload: Payload | Callable[[str], Payload], *, back: str | None) -> Response:
         """Ask the manager, wait for its answer for some seconds, and lead back to the page that the form was on, which
@@ -116,6 +131,7 @@ class Visit:
             "now": self.now,
             "here": self.here,
             "path": self.request.url.path,
+            "is_refresh": self.is_refresh,
             **self.standing(),
             "flash": self._flash() if self.person else None,
         }
@@ -137,6 +153,13 @@ class Visit:
         """The request that this page was led back from."""
         wanted = self.request.query_params.get("asked")
         return None if not wanted else request_of(self.store, wanted)
+
+
+def etag_of(text: str, csrf: str) -> str:
+    """The same for pages that show the same: without the CSRF token, which differs each time, and without how long ago
+    something was, which the browser keeps going."""
+    told = _AGO.sub(r"\1", text.replace(csrf, "") if csrf else text)
+    return f'W/"{hashlib.sha256(told.encode()).hexdigest()[:24]}"'
 
 
 def request_of(store: Store, request_id: str) -> dict[str, Any] | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Form, Query
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from backfill_manager.model import states
 from backfill_manager.requests.kinds import TASK_MARK
 from backfill_manager.ui import paths
-from backfill_manager.ui.runs import run_of, spec_of
+from backfill_manager.ui.runs import run_of
 from backfill_manager.ui.site import OperatorVisit, VisitOf, lead_to, page_router
+from backfill_manager.views.dags import spec_of_run
 from backfill_manager.views.log_tail import log_tail
 from backfill_manager.views.managers import spark_pages
 from backfill_manager.views.payloads import marked_task
@@ -24,13 +25,13 @@ SPARK_JOBS: Final = 5  # of a try that are shown
 Try = Annotated[int | None, Query(alias="try", ge=1, le=2**31)]
 
 
-@router.get("/runs/{dag_id}/{run_id}/{task_id}")
+@router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}")
 def task(visit: VisitOf, dag_id: str, run_id: str, task_id: str, number: Try = None, all: bool = False) -> Response:
     row, task_id = run_of(visit, dag_id, run_id), paths.from_segment(task_id)
     instance = find_task_instance(visit.store, row, task_id)
     if row.run_id != paths.from_segment(run_id):
-        return lead_to(paths.to("runs", row.dag_id, row.run_id, task_id))
-    spec = spec_of(visit, row)
+        return lead_to(paths.to_run(row.dag_id, row.run_id, "tasks", task_id))
+    spec = spec_of_run(visit.store, row)
     lines, more = log_tail(visit.store, row, task_id, try_number=number, limit=LINES * (20 if all else 1))
     lease = visit.store.lease()
     return visit.page(
@@ -41,7 +42,15 @@ def task(visit: VisitOf, dag_id: str, run_id: str, task_id: str, number: Try = N
     )  # fmt: skip
 
 
-@router.get("/runs/{dag_id}/{run_id}/{task_id}/log")
+@router.get("/runs/{dag_id}/{run_id}/{task_id}")
+def old_address(visit: VisitOf, dag_id: str, run_id: str, task_id: str) -> Response:
+    """The address that a task of a run had before."""
+    named = (paths.from_segment(one) for one in (dag_id, run_id))
+    there = paths.to_run(*named, "tasks", paths.from_segment(task_id), **visit.request.query_params)
+    return RedirectResponse(there, status_code=308)
+
+
+@router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log")
 def log(
     visit: VisitOf,
     dag_id: str,
@@ -61,7 +70,7 @@ def log(
     return answer
 
 
-@router.post("/runs/{dag_id}/{run_id}/{task_id}/mark")
+@router.post("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/mark")
 async def mark(
     visit: OperatorVisit,
     dag_id: str,

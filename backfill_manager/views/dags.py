@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
@@ -25,36 +26,39 @@ LONGEST_LISTED: Final = 1000  # characters of a description that a list tells
 NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles, start one with `bfm manager start`."
 
 
-def list_dags(store: Store, now: datetime) -> list[dict[str, Any]]:
-    rows = store.read(DagRow, [Condition("is_active", "=", True)], order_by=("dag_id",))
+def list_dags(store: Store, now: datetime, *, active: bool | None = True) -> list[dict[str, Any]]:
+    """By id. `active`: those that a file defines now (True), those that none does any more (False), or both (None)."""
+    where = [] if active is None else [Condition("is_active", "=", active)]
+    rows = store.read(DagRow, where, order_by=("dag_id",))
     specs = _current_specs(store, rows)
     latest = latest_runs(store)
     return [_view(row, specs[row.dag_id], latest.get(row.dag_id), now) for row in rows if row.dag_id in specs]
 
 
 def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
-    """The DAG's row and the definition of its current version. `NotFound` with the nearest names."""
+    """For what asks something of a DAG: its row and the definition of its current version. `NotFound` with the nearest
+    names; `Refused` for one that is not active."""
+    row, spec = known_dag(store, dag_id)
+    refuse_inactive(row)
+    return row, spec
+
+
+def known_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
+    """For what only reads: the same of a DAG that is, or ever was, there."""
     rows = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
     if not rows:
         known = [row.dag_id for row in store.read(DagRow)]
         raise NotFound("DAG", dag_id, known, hint="; see `bfm dags list`." if known else NO_DAGS)
     row = rows[0]
-    if not row.is_active:
-        raise NotFound("DAG", dag_id, hint=f" any more: {_why_inactive(row)}.")
     specs = _current_specs(store, rows)
     if dag_id not in specs:
         raise NotFound("DAG version", f"{dag_id} v{row.current_version}", hint="; `bfm state check` tells more.")
     return row, specs[dag_id]
 
 
-def _why_inactive(row: DagRow) -> str:
-    if row.deactivated_by is not None:
-        return f"{row.deactivated_by} deactivated it; `bfm bundles parse {row.bundle}` brings it back"
-    return f"{row.file} of the bundle {row.bundle!r} no longer defines it"
-
-
 def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
-    row, spec = current_dag(store, dag_id)
+    """A DAG that is, or ever was, there; `NotFound` with the nearest names."""
+    row, spec = known_dag(store, dag_id)
     counts = store.count("dag_run", ("state",), [Condition("dag_id", "=", dag_id)])
     return {
         **_view(row, spec, latest_run(store, dag_id), now),
@@ -75,6 +79,14 @@ def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
     """Each after those it waits for; callbacks, which have `calls_back`, come last. One that `watches` no task tells of
     the whole run."""
     return [_task_view(spec, task) for task in spec.in_order]
+
+
+def next_intervals_of(
+    store: Store, dag_id: str, now: datetime, n: int, *, after: datetime | None = None
+) -> list[dict[str, Any]]:
+    """`next_intervals` of a DAG by its id: none of one that is not active."""
+    row, spec = known_dag(store, dag_id)
+    return next_intervals(spec, latest_run(store, dag_id), now, n, after=after) if row.is_active else []
 
 
 def next_intervals(
@@ -140,6 +152,14 @@ def spec_reader(store: Store) -> Callable[[str, int], DagSpec]:
     return spec_of
 
 
+def spec_of_run(store: Store, run: DagRun) -> DagSpec | None:
+    """The definition of the version that the run has, whatever is current; None when that version is gone."""
+    try:
+        return spec_reader(store)(run.dag_id, run.dag_version)
+    except NotFound:
+        return None
+
+
 def _current_specs(store: Store, rows: list[DagRow]) -> dict[str, DagSpec]:
     if not rows:
         return {}
@@ -180,7 +200,7 @@ def _made(spec: DagSpec, start: datetime, end: datetime, now: datetime) -> DagRu
 
 
 def _view(row: DagRow, spec: DagSpec, latest: DagRun | None, now: datetime) -> dict[str, Any]:
-    upcoming = next_intervals(spec, latest, now, 1)
+    upcoming = next_intervals(spec, latest, now, 1) if row.is_active else []
     return {
         "dag_id": row.dag_id,
         "description": None if spec.description is None else shorten(spec.description, LONGEST_LISTED),
@@ -197,6 +217,8 @@ def _view(row: DagRow, spec: DagSpec, latest: DagRun | None, now: datetime) -> d
         "next_logical_date": upcoming[0]["logical_date"] if upcoming else None,
         "next_due_at": upcoming[0]["due_at"] if upcoming else None,
         "updated_at": format_instant(row.updated_at),
+        "inactive_since": None if row.is_active else format_instant(row.updated_at),
+        "inactive_reason": None if row.is_active else why_inactive(row),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.timetable import parse_date
-from backfill_manager.errors import InvalidInput, NotFound, Refused
+from backfill_manager.errors import InvalidInput, NotFound, Refused, RunOfSeveralDags
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
 from backfill_manager.requests.backfills import BackfillAsk, check, check_changes, check_for_dag, check_was
@@ -131,8 +131,24 @@ def with_whole_run_ids(store: Store, ask: ClearAsk) -> ClearAsk:
     dag_id = None if ask.is_regex else ask.dag
     if dag_id is not None and dag_id not in (known := all_dags(store)):
         raise NotFound("DAG", dag_id, known, hint="; see `bfm dags list`.")
-    ids = (find_run(store, one, dag_id=dag_id).run_id for one in ask.run_ids)
+    ids = (_whole_run_id(store, one, dag_id) for one in ask.run_ids)
     return dataclasses.replace(ask, run_ids=tuple(dict.fromkeys(ids)))
+
+
+def _whole_run_id(store: Store, wanted: str, dag_id: str | None) -> str:
+    """Without a DAG (several are chosen by an expression), an id means the run of each of them that has it."""
+    try:
+        run = find_run(store, wanted, dag_id=dag_id)
+    except RunOfSeveralDags as error:
+        ids = {run_id for _, run_id in error.found}
+        if dag_id is None and len(ids) == 1:
+            return ids.pop()
+        raise
+    if dag_id is None and wanted.startswith(f"{run.dag_id}/") and not run.run_id.startswith(wanted):
+        raise InvalidInput(
+            f"--run {wanted} names a DAG, and --dag-regex chooses others beside it; clear {run.dag_id} by its id."
+        )
+    return run.run_id
 
 
 def set_pool(store: Store, name: str, *, slots: int | None, weight: int | None, min_share: int | None) -> Payload:

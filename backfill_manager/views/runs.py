@@ -1,4 +1,4 @@
-"""Dag runs. A run id is unique within its DAG only, so a bare one may need the DAG beside it.
+"""Dag runs. A run id is unique within its DAG only: `DAG/RUN` names one whatever other DAGs have.
 
 Lists tell all of a run but its parameters, which every run of a backfill has alike and which may be large: `run_view`,
 without them, is for lists, `run_details` for one run.
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from backfill_manager.clock import format_instant
-from backfill_manager.errors import Ambiguous, InvalidInput, NotFound
+from backfill_manager.errors import Ambiguous, InvalidInput, NotFound, RunOfSeveralDags
 from backfill_manager.model import states
-from backfill_manager.model.records import DagRun
+from backfill_manager.model.records import DagRow, DagRun
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.ids import LATEST
 from backfill_manager.views.paging import Order, read_page
@@ -61,7 +61,9 @@ def page_of_runs(
 
 
 def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
-    """By id, beginning of an id, logical date, or `latest`; of `dag_id` or, without one, wherever it is unique."""
+    """By id, beginning of an id, logical date, or `latest`, each also as `DAG/RUN`; of `dag_id` or, without one, wherever
+    it is unique. `NotFound`; `Ambiguous`, or `RunOfSeveralDags` with the names that tell them apart."""
+    dag_id, wanted = _with_dag(store, wanted, dag_id)
     within = [Condition("dag_id", "=", dag_id)] if dag_id else []
     place = f"run of DAG {dag_id!r} with the id" if dag_id else "run"
     if wanted == LATEST:
@@ -69,7 +71,7 @@ def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
         if not newest:
             raise NotFound(place, wanted, hint="; nothing has run yet.")
         return newest[0]
-    found = store.read(DagRun, [*within, Condition("run_id", "=", wanted)], order_by=("-run_seq",), limit=5)
+    found = _called(store, wanted, within)
     if not found:
         beginning = [*within, Condition("run_id", "starts_with", wanted)]
         found = store.read(DagRun, beginning, order_by=("-run_seq",), limit=50, without=NOT_LISTED)
@@ -78,21 +80,40 @@ def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
     if not found and dag_id:
         found = _of_date(store, wanted, dag_id)
     if not found:
+        if dag_id and not _is_dag(store, dag_id):
+            raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)], hint="; see `bfm dags list`.")
         others = store.read(DagRun, within, order_by=("-run_seq",), limit=500, without=NOT_LISTED)
         known = [row.run_id for row in others]
         raise NotFound(place, wanted, known, hint="; see `bfm runs list`.")
     if len(found) > 1:
         if len({row.dag_id for row in found}) > 1:
-            names = [f"{row.run_id} of {row.dag_id}" for row in found]
-            raise Ambiguous("run", wanted, [*names[:4], "name the DAG too"])
+            raise RunOfSeveralDags(wanted, sorted(row.key for row in found))
         raise Ambiguous("run", wanted, [row.run_id for row in found])
     return found[0]
+
+
+def _called(store: Store, run_id: str, within: Sequence[Condition] = ()) -> list[DagRun]:
+    """The runs with exactly this id: one in each DAG that has it."""
+    return store.read(DagRun, [*within, Condition("run_id", "=", run_id)], order_by=("-run_seq",), limit=50)
+
+
+def _with_dag(store: Store, wanted: str, dag_id: str | None) -> tuple[str | None, str]:
+    """`DAG/RUN` in its two parts. A partition's run id may hold a slash too: one that is there means itself."""
+    first, slash, rest = wanted.partition("/")
+    if not (slash and rest) or dag_id not in (None, first) or _called(store, wanted):
+        return dag_id, wanted
+    return (first, rest) if _is_dag(store, first) else (dag_id, wanted)
+
+
+def _is_dag(store: Store, dag_id: str) -> bool:
+    """It is, or ever was, one."""
+    of_dag = [Condition("dag_id", "=", dag_id)]
+    return bool(store.read(DagRow, of_dag, limit=1) or store.read(DagRun, of_dag, limit=1))
 
 
 def _of_date(store: Store, text: str, dag_id: str) -> list[DagRun]:
     """Runs of a logical date as people write it, in the DAG's zone; the one that stands in the timeline, if any does."""
     from backfill_manager.dags.timetable import parse_date
-    from backfill_manager.model.records import DagRow
 
     dags = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
     try:

@@ -57,6 +57,8 @@ def changed(lines: Iterator[str]) -> dict[str, int]:
 def test_a_listener_hears_at_first_where_things_stand_and_then_what_changes(state: FilledState) -> None:
     with served(state) as client, client.stream("GET", "/events?topics=backfill,backfill_item,pool") as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
+        assert "gzip" in stream.request.headers["accept-encoding"]
+        assert "content-encoding" not in stream.headers, "what is compressed is held back until there is enough of it"
         lines = stream.iter_lines()
         first = changed(lines)
         assert set(first) == {"backfill", "backfill_item", "pool"}

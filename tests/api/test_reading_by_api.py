@@ -266,7 +266,7 @@ def test_a_run_of_a_partition_is_reached_by_an_id_with_a_slash(stage: Stage) -> 
 def test_a_run_id_of_two_dags_needs_its_dag(stage: Stage) -> None:
     stage.put(a_run(1), a_run(2, run_id="r001", dag_id="other"))
     told = stage.call("GET", "/runs/r001")
-    assert (told.status_code, "name the DAG too" in told.json()["detail"]) == (422, True)
+    assert (told.status_code, "other/r001. Name the DAG too" in told.json()["detail"]) == (422, True)
     assert stage.call.get("/runs/r001?dag_id=other")["dag_id"] == "other"
     assert stage.call.get("/runs/2024-01-02?dag_id=flights")["run_id"] == "r001"
 
@@ -462,3 +462,19 @@ def test_metrics_tell_what_the_state_holds(stage: Stage) -> None:
     assert "bfm_manager_leading 1.0" in told and "bfm_requests_waiting 1.0" in told
     assert 'bfm_pool_slots{pool="backfill"} 16.0' in told
     assert 'bfm_http_requests_total{method="POST",route="/api/v1/dags/{dag_id}/runs",status="202"} 1.0' in told
+
+
+def test_the_address_with_the_dag_means_one_run_whatever_others_are_called(stage: Stage) -> None:
+    stage.put(a_run(1), a_run(2, run_id="r001", dag_id="other"), a_run(3, run_id="backfill__a/b%2Fc"))
+    for dag_id in ("flights", "other"):
+        assert stage.call.get(f"/dags/{dag_id}/runs/r001")["dag_id"] == dag_id
+        assert stage.call.get(f"/dags/{dag_id}/runs/r001/tasks")["items"] == []
+        by_query = stage.call.get(f"/runs/r001?dag_id={dag_id}")
+        assert by_query == stage.call.get(f"/dags/{dag_id}/runs/r001") == stage.call.get(f"/runs/{dag_id}%2Fr001")
+        refused = stage.call("POST", f"/dags/{dag_id}/runs/r001/cancel")
+        assert (refused.status_code, f"r001 of {dag_id} has ended" in refused.json()["detail"]) == (409, True)
+        marked = stage.call("POST", f"/dags/{dag_id}/runs/r001/mark", json={"state": "failed"})
+        assert marked.json()["payload"] == {"dag_id": dag_id, "run_id": "r001", "state": "failed"}
+    assert stage.call.get("/dags/flights/runs/backfill__a%2Fb%252Fc")["run_id"] == "backfill__a/b%2Fc"
+    assert "There is no DAG 'flight'" in stage.call("GET", "/dags/flight/runs/r001").json()["detail"]
+    assert stage.call("GET", "/dags/flights/runs/r001/tasks/clean/logs").status_code == 404

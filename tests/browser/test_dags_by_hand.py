@@ -100,7 +100,7 @@ def test_a_run_is_marked_after_a_question(somebody: Somebody, url: str, ground: 
     manager.do(lambda it: it.backfill("flights", days("2013-01-01", 1)))
     manager.do(lambda it: it.drain())
     ada = somebody(url)
-    page = ada.goes("/runs/flights/latest")
+    page = ada.goes("/dags/flights/runs/latest")
     asked: list[str] = []
     page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
     page.get_by_role("button", name="Mark success").click()

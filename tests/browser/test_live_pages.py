@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -10,8 +11,11 @@ from browser_stage import Living, PassingClock, import_problem, living, put, ser
 from web import Person, Route, expect
 
 from backfill_manager.clock import SystemClock, parse_instant
-from backfill_manager.execution.outcome import Succeeded
+from backfill_manager.execution.outcome import Failed, Succeeded
 from backfill_manager.model.records import TaskLog
+from backfill_manager.requests import asking
+from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests.kinds import BACKFILL_CREATE
 from backfill_manager.testing import FakeClock, Playground, dag_spec, days
 
 Somebody = Callable[..., Person]
@@ -36,7 +40,7 @@ def manager(ground: Playground, stage: ExitStack) -> Living:
 @pytest.mark.parametrize(
     ("there", "place"),
     [
-        ("/dags", "#dags"), ("/dags/flights", "#grid td"), ("/runs/flights/{run}", "main"),
+        ("/dags", "#dags"), ("/dags/flights", "#grid td"), ("/dags/flights/runs/{run}", "main"),
         ("/backfills", "#backfills"), ("/backfills/{backfill}", "#item-map"),
     ],
 )  # fmt: skip
@@ -54,6 +58,36 @@ def test_a_change_appears_by_itself(somebody: Somebody, url: str, manager: Livin
     manager.let_all_succeed()
     expect(done).not_to_have_count(0)
     print(f"\n{there}: shown after {clock.monotonic() - begun:.2f} s")
+    assert ada.stayed
+
+
+def test_a_new_backfill_shows_its_items_and_its_failures_without_a_reload(
+    somebody: Somebody, url: str, ground: Playground, stage: ExitStack
+) -> None:
+    """It is looked at before any manager has planned it: at first there is nothing of what appears."""
+    ask = BackfillAsk(dag_id="flights", kind="partitions", partitions=("emea", "apac"))
+    backfill_id = f"{int(ground.clock.new_id(), 16) + 1:012x}"  # the next that the ground gives
+    payload = {"backfill_id": backfill_id, "ask": json.loads(ask.to_payload())}
+    asking.ask(ground.store, ground.clock, BACKFILL_CREATE, payload, request_id="r1", requested_by="ada")
+    ada = somebody(url)
+    page = ada.goes(f"/backfills/{backfill_id}")
+    expect(page.get_by_text("not planned yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="Items", exact=True)).to_have_count(0)
+    ada.stays()
+
+    assert ground.backfill("flights", keys=("emea", "apac")) == backfill_id
+    expect(page.locator("#item-map a")).to_have_count(2)
+    expect(page.locator("#items tbody tr")).to_have_count(2)
+    expect(page.locator("#backfill-reasons")).to_be_empty()
+    manager = stage.enter_context(living(ground))
+    expect(page.locator("#item-map a[aria-label*=running], #items .s-running").first).to_be_visible()
+    first_cell = page.locator("#item-map a").first
+    first_cell.focus()
+    manager.do(lambda it: it.drain())
+    manager.finish("flights", outcome=Failed("ValueError: no rows", retryable=False))
+    expect(page.locator("#backfill-reasons")).to_contain_text("2")
+    expect(page.locator("#items tbody .s-failed")).to_have_count(2)
+    expect(first_cell).to_be_focused()  # the map was repainted, and not drawn anew
     assert ada.stayed
 
 
@@ -79,6 +113,41 @@ def test_a_change_that_the_server_could_not_tell_at_first_appears_all_the_same(
     expect(page.locator("#grid td .s-success")).not_to_have_count(0)
     assert ada.stayed
     assert len(refused) == 2
+
+
+def test_a_list_is_sent_again_only_when_something_on_its_page_has_changed(somebody: Somebody, stage: ExitStack) -> None:
+    """Of 60 DAGs the first 50 are shown. What is pressed and typed meanwhile changes nothing of that."""
+    ground = Playground(*(dag_spec(f"dag_{n:02d}", "load", schedule=None) for n in range(60)), clock=FakeClock())
+    ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
+    page, sent = ada.page, list[int]()
+    page.on("response", lambda answer: sent.append(answer.status) if "x-live" in answer.request.headers else None)
+
+    def runs(dag_id: str) -> None:
+        ground.backfill(dag_id, days("2024-01-01", 1))
+        ground.drain()
+
+    with page.expect_response(lambda answer: "x-live" in answer.request.headers and answer.url.endswith("/dags")):
+        ada.goes("/dags")
+    expect(page.locator("#dags tbody tr")).to_have_count(50)
+    ada.stays()
+    with page.expect_response(lambda answer: answer.url.endswith("/dags") and answer.status == 304):
+        runs("dag_55")
+    runs("dag_01")
+    expect(page.locator("#dag-dag_01 .state.s-success")).to_be_visible()
+    with page.expect_response(lambda answer: answer.url.endswith("/dags") and answer.status == 304):
+        runs("dag_56")
+    page.get_by_role("searchbox").press_sequentially("dag_5")
+    expect(page.locator("#dags tbody tr")).to_have_count(10)
+    expect(page.locator("#dag-dag_55 .state.s-success")).to_be_visible()
+    runs("dag_57")
+    expect(page.locator("#dag-dag_57 .state.s-success")).to_be_visible()
+    page.get_by_label("Last run").select_option("success")
+    expect(page.locator("#dags tbody tr")).to_have_count(3)
+    assert page.url.endswith("/dags?q=dag_5&state=success")
+    page.go_back()
+    expect(page.locator("#dags tbody tr")).to_have_count(10)
+    assert ada.stayed
+    assert set(sent) == {200, 304}
 
 
 def test_a_change_leaves_focus_and_place_and_what_was_opened(somebody: Somebody, url: str, manager: Living) -> None:
@@ -162,7 +231,7 @@ def test_a_log_goes_on_while_it_is_read(somebody: Somebody, url: str, manager: L
     manager.do(lambda it: it.drain())
     (ti,) = ground.tasks("flights", "clean")
     ada = somebody(url)
-    page = ada.goes(f"/runs/flights/{ti.run_id}/clean")
+    page = ada.goes(f"/dags/flights/runs/{ti.run_id}/tasks/clean")
     log = page.get_by_role("log")
     expect(page.get_by_text("Nothing logged yet")).to_be_visible()
     for n in range(1, 121):

@@ -21,7 +21,7 @@ from backfill_manager.ui.paths import to
 
 Somebody = Callable[..., Person]
 
-RUN = "/runs/shop/backfill__2024-01-13T00:00:00Z"
+RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 # {shop}: the newest backfill of that DAG; {request}: the newest request.
 PAGES = {
     "dags": "/dags",
@@ -44,9 +44,9 @@ PAGES = {
     "backfill-new": "/backfills/new",
     "backfill-new-of-a-dag": "/backfills/new?dag=shop",
     "run": RUN,
-    "run-at-work": "/runs/wide/latest",
-    "task": f"{RUN}/clean",
-    "task-failed": "/runs/shop/backfill__2024-01-19T00:00:00Z/aggregate",
+    "run-at-work": "/dags/wide/runs/latest",
+    "task": f"{RUN}/tasks/clean",
+    "task-failed": "/dags/shop/runs/backfill__2024-01-19T00:00:00Z/tasks/aggregate",
     "pools": "/pools",
     "import-errors": "/import-errors",
     "requests": "/requests",
@@ -57,8 +57,9 @@ PAGES = {
 NOT_FOUND = {"nothing-there"}
 # Not pages of their own: parts, files and what only leads on.
 PARTS = {
-    "/", "/login", "/static/{digest}/{name:path}", "/fragments/standing", "/runs/{dag_id}/{run_id}/{task_id}/log",
-    "/backfills/{wanted}/settings/notice", "/backfills/{wanted}/items/{ordinal}",
+    "/", "/login", "/static/{digest}/{name:path}", "/fragments/standing", "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log",
+    "/backfills/{wanted}/settings/notice", "/backfills/{wanted}/items/{ordinal}", "/runs/{run_id}", "/runs/{dag_id}/{run_id}",
+    "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs",
 }  # fmt: skip
 
 

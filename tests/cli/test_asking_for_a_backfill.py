@@ -117,7 +117,7 @@ def test_the_same_request_id_sent_twice_makes_one_backfill(bfm: Bfm, filled: Fil
 
 WRONG = {
     "an unknown DAG": (("flihgts", "-s", "2013-01-01", "-e", "2013-01-02"), 3, "did you mean 'flights'"),
-    "a DAG that is gone": (("gone", "-s", "2013-01-01", "-e", "2013-01-02"), 3, "no longer defines it"),
+    "a DAG that is gone": (("gone", "-s", "2013-01-01", "-e", "2013-01-02"), 4, "no longer defines it"),
     "from after to": (("flights", "-s", "2013-02-01", "-e", "2013-01-01"), 2, "2013-02-01"),
     "an unparsable start": (("flights", "-s", "yesterdayish", "-e", "2013-01-02"), 2, "--from"),
     "an unparsable end": (("flights", "-s", "2013-01-01", "-e", "2013-02-30"), 2, "--to"),

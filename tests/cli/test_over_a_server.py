@@ -89,6 +89,7 @@ READING = [
     ("backfill", "items", "b1", "--limit", "3", "--offset", "2"),
     ("backfill", "items", "b1", "--state", "pending", "--state", "failed"),
     ("dags", "list"),
+    ("dags", "list", "--all"),
     ("dags", "show", "flights"),
     ("dags", "next", "flights", "-n", "3"),
     ("dags", "versions", "flights"),

@@ -347,3 +347,21 @@ def test_the_help_lists_the_groups_in_the_order_of_use(bfm: Bfm) -> None:
     groups = [line.split()[1] for line in said.out.partition(" Commands ")[2].splitlines() if line.startswith("│ ")]
     named = [one for one in groups if one in {"manager", "dags", "backfill", "runs", "tasks", "state"}]
     assert named == ["manager", "dags", "backfill", "runs", "tasks", "state"]
+
+
+def test_dags_that_are_gone_are_listed_with_all_and_shown_with_why(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.dag("gone", is_active=False)
+    why = "gone.py of the bundle 'examples' is gone or no longer defines it, since 2024-05-15T12:00:00Z"
+
+    listed = bfm("dags", "list", "--all")
+    assert "gone" not in bfm("dags", "list").out
+    assert [line.split()[0] for line in listed.out.splitlines()[2:]] == ["flights", "gone"]
+    assert why in listed.out
+    assert f"not active        {why}" in bfm("dags", "show", "gone").out
+    assert bfm("dags", "next", "gone").err.strip() == f"gone is not active: {why}."
+    for command in (("dags", "versions", "gone"), ("runs", "timeline", "gone"), ("runs", "list", "--dag", "gone")):
+        assert bfm(*command).code == 0, command
+    for asked in (("dags", "trigger", "gone"), ("dags", "unpause", "gone"), ("dags", "pause", "gone")):
+        said = bfm(*asked)
+        assert (said.code, said.error) == (4, f"DAG 'gone' is not active: {why}."), asked

@@ -68,7 +68,7 @@ def test_a_triggered_run_as_a_document(bfm: Bfm, state: FilledState) -> None:
         (("flihgts",), 3, "did you mean 'flights'"),
         (("flights", "--logical-date", "soon"), 2, "--logical-date: 'soon' is not a date"),
         (("flights", "--conf", "[1]"), 2, "must be a JSON object"),
-        (("gone",), 3, "no longer defines it"),
+        (("gone",), 4, "no longer defines it"),
     ],
 )
 def test_a_run_by_hand_that_makes_no_sense_is_told(

@@ -43,7 +43,8 @@ METHODS = {
     "mark_run": "mark_run", "list_tasks_of_run": "run_tasks", "get_log": "logs", "list_pools": "pools",
     "change_pool": "set_pool", "list_bundles": "bundles", "parse_bundle": "parse_bundle",
     "deactivate_in_bundle": "deactivate_in_bundle", "list_requests": "requests", "get_request": "request",
-    "get_health": "health", "follow_events": "watch",
+    "get_health": "health", "follow_events": "watch", "get_run_of_dag": "run", "cancel_run_of_dag": "cancel_run",
+    "mark_run_of_dag": "mark_run", "list_tasks_of_run_of_dag": "run_tasks", "get_log_of_run_of_dag": "logs",
 }  # fmt: skip
 FOR_OTHERS = {"get_metrics"}  # Prometheus
 

@@ -14,8 +14,8 @@ from backfill_manager.model.records import DagRow, Request
 from backfill_manager.store.contract import Condition
 from backfill_manager.testing import Playground, days
 
-RUN = "/runs/shop/backfill__2024-01-13T00:00:00Z"
-FAILED_RUN = "/runs/shop/backfill__2024-01-19T00:00:00Z"
+RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
+FAILED_RUN = "/dags/shop/runs/backfill__2024-01-19T00:00:00Z"
 
 
 def last_asked(ground: Playground) -> tuple[str, dict[str, Any]]:
@@ -39,11 +39,11 @@ def last_asked(ground: Playground) -> tuple[str, dict[str, Any]]:
             {"dag_id": "shop", "run_id": "backfill__2024-01-13T00:00:00Z", "state": "failed"},
         ),
         (
-            f"{RUN}/clean/mark", {"state": "skipped"}, "task.mark",
+            f"{RUN}/tasks/clean/mark", {"state": "skipped"}, "task.mark",
             {"dag_id": "shop", "run_id": "backfill__2024-01-13T00:00:00Z", "task_id": "clean", "state": "skipped"},
         ),
         (
-            "/runs/shop/scheduled__2024-01-30T05:00:00Z/cancel", {}, "run.cancel",
+            "/dags/shop/runs/scheduled__2024-01-30T05:00:00Z/cancel", {}, "run.cancel",
             {"dag_id": "shop", "run_id": "scheduled__2024-01-30T05:00:00Z"},
         ),
     ],
@@ -96,7 +96,7 @@ def test_a_clear_is_shown_before_it_is_asked_for(ground: Playground, browser: Te
     assert answer.status_code == 303
     ground.drain()
     assert "3 tasks" in Page(browser.get(answer.headers["location"]).text).root.whole_text
-    again = Page(browser.get(f"{FAILED_RUN}/aggregate").text)
+    again = Page(browser.get(f"{FAILED_RUN}/tasks/aggregate").text)
     assert "try 2" in again.root.whole_text
 
 
@@ -133,7 +133,7 @@ def test_a_wrong_value_brings_the_form_back_as_it_was(
         ("/pools/backfill", {}, 422),
         (f"{RUN}/cancel", {}, 409),
         (f"{RUN}/mark", {"state": "running"}, 422),
-        ("/runs/shop/backfill__2024-01-10T00:00:00Z/mark", {"state": "failed"}, 409),
+        ("/dags/shop/runs/backfill__2024-01-10T00:00:00Z/mark", {"state": "failed"}, 409),
     ],
 )
 def test_what_can_be_refused_at_once_is(
@@ -199,7 +199,15 @@ def test_a_change_in_a_session_needs_the_token_of_its_forms(
 
 def test_a_viewer_sees_no_button_that_changes_anything(logged_in: Callable[[str], TestClient]) -> None:
     browser = logged_in("ben")
-    for address in ("/dags", "/dags/shop", "/pools", RUN, f"{RUN}/clean", "/dags/shop/trigger", "/dags/shop/clear"):
+    for address in (
+        "/dags",
+        "/dags/shop",
+        "/pools",
+        RUN,
+        f"{RUN}/tasks/clean",
+        "/dags/shop/trigger",
+        "/dags/shop/clear",
+    ):
         answer = browser.get(address)
         page = Page(answer.text)
         posts = {one.attributes["action"] for one in page.forms if one.attributes.get("method") == "post"}

@@ -279,7 +279,7 @@ def test_a_cell_leads_to_its_run_or_to_the_item_without_one(ground: Playground, 
     one = ground.backfill("flights", days("2013-01-01", 4), max_active_runs=1)
     ground.tick()
     there = browser.get(f"/backfills/{one}/items/1").headers["location"]
-    assert there.startswith("/runs/flights/backfill__2013-01-01")
+    assert there.startswith("/dags/flights/runs/backfill__2013-01-01")
     assert browser.get(f"/backfills/{one}/items/4").headers["location"] == f"/backfills/{one}?from=4&to=4#items"
     assert "Items 4" in told(page_of(browser, f"/backfills/{one}?from=4&to=4"), "items")
     assert "'99'" in page_of(browser, f"/backfills/{one}/items/99", 404).root.whole_text

@@ -22,8 +22,8 @@ PROBLEM = "application/problem+json"
         ("/nonsense", 404, "nothing at this address"),
         ("/dags/shp", 404, "did you mean 'shop'?"),
         ("/dags/shp/graph", 404, "did you mean 'shop'?"),
-        ("/runs/shop/nope", 404, "There is no run of DAG 'shop' with the id 'nope'"),
-        ("/runs/shop/latest/nope", 404, "There is no task"),
+        ("/dags/shop/runs/nope", 404, "There is no run of DAG 'shop' with the id 'nope'"),
+        ("/dags/shop/runs/latest/tasks/nope", 404, "There is no task"),
         ("/requests/ffffffffffff", 404, "There is no request"),
         ("/dags/shop?n=0", 422, "n: "),
         ("/dags/shop?before=soon", 422, "no place in the list"),
@@ -31,7 +31,7 @@ PROBLEM = "application/problem+json"
         ("/dags/shop/day/someday", 422, "someday"),
         ("/dags/shop/versions?before=7&after=9", 422, "has no version"),
         ("/requests?before=soon", 422, "no place in the list"),
-        ("/runs/shop/latest/extract/log?after=soon", 422, "after"),
+        ("/dags/shop/runs/latest/tasks/extract/log?after=soon", 422, "after"),
     ],
 )
 def test_a_wrong_address_is_told_as_a_page(busy: TestClient, address: str, status: int, told: str) -> None:

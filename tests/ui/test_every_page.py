@@ -5,16 +5,19 @@ from __future__ import annotations
 from urllib.parse import urldefrag, urljoin
 
 import pytest
+from busy_state import put
 from fastapi.testclient import TestClient
 from page_checks import Page, wrongs
 
-RUN = "/runs/shop/backfill__2024-01-13T00:00:00Z"
+from backfill_manager.testing import Playground
+
+RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 # Address -> what a person must find there, on the busy system.
 PAGES = {
     "/dags": ["shop", "every day at 06:00 (Europe/Berlin)", "1 file could not be read", "sales"],
     "/dags?q=REG": ["regions", "1 DAG of 4"],
     "/dags?tag=sales": ["regions", "shop"],
-    "/dags?q=nonsense": ["Nothing fits"],
+    "/dags?q=nonsense": ["No DAGs match"],
     "/dags/shop": ["19 runs", "join_customers", "Europe/Berlin", "16 success"],
     "/dags/shop?order=made&n=5": ["5 runs", "Older"],
     "/dags/regions": ["3 runs", "south/west", "50% off"],
@@ -34,9 +37,9 @@ PAGES = {
     "/dags/shop/clear": ["Show what it would clear"],
     "/dags/shop/clear?preview=true&only=failed": ["6 tasks of 2 runs", "aggregate"],
     RUN: ["19 min 19 s", "backfill__2024-01-12T00:00:00Z__2", "join_customers"],
-    f"{RUN}/clean": ["ValueError: 3 rows without an order number", "336,776 rows read", "try 2"],
-    f"{RUN}/clean?try=1": ["of try 1"],
-    "/runs/regions/backfill__south~2Fwest": ["south/west"],
+    f"{RUN}/tasks/clean": ["ValueError: 3 rows without an order number", "336,776 rows read", "try 2"],
+    f"{RUN}/tasks/clean?try=1": ["of try 1"],
+    "/dags/regions/runs/backfill__south~2Fwest": ["south/west"],
     "/pools": ["backfill", "16 of 16"],
     "/import-errors": ["broken.py", "line 3", "SyntaxError", "Traceback"],
     "/requests": ["dag.trigger", "refused", "waiting"],
@@ -109,8 +112,11 @@ def test_the_home_page_is_the_list_of_dags(busy: TestClient) -> None:
 @pytest.mark.parametrize(
     ("address", "whole"),
     [
-        ("/runs/regions/latest", "/runs/regions/backfill__50~2525%20off"),
-        ("/runs/shop/2024-01-30T05:00:00Z/extract", "/runs/shop/scheduled__2024-01-30T05:00:00Z/extract"),
+        ("/dags/regions/runs/latest", "/dags/regions/runs/backfill__50~2525%20off"),
+        (
+            "/dags/shop/runs/2024-01-30T05:00:00Z/tasks/extract",
+            "/dags/shop/runs/scheduled__2024-01-30T05:00:00Z/tasks/extract",
+        ),
     ],
 )
 def test_a_short_name_leads_to_the_address_that_stays_right(busy: TestClient, address: str, whole: str) -> None:
@@ -125,15 +131,15 @@ def test_text_from_outside_is_never_markup(busy: TestClient) -> None:
     assert "<b>to see</b>" not in asked
     assert "&lt;b&gt;to see&lt;/b&gt;" in asked
     assert "<here>" not in busy.get("/import-errors").text
-    assert "<without>" not in busy.get(f"{RUN}/clean").text
+    assert "<without>" not in busy.get(f"{RUN}/tasks/clean").text
     assert '"><script>' not in busy.get("/dags?q=%22%3E%3Cscript%3E").text
 
 
 def test_a_log_is_followed_from_the_last_line_that_was_seen(busy: TestClient) -> None:
-    page = Page(busy.get(f"{RUN}/clean").text)
+    page = Page(busy.get(f"{RUN}/tasks/clean").text)
     (log,) = (one for one in page.root.all() if one.attributes.get("id") == "log")
-    assert (log.attributes["data-src"], log.attributes["data-place"]) == (f"{RUN}/clean/log", "2.3")
-    rest = busy.get(f"{RUN}/clean/log?after=1.2")
+    assert (log.attributes["data-src"], log.attributes["data-place"]) == (f"{RUN}/tasks/clean/log", "2.3")
+    rest = busy.get(f"{RUN}/tasks/clean/log?after=1.2")
     assert rest.headers["X-Log-Place"] == "2.3"
     assert [line.whole_text.split()[-1] for line in Page(rest.text).root.find("div")] == [
         "written",
@@ -142,5 +148,29 @@ def test_a_log_is_followed_from_the_last_line_that_was_seen(busy: TestClient) ->
         "number",
         "written",
     ]
-    nothing = busy.get(f"{RUN}/clean/log?after=2.3")
+    nothing = busy.get(f"{RUN}/tasks/clean/log?after=2.3")
     assert (nothing.headers["X-Log-Place"], nothing.text.strip()) == ("2.3", "")
+
+
+def test_an_address_of_a_run_holds_its_dag_and_older_ones_lead_there(busy: TestClient) -> None:
+    there = "/dags/regions/runs/backfill__south~2Fwest"
+    for address, leads_to in (
+        ("/runs/regions/backfill__south~2Fwest", there),
+        ("/runs/regions/backfill__south~2Fwest/load?try=1", f"{there}/tasks/load?try=1"),
+        ("/runs/backfill__south~2Fwest", there),
+        ("/dags/regions/runs", "/dags/regions?order=made"),
+    ):
+        answer = busy.get(address)
+        assert (answer.status_code in (303, 308), answer.headers["location"]) == (True, leads_to)
+        assert busy.get(leads_to).status_code == 200
+    pages = (busy.get(address).text for address in ("/dags", "/dags/shop", "/dags/shop/timeline", "/requests", RUN))
+    assert not [link for text in pages for link in Page(text).links if link.startswith("/runs/")]
+
+
+def test_a_run_id_that_two_dags_have_is_told_with_both(ground: Playground, browser: TestClient) -> None:
+    [run] = [one for one in ground.runs("regions") if one.partition_key == "north"]
+    put(ground, run.evolve(dag_id="quiet"))
+    answer = browser.get(f"/runs/{run.run_id}")
+    told = Page(answer.text).root.whole_text
+    assert answer.status_code == 422
+    assert f"quiet/{run.run_id}, regions/{run.run_id}. Name the DAG too" in told

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 
 from filled_state import FilledState, StandingClock
 
-RUN = "/runs/flights/backfill__2013-01-01T05:00:00Z"
+RUN = "/dags/flights/runs/backfill__2013-01-01T05:00:00Z"
 # What is looked at, and which table it can't do without.
 NEEDS = {
     "/dags": "dag",
@@ -28,14 +28,14 @@ NEEDS = {
     "/backfills": "backfill",
     "/backfills/b1": "backfill_item",
     RUN: "dag_run",
-    f"{RUN}/clean": "task_log",
+    f"{RUN}/tasks/clean": "task_log",
     "/pools": "pool",
     "/import-errors": "import_error",
     "/requests": "request",
     "/manager": "manager",
     "/api/v1/backfills": "response",
     "/api/v1/bundles": "bundle",
-    f"/api/v1{RUN.replace('/flights', '')}/tasks": "task_try",
+    f"/api/v1{RUN}/tasks": "task_try",
     "/metrics": "task_instance",
 }
 

@@ -35,7 +35,7 @@ def tries(ground: Playground, spark_ui: str | None, *, after_s: float = 1.0) -> 
     clock = FakeClock(now)
     clock.advance(seconds=after_s)
     browser: TestClient = browser_of(ground.store, clock)
-    page = Page(browser.get(f"/runs/d/{run.run_id}/a").text)
+    page = Page(browser.get(f"/dags/d/runs/{run.run_id}/tasks/a").text)
     assert [one for one in wrongs(page) if not one.startswith(f"{spark_ui}/")] == []  # Spark's pages are not ours
     (table,) = [one for one in page.root.all() if one.attributes.get("id") == "task-tries"]
     cells = [row.find("td")[4] for row in table.find("tbody")[0].find("tr") if len(row.find("td")) == 6]

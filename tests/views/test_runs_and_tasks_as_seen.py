@@ -81,7 +81,7 @@ def test_a_run_id_that_two_dags_have_needs_its_dag(state: FilledState) -> None:
     state.backfill("b1", {"success": 1})
     state.backfill("b2", {"failed": 1}, dag_id="other")
 
-    with pytest.raises(Ambiguous, match=r"of other.*name the DAG too"):
+    with pytest.raises(Ambiguous, match=r"flights/\S+, other/\S+\. Name the DAG too"):
         find_run(state.store, FIRST)
     assert run_view(find_run(state.store, FIRST, dag_id="other"))["state"] == "failed"
 

@@ -15,7 +15,7 @@ from backfill_manager.testing import FakeClock, Playground, dag_spec, days
 from backfill_manager.views.calendar import calendar, rows_by_day, runs_of_day, weeks_of, years
 from backfill_manager.views.grid import grid
 from backfill_manager.views.log_tail import log_tail
-from backfill_manager.views.recent_runs import recent_runs
+from backfill_manager.views.recent_runs import newest_runs, recent_runs
 from backfill_manager.views.runs import find_run
 from backfill_manager.views.spans_of_run import spans_of_run
 from backfill_manager.views.terms import list_answers, list_terms
@@ -97,10 +97,11 @@ def test_the_last_runs_of_every_dag_oldest_first() -> None:
     ground.backfill("flights", days("2023-12-01", 5))
     ground.backfill("other", days("2023-12-01", 1))
     ground.drain()
-    found = recent_runs(ground.store, 3)
+    newest = newest_runs(ground.store, 3)
+    found = recent_runs(ground.store, newest, sorted(newest))
     assert [run["logical_date"][:10] for run in found["flights"]] == ["2023-12-03", "2023-12-04", "2023-12-05"]
     assert (len(found["other"]), "never" in found) == (1, False)
-    assert recent_runs(Playground(FLIGHTS).store) == {}
+    assert newest_runs(Playground(FLIGHTS).store) == recent_runs(ground.store, {}, ["flights"]) == {}
 
 
 # -- calendar ---------------------------------------------------------------------------------------------------------

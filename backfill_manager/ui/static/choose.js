@@ -51,4 +51,12 @@ document.addEventListener("change", (event) => {
 document.addEventListener("focusout", (event) => {
   if (waiting === event.target) send(waiting);
 });
+// A part of this page came in place of a new one: nobody has lost their place.
+document.addEventListener("htmx:afterSettle", () => {
+  try {
+    sessionStorage.removeItem(STOOD);
+  } catch {
+    // storage is switched off
+  }
+});
 standAgain();

@@ -3,6 +3,7 @@
 // An element with an id and `data-live="table1 table2"` is made from these tables. When `/api/v1/events` says that one of
 // them has changed, its page (or its `data-src`) is fetched again, once for all elements and at most once a second, and the
 // element is morphed: what did not change is not touched, so focus, scroll, selection, what is typed and open <details> stay.
+// The server sends the content alone, and nothing at all (304) while what it would send is what the page shows already.
 // Other modules hear of it: `bfm:changed` (detail.tables) on document, and `bfm:morphed` after a morph.
 
 const EVENTS = "/api/v1/events";
@@ -17,6 +18,8 @@ let timer = null;
 let source = null;
 let listening = "";
 const versions = new Map();
+const shown = new Map(); // address -> ETag of what the page shows of it, whole
+let leftAlone = false; // a morph has passed by something that somebody is at work in
 
 const lives = () => [...document.querySelectorAll("[data-live][id]")];
 const tablesOf = (element) => element.dataset.live.split(/\s+/).filter(Boolean);
@@ -28,7 +31,13 @@ export function morph(element, fresh, style = "outerHTML") {
     ignoreActiveValue: true,
     callbacks: {
       beforeAttributeUpdated: (name, node) => !(name === "open" && (node.tagName === "DETAILS" || node.tagName === "DIALOG")),
-      beforeNodeMorphed: (old) => !(old instanceof Element && (old.hasAttribute("data-keep") || wasTouched(old))),
+      beforeNodeMorphed: (old, now) => {
+        if (!(old instanceof Element) || !(old.hasAttribute("data-keep") || wasTouched(old))) return true;
+        if (old.hasAttribute("data-keep")) return false;
+        if (isSame(old, now)) return true; // what was typed is what the server has by now
+        leftAlone = true;
+        return false;
+      },
     },
   });
 }
@@ -39,29 +48,43 @@ function wasTouched(node) {
   return node instanceof HTMLSelectElement && [...node.options].some((one) => one.selected !== one.defaultSelected);
 }
 
+const isSame = (old, now) => old.tagName === now.tagName && old.type === now.type && (
+  old.type === "checkbox" || old.type === "radio" ? old.checked === now.checked : old.value === now.value
+);
+
 const isLogin = (address) => new URL(address, location.href).pathname === "/login";
 
+// The page, or null when it can't be had, or is what is shown already.
 async function fetched(address) {
-  const answer = await fetch(address, { headers: { "X-Live": "1" }, credentials: "same-origin", cache: "no-store" });
+  const headers = { "X-Live": "1" };
+  if (shown.has(address)) headers["If-None-Match"] = shown.get(address);
+  const answer = await fetch(address, { headers, credentials: "same-origin", cache: "no-store" });
   if (answer.redirected && isLogin(answer.url)) location.reload();
   if (answer.status >= 500 || answer.status === 429) throw new Error(`${answer.status}`); // a passing trouble: once more later
-  return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+  if (!answer.ok) return null;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  page.etag = answer.headers.get("ETag");
+  tick(page);
+  return page;
 }
 
-// What is on the page now, with the tables that have changed, is fetched and put in its place.
+// What is on the page now, with the tables that have changed, is fetched and put in its place; with it everything else that
+// is made by the same address, so that the whole of it is as the server told.
 export async function refresh(tables) {
   const bySource = new Map();
-  for (const one of lives().filter((one) => tablesOf(one).some((table) => tables.has(table)))) {
+  for (const one of lives()) {
     const address = one.dataset.src || location.href;
     bySource.set(address, [...(bySource.get(address) ?? []), one]);
   }
   for (const [address, elements] of bySource) {
+    if (!elements.some((one) => tablesOf(one).some((table) => tables.has(table)))) continue;
     const page = await fetched(address);
     if (!page) continue;
     if (!elements[0].dataset.src && location.href !== address) {
       tables.forEach((table) => dirty.add(table)); // meanwhile this page shows something else (a search): once more for that
       continue;
     }
+    leftAlone = false;
     for (const element of elements) {
       const fresh = page.getElementById(element.id);
       if (!fresh || !element.isConnected || element.outerHTML === fresh.outerHTML) continue;
@@ -70,6 +93,9 @@ export async function refresh(tables) {
       if (now && window.htmx) window.htmx.process(now);
       document.dispatchEvent(new CustomEvent("bfm:morphed", { detail: { id: element.id } }));
     }
+    const isInUse = elements.some((one) => one.contains(document.activeElement) && "value" in document.activeElement);
+    if (page.etag && !leftAlone && !isInUse) shown.set(address, page.etag);
+    else shown.delete(address);
   }
   tick();
 }
@@ -138,6 +164,7 @@ async function stand() {
       const [old, fresh] = [document.getElementById(id), page?.getElementById(id)];
       if (old && fresh && old.innerHTML !== fresh.innerHTML) morph(old, fresh.innerHTML, "innerHTML");
     }
+    if (page?.etag) shown.set(STANDING, page.etag);
   } catch {
     // the server is away; the next look tells
   }
@@ -155,14 +182,19 @@ function ago(at) {
   return "now";
 }
 
-function tick() {
-  document.querySelectorAll("time.ago").forEach((one) => {
+function tick(page = document) {
+  page.querySelectorAll("time.ago").forEach((one) => {
     const text = ago(Date.parse(one.dateTime));
     if (one.textContent !== text) one.textContent = text;
   });
 }
 
 document.addEventListener("htmx:configRequest", (event) => {
+  if (event.detail.verb === "get") { // what is not chosen is not in the address
+    Object.keys(event.detail.parameters).filter((name) => event.detail.parameters[name] === "").forEach((name) => {
+      delete event.detail.parameters[name];
+    });
+  }
   event.detail.headers["X-CSRF-Token"] = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
 });
 // Whose session is over is led to the login: by the whole page, not by a part of it.
@@ -171,6 +203,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   event.detail.shouldSwap = false;
   location.reload();
 });
+document.addEventListener("htmx:afterSwap", () => shown.clear()); // from here on the page shows what somebody else put there
 document.addEventListener("htmx:afterSettle", listen);
 document.addEventListener("bfm:morphed", listen);
 document.addEventListener("bfm:changed", (event) => {
@@ -206,5 +239,5 @@ document.querySelectorAll("[data-scroll-end]").forEach((one) => {
   one.scrollLeft = one.scrollWidth;
 });
 listen();
-setInterval(tick, 1000);
+setInterval(() => tick(), 1000);
 setInterval(stand, STANDING_EVERY_MS);
