@@ -130,7 +130,7 @@ WRONG = {
     "a broken regular expression": ((*JANUARY, "-t", "cle(an"), 2, "cle(an"),
     "a regular expression that fits no task": ((*JANUARY, "-t", "^nothing$"), 2, "nothing"),
     "backwards over depends_on_past": (("rolling", *JANUARY[1:], "-B"), 2, "'sum'"),
-    "no end, here or in the DAG": (("flights",), 2, "--to (the DAG has no end_date to take instead)"),
+    "no end, here or in the DAG": (("by_hand", "--kind", "single", "-s", "2013-01-01"), 2, "--to (the DAG has no end_date"),
     "dates and partitions": (("flights", "--date", "2013-01-01", "--partition", "x"), 2, "don't go together"),
     "dates and a range": ((*JANUARY, "--date", "2013-01-01"), 2, "don't go with --date"),
     "dates of another kind": (("flights", "--date", "2013-01-01", "--kind", "single"), 2, "--kind dates"),

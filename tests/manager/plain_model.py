@@ -196,7 +196,15 @@ class PlainModel:
 
     def _is_held_by_its_past(self, run: PlainRun, task: str) -> bool:
         before = self.before(run)
+        if self._is_first_of_backfill(run):
+            return False
         return task in run.dag.past and before is not None and before.tasks[task] not in ("success", "skipped")
+
+    def _is_first_of_backfill(self, run: PlainRun) -> bool:
+        backfill = self.backfills.get(run.backfill or "")
+        if backfill is None:
+            return False
+        return run.place == next(item.place for item in backfill.items if item.state != "skipped")
 
     def _perform(self, run: PlainRun, task: str) -> str:
         dag = run.dag

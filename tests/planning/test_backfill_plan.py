@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DAILY = DagSpec("flights", (TaskSpec("clean"),), schedule="@daily", timezone="America/New_York", max_active_runs=8)
 UNSCHEDULED = DagSpec("regions", (TaskSpec("clean"),))
 INSTANT = pa.timestamp("us", tz="UTC")
+LATER = parse_instant("2014-01-01T05:00:00Z")  # the present, when nothing else is said
 
 
 def day(number: int) -> datetime:
@@ -61,10 +62,15 @@ def together(*tables: pa.Table) -> pa.Table:
 
 
 def plan(
-    spark: SparkSession, dag: DagSpec, existing: pa.Table | None = None, version: int = 1, **said: Any
+    spark: SparkSession,
+    dag: DagSpec,
+    existing: pa.Table | None = None,
+    version: int = 1,
+    now: datetime = LATER,
+    **said: Any,
 ) -> BackfillPlan:
     ask = BackfillAsk(dag.dag_id, **said)
-    return plan_backfill(spark, ask, dag, version, runs() if existing is None else existing)
+    return plan_backfill(spark, ask, dag, version, runs() if existing is None else existing, now)
 
 
 def column(made: BackfillPlan, name: str) -> list[Any]:
@@ -325,7 +331,7 @@ def test_batches_before_the_range_are_read_when_they_reach_into_it(spark: SparkS
     ask = BackfillAsk("flights", start_date=day(3), end_date=day(5))
     existing = existing_runs(store, ask, DAILY)
     assert sorted(existing["run_id"].to_pylist()) == ["ends", "reaches"]
-    assert reasons(plan_backfill(spark, ask, DAILY, 1, existing)) == {3: SKIP, 4: SKIP, 5: GO}
+    assert reasons(plan_backfill(spark, ask, DAILY, 1, existing, LATER)) == {3: SKIP, 4: SKIP, 5: GO}
 
 
 def test_covering_runs_are_met_without_a_shuffle_or_a_join_by_range(spark: SparkSession) -> None:
@@ -401,5 +407,5 @@ def test_only_runs_that_may_be_met_are_read() -> None:
 def test_runs_as_the_store_reads_them_are_met(spark: SparkSession) -> None:
     store = state_with_runs(("flights", "scheduled", "failed", day(2), None))
     ask = BackfillAsk("flights", start_date=day(1), end_date=day(3))
-    made = plan_backfill(spark, ask, DAILY, 1, existing_runs(store, ask, DAILY))
+    made = plan_backfill(spark, ask, DAILY, 1, existing_runs(store, ask, DAILY), LATER)
     assert column(made, "state") == ["pending", "skipped", "pending"]

@@ -114,11 +114,16 @@ def state_with(*runs: tuple[str, str, datetime, datetime]) -> MemoryStore:
 
 
 def plan(
-    spark: SparkSession, root: DagSpec, below: Iterable[DagSpec], store: MemoryStore | None = None, **said: Any
+    spark: SparkSession,
+    root: DagSpec,
+    below: Iterable[DagSpec],
+    store: MemoryStore | None = None,
+    now: str = "2026-01-01",
+    **said: Any,
 ) -> BackfillPlan:
     others = {one.dag_id: (one, version) for version, one in enumerate([root, *below], 7)}
     ask = BackfillAsk(root.dag_id, downstream=True, **said)
-    return plan_as_asked(spark, store or state_with(), ask, root, 7, others)
+    return plan_as_asked(spark, store or state_with(), ask, root, 7, others, at(now))
 
 
 def dates(made: BackfillPlan) -> list[str]:
@@ -238,5 +243,5 @@ def test_the_dry_run_shows_the_whole_tree(spark: SparkSession) -> None:
 def test_without_downstream_others_are_not_looked_at(spark: SparkSession) -> None:
     root, reader = dag("root", writes=["a"]), dag("reader", reads=["a"])
     ask = BackfillAsk("root", start_date=at("2024-01-01"), end_date=at("2024-01-02"))
-    made = plan_as_asked(spark, state_with(), ask, root, 1, {"reader": (reader, 1)})
+    made = plan_as_asked(spark, state_with(), ask, root, 1, {"reader": (reader, 1)}, at("2026-01-01"))
     assert made.to_json_document()["downstream"] == [] and "left_out" not in made.summary
