@@ -169,7 +169,12 @@ def read_end(dag: DagSpec, kind: str, text: str, start: datetime | None, *, name
     if kind == "single":
         at, day = parse_end(text, dag.timezone, name=name), day_alone(text)
         return at if day is None else end_of_day(day, dag.timezone)
-    return parse_last(text, timetable_of(dag, start), name=name)
+    last = parse_last(text, timetable_of(dag, start), name=name)
+    if (
+        start is not None and last < start and day_alone(text) is not None
+    ):  # begins on that day, after its last interval
+        return min(start, parse_end(text, dag.timezone, name=name))
+    return last
 
 
 def selected_tasks(pattern: str | None, dag: DagSpec) -> tuple[str, ...]:
