@@ -86,10 +86,15 @@ def test_a_date_alone_as_the_end_is_its_whole_day_and_an_end_left_out_waits_for_
     left_out = bfm("backfill", "create", "hours", "-s", "2013-02-01", "--request-id", "again")
     assert "schedule 2013-02-01T05:00:00Z .. the last complete interval" in left_out.out
     assert bfm("backfill", "create", "hours", "-s", "2013-02-01", "--request-id", "again").code == 0
-    assert (
-        "not complete yet" in bfm("backfill", "create", "--help").out
-        and "whole day" in bfm("backfill", "create", "--help").out
-    )
+
+
+def test_the_help_teaches_what_a_date_alone_means_and_what_has_not_ended(bfm: Bfm) -> None:
+    told = " ".join(bfm("backfill", "create", "--help").out.replace("│", " ").split())
+    assert "a date alone is its whole day in the DAG's zone" in told
+    assert "Without it they are skipped: not complete yet." in told
+    assert "The first item does not wait for the run before it" in told
+    clear = " ".join(bfm("tasks", "clear", "--help").out.replace("│", " ").split())
+    assert "a date alone is its whole day" in clear
 
 
 @pytest.mark.parametrize(
