@@ -31,12 +31,13 @@ from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, to
 from backfill_manager.api.paths import Id
 from backfill_manager.api.problems import NobodyLeads
 from backfill_manager.api.reading import ReadingOf
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.timetable import parse_date
 from backfill_manager.errors import InvalidInput, Refused
 from backfill_manager.model.records import Backfill, BackfillItem
 from backfill_manager.requests import asking as requests
 from backfill_manager.requests import kinds
-from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests.backfills import BackfillAsk, read_range
 from backfill_manager.views import payloads
 from backfill_manager.views.backfills import (
     Chosen,
@@ -95,8 +96,9 @@ async def create_backfill(body: NewBackfill, asking: AskingOf) -> Response:
     answered. With `wait` and the manager's word it is `201`."""
 
     def payload(request_id: str) -> dict[str, Any]:
-        ask = ask_of(body, current_dag(asking.store, body.dag_id)[1].timezone)
-        return payloads.new_backfill(asking.store, asking.house.settings, ask, requests.id_from(request_id))
+        ask = ask_of(body, current_dag(asking.store, body.dag_id)[1])
+        now = asking.house.clock.now()
+        return payloads.new_backfill(asking.store, asking.house.settings, ask, requests.id_from(request_id), now)
 
     return await asking(kinds.BACKFILL_CREATE, payload, made_at=lambda id: f"{PREFIX}/backfills/{quote(id)}")
 
@@ -106,9 +108,10 @@ async def plan_backfill(body: NewBackfill, asking: AskingOf) -> Response:
     """What a backfill would do, item by item: planned by the manager as it would plan it, and nothing is made."""
 
     def payload(request_id: str) -> dict[str, Any]:
-        ask = ask_of(body, current_dag(asking.store, body.dag_id)[1].timezone)
-        found = payloads.new_backfill(asking.store, asking.house.settings, ask, requests.id_from(request_id))
-        if not somebody_leads(asking.store, asking.house.clock.now()):
+        ask = ask_of(body, current_dag(asking.store, body.dag_id)[1])
+        now = asking.house.clock.now()
+        found = payloads.new_backfill(asking.store, asking.house.settings, ask, requests.id_from(request_id), now)
+        if not somebody_leads(asking.store, now):
             raise NobodyLeads(f"A manager plans a dry run, and none is leading now: {START_ONE}.")
         return found
 
@@ -240,17 +243,17 @@ async def retry(backfill_id: Id, asking: AskingOf) -> Response:
     )
 
 
-def ask_of(body: NewBackfill, timezone: str) -> BackfillAsk:
+def ask_of(body: NewBackfill, dag: DagSpec) -> BackfillAsk:
     """The request as a value: dates read in the DAG's zone, the kind inferred. `InvalidInput` names the field."""
     if body.dates and body.partitions:
         raise InvalidInput("dates and partitions don't go together: a backfill is over dates or over partitions.")
     listed: Kind | None = "dates" if body.dates else "partitions" if body.partitions else None
     said = body.model_dump(exclude={"kind", "start_date", "end_date", "dates", "partitions"})
+    kind: Kind = body.kind or listed or "schedule"
     return BackfillAsk(
         **said,
-        kind=body.kind or listed or "schedule",
-        start_date=None if body.start_date is None else parse_date(body.start_date, timezone, name="start_date"),
-        end_date=None if body.end_date is None else parse_date(body.end_date, timezone, name="end_date"),
-        dates=tuple(parse_date(one, timezone, name="dates") for one in body.dates),
+        **read_range(dag, kind, body.start_date, body.end_date, names=("start_date", "end_date")),  # type: ignore[arg-type]
+        kind=kind,
+        dates=tuple(parse_date(one, dag.timezone, name="dates") for one in body.dates),
         partitions=tuple(body.partitions),
     )

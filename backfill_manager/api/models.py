@@ -67,7 +67,11 @@ class NewBackfill(Input):
         default=None, description="Left out: `dates` or `partitions` if there are some, else `schedule`."
     )
     start_date: TypedDate | None = Field(default=None, description="The first interval starts here or after.")
-    end_date: TypedDate | None = Field(default=None, description="The last interval starts here or before (inclusive).")
+    end_date: TypedDate | None = Field(
+        default=None,
+        description="The last interval starts here or before (inclusive); a date alone is its whole day in the DAG's zone. "
+        "Left out: the last interval that is complete, none after the DAG's `end_date`.",
+    )
     dates: Annotated[list[TypedDate], Field(max_length=100_000)] = []
     partitions: Annotated[list[Annotated[str, Field(min_length=1, max_length=1000)]], Field(max_length=100_000)] = []
     run_backwards: bool = False
@@ -88,6 +92,12 @@ class NewBackfill(Input):
     window: Annotated[str, Field(max_length=20)] | None = Field(default=None, examples=["20:00-06:00"])
     is_polite: bool = False
     downstream: bool = Field(default=False, description="And a backfill of every DAG that reads what this one writes.")
+    allow_future: bool = Field(
+        default=False, description="Also intervals that have not ended; else they are skipped: `not complete yet`."
+    )
+    ignore_first_depends_on_past: bool = Field(
+        default=True, description="The first item does not wait for the run before it; the others wait for theirs."
+    )
 
 
 class BackfillSettings(Input):
@@ -155,8 +165,11 @@ class Clear(Input):
     )  # fmt: skip
 
     dry_run: bool = Field(default=False, description="Only tell what would be cleared.")
-    start_date: TypedDate | None = None
-    end_date: TypedDate | None = None
+    start_date: TypedDate | None = Field(default=None, description="Runs of this logical date or later.")
+    end_date: TypedDate | None = Field(
+        default=None,
+        description="Runs of this logical date or earlier; a date alone is its whole day in the DAG's zone.",
+    )
     run_ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=2000)]], Field(max_length=1000)] = []
     tasks: Expression | None = None
     upstream: bool = False
@@ -220,8 +233,8 @@ class BackfillView(Output):
     dag_id: str
     state: BackfillState
     config: dict[str, Any] = Field(
-        description="What was asked for: `type`, dates or partitions, `run_backwards`. Of many dates or partitions a list has "
-        "the first ones, and `total`."
+        description="What was asked for: `type`, dates or partitions, `run_backwards`, and `allow_future` where it was. Of "
+        "many dates or partitions a list has the first ones, and `total`."
     )
     reprocess: Reprocess
     max_active_runs: int | None
@@ -247,6 +260,7 @@ class BackfillView(Output):
     stop_on_failure: int | None
     window: str | None
     is_polite: bool
+    ignore_first_depends_on_past: bool
     parents: list[str]
     time_left_s: float | None
     finishes_at: Instant | None

@@ -19,6 +19,7 @@ IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The backfill's id, a beginning of it, or `latest`.", show_default=False)
 ]
 DEFAULT_PAGE = 50
+LAST_COMPLETE = "the last complete interval"  # an end that was left out, until the manager has planned it
 
 
 @command(app, "create", old=OF_BACKFILL_CREATE)
@@ -40,7 +41,8 @@ def create(
             "--to",
             "-e",
             metavar="T",
-            help="The last interval starts here or before (inclusive). \\[default: the DAG's end_date]",
+            help="The last interval starts here or before (inclusive); a date alone is its whole day in the DAG's zone. "
+            "\\[default: the last interval that is complete now, none after the DAG's end_date]",
         ),
     ] = None,
     kind: Annotated[
@@ -86,6 +88,21 @@ def create(
     downstream: Annotated[
         bool, typer.Option("--downstream", help="And backfill every DAG that reads what this one writes, and so on.")
     ] = False,
+    allow_future: Annotated[
+        bool,
+        typer.Option(
+            "--allow-future",
+            help="Also run intervals that have not ended yet, up to --to. Without it they are skipped: not complete yet.",
+        ),
+    ] = False,
+    ignore_first_depends_on_past: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-first-depends-on-past/--no-ignore-first-depends-on-past",
+            "-I",
+            help="The first item does not wait for the run before it; the others wait for theirs, as depends_on_past says.",
+        ),
+    ] = True,
     wait: Annotated[bool, typer.Option("--wait", help="Stay and watch; exit code 1 when it fails.")] = False,
     request_id: Annotated[
         str | None,
@@ -96,7 +113,8 @@ def create(
 ) -> int:
     """Ask for a backfill. The manager plans and runs it; it goes on when you close the laptop.
 
-    Dates are in the DAG's own time zone, unless they carry an offset.
+    Dates are in the DAG's own time zone, unless they carry an offset. A date alone is its whole day: --from begins with
+    it, --to includes all of it (of an hourly DAG 24 intervals). With a time it is that instant.
 
     Examples:
 
@@ -117,6 +135,7 @@ def create(
         reprocess=reprocess, run_backwards=run_backwards, max_active_runs=max_active_runs, batch=batch, conf=conf,
         settings=tuple(set_ or ()), tasks=tasks, mark_success=mark_success, stop_on_failure=stop_on_failure, pool=pool,
         priority=priority, window=window, is_polite=polite, downstream=downstream,
+        allow_future=allow_future, ignore_first_depends_on_past=ignore_first_depends_on_past,
     )  # fmt: skip
     return create_backfill(call, wish, dry_run=dry_run, wait=wait, request_id=request_id)
 
@@ -313,10 +332,11 @@ def config_in_words(config: Any) -> str:
     """`schedule 2013-01-01T05:00:00Z .. 2013-01-31T05:00:00Z`, `3 dates`, `2 partitions`."""
     kind = config.get("type", "?")
     backwards = ", newest first" if config.get("run_backwards") else ""
+    future = ", also what has not ended" if config.get("allow_future") else ""
     if kind in {"dates", "partitions"}:
         number = config.get("total", len(config.get(kind, ())))
-        return f"{number} {kind if number != 1 else kind[:-1]}{backwards}"
-    return f"{kind} {config.get('start_date') or ''} .. {config.get('end_date') or ''}{backwards}"
+        return f"{number} {kind if number != 1 else kind[:-1]}{backwards}{future}"
+    return f"{kind} {config.get('start_date') or ''} .. {config.get('end_date') or LAST_COMPLETE}{backwards}{future}"
 
 
 def items_in_words(backfill: dict[str, Any]) -> str:

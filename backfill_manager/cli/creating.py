@@ -11,7 +11,7 @@ from backfill_manager.cli.call import Call
 from backfill_manager.cli.plan_picture import print_plan
 from backfill_manager.dags.timetable import parse_date
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests.backfills import BackfillAsk, read_range
 from backfill_manager.requests.json_values import conf_of, settings_of
 from backfill_manager.views.backfills import requested_view
 
@@ -45,6 +45,8 @@ class Wish:
     window: str | None
     is_polite: bool
     downstream: bool
+    allow_future: bool
+    ignore_first_depends_on_past: bool
 
 
 def create_backfill(call: Call, wish: Wish, *, dry_run: bool, wait: bool, request_id: str | None) -> int:
@@ -95,18 +97,16 @@ def settings_said(wish: Wish) -> dict[str, Any]:
         "window": wish.window,
         "is_polite": wish.is_polite,
         "downstream": wish.downstream,
+        "allow_future": wish.allow_future,
+        "ignore_first_depends_on_past": wish.ignore_first_depends_on_past,
     }
 
 
 def ask_for(wish: Wish, dag: DagSpec) -> BackfillAsk:
     """The request as a value, with dates read in the DAG's zone."""
-    zone = dag.timezone
-    dates = {
-        "start_date": None if wish.from_ is None else parse_date(wish.from_, zone, name="--from"),
-        "end_date": None if wish.to is None else parse_date(wish.to, zone, name="--to"),
-        "dates": tuple(parse_date(one, zone, name="--date") for one in wish.dates),
-    }
-    return BackfillAsk(**{**settings_said(wish), **dates})
+    dates = tuple(parse_date(one, dag.timezone, name="--date") for one in wish.dates)
+    ends = read_range(dag, _kind(wish), wish.from_, wish.to)
+    return BackfillAsk(**{**settings_said(wish), **ends, "dates": dates})
 
 
 def _kind(wish: Wish) -> Kind:

@@ -119,7 +119,9 @@ class Tables:
     def create_backfill(self, wish: Wish, request_id: str | None) -> Request:
         request_id = request_id or self._clock.new_id()
         ask = ask_for(wish, dags.current_dag(self._store, wish.dag_id)[1])
-        payload = payloads.new_backfill(self._store, self._call.settings, ask, asking.id_from(request_id))
+        payload = payloads.new_backfill(
+            self._store, self._call.settings, ask, asking.id_from(request_id), self._clock.now()
+        )
         return self._ask(kinds.BACKFILL_CREATE, payload, request_id)
 
     def plan_backfill(self, wish: Wish) -> Thing:

@@ -67,11 +67,6 @@ OF_BACKFILL_CREATE: Final = (
     _dropped(
         "--ignore-dependencies", "-i", why="there is no need, what comes before the tasks of --tasks is taken as done"
     ),
-    _dropped(
-        "--ignore-first-depends-on-past",
-        "-I",
-        why="there is no need, a task with depends_on_past may start when there is no run before",
-    ),
     _dropped("--disable-retry", why="there is no need, --set retries=0 sets it for this backfill alone"),
     _dropped(
         "--treat-dag-as-regex", "--treat-dag-id-as-regex",

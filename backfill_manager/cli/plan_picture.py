@@ -34,8 +34,13 @@ def print_plan(call: Call, plan: Mapping[str, Any]) -> None:
             call.out.line(line)
     for dag_id, why in (summary.get("left_out") or {}).items():
         call.out.remark(f"{dag_id} would be left out: {why}.")
-    if summary["skipped"] and not summary["pending"]:
-        call.out.remark("Nothing would run. --reprocess failed or --reprocess completed re-does dates that have a run.")
+    skipped = summary["skipped"]
+    if not summary["pending"] and skipped:
+        call.out.remark("Nothing would run.")
+    if not summary["pending"] and "already exists" in skipped:
+        call.out.remark("--reprocess failed or --reprocess completed re-does dates that have a run.")
+    if "not complete yet" in skipped:
+        call.out.remark("Intervals that have not ended are left out (not complete yet); --allow-future runs them, too.")
 
 
 def _print_items(call: Call, items: Sequence[Mapping[str, Any]]) -> None:

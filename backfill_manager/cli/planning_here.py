@@ -4,6 +4,7 @@ Both call the same planner."""
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.cli.call import Call
@@ -25,10 +26,11 @@ DRY_RUN_PATIENCE_S: Final = 60.0
 def plan(call: Call, wish: Wish) -> dict[str, Any]:
     row, dag = current_dag(call.store, wish.dag_id)
     ask = ask_for(wish, dag)
-    payload = new_backfill(call.store, call.settings, ask, call.clock.new_id())
-    if somebody_leads(call.store, call.clock.now()):
+    now = call.clock.now()
+    payload = new_backfill(call.store, call.settings, ask, call.clock.new_id(), now)
+    if somebody_leads(call.store, now):
         return _plan_by_manager(call, payload)
-    return _plan_here(call, ask.with_defaults(dag), dag, row.current_version)
+    return _plan_here(call, ask, dag, row.current_version, now)
 
 
 def _plan_by_manager(call: Call, payload: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def _plan_by_manager(call: Call, payload: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _plan_here(call: Call, ask: BackfillAsk, dag: DagSpec, dag_version: int) -> dict[str, Any]:
+def _plan_here(call: Call, ask: BackfillAsk, dag: DagSpec, dag_version: int, now: datetime) -> dict[str, Any]:
     from backfill_manager.cli.local_spark import local_spark
     from backfill_manager.execution.input_files import input_files
     from backfill_manager.planning.cascade import plan_as_asked
@@ -54,5 +56,5 @@ def _plan_here(call: Call, ask: BackfillAsk, dag: DagSpec, dag_version: int) -> 
         call.out.remark("No manager is leading: planning here, which starts Spark and takes some seconds.")
     others = current_dags(call.store) if ask.downstream else {}
     with local_spark(call) as spark:
-        plan = plan_as_asked(spark, call.store, ask, dag, dag_version, others)
-        return with_estimates(plan, call.store, input_files(spark), call.clock.now()).to_json_document()
+        plan = plan_as_asked(spark, call.store, ask, dag, dag_version, others, now)
+        return with_estimates(plan, call.store, input_files(spark), now).to_json_document()

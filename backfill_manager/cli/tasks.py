@@ -122,7 +122,13 @@ def clear(
         str | None, typer.Option("--from", "-s", metavar="T", help="Runs of this logical date or later.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", "-e", metavar="T", help="Runs of this logical date or earlier (inclusive).")
+        str | None,
+        typer.Option(
+            "--to",
+            "-e",
+            metavar="T",
+            help="Runs of this logical date or earlier (inclusive); a date alone is its whole day.",
+        ),
     ] = None,
     run: Annotated[
         list[str] | None, typer.Option("--run", metavar="RUN", help="Only this run, of any kind; may be repeated.")

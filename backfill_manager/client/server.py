@@ -104,8 +104,9 @@ class Client:
         self, dag_id: str, *, wait: float = 0.0, idempotency_key: str | None = None, **settings: Any
     ) -> t.Request:
         """`settings`: start_date, end_date, kind, dates, partitions, run_backwards, reprocess, max_active_runs, batch,
-        conf, tasks, mark_success, stop_on_failure, pool, priority, overrides, window, is_polite, downstream. The new
-        backfill's id is `payload["backfill_id"]`, at once."""
+        conf, tasks, mark_success, stop_on_failure, pool, priority, overrides, window, is_polite, downstream,
+        allow_future, ignore_first_depends_on_past. A date alone as `end_date` is its whole day; left out, the end is the
+        last interval that is complete. The new backfill's id is `payload["backfill_id"]`, at once."""
         return self._ask("POST", "/backfills", {"dag_id": dag_id, **settings}, wait, idempotency_key)
 
     def dry_run(self, dag_id: str, **settings: Any) -> t.Plan:

@@ -7,7 +7,7 @@ form back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, Final
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, PlainSerializer
@@ -24,6 +24,8 @@ def plain(value: Any) -> Any:
     """What goes out as JSON: a date is said as an instant if it is aware, else as it stands: in the DAG's time zone."""
     if isinstance(value, datetime):
         return value.isoformat() if value.tzinfo is None else format_instant(value)
+    if isinstance(value, date):
+        return value.isoformat()
     if isinstance(value, Mapping):
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -360,7 +360,7 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
 
 def read_times(said: dict[str, Any], who: str) -> None:
     """Schedule, zone and dates in the form in which `DagSpec` holds them."""
-    from backfill_manager.dags.timetable import check_timezone, parse_date, parse_schedule
+    from backfill_manager.dags.timetable import Timetable, check_timezone, parse_date, parse_last, parse_schedule
 
     try:
         if "schedule" in said:
@@ -371,8 +371,12 @@ def read_times(said: dict[str, Any], who: str) -> None:
             value = said.get(name)
             if isinstance(value, date):  # a datetime is one too; without an offset it is the DAG's wall clock
                 value = value.isoformat()
-            if value is not None:
+            if value is not None and name == "start_date":
                 said[name] = parse_date(value, timezone, name=name)
+            elif value is not None:
+                said[name] = parse_last(
+                    value, Timetable(said.get("schedule"), timezone, said.get("start_date")), name=name
+                )
     except InvalidInput as error:
         raise InvalidDag(f"{who}: {error}") from None
     start, end = said.get("start_date"), said.get("end_date")

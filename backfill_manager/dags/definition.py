@@ -134,6 +134,11 @@ class DagSpec:
         return frozenset(task.task_id for task in self.callbacks if task.watches is None or task.watches in task_ids)
 
     @cached_property
+    def depends_on_past(self) -> bool:
+        """Whether any of its tasks does."""
+        return any(task.depends_on_past for task in self.tasks)
+
+    @cached_property
     def by_id(self) -> dict[str, TaskSpec]:
         return {task.task_id: task for task in self.tasks}
 

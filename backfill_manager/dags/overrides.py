@@ -46,7 +46,8 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
             raise InvalidInput(_unknown(name, setting))
         if dot and task_id not in of_tasks:
             raise InvalidInput(
-                f"--set {name}: DAG {spec.dag_id!r} has no task {task_id!r}{nearest(task_id, of_tasks) or '.'}"
+                f"--set {name}: DAG {spec.dag_id!r} has no task {task_id!r}{_ended(nearest(task_id, of_tasks))} It has"
+                f" {', '.join(of_tasks)}."
             )
         if dot and spec.is_callback(task_id) and setting in _NOT_OF_CALLBACKS:
             raise InvalidInput(f"--set {name}: a callback waits for nothing but what it tells of; it has no {setting}")
@@ -67,5 +68,10 @@ def _checked(name: str, setting: str, value: Any, checks: Mapping[str, keywords.
 def _unknown(name: str, setting: str) -> str:
     known = (*OF_DAG, *OF_TASK)
     why = _INSTEAD.get(setting)
-    told = f"; {why}" if why else nearest(setting, known) or "."
+    told = _ended(f"; {why}" if why else nearest(setting, known))
     return f"--set {name}: {setting!r} is not a setting that a backfill can set{told} There are {', '.join(known)}."
+
+
+def _ended(told: str) -> str:
+    """What may follow a sentence, with the sentence's end."""
+    return told if told.endswith("?") else f"{told}."

@@ -24,6 +24,7 @@ from backfill_manager.dags.zone import (
     Window,
     check_timezone,
     instant_of_reading,
+    start_of_day,
     windows_between,
     windows_of_year,
 )
@@ -32,7 +33,10 @@ from backfill_manager.errors import InvalidInput, InvalidSchedule, nearest
 if TYPE_CHECKING:
     from backfill_manager.dags.definition import DagSpec
 
-__all__ = ["ONCE", "Schedule", "Timetable", "check_timezone", "parse_date", "parse_schedule", "timetable_of"]
+__all__ = [
+    "ONCE", "Schedule", "Timetable", "check_timezone", "day_alone", "end_of_day", "parse_date", "parse_end", "parse_last",
+    "parse_schedule", "parse_start", "timetable_of",
+]  # fmt: skip
 
 Schedule = str | dict[str, float] | None  # as `DagSpec.schedule` keeps it
 
@@ -131,6 +135,44 @@ def parse_date(value: str | date, timezone: str, *, name: str) -> datetime:
     return instant_of_reading(read, zone) if read.tzinfo is None else read.astimezone(UTC)
 
 
+def parse_start(value: str | date, timezone: str, *, name: str) -> datetime:
+    """The start of a range as people write it, as an instant in UTC. The date alone is the first instant of that day."""
+    at, day = parse_date(value, timezone, name=name), day_alone(value)
+    return at if day is None else start_of_day(day, check_timezone(timezone))
+
+
+def parse_end(value: str | date, timezone: str, *, name: str) -> datetime:
+    """The inclusive end of a range as people write it, as an instant in UTC. The date alone means the whole day: its
+    last microsecond. With a time it is that instant."""
+    at, day = parse_date(value, timezone, name=name), day_alone(value)
+    return at if day is None else end_of_day(day, timezone) - timedelta(microseconds=1)
+
+
+def parse_last(value: str | date, timetable: Timetable, *, name: str) -> datetime:
+    """The same for the end of a range of intervals: of a date alone the last instant at which an interval starts on that
+    day, or its first instant when none does. No interval starts between this and the end of the day."""
+    end = parse_end(value, timetable.timezone, name=name)
+    if (day := day_alone(value)) is None:
+        return end
+    begin = start_of_day(day, check_timezone(timetable.timezone))
+    return max(begin, timetable.last_at_or_before(end) or begin) if timetable.repeats else begin
+
+
+def day_alone(value: str | date) -> date | None:
+    """The day, of a date without a time."""
+    if isinstance(value, datetime):
+        return None
+    if isinstance(value, date):
+        return value
+    found = _DATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return date.fromisoformat(found["day"]) if found is not None and found["time"] is None else None
+
+
+def end_of_day(day: date, timezone: str) -> datetime:
+    """The first instant after a local day."""
+    return start_of_day(day + timedelta(days=1), check_timezone(timezone))
+
+
 def _read_date(text: str, name: str) -> datetime:
     wanted = "2013-01-31, 2013-01-31T05:00 or 2013-01-31T05:00+01:00 is wanted"
     found = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
@@ -205,6 +247,12 @@ class Timetable:
     def last_before(self, at: datetime) -> datetime | None:
         """The last firing earlier than an instant."""
         return self.last_at_or_before(at - timedelta(microseconds=1))
+
+    def last_complete(self, now: datetime) -> tuple[datetime, datetime] | None:
+        """The last interval that has ended; None for a schedule without any."""
+        end = self.last_at_or_before(now) if self.repeats else None
+        start = self.last_before(end) if end is not None else None
+        return None if start is None or end is None else (start, end)
 
     def intervals(self, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Every interval that starts in `[start, end]`, oldest first, one at a time."""

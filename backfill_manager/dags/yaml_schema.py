@@ -130,7 +130,7 @@ DAG: Final[Mapping[str, Schema]] = {
         examples=["@daily", "@hourly", "0 6 * * MON-FRI", {"seconds": 3600}],
     ),
     "start_date": _date("The first interval starts at or after it."),
-    "end_date": _date("The last interval starts at or before it."),
+    "end_date": _date("The last interval starts at or before it; a date alone is its whole day in `timezone`."),
     "timezone": _told(_FILLED, "The zone of its schedule and dates.", examples=["America/New_York"]),
     "catchup": _told(_TRUTH, "true: every interval since start_date; false: only the latest one that is complete."),
     "max_active_runs": _told(_whole(1), "Scheduled runs at once; a backfill has a limit of its own."),

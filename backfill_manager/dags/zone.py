@@ -16,7 +16,7 @@ Instants and local readings are whole seconds since 1970-01-01, UTC and wall clo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -70,6 +70,14 @@ def instant_of_reading(naive: datetime, zone: ZoneInfo) -> datetime:
     the gap. `fold=0` reads a skipped time with the offset of before, `fold=1` a repeated one with the offset of after:
     in both cases what is wanted is the later of the two."""
     return max(naive.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+
+
+def start_of_day(day: date, zone: ZoneInfo) -> datetime:
+    """The first instant of a local day, also where the clocks skip its midnight or repeat it. Of a day that the zone
+    has skipped as a whole it is the first instant after it."""
+    midnight = datetime.combine(day, time())
+    both = (midnight.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    return min(at for at in both if at.astimezone(zone).date() >= day)
 
 
 def year_start(year: int) -> int:

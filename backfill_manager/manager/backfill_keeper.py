@@ -68,7 +68,7 @@ def _keep_backfill(
 def _make_runs(alive: Alive, live: LiveBackfill, now: datetime, next_seq: Callable[[int], int]) -> None:
     if live.stretch.is_torn:
         return  # read again before the next tick
-    in_order = any(task.depends_on_past for task in live.spec.tasks)
+    in_order = live.depends_on_past
     at = 0  # items before this one wait for a parent of the cascade
     while at < len(live.pending) and len(live.running) < live.row.max_active_runs:
         batch = list(islice(live.pending, at, at + live.row.batch + 1))  # one more: it shows whether the batch is whole

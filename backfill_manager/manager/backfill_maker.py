@@ -84,5 +84,5 @@ def backfill_row(
         conf_json=json.dumps(ask.conf), tasks=ask.tasks, mark_success=ask.mark_success, batch=ask.batch,
         overrides_json=json.dumps(ask.overrides), window=ask.window, is_polite=ask.is_polite,
         parents_json=json.dumps(list(parents)), stop_on_failure=ask.stop_on_failure, created_by=wanted.asked_by,
-        request_id=wanted.request_id,
+        request_id=wanted.request_id, ignore_first_depends_on_past=ask.ignore_first_depends_on_past,
     )  # fmt: skip

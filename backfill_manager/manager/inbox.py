@@ -127,7 +127,7 @@ class Inbox:
                 return ended
         match request.kind:
             case kinds.BACKFILL_CREATE | kinds.BACKFILL_DRY_RUN:
-                return self._plan(request, payload, todo)
+                return self._plan(request, payload, now, todo)
             case kinds.BACKFILL_SET:
                 return self._set_backfill(request, payload)
             case kinds.BACKFILL_PAUSE:
@@ -167,7 +167,9 @@ class Inbox:
             case other:
                 raise Refused(f"this manager does not know requests of the kind {other!r}")
 
-    def _plan(self, request: Request, payload: dict[str, object], todo: Instructions) -> tuple[str | None, str] | None:
+    def _plan(
+        self, request: Request, payload: dict[str, object], now: datetime, todo: Instructions
+    ) -> tuple[str | None, str] | None:
         backfill_id = str(payload["backfill_id"])
         ask = BackfillAsk.from_payload(payload["ask"])  # type: ignore[arg-type]
         if request.kind == kinds.BACKFILL_CREATE and self._state_of(backfill_id) is not None:
@@ -178,8 +180,8 @@ class Inbox:
         if dag is None:
             raise NotFound("DAG", ask.dag_id, [row.dag_id for row in self._alive.dags.values() if row.is_active])
         refuse_inactive(dag)
-        self._check_pool(ask.pool)
-        backfills.check(ask, self._alive.current_spec(ask.dag_id))
+        backfills.check(ask, self._alive.current_spec(ask.dag_id), now)
+        backfills.check_pools(ask.pool, ask.overrides, self._alive.pools)
         self._planning[request.request_id] = backfill_id
         todo.plans.append(PlanWanted(request.request_id, request.kind, backfill_id, ask, request.requested_by))
         return None
@@ -278,10 +280,11 @@ class Inbox:
         live = self._live(str(payload["backfill_id"]), "changed")
         backfills.check_was(was, changes)
         backfills.refuse_what_has_changed(live.row, changes, was)
-        if "pool" in changes:
-            self._check_pool(str(changes["pool"]))
         pinned = self._alive.spec(live.row.dag_id, live.row.dag_version)
-        backfills.check_for_dag(changes, pinned, runs_backwards=bool(live.config.get("run_backwards")))
+        standing = {name: backfills.setting_of(live.row, name) for name in ("tasks", "overrides")}
+        backfills.check_for_dag(changes, pinned, standing, runs_backwards=bool(live.config.get("run_backwards")))
+        overrides: dict[str, object] = changes.get("overrides", {})  # type: ignore[assignment]
+        backfills.check_pools(changes.get("pool"), overrides, self._alive.pools)  # type: ignore[arg-type]
         columns = {
             _COLUMN_OF.get(name, name): json.dumps(value) if name in _COLUMN_OF else value
             for name, value in changes.items()
@@ -297,12 +300,6 @@ class Inbox:
                     self._alive.put(ti.evolve(priority=ti.priority + live.row.priority - before.priority))
         told = ", ".join(f"{name}={backfills.shown_value(value)}" for name, value in sorted(changes.items()))
         return live.row.backfill_id, f"backfill {live.row.backfill_id} goes on with {told}"
-
-    def _check_pool(self, name: str) -> None:
-        if name not in self._alive.pools:
-            raise NotFound("pool", name, self._alive.pools)
-        if name == s.SCHEDULED_RUN:
-            raise Refused("The pool 'scheduled' is for scheduled runs; a backfill takes 'backfill' or one of your own.")
 
     def _set_pool(self, payload: dict[str, object], todo: Instructions) -> tuple[str, str]:
         name = str(payload["name"])

@@ -107,9 +107,12 @@ class Planner:
             if asked is None:
                 self._warm_up(session)
                 return
-            plan = plan_as_asked(session, self._store, asked.wanted.ask, asked.spec, asked.dag_version, asked.others)
+            now = self._clock.now()
+            plan = plan_as_asked(
+                session, self._store, asked.wanted.ask, asked.spec, asked.dag_version, asked.others, now
+            )
             if asked.wanted.kind == BACKFILL_DRY_RUN:  # a real one is made without waiting for its figures
-                plan = with_estimates(plan, self._store, input_files(session), self._clock.now())
+                plan = with_estimates(plan, self._store, input_files(session), now)
         except Exception as error:  # a plan that breaks is answered and logged; the manager goes on
             if self._stopping:
                 return
@@ -130,6 +133,7 @@ class Planner:
         ask = BackfillAsk(
             dag_id=spec.dag_id, start_date=datetime(2024, 3, 1, tzinfo=UTC), end_date=datetime(2024, 4, 1, tzinfo=UTC)
         )  # fmt: skip
+        now = self._clock.now()
         nothing = existing_runs(self._store, ask, spec)
         one = DagRun(
             dag_id=spec.dag_id, run_id="warm-up", run_type=s.BACKFILL_RUN, state=s.SUCCESS, dag_version=1, run_seq=0,
@@ -138,4 +142,4 @@ class Planner:
         something = pa.table({name: [getattr(one, name)] for name in nothing.column_names}, schema=nothing.schema)
         for runs in (nothing, something, nothing):  # the second time of each meets compiled code
             if not self._stopping:
-                plan_backfill(session, ask, spec, 1, runs)
+                plan_backfill(session, ask, spec, 1, runs, now)

@@ -44,6 +44,9 @@ def read_ahead(alive: Alive, store: Store, now: datetime) -> bool:
         if live.parents and live.waits is None:
             live.waits = _waits(live, store)
             found = True
+        if live.first is None and _needs_first(alive, live):
+            live.first = _first_not_skipped(live, store)
+            found = True
     return _read_pasts(alive, store) or found
 
 
@@ -180,6 +183,20 @@ def _lacks_recent(alive: Alive, dag: DagRow) -> bool:
         return False
     recent = alive.recent.get(dag.dag_id)
     return recent is None or (recent.floor is not None and len(recent) < keeps(alive.current_spec(dag.dag_id)))
+
+
+def _needs_first(alive: Alive, live: LiveBackfill) -> bool:
+    """Whether it matters which item is its first: also to a run that was moved to another version of the DAG."""
+    if not live.row.ignore_first_depends_on_past:
+        return False
+    runs = (alive.runs.get(key) for key in live.running)
+    return live.spec.depends_on_past or any(run is not None and run.spec.depends_on_past for run in runs)
+
+
+def _first_not_skipped(live: LiveBackfill, store: Store) -> int:
+    where = [Condition("backfill_id", "=", live.row.backfill_id), Condition("state", "!=", s.SKIPPED)]
+    found = store.read(BackfillItem, where, order_by=["ordinal"], limit=1)
+    return found[0].ordinal if found else 0
 
 
 def _waits(live: LiveBackfill, store: Store) -> Waits:

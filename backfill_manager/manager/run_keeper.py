@@ -53,7 +53,7 @@ def _admitted(alive: Alive) -> set[RunKey]:
 def _turn(run: LiveRun) -> tuple[bool, datetime, int]:
     """What runs keeps its place, then older dates first. Where tasks depend on the past an older run comes before all,
     for a newer one that runs may be waiting for it."""
-    waits_for_older = any(task.depends_on_past for task in run.spec.tasks)
+    waits_for_older = any(task.depends_on_past and task.task_id in run.selected for task in run.spec.tasks)
     keeps_place = run.row.state == s.RUNNING and not waits_for_older
     return (not keeps_place, run.row.logical_date or EPOCH, run.row.run_seq)
 
@@ -128,6 +128,12 @@ def _past(alive: Alive, run: LiveRun, task: TaskSpec) -> str | None:
     can never start."""
     if not task.depends_on_past or run.row.previous_run_id is None:
         return None
+    owner = alive.backfills.get(run.row.backfill_id or "")
+    if owner is not None and owner.row.ignore_first_depends_on_past:
+        if owner.first is None:
+            return ""  # read before the next tick
+        if owner.first == run.row.ordinal:
+            return None
     previous = alive.runs.get((run.row.dag_id, run.row.previous_run_id))
     if previous is not None:
         before = previous.tasks.get(task.task_id)

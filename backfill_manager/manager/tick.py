@@ -189,6 +189,8 @@ class Ticker:
             )
         pending, skipped = root.counts[s.PENDING], root.counts[s.SKIPPED]
         message = f"backfill {root.row.backfill_id}: {pending} items to run, {skipped} left out"
+        if skipped and planned.plan is not None:
+            message += f" ({', '.join(f'{n} {reason}' for reason, n in planned.plan.summary['skipped'].items())})"
         if others:
             message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
         self._inbox.planned(planned.wanted, root.row.backfill_id, message, None, now)

@@ -75,6 +75,7 @@ class LiveBackfill:
     running: dict[RunKey, list[BackfillItem]] = field(default_factory=dict)  # the items that each live run has taken
     stretch: Stretch = field(default_factory=Stretch)  # the timeline around the window
     waits: Waits | None = None  # of a cascade: what the window's items wait for; None: not known (any more)
+    first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not known (any more)
 
     @property
     def selected(self) -> frozenset[str]:
@@ -90,6 +91,11 @@ class LiveBackfill:
     def parents(self) -> tuple[str, ...]:
         """Backfills that write what this one reads."""
         return tuple(json.loads(self.row.parents_json))
+
+    @property
+    def depends_on_past(self) -> bool:
+        """Whether a task that it runs does."""
+        return self.spec.depends_on_past and any(self.spec.task(task_id).depends_on_past for task_id in self.selected)
 
     @property
     def window_is_short(self) -> bool:
@@ -132,6 +138,8 @@ class Alive(Shelf):
 
     def put_item(self, backfill: LiveBackfill, was: BackfillItem, now: BackfillItem) -> None:
         """An item changes its state: the count by state goes with it."""
+        if now.state == s.SKIPPED and now.ordinal == backfill.first:
+            backfill.first = None  # read again
         backfill.counts[was.state] -= 1
         backfill.counts[now.state] += 1
         self.changes.put(now)

@@ -3,7 +3,8 @@
 How each kind becomes items (SEMANTICS.md, "Backfill"):
 
 - `schedule`: every interval of the schedule that starts in `[start_date, end_date]`. The DAG's own start and end
-  dates don't restrict it: a backfill reaches dates before the DAG's first on purpose. Left out, they are the range.
+  dates don't restrict it: a backfill reaches dates before the DAG's first on purpose. A start that is left out is the
+  DAG's; an end that is left out is the last interval that is complete now, but none after the DAG's end.
 - `single`: one run over `[start_date, end_date)`, logical date = its start.
 - `dates`: each date starts an interval that ends at the schedule's next firing, on a firing or off it. A DAG without a
   schedule (or `@once`) has nothing that would end it: there the interval is empty, start = end, as for a run by hand.
@@ -13,7 +14,8 @@ How each kind becomes items (SEMANTICS.md, "Backfill"):
 
 Dates and partitions named twice are one item. What exists already is still an item, `skipped` with its reason: `in
 flight` for a queued or running run whatever was asked, else `already exists` unless `reprocess` says otherwise (a
-cancelled run counts like a failed one). `missing` and `stale` have no item at all for what they don't mean; a live run
+cancelled run counts like a failed one). An interval that has not ended is `skipped: not complete yet`, unless the
+request says `allow_future`. `missing` and `stale` have no item at all for what they don't mean; a live run
 is an item of theirs, `in flight`, as nobody knows yet how it ends.
 
 A run of several items (a batch) stands for every date in its interval: an item without a run on its own date is judged
@@ -146,15 +148,20 @@ class BackfillPlan:
 
 
 def plan_backfill(
-    spark: SparkSession, ask: BackfillAsk, dag: DagSpec, dag_version: int, existing: pa.Table
+    spark: SparkSession, ask: BackfillAsk, dag: DagSpec, dag_version: int, existing: pa.Table, now: datetime
 ) -> BackfillPlan:
     """The plan. `dag` and `dag_version` are the current ones; `existing`: the runs that may meet it, as `existing_runs`
     reads them. An empty range gives an empty plan; `requests.backfills.check` refuses it, and all else that makes no
     sense, before."""
-    ask = ask.with_defaults(dag)
+    ask = ask.with_defaults(dag, now)
     planned = spark.sql(
         sql_text("numbered_items"),
-        args={"kind": ask.kind, "redoes": ask.redoes, "run_backwards": str(ask.run_backwards).lower()},
+        args={
+            "kind": ask.kind,
+            "redoes": ask.redoes,
+            "run_backwards": str(ask.run_backwards).lower(),
+            "complete_until": "" if ask.allow_future else str(micros(now)),
+        },
         wanted=_covered(spark, _wanted(spark, ask, dag), stretches(existing, dag_version)),
         runs=_runs(spark, existing, dag_version),
     )
@@ -162,10 +169,9 @@ def plan_backfill(
 
 
 def existing_runs(store: Store, ask: BackfillAsk, dag: DagSpec) -> pa.Table:
-    """The DAG's runs that an item of this backfill may meet: not overridden, not external, on a date asked for or with
-    an interval that reaches into the range. Columns `run_id run_type state logical_date partition_key dag_version
-    interval_start interval_end items`."""
-    ask = ask.with_defaults(dag)
+    """The DAG's runs that an item of this backfill (`ask`: with both ends of its range) may meet: not overridden, not
+    external, on a date asked for or with an interval that reaches into the range. Columns `run_id run_type state
+    logical_date partition_key dag_version interval_start interval_end items`."""
     return store.read_arrow(
         "dag_run",
         _RUN_COLUMNS,

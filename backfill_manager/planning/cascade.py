@@ -3,7 +3,8 @@
 A DAG stands below another if it reads a table that the other writes; names are the same whatever their case. Each DAG of
 the tree is planned once, after all that it waits for: the intervals of its own schedule that overlap at least one item
 that will run of a DAG that it reads from. They are done again whether they have succeeded or not, as their input
-changes. A DAG that reads its own output is not below itself; DAGs that read from each other in a circle are refused.
+changes; one that has not ended (this week, of days that have) is skipped like any other: its own schedule runs it. A DAG
+that reads its own output is not below itself; DAGs that read from each other in a circle are refused.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ PlanOne = Callable[[BackfillAsk, DagSpec, int], BackfillPlan]
 
 
 def plan_as_asked(
-    spark: SparkSession, store: Store, ask: BackfillAsk, dag: DagSpec, dag_version: int, others: Dags
+    spark: SparkSession, store: Store, ask: BackfillAsk, dag: DagSpec, dag_version: int, others: Dags, now: datetime
 ) -> BackfillPlan:
     """The plan of a request: with its overrides and, if asked for, all that stands below it among the `others`. What the
-    manager performs and every dry run prints."""
+    manager performs and every dry run prints. What has not ended by `now` is not complete, in all of them."""
 
     def plan_one(ask: BackfillAsk, dag: DagSpec, dag_version: int) -> BackfillPlan:
-        return plan_backfill(spark, ask, dag, dag_version, existing_runs(store, ask, dag))
+        ask = ask.with_defaults(dag, now)
+        return plan_backfill(spark, ask, dag, dag_version, existing_runs(store, ask, dag), now)
 
     plan = plan_one(ask, with_overrides(dag, ask.overrides), dag_version)
     return with_downstream(plan, others, plan_one) if ask.downstream else plan
@@ -168,6 +170,8 @@ def _ask_below(root: BackfillAsk, dag: DagSpec, changed: _Changed) -> BackfillAs
         priority=root.priority,
         window=root.window,
         is_polite=root.is_polite,
+        allow_future=root.allow_future,
+        ignore_first_depends_on_past=root.ignore_first_depends_on_past,
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.timetable import parse_date
+from backfill_manager.dags.timetable import parse_end, parse_start
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.model import states as s
 from backfill_manager.model.changes import NOT_SELECTED
@@ -129,9 +129,10 @@ def chosen_dags(ask: ClearAsk, dags: Mapping[str, DagRow]) -> list[DagRow]:
 
 
 def dates_of(ask: ClearAsk, dag: DagRow) -> Dates:
-    """The ends of the range, read in the DAG's zone. `InvalidInput` for what is no date, or the wrong way round."""
-    start = None if ask.start is None else parse_date(ask.start, dag.timezone, name="--from")
-    end = None if ask.end is None else parse_date(ask.end, dag.timezone, name="--to")
+    """The ends of the range, read in the DAG's zone; a date alone as the end is its whole day. `InvalidInput` for what is
+    no date, or the wrong way round."""
+    start = None if ask.start is None else parse_start(ask.start, dag.timezone, name="--from")
+    end = None if ask.end is None else parse_end(ask.end, dag.timezone, name="--to")
     if start is not None and end is not None and start > end:
         raise InvalidInput(f"--from {ask.start} is after --to {ask.end}; the earlier of the two comes first")
     return start, end

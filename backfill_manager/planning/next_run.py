@@ -43,9 +43,7 @@ def upcoming(spec: DagSpec, latest: DagRun | None, now: datetime) -> Upcoming | 
 
 def latest_complete(timetable: Timetable, now: datetime) -> tuple[datetime, datetime] | None:
     """The last interval that has ended; None for a schedule without any."""
-    end = timetable.last_at_or_before(now) if timetable.repeats else None
-    start = timetable.last_before(end) if end is not None else None
-    return None if start is None or end is None else (start, end)
+    return timetable.last_complete(now)
 
 
 def _anchor(latest: DagRun | None) -> datetime:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -19,9 +20,21 @@ from typing import Any, Final, Literal
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
-from backfill_manager.dags.timetable import ONCE, Timetable, timetable_of
-from backfill_manager.errors import InvalidInput, Refused, nearest, shorten
+from backfill_manager.dags.timetable import (
+    ONCE,
+    Timetable,
+    check_timezone,
+    day_alone,
+    end_of_day,
+    parse_date,
+    parse_end,
+    parse_last,
+    parse_start,
+    timetable_of,
+)
+from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest, shorten
 from backfill_manager.model.records import Backfill
+from backfill_manager.model.states import SCHEDULED_RUN
 from backfill_manager.requests.expressions import check_expression
 from backfill_manager.requests.json_values import too_large
 from backfill_manager.requests.kinds import MOST_OF_A_NUMBER
@@ -36,6 +49,7 @@ CHANGEABLE: Final = (
     "max_active_runs", "priority", "pool", "batch", "stop_on_failure", "window", "is_polite", "tasks", "mark_success",
     "overrides", "conf",
 )  # fmt: skip  # of a backfill that is under way
+_SCHEDULED_ONLY: Final = "the pool 'scheduled' is for scheduled runs; a backfill takes 'backfill' or one of your own."
 _LONGEST_KEY: Final = 1000  # characters of a partition key
 
 
@@ -47,7 +61,9 @@ class BackfillAsk:
     dag_id: str
     kind: Literal["schedule", "single", "dates", "partitions", "missing", "stale"] = "schedule"
     start_date: datetime | None = None  # all but dates and partitions
-    end_date: datetime | None = None  # on schedule: the last interval starts at or before it; single: the range's end
+    # on schedule: the last interval starts at or before it; single: the range's end. None: the last interval that is
+    # complete when it is planned
+    end_date: datetime | None = None
     dates: tuple[datetime, ...] = ()
     partitions: tuple[str, ...] = ()
     run_backwards: bool = False
@@ -64,29 +80,41 @@ class BackfillAsk:
     window: str | None = None  # "20:00-06:00" in the DAG's zone: the hours in which it starts work
     is_polite: bool = False  # starts nothing while a scheduled task waits for a slot
     downstream: bool = False  # and a backfill of every DAG that reads what this one writes, and so on
+    allow_future: bool = False  # also intervals that have not ended when it is planned; else they are skipped
+    ignore_first_depends_on_past: bool = True  # its first item does not wait for the run before it in the timeline
 
     @property
     def redoes(self) -> str:
         """What is done again (`none`, `failed`, `completed`), whether said (`reprocess`) or meant by the kind."""
         return {"missing": "failed", "stale": "completed"}.get(self.kind, self.reprocess)
 
-    def with_defaults(self, dag: DagSpec) -> BackfillAsk:
-        """The range's ends that were left out, taken from the DAG's own `start_date` and `end_date`."""
+    def with_defaults(self, dag: DagSpec, now: datetime) -> BackfillAsk:
+        """The range's ends that were left out: the DAG's own `start_date`, and the last interval that is complete now, but
+        none after the DAG's `end_date`."""
         if self.kind not in RANGED:
             return self
-        return dataclasses.replace(
-            self, start_date=self.start_date or dag.start_date, end_date=self.end_date or dag.end_date
-        )
+        start = self.start_date or dag.start_date
+        return dataclasses.replace(self, start_date=start, end_date=self.end_date or _last_end(self, dag, start, now))
+
+    def with_settled_ends(self, dag: DagSpec, now: datetime) -> BackfillAsk:
+        """The same as far as it will be the same whenever it is planned: an end that goes with the clock stays left out,
+        so that a request means the same when it is sent again."""
+        filled = self.with_defaults(dag, now)
+        complete = timetable_of(dag, filled.start_date).last_complete(now)
+        if complete is None or (dag.end_date is not None and dag.end_date <= complete[0]):
+            return filled
+        return dataclasses.replace(filled, end_date=self.end_date)
 
     def config(self) -> dict[str, Any]:
-        """The tagged union as it is kept and shown."""
+        """The tagged union as it is kept and shown. Of an end that is still left out nothing is known but the start."""
         if self.kind == "dates":
             body: dict[str, Any] = {"dates": [format_instant(d) for d in self.dates]}
         elif self.kind == "partitions":
             body = {"partitions": list(self.partitions)}
         else:
             body = {"start_date": format_instant(self.start_date), "end_date": format_instant(self.end_date)}
-        return {"type": self.kind, **body, "run_backwards": self.run_backwards}
+        future = {"allow_future": True} if self.allow_future else {}
+        return {"type": self.kind, **body, "run_backwards": self.run_backwards, **future}
 
     def to_payload(self) -> str:
         plain = {
@@ -107,6 +135,49 @@ class BackfillAsk:
         return cls(**known)
 
 
+def _last_end(ask: BackfillAsk, dag: DagSpec, start: datetime | None, now: datetime) -> datetime | None:
+    """The end that was left out; None where nothing tells it."""
+    timetable = timetable_of(dag, start)
+    complete = timetable.last_complete(now)
+    if complete is None:  # no schedule, so no interval: a range ends with the day of the DAG's end
+        return dag.end_date if ask.kind in ON_SCHEDULE else _end_of_single(dag)
+    last = complete[0] if dag.end_date is None else min(complete[0], dag.end_date)
+    if ask.kind in ON_SCHEDULE:
+        return last
+    begins = timetable.last_at_or_before(last)
+    return None if begins is None else timetable.next_after(begins)
+
+
+def _end_of_single(dag: DagSpec) -> datetime | None:
+    if dag.end_date is None:
+        return None
+    day = dag.end_date.astimezone(check_timezone(dag.timezone)).date()
+    return end_of_day(day, dag.timezone) if dag.end_date == parse_date(day, dag.timezone, name="") else dag.end_date
+
+
+def read_range(
+    dag: DagSpec, kind: str, start: str | None, end: str | None, *, names: tuple[str, str] = ("--from", "--to")
+) -> dict[str, datetime | None]:
+    """`start_date` and `end_date` of a backfill as people write them, in the DAG's zone. A date alone as the end means the
+    whole day: its last interval, or (`single`) up to the next local midnight. `InvalidInput` names the field (`names`)."""
+    begins = None if start is None else parse_start(start, dag.timezone, name=names[0])
+    ends = None if end is None else read_end(dag, kind, end, begins, name=names[1])
+    return {"start_date": begins, "end_date": ends}
+
+
+def read_end(dag: DagSpec, kind: str, text: str, start: datetime | None, *, name: str) -> datetime:
+    """The end alone; `start` is where the range begins, from which a duration without a `start_date` counts."""
+    if kind == "single":
+        at, day = parse_end(text, dag.timezone, name=name), day_alone(text)
+        return at if day is None else end_of_day(day, dag.timezone)
+    last = parse_last(text, timetable_of(dag, start), name=name)
+    if (
+        start is not None and last < start and day_alone(text) is not None
+    ):  # begins on that day, after its last interval
+        return min(start, parse_end(text, dag.timezone, name=name))
+    return last
+
+
 def selected_tasks(pattern: str | None, dag: DagSpec) -> tuple[str, ...]:
     """The ids of the tasks that a backfill's `tasks` chooses: the expression is found somewhere in the id. None is
     all. Callbacks go with their tasks, and are not chosen by themselves."""
@@ -116,12 +187,11 @@ def selected_tasks(pattern: str | None, dag: DagSpec) -> tuple[str, ...]:
     return (*chosen, *(task.task_id for task in dag.callbacks if task.task_id in with_them))
 
 
-def check(ask: BackfillAsk, dag: DagSpec) -> None:
+def check(ask: BackfillAsk, dag: DagSpec, now: datetime) -> None:
     """`InvalidInput` in one line for everything that can't be carried out as asked.
 
-    A range's end that was left out is the DAG's `start_date` or `end_date`; if the DAG has none, it must be given
-    ("now" would make the same request mean something else each time). Whether the pool exists is for those who know
-    the pools.
+    A range's start that was left out is the DAG's `start_date`, and must be given if there is none; see `with_defaults`
+    for its end. What is asked of pools is for those who know them (`check_pools`).
     """
     _check_words(ask)
     _check_numbers(ask)
@@ -135,7 +205,26 @@ def check(ask: BackfillAsk, dag: DagSpec) -> None:
     elif ask.kind == "partitions":
         _check_partitions(ask)
     else:
-        _check_range(ask.with_defaults(dag), dag)
+        _check_range(ask, dag, now)
+
+
+def check_pools(pool: str | None, overrides: Mapping[str, Any], known: Collection[str]) -> None:
+    """`NotFound` or `InvalidInput` unless the pool of a backfill (None: not asked for), and every one that its overrides
+    name, is there and open to backfills. For every way in: creating, changing, and the manager when it reads either."""
+    there = sorted(name for name in known if name != SCHEDULED_RUN)
+    if pool is not None:
+        if pool == SCHEDULED_RUN:
+            raise InvalidInput(f"--pool {pool}: {_SCHEDULED_ONLY}")
+        if pool not in known:
+            raise NotFound("pool", pool, there, hint=f"; there are {', '.join(there)}.")
+    for name, value in overrides.items():
+        if name.rpartition(".")[2] != "pool" or value is None:  # None: the pool of the backfill
+            continue
+        if value == SCHEDULED_RUN:
+            raise InvalidInput(f"--set {name}={value}: {_SCHEDULED_ONLY}")
+        if value not in known:
+            told = nearest(str(value), there) or "."
+            raise InvalidInput(f"--set {name}: there is no pool {value!r}{told} There are {', '.join(there)}.")
 
 
 def check_changes(changes: dict[str, Any]) -> None:
@@ -193,10 +282,11 @@ def shown_value(value: Any) -> str:
     return shorten(json.dumps(value, ensure_ascii=False), 100)
 
 
-def check_for_dag(changes: dict[str, Any], dag: DagSpec, *, runs_backwards: bool) -> None:
-    """The same for what depends on the DAG (`dag`: the version that the backfill runs)."""
+def check_for_dag(changes: dict[str, Any], dag: DagSpec, standing: Mapping[str, Any], *, runs_backwards: bool) -> None:
+    """The same for what depends on the DAG (`dag`: the version that the backfill runs), together with what is set already:
+    `standing` is its `tasks` and `overrides`."""
     check_changes(changes)
-    ask = BackfillAsk(dag_id=dag.dag_id, run_backwards=runs_backwards, **changes)
+    ask = BackfillAsk(dag_id=dag.dag_id, run_backwards=runs_backwards, **{**standing, **changes})
     dag = with_overrides(dag, ask.overrides)
     _check_batch(ask, dag)
     _check_tasks(ask, dag)
@@ -212,9 +302,15 @@ def _check_words(ask: BackfillAsk) -> None:
         raise InvalidInput(
             f"--kind {ask.kind} says by itself what is done again; leave --reprocess {ask.reprocess} out"
         )
-    for option, flag in (("mark-success", ask.mark_success), ("polite", ask.is_polite), ("downstream", ask.downstream)):
+    flags = (
+        ("mark-success", ask.mark_success), ("polite", ask.is_polite), ("downstream", ask.downstream),
+        ("allow-future", ask.allow_future), ("ignore-first-depends-on-past", ask.ignore_first_depends_on_past),
+    )  # fmt: skip
+    for option, flag in flags:
         if not isinstance(flag, bool):
             raise InvalidInput(f"--{option} must be true or false, not {flag!r}")
+    if not isinstance(ask.pool, str):
+        raise InvalidInput(f"--pool must be the name of a pool, not {str(ask.pool)[:60]!r}")
     if not isinstance(ask.overrides, dict):
         raise InvalidInput(f"--set takes NAME=VALUE, not {str(ask.overrides)[:60]!r}")
     if not isinstance(ask.conf, dict):
@@ -256,7 +352,7 @@ def _check_tasks(ask: BackfillAsk, dag: DagSpec) -> None:
         check_expression("--tasks", ask.tasks)
         if not selected_tasks(ask.tasks, dag):
             raise InvalidInput(f"--tasks {ask.tasks!r} matches no task of DAG {dag.dag_id!r}; it has {_listed(ids)}")
-    waiting = [task.task_id for task in dag.tasks if task.depends_on_past]
+    waiting = [task_id for task_id in selected_tasks(ask.tasks, dag) if dag.task(task_id).depends_on_past]
     if ask.run_backwards and waiting:
         raise InvalidInput(
             f"--run-backwards can't be used with DAG {dag.dag_id!r}: its task {waiting[0]!r} has depends_on_past, so"
@@ -289,7 +385,8 @@ def _check_partitions(ask: BackfillAsk) -> None:
         raise InvalidInput(f"{len(ask.partitions):,} partitions are more than one backfill holds ({MOST_ITEMS:,})")
 
 
-def _check_range(ask: BackfillAsk, dag: DagSpec) -> None:
+def _check_range(said: BackfillAsk, dag: DagSpec, now: datetime) -> None:
+    ask = said.with_defaults(dag, now)
     if ask.dates or ask.partitions:
         raise InvalidInput(f"--kind {ask.kind} takes --from and --to, neither --date nor --partition")
     if ask.kind in ON_SCHEDULE and (dag.schedule is None or dag.schedule == ONCE):
@@ -302,6 +399,8 @@ def _check_range(ask: BackfillAsk, dag: DagSpec) -> None:
         for option, value, of_dag in (("--from", ask.start_date, "start_date"), ("--to", ask.end_date, "end_date"))
         if value is None
     ]
+    if ask.start_date is not None and ask.end_date is not None and said.end_date is None:
+        _check_end_left_out(ask, dag, ask.start_date, ask.end_date)
     if ask.start_date is None or ask.end_date is None:
         raise InvalidInput(f"--kind {ask.kind} needs {' and '.join(missing)}")
     start, end = format_instant(ask.start_date), format_instant(ask.end_date)
@@ -313,6 +412,24 @@ def _check_range(ask: BackfillAsk, dag: DagSpec) -> None:
         raise InvalidInput(
             f"--kind single makes one run over the range from --from to --to, and this one is empty: {start}"
         )
+
+
+def _check_end_left_out(ask: BackfillAsk, dag: DagSpec, start: datetime, end: datetime) -> None:
+    """That an interval which is complete starts in a range that was given without its end."""
+    if dag.end_date is not None and start > dag.end_date:
+        ended = format_instant(dag.end_date)
+        raise InvalidInput(
+            f"--from {format_instant(start)} is after the end_date of DAG {dag.dag_id!r}, {ended}: give --to as well"
+        )
+    timetable = timetable_of(dag, start)
+    first = timetable.first_at_or_after(start) if timetable.repeats else None
+    if first is None or (first <= end if ask.kind in ON_SCHEDULE else start < end):
+        return
+    ends = format_instant(timetable.next_after(first))
+    raise InvalidInput(
+        f"no interval that starts at or after --from {format_instant(start)} is complete yet: the first one ends at {ends}."
+        " Ask again then, or give --to and --allow-future to run it before it has ended"
+    )
 
 
 def _check_plan(timetable: Timetable, start: datetime, end: datetime) -> None:

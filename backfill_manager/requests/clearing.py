@@ -19,7 +19,7 @@ class ClearAsk:
     dag: str  # a DAG's id, or an expression that is found somewhere in the id
     is_regex: bool = False
     start: str | None = None  # logical dates from here on (inclusive) ...
-    end: str | None = None  # ... to here (inclusive); None: no limit
+    end: str | None = None  # ... to here (inclusive; a date alone: all of that day); None: no limit
     run_ids: tuple[str, ...] = ()  # only these runs; none: every run in the dates
     tasks: str | None = None  # an expression that is found somewhere in the task's id; None: all
     upstream: bool = False  # and every task before them

@@ -11,9 +11,9 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.timetable import ONCE, parse_date, timetable_of
+from backfill_manager.dags.timetable import ONCE, parse_date, parse_start, timetable_of
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound, StateError
-from backfill_manager.requests.backfills import ON_SCHEDULE, RANGED, BackfillAsk
+from backfill_manager.requests.backfills import ON_SCHEDULE, RANGED, BackfillAsk, read_end
 from backfill_manager.settings import Settings
 from backfill_manager.store.contract import Store
 from backfill_manager.ui.backfill_fields import (
@@ -36,10 +36,20 @@ REPROCESS: Final = {
 CHECKS: Final = {
     "run_backwards": ("Newest first", "Begin with the latest interval."),
     "downstream": ("Downstream", "And backfill every DAG that reads what this one writes, and so on."),
-}
+    "allow_future": (
+        "Also what has not ended", "Run intervals that are not complete yet, too. Else they are listed as skipped.",
+    ),
+    "ignore_first_depends_on_past": (
+        "The first does not wait", "The first item starts without the run before it; the others wait for theirs, where tasks"
+        " depend on the past.",
+    ),
+}  # fmt: skip
 _TEXTS: Final = ("kind", "from_date", "from_time", "to_date", "to_time", "dates", "partitions", "reprocess")
 FIELDS: Final = (*_TEXTS, *CHECKS, *SETTINGS)
-_DEFAULTS: Final = {"kind": "schedule", "reprocess": "none", "pool": "backfill", "batch": "1", "priority": "0"}
+_DEFAULTS: Final = {
+    "kind": "schedule", "reprocess": "none", "pool": "backfill", "batch": "1", "priority": "0",
+    "ignore_first_depends_on_past": "on",
+}  # fmt: skip
 PLAIN_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -71,9 +81,10 @@ def read_ask(typed: Typed, dag: DagSpec, wrong: Wrong) -> BackfillAsk | None:
     said: dict[str, Any] = {"dag_id": dag.dag_id, "kind": kind, "reprocess": typed["reprocess"] or "none"}
     said |= {name: typed[name] == "on" for name in CHECKS}
     if kind in RANGED:
-        for name, option, field in (("start_date", "--from", "from"), ("end_date", "--to", "to")):
-            if text := _moment(typed, field):
-                said[name] = reading(wrong, f"{field}_date", _date, text, zone, option)
+        if text := _moment(typed, "from"):
+            said["start_date"] = reading(wrong, "from_date", _start, dag, text)
+        if text := _moment(typed, "to"):
+            said["end_date"] = reading(wrong, "to_date", _end, dag, kind, text, said.get("start_date"))
     elif kind == "dates":
         parts = [one for one in re.split(r"[\s,;]+", typed["dates"]) if one]
         said["dates"] = reading(wrong, "dates", _dates, parts, zone, "--date")
@@ -88,12 +99,16 @@ def read_ask(typed: Typed, dag: DagSpec, wrong: Wrong) -> BackfillAsk | None:
     return None if wrong else BackfillAsk(**said)
 
 
-def _date(text: str, zone: str, option: str) -> datetime:
-    return parse_date(text, zone, name=option)
+def _start(dag: DagSpec, text: str) -> datetime:
+    return parse_start(text, dag.timezone, name="--from")
+
+
+def _end(dag: DagSpec, kind: str, text: str, start: datetime | None) -> datetime:
+    return read_end(dag, kind, text, start, name="--to")
 
 
 def _dates(texts: list[str], zone: str, option: str) -> tuple[datetime, ...]:
-    return tuple(_date(text, zone, option) for text in texts)
+    return tuple(parse_date(text, zone, name=option) for text in texts)
 
 
 def _moment(typed: Typed, field: str) -> str:
@@ -103,11 +118,11 @@ def _moment(typed: Typed, field: str) -> str:
 
 
 def checked_payload(
-    store: Store, settings: Settings, ask: BackfillAsk, backfill_id: str, wrong: Wrong
+    store: Store, settings: Settings, ask: BackfillAsk, backfill_id: str, now: datetime, wrong: Wrong
 ) -> dict[str, Any] | None:
     """The payload of the request, or None, with what is wrong by field."""
     try:
-        return new_backfill(store, settings, ask, backfill_id)
+        return new_backfill(store, settings, ask, backfill_id, now)
     except StateError:
         raise
     except (InvalidInput, NotFound) as error:
@@ -119,9 +134,9 @@ def told(error: BackfillManagerError, wrong: Wrong) -> None:
     wrong[field_of(error)] = in_words(str(error))
 
 
-def about_how_many(ask: BackfillAsk, dag: DagSpec) -> int:
+def about_how_many(ask: BackfillAsk, dag: DagSpec, now: datetime) -> int:
     """Items, before anything is planned."""
-    ask = ask.with_defaults(dag)
+    ask = ask.with_defaults(dag, now)
     if ask.kind in ON_SCHEDULE and ask.start_date is not None and ask.end_date is not None:
         return timetable_of(dag, ask.start_date).about_how_many(ask.start_date, ask.end_date)
     return len(ask.dates) or len(ask.partitions) or 1

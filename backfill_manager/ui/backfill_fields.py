@@ -89,6 +89,8 @@ _FIELD_OF: Final[Mapping[str, tuple[str, str]]] = {
     "--reprocess": ("reprocess", "Dates that have a run"),
     "--run-backwards": ("run_backwards", "Newest first"),
     "--downstream": ("downstream", "Downstream"),
+    "--allow-future": ("allow_future", "Also what has not ended"),
+    "--ignore-first-depends-on-past": ("ignore_first_depends_on_past", "The first does not wait"),
 }
 _OPTION: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
 _KIND: Final = re.compile(rf"--kind ({'|'.join(KINDS)})\b")

@@ -134,14 +134,15 @@ def config_in_words(config: Mapping[str, Any], zone: str) -> str:
     """`every interval from 2013-01-01 to 2013-01-31`, `3 dates`."""
     kind = config["type"]
     backwards = ", newest first" if config.get("run_backwards") else ""
+    future = ", also what has not ended" if config.get("allow_future") else ""
     if kind in ("dates", "partitions"):
         many = config.get("total", len(config[kind]))
-        return f"{many:,} {kind if many != 1 else kind[:-1]}{backwards}"
+        return f"{many:,} {kind if many != 1 else kind[:-1]}{backwards}{future}"
     whole = {
         "schedule": "every interval", "missing": "what is missing", "stale": "what is stale", "single": "one run",
     }.get(kind, kind)  # fmt: skip
     ends = [plain_day(config.get(name), zone) for name in ("start_date", "end_date")]
-    return f"{whole} from {ends[0] or '…'} to {ends[1] or '…'}{backwards}"
+    return f"{whole} from {ends[0] or '…'} to {ends[1] or 'the last complete interval'}{backwards}{future}"
 
 
 # -- one of them ------------------------------------------------------------------------------------------------------

@@ -103,7 +103,8 @@ def _filled(visit: Visit, form: Mapping[str, str]) -> Filled:
     ask = read_ask(filled.typed, spec, filled.wrong)
     if ask is None:
         return filled
-    payload = checked_payload(visit.store, visit.house.settings, ask, visit.house.clock.new_id(), filled.wrong)
+    clock = visit.house.clock
+    payload = checked_payload(visit.store, visit.house.settings, ask, clock.new_id(), clock.now(), filled.wrong)
     if payload is not None:
         filled.ask, filled.payload = ask, payload
     return filled
@@ -128,10 +129,11 @@ async def _create(visit: Visit, filled: Filled, *, once: str) -> Response:
 async def _plan(visit: Visit, filled: Filled, *, is_live: bool = False) -> dict[str, Any]:
     """What the preview shows. `is`: plan, nobody (leads), slow, large or refused."""
     assert visit.person is not None and filled.ask is not None
-    what = config_in_words(filled.ask.with_defaults(filled.dag).config(), filled.dag.timezone)
-    about = await run_in_threadpool(about_how_many, filled.ask, filled.dag)
+    now = visit.house.clock.now()
+    what = config_in_words(filled.ask.with_defaults(filled.dag, now).config(), filled.dag.timezone)
+    about = await run_in_threadpool(about_how_many, filled.ask, filled.dag, now)
     base = {"what": what, "about": about, "dag_id": filled.dag.dag_id}
-    if not await run_in_threadpool(somebody_leads, visit.store, visit.house.clock.now()):
+    if not await run_in_threadpool(somebody_leads, visit.store, now):
         return {"is": "nobody", **base}
     if is_live and about > MOST_UNASKED:
         return {"is": "large", **base}

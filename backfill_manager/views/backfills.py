@@ -273,6 +273,7 @@ def _view(row: Backfill, counts: dict[str, int]) -> dict[str, Any]:
         "stop_on_failure": row.stop_on_failure,
         "window": row.window,
         "is_polite": row.is_polite,
+        "ignore_first_depends_on_past": bool(row.ignore_first_depends_on_past),
         "parents": json.loads(row.parents_json),
         "time_left_s": None,  # see views.time_left
         "finishes_at": None,
@@ -312,6 +313,7 @@ def requested_view(request: Request) -> dict[str, Any]:
         "stop_on_failure": ask.stop_on_failure,
         "window": ask.window,
         "is_polite": ask.is_polite,
+        "ignore_first_depends_on_past": ask.ignore_first_depends_on_past,
         "parents": [],
         "time_left_s": None,
         "finishes_at": None,

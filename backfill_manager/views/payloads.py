@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from backfill_manager.clock import format_instant
@@ -15,7 +16,14 @@ from backfill_manager.dags.timetable import parse_date
 from backfill_manager.errors import InvalidInput, NotFound, Refused, RunOfSeveralDags
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
-from backfill_manager.requests.backfills import BackfillAsk, check, check_changes, check_for_dag, check_was
+from backfill_manager.requests.backfills import (
+    BackfillAsk,
+    check,
+    check_changes,
+    check_for_dag,
+    check_pools,
+    check_was,
+)
 from backfill_manager.requests.clearing import ClearAsk
 from backfill_manager.requests.json_values import too_large
 from backfill_manager.settings import Settings
@@ -28,20 +36,17 @@ from backfill_manager.views.tasks import find_task_instance
 Payload = dict[str, Any]
 
 
-def check_pool(store: Store, settings: Settings, name: str) -> None:
-    if name == states.SCHEDULED_RUN:
-        raise InvalidInput("--pool scheduled is for scheduled runs; a backfill takes 'backfill', or one of your own.")
-    known = [row.name for row in store.read(Pool)] or [pool.name for pool in settings.pools]
-    if name not in known:
-        raise NotFound("pool", name, known, hint=f"; there are {', '.join(sorted(known))}.")
+def _pools(store: Store, settings: Settings) -> list[str]:
+    """Their names, as the manager has them, or as it will when it starts for the first time."""
+    return [row.name for row in store.read(Pool)] or [pool.name for pool in settings.pools]
 
 
-def new_backfill(store: Store, settings: Settings, ask: BackfillAsk, backfill_id: str) -> Payload:
+def new_backfill(store: Store, settings: Settings, ask: BackfillAsk, backfill_id: str, now: datetime) -> Payload:
     """Of `backfill.create` and `backfill.dry_run`: in order as far as can be told without Spark."""
     _, dag = current_dag(store, ask.dag_id)
-    check(ask, dag)
-    check_pool(store, settings, ask.pool)
-    return {"backfill_id": backfill_id, "ask": json.loads(ask.with_defaults(dag).to_payload())}
+    check(ask, dag, now)
+    check_pools(ask.pool, ask.overrides, _pools(store, settings))
+    return {"backfill_id": backfill_id, "ask": json.loads(ask.with_settled_ends(dag, now).to_payload())}
 
 
 def changed_backfill(
@@ -58,9 +63,9 @@ def changed_backfill(
     check_was(was or {}, changes)
     if found["dag_version"]:  # one that waits for its plan has none yet: the manager checks the rest
         spec = spec_reader(store)(found["dag_id"], found["dag_version"])
-        check_for_dag(changes, spec, runs_backwards=bool(found["config"].get("run_backwards")))
-    if "pool" in changes:
-        check_pool(store, settings, changes["pool"])
+        standing = {name: found[name] for name in ("tasks", "overrides")}
+        check_for_dag(changes, spec, standing, runs_backwards=bool(found["config"].get("run_backwards")))
+    check_pools(changes.get("pool"), changes.get("overrides", {}), _pools(store, settings))
     about = {"backfill_id": found["backfill_id"], "changes": changes}
     return {**about, "was": was} if was else about
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from api_stage import Stage, bearer, with_tokens
 
+from backfill_manager.clock import parse_instant
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, Pool, Request
 from backfill_manager.requests import asking
 from backfill_manager.store.contract import Condition
+from backfill_manager.testing import dag_spec
 
 JANUARY = {"dag_id": "flights", "start_date": "2013-01-01", "end_date": "2013-01-31"}
 
@@ -68,6 +71,20 @@ def test_what_can_be_refused_at_once_asks_nobody(stage: Stage) -> None:
         ("POST", "/backfills", {**JANUARY, "end_date": "2012-01-01"}, 422, "start_date 2013-01-01T00:00:00Z is after"),
         ("POST", "/backfills", {**JANUARY, "tasks": "["}, 422, "tasks '[' is not a regular expression"),
         ("POST", "/backfills", {**JANUARY, "pool": "nowhere"}, 404, "no pool 'nowhere'"),
+        (
+            "POST",
+            "/backfills",
+            {**JANUARY, "overrides": {"pool": "nope"}},
+            422,
+            "overrides pool: there is no pool 'nope'",
+        ),
+        (
+            "POST",
+            "/backfills",
+            {**JANUARY, "overrides": {"clean.pool": "scheduled"}},
+            422,
+            "overrides clean.pool=scheduled: the pool 'scheduled' is for scheduled runs",
+        ),
         ("POST", "/backfills", {**JANUARY, "dates": ["2013-01-01"], "partitions": ["emea"]}, 422, "don't go together"),
         ("PATCH", "/backfills/nothing", {"priority": 1}, 404, "no backfill"),
         ("PATCH", "/pools/nothing", {"slots": 1}, 404, "no pool"),
@@ -94,6 +111,40 @@ def test_a_backfill_can_be_looked_at_before_it_is_made(stage: Stage) -> None:
     found = stage.call.get(f"/backfills/{backfill_id}")
     assert (found["state"], found["reason"], found["priority"]) == ("queued", "waiting for the manager", 5)
     assert [one["backfill_id"] for one in stage.call.get("/backfills")["items"]] == [backfill_id]
+
+
+def test_an_end_is_its_whole_day_may_be_left_out_and_lie_in_the_future(stage: Stage) -> None:
+    stage.ground.add_dag(dag_spec("hours", "one", schedule="@hourly", start_date=parse_instant("2023-12-01T00:00:00Z")))
+    stage.ground.commit()
+
+    def config(**said: Any) -> dict[str, Any]:
+        told = stage.call("POST", "/backfills", json={"dag_id": "hours", **said})
+        assert told.status_code == 202, told.text
+        found: dict[str, Any] = stage.call.get(f"/backfills/{told.json()['payload']['backfill_id']}")
+        return {**found["config"], "first_waits": not found["ignore_first_depends_on_past"]}
+
+    day = config(start_date="2023-12-05", end_date="2023-12-05")
+    assert (day["end_date"], day["first_waits"], "allow_future" in day) == ("2023-12-05T23:00:00Z", False, False)
+    assert config(start_date="2023-12-05", end_date="2023-12-05T00:00")["end_date"] == "2023-12-05T00:00:00Z"
+    whole = config(kind="single", start_date="2023-12-05", end_date="2023-12-05")
+    assert whole["end_date"] == "2023-12-06T00:00:00Z"
+    assert config()["end_date"] is None, "it is found when the manager plans it"
+    future = config(
+        start_date="2023-12-05", end_date="2030-01-01", allow_future=True, ignore_first_depends_on_past=False
+    )
+    assert (future["allow_future"], future["first_waits"]) == (True, True)
+
+
+def test_overrides_of_a_backfill_that_runs_are_looked_at_as_those_of_a_new_one(stage: Stage) -> None:
+    backfill_id = stage.backfill()
+    for overrides, word in (
+        ({"pool": "nope"}, "there is no pool 'nope'"),
+        ({"clean.pool": "scheduled"}, "is for scheduled runs"),
+        ({"retries": "many"}, "retries must be a whole number"),
+        ({"nope.retries": 1}, "has no task 'nope'"),
+    ):
+        told = stage.call("PATCH", f"/backfills/{backfill_id}", json={"overrides": overrides})
+        assert (told.status_code, word in told.json()["detail"]) == (422, True), told.text
 
 
 def test_a_backfill_that_is_made_while_one_waits_is_201_at_its_own_address(stage: Stage) -> None:

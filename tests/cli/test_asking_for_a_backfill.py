@@ -50,10 +50,74 @@ def test_every_option_arrives(bfm: Bfm, filled: FilledState) -> None:
 
     assert said.code == 0, said.err
     assert asked(filled) == BackfillAsk(
-        dag_id="flights", kind="single", start_date=NEW_YEAR, end_date=NEW_YEAR + 30 * DAY, reprocess="completed",
+        dag_id="flights", kind="single", start_date=NEW_YEAR, end_date=NEW_YEAR + 31 * DAY, reprocess="completed",
         max_active_runs=3, conf={"full": True}, tasks="^cl", mark_success=True, stop_on_failure=2, pool="slow",
         priority=7,
     )  # fmt: skip
+
+
+def test_the_future_is_asked_for_and_the_first_item_waits_when_it_is_told_to(bfm: Bfm, filled: FilledState) -> None:
+    assert bfm("backfill", "create", *JANUARY, "-I", "--request-id", "plain").code == 0
+    told = bfm(
+        "backfill", "create", *JANUARY, "--allow-future", "--no-ignore-first-depends-on-past", "--output", "json"
+    ).document
+
+    assert told["config"]["allow_future"] is True and told["ignore_first_depends_on_past"] is False
+    asks = {one.request_id: json.loads(one.payload_json)["ask"] for one in filled.store.read(Request)}
+    first = asks.pop("plain")
+    [second] = asks.values()
+    assert (first["allow_future"], first["ignore_first_depends_on_past"]) == (False, True)
+    assert (second["allow_future"], second["ignore_first_depends_on_past"]) == (True, False)
+    shown = bfm("backfill", "show", told["backfill_id"]).out
+    assert "also what has not ended" in shown and "ignore_first_depends_on_past" not in shown
+    assert "ignore_first_depends_on_past" in bfm("backfill", "list", "--output", "json").out
+
+
+def test_a_date_alone_as_the_end_is_its_whole_day_and_an_end_left_out_waits_for_the_plan(
+    bfm: Bfm, filled: FilledState
+) -> None:
+    filled.dag("hours", schedule="@hourly")
+    told = bfm("backfill", "create", "hours", "-s", "2013-02-01", "-e", "2013-02-28", "--output", "json").document
+    assert told["config"]["end_date"] == "2013-03-01T04:00:00Z"
+    said = bfm("backfill", "create", "hours", "--start-date", "2013-02-01", "--end-date", "2013-02-01T00:00")
+    assert "schedule 2013-02-01T05:00:00Z .. 2013-02-01T05:00:00Z" in said.out
+    one = bfm("backfill", "create", "hours", "--kind", "single", "-s", "2013-02-01", "-e", "2013-02-01").out
+    assert "single 2013-02-01T05:00:00Z .. 2013-02-02T05:00:00Z" in one
+    left_out = bfm("backfill", "create", "hours", "-s", "2013-02-01", "--request-id", "again")
+    assert "schedule 2013-02-01T05:00:00Z .. the last complete interval" in left_out.out
+    assert bfm("backfill", "create", "hours", "-s", "2013-02-01", "--request-id", "again").code == 0
+
+
+def test_the_help_teaches_what_a_date_alone_means_and_what_has_not_ended(bfm: Bfm) -> None:
+    told = " ".join(bfm("backfill", "create", "--help").out.replace("│", " ").split())
+    assert "a date alone is its whole day in the DAG's zone" in told
+    assert "Without it they are skipped: not complete yet." in told
+    assert "The first item does not wait for the run before it" in told
+    clear = " ".join(bfm("tasks", "clear", "--help").out.replace("│", " ").split())
+    assert "a date alone is its whole day" in clear
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("pool=scheduled", "--set pool=scheduled: the pool 'scheduled' is for scheduled runs; a backfill takes 'backfill' or"),
+        ("clean.pool=scheduled", "--set clean.pool=scheduled: the pool 'scheduled' is for scheduled runs"),
+        ("pool=nope", "--set pool: there is no pool 'nope'. There are backfill, slow."),
+        ("clean.pool=slwo", "--set clean.pool: there is no pool 'slwo'; did you mean 'slow'? There are backfill, slow."),
+        ("clean.pool=3", "--set clean.pool: pool must be 1 to 200 letters"),
+        ("nope.retries=3", "--set nope.retries: DAG 'flights' has no task 'nope'. It has clean, delays."),
+        ("max_active_runs=3", "that a backfill can set; a backfill has its own --max-active-runs. There are max_active_tasks"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_set_is_refused_when_it_is_asked_for_or_changed(
+    bfm: Bfm, filled: FilledState, setting: str, told: str
+) -> None:
+    filled.put(Pool(name="slow", slots=2, weight=1, min_share=0))
+    filled.backfill("b1", {"pending": 1})
+    for args in (("create", *JANUARY), ("create", *JANUARY, "--dry-run"), ("set", "b1")):
+        said = bfm("backfill", *args, "--set", setting)
+        assert (said.code, told in said.error) == (2, True), said.err
+    assert not filled.store.read(Request)
 
 
 def test_the_kind_follows_from_dates_or_partitions(bfm: Bfm, filled: FilledState) -> None:
@@ -130,7 +194,7 @@ WRONG = {
     "a broken regular expression": ((*JANUARY, "-t", "cle(an"), 2, "cle(an"),
     "a regular expression that fits no task": ((*JANUARY, "-t", "^nothing$"), 2, "nothing"),
     "backwards over depends_on_past": (("rolling", *JANUARY[1:], "-B"), 2, "'sum'"),
-    "no end, here or in the DAG": (("flights",), 2, "--to (the DAG has no end_date to take instead)"),
+    "no end, here or in the DAG": (("by_hand", "--kind", "single", "-s", "2013-01-01"), 2, "--to (the DAG has no end_date"),
     "dates and partitions": (("flights", "--date", "2013-01-01", "--partition", "x"), 2, "don't go together"),
     "dates and a range": ((*JANUARY, "--date", "2013-01-01"), 2, "don't go with --date"),
     "dates of another kind": (("flights", "--date", "2013-01-01", "--kind", "single"), 2, "--kind dates"),

@@ -101,13 +101,13 @@ def test_everything_about_a_backfill_can_be_changed(bfm: Bfm, filled: FilledStat
     said = bfm(
         "backfill", "set", "b1", "--max-active-runs", "2", "--priority", "5", "--pool", "slow", "--batch", "3",
         "--stop-on-failure", "1", "--window", "20:00-06:00", "--polite", "--tasks", "^cl", "--mark-success",
-        "--set", "retries=3", "--set", "clean.pool=night", "--conf", '{"full": true}',
+        "--set", "retries=3", "--set", "clean.pool=slow", "--conf", '{"full": true}',
     )  # fmt: skip
 
     assert said.code == 0, said.err
     assert asked(filled)[1]["changes"] == {
         "max_active_runs": 2, "priority": 5, "pool": "slow", "batch": 3, "stop_on_failure": 1, "window": "20:00-06:00",
-        "is_polite": True, "tasks": "^cl", "mark_success": True, "overrides": {"retries": 3, "clean.pool": "night"},
+        "is_polite": True, "tasks": "^cl", "mark_success": True, "overrides": {"retries": 3, "clean.pool": "slow"},
         "conf": {"full": True},
     }  # fmt: skip
 

@@ -79,7 +79,7 @@ def test_every_option_that_was_dropped_is_known() -> None:
     known = {spelling for one in DROPPED for spelling in one.spellings}
     assert known >= {
         "--local", "-l", "--donot-pickle", "-x", "--continue-on-failures", "--delay-on-limit", "--run-at-least-once",
-        "--ignore-dependencies", "-i", "--ignore-first-depends-on-past", "-I", "--disable-retry", "--treat-dag-as-regex",
+        "--ignore-dependencies", "-i", "--disable-retry", "--treat-dag-as-regex",
         "-v", "--verbose", "-S", "--subdir",
     }  # fmt: skip
 

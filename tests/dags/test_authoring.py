@@ -22,6 +22,29 @@ any_dag: Any = dag  # for calls that a type checker would refuse too
 any_task: Any = task
 
 
+@pytest.mark.parametrize(
+    ("schedule", "end", "last"),
+    [
+        ("@hourly", "2013-12-31", datetime(2014, 1, 1, 4, tzinfo=UTC)),
+        ("@hourly", date(2013, 12, 31), datetime(2014, 1, 1, 4, tzinfo=UTC)),
+        ("@hourly", "2013-12-31T00:00", datetime(2013, 12, 31, 5, tzinfo=UTC)),
+        ("@hourly", datetime(2013, 12, 31), datetime(2013, 12, 31, 5, tzinfo=UTC)),
+        ("@daily", "2013-12-31", datetime(2013, 12, 31, 5, tzinfo=UTC)),
+        (timedelta(hours=8), "2013-12-31", datetime(2013, 12, 31, 21, tzinfo=UTC)),
+        (None, "2013-12-31", datetime(2013, 12, 31, 5, tzinfo=UTC)),
+    ],
+)
+def test_a_date_alone_as_end_date_is_its_whole_day(schedule: Any, end: Any, last: datetime) -> None:
+    @any_dag(schedule=schedule, start_date="2013-01-01", end_date=end, timezone="America/New_York")
+    def bounded() -> None:
+        @task
+        def one(ctx: Any) -> None: ...
+
+        one()
+
+    assert bounded.spec.end_date == last
+
+
 def test_a_dag_is_its_settings_its_tasks_and_their_order() -> None:
     @dag(
         schedule="@daily",

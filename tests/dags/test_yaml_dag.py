@@ -259,6 +259,18 @@ def test_a_module_that_makes_dags_of_its_own_may_be_named(bundle: BundleFolder) 
     assert [made.dag_id for made in dags_of(bundle, "dag_id: d\ntasks: {t: {python: 'other:work'}}")] == ["d"]
 
 
+@pytest.mark.parametrize(
+    ("end", "last"),
+    [
+        ("2013-12-31", "2014-01-01T04:00"), ("'2013-12-31'", "2014-01-01T04:00"), ("2013-12-31 00:00:00", "2013-12-31T05:00"),
+    ],
+)  # fmt: skip
+def test_a_date_alone_as_end_date_is_its_whole_day(bundle: BundleFolder, end: str, last: str) -> None:
+    head = f"dag_id: d\nschedule: '@hourly'\ntimezone: America/New_York\nstart_date: 2013-01-01\nend_date: {end}\n"
+    (made,) = dags_of(bundle, head + TASKS)
+    assert f"{made.spec.end_date:%Y-%m-%dT%H:%M}" == last
+
+
 def test_the_example_is_downstream_of_flights() -> None:
     path = REPOSITORY / "jobs" / "bundles" / "airport_day.dag.yaml"
     (made,) = load_file(path)

@@ -106,6 +106,7 @@ class PlainBackfill:
     state: str = "queued"
     is_cancelled: bool = False
     seen: int = 0  # failed items when it was last resumed
+    ignore_first_depends_on_past: bool = True
 
     def count(self, state: str) -> int:
         return sum(item.state == state for item in self.items)
@@ -196,7 +197,16 @@ class PlainModel:
 
     def _is_held_by_its_past(self, run: PlainRun, task: str) -> bool:
         before = self.before(run)
+        if self._need_not_wait(run):
+            return False
         return task in run.dag.past and before is not None and before.tasks[task] not in ("success", "skipped")
+
+    def _need_not_wait(self, run: PlainRun) -> bool:
+        """The first item of a backfill that says so."""
+        backfill = self.backfills.get(run.backfill or "")
+        if backfill is None or not backfill.ignore_first_depends_on_past:
+            return False
+        return run.place == next(item.place for item in backfill.items if item.state != "skipped")
 
     def _perform(self, run: PlainRun, task: str) -> str:
         dag = run.dag

@@ -160,6 +160,7 @@ class History(ABC):
             "mark_success": chance.random() < 0.08,
             "retries": chance.choice([None, None, 0, 1, 2]),
             "is_paused": chance.random() < 0.1,
+            "ignore_first_depends_on_past": chance.random() < 0.7,
             **fixed,
         }
         asked = {name: value for name, value in fields.items() if name not in ("retries", "tasks")}

@@ -307,7 +307,7 @@ def test_what_a_backfill_sets_holds_for_its_own_runs_and_for_no_others() -> None
 def test_a_run_inserted_before_a_live_one_is_waited_for_by_what_has_not_begun() -> None:
     spec = dag_spec("d", "load", "roll", upstream={"roll": ["load"]}, each={"roll": {"depends_on_past": True}})
     ground = Playground(spec, script=lambda it: None if it.task.task_id == "load" else Succeeded())
-    ground.backfill("d", JANUARY[1:2])
+    ground.backfill("d", JANUARY[1:2], ignore_first_depends_on_past=False)
     ground.drain()
     ground.backfill("d", JANUARY[:1])
     ground.drain()

@@ -264,7 +264,7 @@ def test_a_deadlocked_run_calls_on_failure_and_says_what_blocks() -> None:
 def test_a_batch_that_never_began_is_not_halved_because_it_told_of_it() -> None:
     ground = Playground(chain("on_failure", each={"a": {"depends_on_past": True}}, batchable=True), script=fails("a"))
     done(ground, 1)
-    backfill = ground.backfill("d", JANUARY[1:3], batch=2)
+    backfill = ground.backfill("d", JANUARY[1:3], batch=2, ignore_first_depends_on_past=False)
     ground.drain()
     nothing_hangs(ground)
     assert ground.states(backfill) == {s.FAILED: 2}

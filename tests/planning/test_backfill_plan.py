@@ -16,7 +16,7 @@ from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import BackfillItem, DagRun, Manager
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.coverage import stretches
-from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests.backfills import BackfillAsk, read_range
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.store.schema import arrow_schema
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DAILY = DagSpec("flights", (TaskSpec("clean"),), schedule="@daily", timezone="America/New_York", max_active_runs=8)
 UNSCHEDULED = DagSpec("regions", (TaskSpec("clean"),))
 INSTANT = pa.timestamp("us", tz="UTC")
+LATER = parse_instant("2014-01-01T05:00:00Z")  # the present, when nothing else is said
 
 
 def day(number: int) -> datetime:
@@ -61,10 +62,15 @@ def together(*tables: pa.Table) -> pa.Table:
 
 
 def plan(
-    spark: SparkSession, dag: DagSpec, existing: pa.Table | None = None, version: int = 1, **said: Any
+    spark: SparkSession,
+    dag: DagSpec,
+    existing: pa.Table | None = None,
+    version: int = 1,
+    now: datetime = LATER,
+    **said: Any,
 ) -> BackfillPlan:
     ask = BackfillAsk(dag.dag_id, **said)
-    return plan_backfill(spark, ask, dag, version, runs() if existing is None else existing)
+    return plan_backfill(spark, ask, dag, version, runs() if existing is None else existing, now)
 
 
 def column(made: BackfillPlan, name: str) -> list[Any]:
@@ -325,7 +331,7 @@ def test_batches_before_the_range_are_read_when_they_reach_into_it(spark: SparkS
     ask = BackfillAsk("flights", start_date=day(3), end_date=day(5))
     existing = existing_runs(store, ask, DAILY)
     assert sorted(existing["run_id"].to_pylist()) == ["ends", "reaches"]
-    assert reasons(plan_backfill(spark, ask, DAILY, 1, existing)) == {3: SKIP, 4: SKIP, 5: GO}
+    assert reasons(plan_backfill(spark, ask, DAILY, 1, existing, LATER)) == {3: SKIP, 4: SKIP, 5: GO}
 
 
 def test_covering_runs_are_met_without_a_shuffle_or_a_join_by_range(spark: SparkSession) -> None:
@@ -401,5 +407,75 @@ def test_only_runs_that_may_be_met_are_read() -> None:
 def test_runs_as_the_store_reads_them_are_met(spark: SparkSession) -> None:
     store = state_with_runs(("flights", "scheduled", "failed", day(2), None))
     ask = BackfillAsk("flights", start_date=day(1), end_date=day(3))
-    made = plan_backfill(spark, ask, DAILY, 1, existing_runs(store, ask, DAILY))
+    made = plan_backfill(spark, ask, DAILY, 1, existing_runs(store, ask, DAILY), LATER)
     assert column(made, "state") == ["pending", "skipped", "pending"]
+
+
+# -- what has not ended ------------------------------------------------------------------------------------------------
+
+NOT_YET = ("skipped", "not complete yet")
+NOON = day(4) + timedelta(hours=12)
+
+
+def test_intervals_that_have_not_ended_are_skipped_and_say_so(spark: SparkSession) -> None:
+    made = plan(spark, DAILY, start_date=day(1), end_date=day(6), now=NOON)
+    assert reasons(made) == {1: GO, 2: GO, 3: GO, 4: NOT_YET, 5: NOT_YET, 6: NOT_YET}
+    assert made.summary["pending"] == 3 and made.summary["skipped"] == {"not complete yet": 3}
+    backwards = plan(spark, DAILY, start_date=day(1), end_date=day(6), now=NOON, run_backwards=True)
+    assert column(backwards, "state") == ["skipped"] * 3 + ["pending"] * 3
+    at_its_end = plan(spark, DAILY, start_date=day(3), end_date=day(4), now=day(5))
+    assert reasons(at_its_end) == {3: GO, 4: GO}, "an interval is complete at its very end"
+
+
+def test_who_asks_for_the_future_gets_it(spark: SparkSession) -> None:
+    made = plan(spark, DAILY, start_date=day(3), end_date=day(6), now=NOON, allow_future=True)
+    assert reasons(made) == {3: GO, 4: GO, 5: GO, 6: GO}
+    assert made.ask.config()["allow_future"] is True
+    assert "allow_future" not in plan(spark, DAILY, start_date=day(3), end_date=day(3)).ask.config()
+
+
+def test_an_end_that_is_left_out_is_the_last_complete_interval(spark: SparkSession) -> None:
+    dag = DagSpec("d", DAILY.tasks, schedule="@daily", timezone=DAILY.timezone, start_date=day(1), end_date=day(30))
+    made = plan(spark, dag, now=NOON)
+    assert reasons(made) == {1: GO, 2: GO, 3: GO}
+    assert made.ask.end_date == day(3), "what is kept is what was planned"
+
+
+def test_every_kind_leaves_out_what_has_not_ended(spark: SparkSession) -> None:
+    existing = runs(
+        ("failed", day(2), None), ("success", day(3), None), ("failed", day(4), None), ("success", day(5), None)
+    )
+    range_of: dict[str, Any] = {"start_date": day(1), "end_date": day(6), "now": NOON}
+    missing = plan(spark, DAILY, existing, kind="missing", **range_of)
+    assert reasons(missing) == {1: GO, 2: GO, 4: NOT_YET, 6: NOT_YET}
+    stale = plan(spark, DAILY, existing, version=2, kind="stale", **range_of)
+    assert reasons(stale) == {3: GO, 5: NOT_YET}
+    dates = plan(spark, DAILY, kind="dates", dates=(day(3), day(4), day(9)), now=NOON)
+    assert reasons(dates) == {3: GO, 4: NOT_YET, 9: NOT_YET}
+    by_hand = plan(spark, UNSCHEDULED, kind="dates", dates=(day(4), day(5)), now=NOON)
+    assert reasons(by_hand) == {4: GO, 5: NOT_YET}
+    whole = plan(spark, UNSCHEDULED, kind="single", start_date=day(1), end_date=day(5), now=NOON)
+    assert reasons(whole) == {1: NOT_YET}
+    assert reasons(plan(spark, UNSCHEDULED, kind="single", start_date=day(1), end_date=day(4), now=NOON)) == {1: GO}
+    keyed = plan(spark, UNSCHEDULED, kind="partitions", partitions=("south",), now=NOON)
+    assert column(keyed, "state") == ["pending"]
+
+
+def test_what_stands_there_is_told_before_that_it_has_not_ended(spark: SparkSession) -> None:
+    existing = runs(("running", day(4), None), ("success", day(5), None), ("failed", day(6), None))
+    made = plan(spark, DAILY, existing, start_date=day(4), end_date=day(6), now=NOON, reprocess="failed")
+    assert reasons(made) == {4: LIVE, 5: SKIP, 6: NOT_YET}
+
+
+def test_a_batch_never_includes_an_interval_that_has_not_ended(spark: SparkSession) -> None:
+    dag = DagSpec("flights", DAILY.tasks, schedule="@daily", timezone=DAILY.timezone, batchable=True)
+    made = plan(spark, dag, start_date=day(1), end_date=day(8), batch=7, now=NOON)
+    assert made.batches.to_pylist() == [1, 1, 1, None, None, None, None, None]
+    assert made.summary["runs"] == 1
+
+
+def test_february_of_an_hourly_dag_is_672_items_in_sql_too(spark: SparkSession) -> None:
+    hourly = DagSpec("hours", DAILY.tasks, schedule="@hourly", timezone="America/New_York")
+    for first, last, items in (("2013-02-01", "2013-02-28", 672), ("2013-03-10", "2013-03-10", 23)):
+        made = plan(spark, hourly, **read_range(hourly, "schedule", first, last))
+        assert made.items.num_rows == items

@@ -114,11 +114,16 @@ def state_with(*runs: tuple[str, str, datetime, datetime]) -> MemoryStore:
 
 
 def plan(
-    spark: SparkSession, root: DagSpec, below: Iterable[DagSpec], store: MemoryStore | None = None, **said: Any
+    spark: SparkSession,
+    root: DagSpec,
+    below: Iterable[DagSpec],
+    store: MemoryStore | None = None,
+    now: str = "2026-01-01",
+    **said: Any,
 ) -> BackfillPlan:
     others = {one.dag_id: (one, version) for version, one in enumerate([root, *below], 7)}
     ask = BackfillAsk(root.dag_id, downstream=True, **said)
-    return plan_as_asked(spark, store or state_with(), ask, root, 7, others)
+    return plan_as_asked(spark, store or state_with(), ask, root, 7, others, at(now))
 
 
 def dates(made: BackfillPlan) -> list[str]:
@@ -149,6 +154,21 @@ def test_each_dag_below_does_the_intervals_that_overlap_an_item_it_waits_for(spa
         priority=3, window="20:00-06:00", is_polite=True,
     )  # fmt: skip
     assert daily.summary["max_active_runs"] == 3 and "left_out" not in daily.summary
+
+
+def test_what_has_not_ended_is_skipped_in_the_whole_tree_whatever_the_grain(spark: SparkSession) -> None:
+    root = dag("root", writes=["a"])
+    below = [dag("hours", reads=["a"], schedule="@hourly"), dag("weeks", reads=["a"], schedule="0 0 * * 1")]
+    said = {"start_date": at("2024-03-09"), "end_date": at("2024-03-13"), "now": "2024-03-12"}
+    made = plan(spark, root, below, **said)
+    assert made.items["reason"].to_pylist() == [None, None, None, "not complete yet", "not complete yet"]
+    hours, weeks = made.downstream
+    assert hours.summary["pending"] == hours.items.num_rows == 72, "those of the days that run, and no more"
+    assert dates(weeks) == ["2024-03-04T00:00", "2024-03-11T00:00"]
+    assert weeks.items["reason"].to_pylist() == [None, "not complete yet"]
+    hours, weeks = plan(spark, root, below, allow_future=True, ignore_first_depends_on_past=False, **said).downstream
+    assert (hours.summary["pending"], weeks.summary["pending"]) == (120, 2)
+    assert weeks.ask.allow_future and not weeks.ask.ignore_first_depends_on_past
 
 
 def test_what_an_item_left_out_would_write_is_not_read_again(spark: SparkSession) -> None:
@@ -238,5 +258,5 @@ def test_the_dry_run_shows_the_whole_tree(spark: SparkSession) -> None:
 def test_without_downstream_others_are_not_looked_at(spark: SparkSession) -> None:
     root, reader = dag("root", writes=["a"]), dag("reader", reads=["a"])
     ask = BackfillAsk("root", start_date=at("2024-01-01"), end_date=at("2024-01-02"))
-    made = plan_as_asked(spark, state_with(), ask, root, 1, {"reader": (reader, 1)})
+    made = plan_as_asked(spark, state_with(), ask, root, 1, {"reader": (reader, 1)}, at("2026-01-01"))
     assert made.to_json_document()["downstream"] == [] and "left_out" not in made.summary

@@ -114,7 +114,9 @@ def test_dates_are_inclusive_and_in_the_zone_of_each_dag(scene: Scene) -> None:
 
     found = touched(scene.clear("flights|tokyo", is_regex=True, start="2013-01-02", end="2013-01-03"))
 
-    assert list(found) == ["backfill__2", "backfill__3", "tokyo__2"]
+    assert list(found) == ["backfill__2", "backfill__3", "tokyo__2", "tokyo__3"], "all of the third, in either zone"
+    assert list(touched(scene.clear(start="2013-01-02", end="2013-01-03T00:00"))) == ["backfill__2", "backfill__3"]
+    assert list(touched(scene.clear("tokyo", start="2013-01-02", end="2013-01-03T00:00"))) == ["tokyo__2"]
     assert list(touched(scene.clear(start="2013-01-02T00:00:00.000001", end="2013-01-03T09:00+09:00"))) == [
         "backfill__3"
     ]

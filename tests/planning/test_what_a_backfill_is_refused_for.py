@@ -22,6 +22,7 @@ BOUNDED = dataclasses.replace(
 EVERY_MINUTE = dataclasses.replace(DAILY, schedule="* * * * *")
 EVERY_SECOND = dataclasses.replace(DAILY, schedule={"seconds": 1})
 FAR_AWAY = parse_instant("2099-01-01T00:00:00Z")
+NOW = parse_instant("2014-06-15T12:00:00Z")
 UNSCHEDULED = dataclasses.replace(DAILY, schedule=None)
 WAITING = dataclasses.replace(DAILY, tasks=(*TASKS, TaskSpec("rolling", depends_on_past=True)))
 
@@ -40,8 +41,12 @@ KEYED: dict[str, Any] = {"kind": "partitions", "partitions": ("south",)}
     [
         (DAILY, {"start_date": day(2), "end_date": day(1)}, "--from 2013-01-02T00:00:00Z is after --to 2013-01-01"),
         (DAILY, {"end_date": day(1)}, "needs --from (the DAG has no start_date"),
-        (DAILY, {"start_date": day(1)}, "needs --to (the DAG has no end_date"),
-        (DAILY, {}, "needs --from (the DAG has no start_date to take instead) and --to (the DAG has no end_date"),
+        (UNSCHEDULED, {"kind": "single", "start_date": day(1)}, "needs --to (the DAG has no end_date"),
+        (
+            UNSCHEDULED, {"kind": "single"},
+            "needs --from (the DAG has no start_date to take instead) and --to (the DAG has no end_date",
+        ),
+        (DAILY, {}, "needs --from (the DAG has no start_date to take instead)"),
         (DAILY, {"kind": "single", "start_date": day(1), "end_date": day(1)}, "and this one is empty"),
         (UNSCHEDULED, RANGE, "has no schedule, so a range holds no intervals; use --kind single, --date or"),
         (dataclasses.replace(DAILY, schedule="@once"), RANGE, "has the schedule '@once'"),
@@ -74,7 +79,7 @@ KEYED: dict[str, Any] = {"kind": "partitions", "partitions": ("south",)}
 )  # fmt: skip
 def test_it_is_refused_in_one_line(dag: DagSpec, said: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
-        check(BackfillAsk(dag.dag_id, **said), dag)
+        check(BackfillAsk(dag.dag_id, **said), dag, NOW)
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
 
 
@@ -88,23 +93,23 @@ def test_it_is_refused_in_one_line(dag: DagSpec, said: dict[str, Any], message: 
     ],
 )  # fmt: skip
 def test_what_can_be_done_passes(dag: DagSpec, said: dict[str, Any]) -> None:
-    check(BackfillAsk(dag.dag_id, **said), dag)
+    check(BackfillAsk(dag.dag_id, **said), dag, NOW)
 
 
 def test_newest_first_is_refused_where_a_task_depends_on_the_past_and_the_task_is_named() -> None:
     with pytest.raises(InvalidInput, match="its task 'rolling' has depends_on_past"):
-        check(BackfillAsk("flights", **RANGE, run_backwards=True), WAITING)
+        check(BackfillAsk("flights", **RANGE, run_backwards=True), WAITING, NOW)
     by_override = BackfillAsk("flights", **RANGE, run_backwards=True, overrides={"delays.depends_on_past": True})
     with pytest.raises(InvalidInput, match="its task 'delays' has depends_on_past"):
-        check(by_override, DAILY)
+        check(by_override, DAILY, NOW)
     in_order = BackfillAsk("flights", **RANGE, run_backwards=True, overrides={"rolling.depends_on_past": False})
-    check(in_order, WAITING)
+    check(in_order, WAITING, NOW)
 
 
 def test_the_ends_left_out_are_the_dags_own_in_what_is_kept() -> None:
-    ask = BackfillAsk("flights", end_date=day(31)).with_defaults(BOUNDED)
+    ask = BackfillAsk("flights", end_date=day(31)).with_defaults(BOUNDED, NOW)
     assert ask.config()["start_date"] == "2013-01-01T00:00:00Z" and ask.end_date == day(31)
-    assert BackfillAsk("flights", **KEYED).with_defaults(BOUNDED).start_date is None
+    assert BackfillAsk("flights", **KEYED).with_defaults(BOUNDED, NOW).start_date is None
 
 
 def test_tasks_are_chosen_where_the_expression_is_found() -> None:

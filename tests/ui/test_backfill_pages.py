@@ -690,6 +690,21 @@ def test_the_preview_is_the_dry_run(ground: Playground, led: TestClient, monkeyp
     assert asked(ground)[0] == "backfill.dry_run"
 
 
+def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
+    ground: Playground, led: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Hand(ground, monkeypatch)
+    document = hand.plan()
+    for item in document["items"][-2:]:
+        item.update(state="skipped", reason="not complete yet")
+    document["summary"].update(pending=len(document["items"]) - 2, skipped={"not complete yet": 2})
+    monkeypatch.setattr(hand, "plan", lambda: document)
+    said = Page(led.post("/backfills/new/preview", data={**FORM, "to_date": ""}).text).root.whole_text
+    assert "2 skipped (not complete yet)" in said and "“Also what has not ended” runs them, too." in said
+    form = fields_of(Page(led.get("/backfills/new?dag=flights").text), "ask")
+    assert form["ignore_first_depends_on_past"] == "on" and "allow_future" not in form
+
+
 def test_without_scripts_the_button_brings_the_same_plan(
     ground: Playground, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -744,6 +759,7 @@ def test_all_options_go_into_the_request(ground: Playground, browser: TestClient
         "from_time": "06:30", "run_backwards": "on", "reprocess": "failed", "max_active_runs": "2", "batch": "7",
         "stop_on_failure": "3", "priority": "-1", "window": "20:00-06:00", "tasks": "^clean", "is_polite": "on",
         "mark_success": "on", "downstream": "on", "overrides": "retries=3", "conf": '{"a": 1}',
+        "allow_future": "on",
     }  # fmt: skip
     followed(browser, "/backfills/new", **{**FORM, **more}, do="create")
     ask = asked(ground)[1]["ask"]
@@ -752,6 +768,7 @@ def test_all_options_go_into_the_request(ground: Playground, browser: TestClient
         "dates": [], "partitions": [], "run_backwards": True, "reprocess": "failed", "max_active_runs": 2, "batch": 7,
         "stop_on_failure": 3, "priority": -1, "window": "20:00-06:00", "tasks": "^clean", "is_polite": True,
         "mark_success": True, "downstream": True, "overrides": {"retries": 3}, "conf": {"a": 1}, "pool": "backfill",
+        "allow_future": True, "ignore_first_depends_on_past": False,
     }  # fmt: skip
 
 
@@ -761,7 +778,9 @@ def test_all_options_go_into_the_request(ground: Playground, browser: TestClient
         ({"kind": "dates", "dates": "2013-01-05, 2013-02-07\n2013-03-01T06:00Z"},
          {"kind": "dates", "dates": ["2013-01-05T05:00:00Z", "2013-02-07T05:00:00Z", "2013-03-01T06:00:00Z"]}),
         ({"kind": "partitions", "partitions": "emea\n\n apac \nemea"}, {"kind": "partitions", "partitions": ["emea", "apac"]}),
-        ({"kind": "single"}, {"kind": "single", "start_date": "2013-01-01T05:00:00Z"}),
+        ({"kind": "single"},
+         {"kind": "single", "start_date": "2013-01-01T05:00:00Z", "end_date": "2013-02-01T05:00:00Z"}),
+        ({"kind": "single", "to_time": "06:00"}, {"kind": "single", "end_date": "2013-01-31T11:00:00Z"}),
         ({"kind": "stale", "from_date": "", "to_date": ""}, {"kind": "stale", "end_date": "2013-12-31T05:00:00Z"}),
     ],
 )  # fmt: skip
@@ -789,6 +808,8 @@ def test_each_kind_reads_its_own_fields(
         ({"conf": "[1]"}, "conf", "must be a JSON object"),
         ({"tasks": "nothing"}, "tasks", "matches no task"),
         ({"pool": "scheduled"}, "pool", "is for scheduled runs"),
+        ({"overrides": "clean.pool=scheduled"}, "overrides", "is for scheduled runs"),
+        ({"overrides": "pool=nope"}, "overrides", "there is no pool 'nope'. There are backfill"),
         ({"dag": "regions"}, "kind", "use “One run”, “Dates” or “Partitions”"),
     ],
 )

@@ -6,6 +6,7 @@
 -- the DAG's runs that are not overridden.
 -- An item is judged by the run on its own date, else by the one that covers it; one that is live is in flight either way.
 -- `missing` has no item for what has succeeded, `stale` none for what hasn't or what the current version made.
+-- :complete_until is the present, in epoch micros: an interval that ends later is not complete. Empty: all are taken.
 -- Both sides are one partition: neither the join nor the numbering moves a row, and the whole plan is one Spark job.
 WITH known AS (
   SELECT
@@ -35,9 +36,8 @@ judged AS (
   SELECT *,
     CASE
       WHEN is_live THEN 'in flight'
-      WHEN NOT exists_already THEN NULL
-      WHEN :redoes = 'completed' OR (:redoes = 'failed' AND NOT has_success) THEN NULL
-      ELSE 'already exists'
+      WHEN exists_already AND NOT (:redoes = 'completed' OR (:redoes = 'failed' AND NOT has_success)) THEN 'already exists'
+      WHEN interval_end > CAST(nullif(:complete_until, '') AS BIGINT) THEN 'not complete yet'
     END AS reason
   FROM met
   WHERE CASE :kind
