@@ -191,10 +191,7 @@ def test_config_check_names_what_is_wrong_with_parsers_of_packages_and_their_opt
     )
     said = bfm("config", "check")
     assert said.code == 2
-    assert (
-        f"{conf}, line 6: bundles[0].options.delimitr is not a setting; did you mean 'delimiter'?"
-        in said.err.replace("conf/manager.yaml", str(conf)).replace(f"{conf.parent.parent}/{conf}", str(conf))
-    )
+    assert "line 6: bundles[0].options.delimitr is not a setting; did you mean 'delimiter'?" in said.err
     assert "line 7: bundles[1].parser: There is no bundle parser 'not_installed'" in said.err
     assert bfm("bundles", "list").code == 0  # everything but that bundle goes on
 
