@@ -79,6 +79,7 @@ def check_parsers(settings: Settings, said: Said) -> None:
         try:
             SaidOptions(bundle.options, {}, places, bundle.name).checked(model, bundle.parser)
         except InvalidConfig as error:
-            wrong += [line for line in str(error).splitlines() if not line.endswith(" is missing")]
+            told = [line for line in str(error).splitlines() if not line.endswith(" is missing")]
+            wrong += [line.replace(": options", f": bundles[{n}].options", 1) for line in told]
     if wrong:
         raise InvalidConfig("\n".join(wrong))
