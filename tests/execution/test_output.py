@@ -14,7 +14,7 @@ import pytest
 from execution_stage import PATIENCE, THIS_STATE, TOO_LATE, Stage, a_launch, day, rows_of, version_of
 
 from backfill_manager.execution.interval import Interval
-from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Lost, Succeeded
+from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Postponed, Succeeded
 from backfill_manager.execution.output_identity import StateIdentity, transaction_id
 from backfill_manager.execution.warehouse import adopt_tables, folder_of
 
@@ -163,7 +163,9 @@ def test_a_manager_that_does_not_lead_any_more_writes_nothing(stage: Stage, tabl
     launch = a_launch()
     stage.leading[0] = False
     outcome = stage.play(launch, writes(table))
-    assert outcome == Lost("this manager is not sure that it still leads; its tasks write no more"), "it costs no try"
+    assert outcome == Postponed("this manager is not sure that it still leads; its tasks write no more"), (
+        "it costs no try"
+    )
     assert not stage.spark.catalog.tableExists(table)
 
 
