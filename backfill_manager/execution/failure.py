@@ -3,8 +3,10 @@ went away?"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import signal
+import subprocess
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAX_ERROR_CHARS: Final = 500
+TIME_TO_END_S: Final = 5.0  # of a JVM that does not answer, to tell how it ended
 CALLS_THAT_PROVE: Final = 3  # in vain, one after another: then the JVM is gone
 _HERE: Final = str(Path(__file__).parent)
 
@@ -56,14 +59,15 @@ def why_spark_is_gone(spark: SparkSession) -> str | None:
     jvm = getattr(context._gateway, "proc", None)  # the process, if PySpark started it
     failed: Exception | None = None
     for _ in range(CALLS_THAT_PROVE):
-        if jvm is not None and (code := jvm.poll()) is not None:
-            return f"its JVM (pid {jvm.pid}) has ended with {_exit(code)}"
         try:
             return "its SparkContext was stopped" if java_context.sc().isStopped() else None
         except (Py4JError, OSError) as error:
             if _is_out_of_descriptors(error):
                 return None
             failed = error
+    if jvm is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # its connections end before the process does
+            return f"its JVM (pid {jvm.pid}) has ended with {_exit(jvm.wait(TIME_TO_END_S))}"
     return f"its JVM does not answer ({one_line(failed)})" if failed else None
 
 
