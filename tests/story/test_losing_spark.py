@@ -200,33 +200,31 @@ def backfill_dry_run(store: Store) -> str:
 
 
 def supervised(
-    start: Start, store: Callable[[], Store], dag_ids: list[str]
+    start: Start, manager: subprocess.Popen[bytes], store: Store, dag_ids: list[str]
 ) -> tuple[list[int], subprocess.Popen[bytes]]:
-    """Start managers one after another as a supervisor would, until these backfills have ended: the exit codes, and the
+    """Start a manager when one has ended, as a supervisor would, until these backfills have ended: the exit codes, and the
     manager that lives."""
-    codes = list[int]()
     where = [Condition("backfill_id", "in", dag_ids), Condition("state", "in", sorted(s.BACKFILL_FINISHED))]
-    while True:
-        manager = start()
+    started = [manager]
 
-        def settled(manager: subprocess.Popen[bytes] = manager) -> bool:
-            return manager.poll() is not None or store().count("backfill", [], where)[()] == len(dag_ids)
+    def is_settled() -> bool:
+        return started[-1].poll() is not None or store.count("backfill", [], where)[()] == len(dag_ids)
 
-        wait_for(settled)
-        if manager.poll() is None:
-            return codes, manager
-        codes.append(manager.returncode)
+    while wait_for(is_settled) and started[-1].poll() is not None:
+        started.append(start())
+    *gone, living = started
+    return [one.returncode for one in gone], living
 
 
 def test_a_task_that_ends_the_process_fails_after_three_starts_and_all_others_succeed(
     root: Path, managers: Start
 ) -> None:
     """And then, with nothing running: the JVM is killed."""
-    store = open_store(str(root / "state"))
-    store.init()
+    first = managers()
+    store = ready(root)
     days = {"ends_the_process": 1, "stops_spark": 1, "steady": DAYS}
     dag_ids = [backfill(store, dag_id, n) for dag_id, n in days.items()]
-    codes, manager = supervised(managers, lambda: store, dag_ids)
+    codes, manager = supervised(managers, first, store, dag_ids)
     assert codes == [7, 7, 7]
     ended_as = {row.backfill_id: row.state for row in store.read(Backfill)}
     assert ended_as == {"ends_the_process": s.FAILED, "stops_spark": s.FAILED, "steady": s.SUCCESS}
@@ -255,10 +253,10 @@ def test_a_dags_test_whose_spark_goes_away_ends_and_says_so(root: Path) -> None:
 
 @pytest.mark.slow
 def test_a_task_that_ends_the_jvm_fails_after_three_starts_and_all_others_succeed(root: Path, managers: Start) -> None:
-    store = open_store(str(root / "state"))
-    store.init()
+    first = managers()
+    store = ready(root)
     dag_ids = [backfill(store, "halts_the_jvm", 2), backfill(store, "steady", DAYS)]
-    codes, manager = supervised(managers, lambda: store, dag_ids)
+    codes, manager = supervised(managers, first, store, dag_ids)
     assert len(codes) <= 6 and set(codes) == {1}, codes
     culprits = store.read(TaskInstance, [Condition("dag_id", "=", "halts_the_jvm")])
     assert [(ti.state, ti.launch) for ti in culprits] == [(s.FAILED, 3)] * 2
