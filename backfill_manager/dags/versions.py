@@ -188,8 +188,9 @@ def _dag_rows(
     last: DagVersion | None,
     at: datetime,
 ) -> list[Record]:
-    spec = DagSpec.from_json(definition)
-    reader = submission.reader_json if spec.has_functions else None
+    reader = submission.reader_json
+    if reader is not None and not DagSpec.from_json(definition).has_functions:
+        reader = None
     made_of = (definition, code) if reader is None else (definition, code, reader)
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
     is_new = last is None or (last.content_hash, last.bundle) != (digest, submission.bundle)
@@ -198,6 +199,7 @@ def _dag_rows(
             return []
         if row.is_active:  # everything that the row says comes from the definition
             return []
+    spec = DagSpec.from_json(definition)
     number = (last.version if last else 0) + is_new
     now = DagRow(
         dag_id=spec.dag_id, bundle=submission.bundle, file=file, current_version=number,

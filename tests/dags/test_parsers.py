@@ -503,6 +503,17 @@ def test_a_parser_that_does_not_exist_is_told_with_those_that_do() -> None:
     assert set(OURS) == {"standard", "single_pass", "event"}
 
 
+@pytest.mark.parametrize("parser", ["standard", "single_pass"])
+def test_a_parser_that_says_now_is_due_although_the_clock_goes_on_meanwhile(
+    parser: str, folder: BundleFolder, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = watch(folder, parser)
+    now = it.clock.now
+    monkeypatch.setattr(it.clock, "now", lambda: (it.clock.advance(seconds=0.001), now())[1])
+    due = it.parser.due_in()
+    assert due is not None and due <= 0
+
+
 def test_a_parser_of_ones_own_is_a_subclass_with_two_methods(folder: BundleFolder, loader: DagLoader) -> None:
     class OnlyTop(BundleParser):
         name = "only_top"

@@ -128,6 +128,7 @@ class BundleParser(ABC):
         now = self.clock.now()
         last = self._last_look or self.last_parse
         at: Any = self.next_look(last if last is None else min(last, now))
+        now = self.clock.now()  # what was now a moment ago has come
         if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
             raise InvalidInput(
                 f"its parser {self.name!r} gave {at!r} as next_look; an instant with a time zone, or None"
