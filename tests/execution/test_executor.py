@@ -14,7 +14,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from execution_stage import PATIENCE, TOO_LATE, Audience, LoadedForTest, OneDag, Stage, a_launch, day, settled
+from execution_stage import (
+    PATIENCE,
+    THIS_STATE,
+    TOO_LATE,
+    Audience,
+    LoadedForTest,
+    OneDag,
+    Stage,
+    a_launch,
+    day,
+    settled,
+)
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -479,7 +490,7 @@ def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(s
     launch = a_launch()
     executor = Executor(
         spark, library=OneDag(LoadedForTest(launch.dag, {"work": talks})), on_event=hear, clock=SystemClock(), term=7,
-        leads=lambda: True, slots={"backfill": 1}, on_failure=on_failure,
+        leads=lambda: True, state=THIS_STATE, slots={"backfill": 1}, on_failure=on_failure,
     )  # fmt: skip
     try:
         executor.launch(launch)
