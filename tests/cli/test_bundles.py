@@ -193,7 +193,9 @@ def test_config_check_names_what_is_wrong_with_parsers_of_packages_and_their_opt
     assert said.code == 2
     assert "line 6: bundles[0].options.delimitr is not a setting; did you mean 'delimiter'?" in said.err
     assert "line 7: bundles[1].parser: There is no bundle parser 'not_installed'" in said.err
-    assert bfm("bundles", "parse", "other", "--dry-run").code == 2 and bfm("config", "show").code == 0  # all else goes on
+    assert (
+        bfm("bundles", "parse", "other", "--dry-run").code == 2 and bfm("config", "show").code == 0
+    )  # all else goes on
 
 
 def test_parsing_a_bundle_of_sheets_here_goes_through_its_parser(bfm: Bfm, dags: Path, sheet_parser: Path) -> None:
