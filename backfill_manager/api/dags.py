@@ -141,11 +141,19 @@ def next_of(
     responses={**CHANGES, 201: {"model": RequestView, "description": "Made.", "headers": CHANGES[202]["headers"]}},
 )  # fmt: skip
 async def trigger(dag_id: Id, asking: AskingOf, body: NewRun | None = None) -> Response:
-    """One run by hand: for the interval that starts at `logical_date`, or for the latest complete one."""
+    """One run by hand: for the interval that starts at `logical_date`, or for the latest complete one. It moves the
+    schedule nowhere. A date in the future is refused, unless `allow_future` says otherwise."""
     wanted = body or NewRun()
     return await asking(
         kinds.DAG_TRIGGER,
-        lambda _: payloads.triggered_dag(asking.store, dag_id, wanted.logical_date, wanted.conf),
+        lambda _: payloads.triggered_dag(
+            asking.store,
+            dag_id,
+            wanted.logical_date,
+            wanted.conf,
+            asking.house.clock.now(),
+            allow_future=wanted.allow_future,
+        ),
         made_at=lambda run_id: address_of(dag_id, run_id),
     )
 

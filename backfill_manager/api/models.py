@@ -31,7 +31,7 @@ TaskState = Literal[
     "cancelled", "removed",
 ]  # fmt: skip
 Kind = Literal["schedule", "single", "dates", "partitions", "missing", "stale"]
-Reprocess = Literal["none", "failed", "completed"]
+Reprocess = Literal["none", "failed", "failed_tasks", "completed"]
 Count = Annotated[int, Field(ge=1, le=MOST_OF_A_NUMBER)]
 AnyNumber = Annotated[int, Field(ge=-MOST_OF_A_NUMBER, le=MOST_OF_A_NUMBER)]
 Expression = Annotated[str, Field(min_length=1, max_length=1000, description="A regular expression.")]
@@ -75,13 +75,19 @@ class NewBackfill(Input):
     dates: Annotated[list[TypedDate], Field(max_length=100_000)] = []
     partitions: Annotated[list[Annotated[str, Field(min_length=1, max_length=1000)]], Field(max_length=100_000)] = []
     run_backwards: bool = False
-    reprocess: Reprocess = "none"
+    reprocess: Reprocess = Field(
+        default="none",
+        description="Dates that have a run: left, done again if it failed, its failed tasks run again in place, done again.",
+    )
     max_active_runs: Count | None = None
     batch: Count = 1
     conf: dict[str, Any] = Field(default={}, description="Parameters of its runs; 64 kB at most.")
     tasks: Expression | None = Field(
-        default=None, description="Only tasks in whose id this regular expression is found."
+        default=None,
+        description="Only tasks in whose id this regular expression is found, and what is upstream of them.",
     )
+    with_upstream: bool = Field(default=True, description="Of `tasks`: false runs them alone.")
+    with_downstream: bool = Field(default=False, description="Of `tasks`: and what is downstream of them.")
     mark_success: bool = False
     stop_on_failure: Count | None = None
     pool: Annotated[str, Field(min_length=1, max_length=200)] = "backfill"
@@ -111,6 +117,8 @@ class BackfillSettings(Input):
     window: Annotated[str, Field(max_length=20)] | None = None
     is_polite: bool | None = None
     tasks: Expression | None = None
+    with_upstream: bool | None = None
+    with_downstream: bool | None = None
     mark_success: bool | None = None
     overrides: dict[str, Any] | None = None
     conf: dict[str, Any] | None = None
@@ -154,6 +162,7 @@ class NewRun(Input):
 
     logical_date: TypedDate | None = Field(default=None, description="Left out: the latest complete interval.")
     conf: dict[str, Any] = Field(default={}, description="Its parameters; 64 kB at most.")
+    allow_future: bool = Field(default=False, description="Take a date in the future, too.")
 
 
 class Clear(Input):
@@ -173,7 +182,10 @@ class Clear(Input):
     run_ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=2000)]], Field(max_length=1000)] = []
     tasks: Expression | None = None
     upstream: bool = False
-    downstream: bool = False
+    downstream: bool = Field(
+        default=False,
+        description="And all tasks after them; without it, those that could not start stay `upstream_failed`.",
+    )
     only_failed: bool = False
     only_running: bool = False
     latest_version: bool = Field(default=False, description="They run with the DAG's current version.")
@@ -256,6 +268,8 @@ class BackfillView(Output):
     dag_version: int | None
     batch: int
     tasks: str | None
+    with_upstream: bool
+    with_downstream: bool
     mark_success: bool
     stop_on_failure: int | None
     window: str | None
@@ -307,6 +321,9 @@ class RunView(Output):
     reason: str | None
     ordinal: int | None
     items: int = Field(description="Intervals that it takes together.")
+    is_partial: bool | None = Field(
+        description="Tasks were left out by choice: a whole backfill takes its date for missing. Null: made by an older release."
+    )
     created_at: Instant
 
 
@@ -556,6 +573,7 @@ class ClearedRun(Output):
     run_id: str
     state: RunState
     tasks: list[ClearedTask]
+    stays: list[str] = Field(description="Tasks after them that stay `upstream_failed`: `downstream` clears them, too.")
 
 
 class ClearPlanView(Output):

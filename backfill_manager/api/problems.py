@@ -150,7 +150,8 @@ def of_error(path: str, error: errors.BackfillManagerError) -> Response:
 
 _FIELD_OF: Final[Mapping[str, str]] = {
     "from": "start_date", "to": "end_date", "date": "dates", "partition": "partitions", "set": "overrides",
-    "polite": "is_polite", "dag-regex": "dag_id",
+    "polite": "is_polite", "dag-regex": "dag_id", "upstream": "with_upstream", "no-upstream": "with_upstream",
+    "downstream-tasks": "with_downstream",
 }  # fmt: skip
 
 

@@ -63,10 +63,11 @@ def create(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would run, and change nothing.")] = False,
     reprocess: Annotated[
-        Literal["none", "failed", "completed"],
+        Literal["none", "failed", "failed_tasks", "completed"],
         typer.Option(
             "--reprocess",
-            help="Dates that have a run already: leave them; re-do those that failed; re-do those that succeeded, too.",
+            help="Dates that have a run already: leave them; failed: re-do those that failed, as new runs; failed_tasks: "
+            "re-run their failed tasks, and what depends on them, in the same runs; completed: re-do what succeeded, too.",
         ),
     ] = "none",
     run_backwards: Annotated[bool, typer.Option("--run-backwards", "-B", help="Newest first.")] = False,
@@ -75,6 +76,9 @@ def create(
     conf: options.Conf = None,
     set_: options.Set = None,
     tasks: options.Tasks = None,
+    upstream: options.Upstream = None,
+    ignore_dependencies: options.IgnoreDependencies = False,
+    downstream_tasks: options.DownstreamTasks = None,
     mark_success: Annotated[
         bool, typer.Option("--mark-success", "-m", help="Run no task: the runs are set to success.")
     ] = False,
@@ -86,7 +90,12 @@ def create(
         bool, typer.Option("--polite", help="Start nothing while a scheduled task waits for a slot.")
     ] = False,
     downstream: Annotated[
-        bool, typer.Option("--downstream", help="And backfill every DAG that reads what this one writes, and so on.")
+        bool,
+        typer.Option(
+            "--downstream",
+            "--downstream-dags",
+            help="And backfill every DAG that reads what this one writes, and so on. (Tasks: --downstream-tasks.)",
+        ),
     ] = False,
     allow_future: Annotated[
         bool,
@@ -126,14 +135,19 @@ def create(
 
     [cyan]bfm backfill create flights -s 2013-01-01 -e 2013-12-31 --kind stale --batch 30 --downstream[/]
 
+    [cyan]bfm backfill create flights -s 2013-01-01 -e 2013-01-31 --reprocess failed_tasks[/]
+
+    [cyan]bfm backfill create flights -s 2013-01-01 -e 2013-01-31 -t '^delays$' --ignore-dependencies[/]
+
     [cyan]bfm backfill create billing --partition emea --partition apac --conf '{"full": true}'[/]
     """
-    from backfill_manager.cli.creating import Wish, create_backfill
+    from backfill_manager.cli.creating import Wish, create_backfill, with_upstream
 
     wish = Wish(
         dag_id=dag, from_=from_, to=to, kind=kind, dates=tuple(date or ()), partitions=tuple(partition or ()),
         reprocess=reprocess, run_backwards=run_backwards, max_active_runs=max_active_runs, batch=batch, conf=conf,
-        settings=tuple(set_ or ()), tasks=tasks, mark_success=mark_success, stop_on_failure=stop_on_failure, pool=pool,
+        settings=tuple(set_ or ()), tasks=tasks, with_upstream=with_upstream(upstream, ignore_dependencies),
+        with_downstream=bool(downstream_tasks), mark_success=mark_success, stop_on_failure=stop_on_failure, pool=pool,
         priority=priority, window=window, is_polite=polite, downstream=downstream,
         allow_future=allow_future, ignore_first_depends_on_past=ignore_first_depends_on_past,
     )  # fmt: skip
@@ -295,6 +309,8 @@ def set_(
         bool | None, typer.Option("--polite/--no-polite", help="Start nothing while a scheduled task waits for a slot.")
     ] = None,
     tasks: options.Tasks = None,
+    upstream: options.Upstream = None,
+    downstream_tasks: options.DownstreamTasks = None,
     mark_success: Annotated[
         bool | None, typer.Option("--mark-success/--no-mark-success", help="Run no task: the runs are set to success.")
     ] = None,
@@ -314,7 +330,7 @@ def set_(
     said = {
         "max_active_runs": max_active_runs, "priority": priority, "pool": pool, "batch": batch,
         "stop_on_failure": stop_on_failure, "window": window, "is_polite": polite, "tasks": tasks,
-        "mark_success": mark_success,
+        "with_upstream": upstream, "with_downstream": downstream_tasks, "mark_success": mark_success,
     }  # fmt: skip
     changes = {name: value for name, value in said.items() if value is not None}
     change_backfill(call, id, changes, settings=tuple(set_ or ()), conf=conf)

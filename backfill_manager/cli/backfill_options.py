@@ -29,7 +29,33 @@ Set = Annotated[
 ]
 Tasks = Annotated[
     str | None,
-    typer.Option("--tasks", "-t", metavar="REGEX", help="Run only tasks whose id matches; the others are skipped."),
+    typer.Option(
+        "--tasks",
+        "-t",
+        metavar="REGEX",
+        help="Run only tasks whose id matches, and what is upstream of them; the others are skipped. Such runs are partial: "
+        "to a backfill of all tasks their dates are missing.",
+    ),
+]
+DownstreamTasks = Annotated[
+    bool | None,
+    typer.Option(
+        "--downstream-tasks/--no-downstream-tasks",
+        help="With --tasks: and what is downstream of them in the DAG. \\[default: no]",
+        show_default=False,
+    ),
+]
+Upstream = Annotated[
+    bool | None,
+    typer.Option(
+        "--upstream/--no-upstream",
+        help="With --tasks: run what is upstream of them, too, or these tasks alone. \\[default: upstream]",
+        show_default=False,
+    ),
+]
+IgnoreDependencies = Annotated[
+    bool,
+    typer.Option("--ignore-dependencies", "-i", help="The same as --no-upstream: run the tasks of --tasks alone."),
 ]
 StopOnFailure = Annotated[
     int | None, typer.Option("--stop-on-failure", min=1, metavar="N", help="Pause after N failed items.")

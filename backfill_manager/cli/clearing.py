@@ -13,6 +13,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.requests.clearing import ClearAsk
 
 SHOWN: Final = 50  # runs
+_NAMED: Final = 5  # tasks that stay as they are
 _COLUMNS: Final = (
     "dag_id", "run_id", Column("run_type", "type", optional=True), "state", Column("version", optional=True),
     Column("tasks", fold=True),
@@ -56,6 +57,13 @@ def print_preview(call: Call, plan: Mapping[str, Any]) -> None:
     call.out.line(f"{in_words(plan['summary']).capitalize()}.")
     if running := plan["summary"]["running"]:
         call.out.line(f"{running:,} of them {'is' if running == 1 else 'are'} running or about to: stopped first.")
+    if stay := plan["summary"].get("stay_upstream_failed", 0):  # a server of an older release does not tell
+        after = sorted({task_id for run in plan["runs"] for task_id in run["stays"]})
+        named = ", ".join(after[:_NAMED]) + (", …" if len(after) > _NAMED else "")
+        call.out.line(
+            f"{_tasks(stay)} after them ({named}) stay{'s' if stay == 1 else ''} upstream_failed, and so the runs failed; "
+            "--downstream clears these, too."
+        )
 
 
 def in_words(summary: Mapping[str, int]) -> str:

@@ -38,6 +38,8 @@ class Wish:
     conf: str | None
     settings: tuple[str, ...]
     tasks: str | None
+    with_upstream: bool
+    with_downstream: bool
     mark_success: bool
     stop_on_failure: int | None
     pool: str
@@ -74,6 +76,13 @@ def create_backfill(call: Call, wish: Wish, *, dry_run: bool, wait: bool, reques
 # -- what was typed ---------------------------------------------------------------------------------------------------
 
 
+def with_upstream(upstream: bool | None, ignore_dependencies: bool) -> bool:
+    """What `--upstream`, `--no-upstream` and `--ignore-dependencies` say together."""
+    if upstream and ignore_dependencies:
+        raise InvalidInput("--upstream and --ignore-dependencies say the opposite of each other; use one of them.")
+    return upstream is not False and not ignore_dependencies
+
+
 def settings_said(wish: Wish) -> dict[str, Any]:
     """What was typed as the settings of a backfill: the kind inferred, the JSON opened, dates still as text."""
     return {
@@ -89,6 +98,8 @@ def settings_said(wish: Wish) -> dict[str, Any]:
         "batch": wish.batch or 1,
         "conf": conf_of(wish.conf),
         "tasks": wish.tasks,
+        "with_upstream": wish.with_upstream,
+        "with_downstream": wish.with_downstream,
         "mark_success": wish.mark_success,
         "stop_on_failure": wish.stop_on_failure,
         "pool": wish.pool,

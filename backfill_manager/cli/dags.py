@@ -91,8 +91,8 @@ def next_(
     n: Annotated[int, typer.Option("-n", min=1, max=10_000, metavar="N", help="How many.")] = 1,
 ) -> None:
     """Show the next intervals that the scheduler makes runs of, and when each is due: at its end. It goes on from the
-    timeline's latest run, whatever made that. Instants are UTC; the last column is the start as a clock in the DAG's
-    zone shows it.
+    latest scheduled or backfill run of the timeline; runs by hand and of the future don't move it. Instants are UTC; the
+    last column is the start as a clock in the DAG's zone shows it.
 
     Example: [cyan]bfm dags next flights -n 5[/]
     """
@@ -133,14 +133,20 @@ def trigger(
         str | None,
         typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the run, as a JSON object (64 kB at most)."),
     ] = None,
+    allow_future: Annotated[
+        bool, typer.Option("--allow-future", help="Take a date in the future, too; else it is refused.")
+    ] = False,
 ) -> None:
     """Have a DAG run once, by hand: for the interval that starts at T, or for the one that the manager chooses.
+
+    It moves the schedule nowhere. When the schedule comes to the date, it passes it over if the run was made after its
+    interval had ended, and does it over if it was made before.
 
     Example: [cyan]bfm dags trigger flights --logical-date 2013-01-05 --conf '{"full": true}'[/]
     """
     from backfill_manager.cli.triggering import trigger_dag
 
-    trigger_dag(call, dag, logical_date, conf)
+    trigger_dag(call, dag, logical_date, conf, allow_future=allow_future)
 
 
 @command(app, "pause")

@@ -164,8 +164,8 @@ class Server:
     def deactivate_in_bundle(self, bundle: str, subpath: str) -> Request:
         return _request(self._client.deactivate_in_bundle(bundle, subpath))
 
-    def trigger(self, dag_id: str, logical_date: str | None, conf: Thing) -> Request:
-        return _request(self._client.trigger(dag_id, logical_date=logical_date, conf=conf))
+    def trigger(self, dag_id: str, logical_date: str | None, conf: Thing, *, allow_future: bool) -> Request:
+        return _request(self._client.trigger(dag_id, logical_date=logical_date, conf=conf, allow_future=allow_future))
 
     def cancel_run(self, run: Thing) -> Request:
         return _request(self._client.cancel_run(run["run_id"], dag_id=run["dag_id"]))

@@ -153,8 +153,10 @@ class Tables:
     def deactivate_in_bundle(self, bundle: str, subpath: str) -> Request:
         return self._ask(kinds.BUNDLE_DEACTIVATE, {"bundle": self._bundle(bundle), "subpath": subpath})
 
-    def trigger(self, dag_id: str, logical_date: str | None, conf: Thing) -> Request:
-        return self._ask(kinds.DAG_TRIGGER, payloads.triggered_dag(self._store, dag_id, logical_date, conf))
+    def trigger(self, dag_id: str, logical_date: str | None, conf: Thing, *, allow_future: bool) -> Request:
+        now = self._clock.now()
+        payload = payloads.triggered_dag(self._store, dag_id, logical_date, conf, now, allow_future=allow_future)
+        return self._ask(kinds.DAG_TRIGGER, payload)
 
     def cancel_run(self, run: Thing) -> Request:
         return self._ask(kinds.RUN_CANCEL, payloads.cancelled_run(self._row(run)))

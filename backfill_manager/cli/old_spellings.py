@@ -50,7 +50,7 @@ OF_BACKFILL_CREATE: Final = (
     _renamed("--dag-run-conf", "--conf", "conf"),
     _renamed("--reprocess-behavior", "--reprocess", "reprocess"),
     _flag("--reset-dagruns", "--reprocess completed", "reprocess", "completed"),
-    _flag("--rerun-failed-tasks", "--reprocess failed", "reprocess", "failed"),
+    _flag("--rerun-failed-tasks", "--reprocess failed_tasks", "reprocess", "failed_tasks"),
     _dropped("--local", "-l", why="there is no need, the manager runs the tasks wherever it is asked from"),
     _dropped("--donot-pickle", "-x", why="there is no need, nothing is pickled: runs load their version of the DAG"),
     _dropped(
@@ -63,9 +63,6 @@ OF_BACKFILL_CREATE: Final = (
     _dropped(
         "--run-at-least-once",
         why="there is no need, an interval that never ran is run; a range with no interval in it takes --kind single",
-    ),
-    _dropped(
-        "--ignore-dependencies", "-i", why="there is no need, what comes before the tasks of --tasks is taken as done"
     ),
     _dropped("--disable-retry", why="there is no need, --set retries=0 sets it for this backfill alone"),
     _dropped(

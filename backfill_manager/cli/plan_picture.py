@@ -26,6 +26,8 @@ def print_plan(call: Call, plan: Mapping[str, Any]) -> None:
     summary = plan["summary"]
     call.out.line("")
     call.out.line(f"{counts_in_words(summary)}.")
+    if (tasks := summary.get("tasks")) is not None:
+        call.out.line(f"Only these tasks run: {', '.join(tasks)}.")
     for line in estimate_lines(summary.get("estimate") or {}):
         call.out.line(line)
     if plan.get("downstream"):
@@ -38,13 +40,16 @@ def print_plan(call: Call, plan: Mapping[str, Any]) -> None:
     if not summary["pending"] and skipped:
         call.out.remark("Nothing would run.")
     if not summary["pending"] and "already exists" in skipped:
-        call.out.remark("--reprocess failed or --reprocess completed re-does dates that have a run.")
+        call.out.remark("--reprocess failed_tasks, failed or completed takes dates that have a run, too.")
     if "not complete yet" in skipped:
         call.out.remark("Intervals that have not ended are left out (not complete yet); --allow-future runs them, too.")
 
 
 def _print_items(call: Call, items: Sequence[Mapping[str, Any]]) -> None:
-    columns: list[Column | str] = [*item_columns(items), *(one for one in _SIZES if _said(items, one.field))]
+    again = [{**one, "re-runs": rerun_in_words(one)} for one in items] if _said(items, "failed_tasks") else None
+    items = again or items
+    more = ["re-runs"] if again else []
+    columns: list[Column | str] = [*item_columns(items, *more), *(one for one in _SIZES if _said(items, one.field))]
     if len(items) <= SHOWN_FIRST + SHOWN_LAST + 1:
         call.out.rows(items, columns, empty="Nothing would run.")
         return
@@ -52,6 +57,13 @@ def _print_items(call: Call, items: Sequence[Mapping[str, Any]]) -> None:
     if items[0].get("logical_date") is None:
         left_out["partition_key"] = left_out.pop("logical_date")
     call.out.rows([*items[:SHOWN_FIRST], left_out, *items[-SHOWN_LAST:]], columns)
+
+
+def rerun_in_words(item: Mapping[str, Any]) -> str | None:
+    """`2 failed tasks in run backfill__2013-01-05T05:00:00Z`; None for an item that gets a new run."""
+    if not item.get("failed_tasks"):
+        return None
+    return f"{_number(item['failed_tasks'], 'failed task')} in run {item['run_id']}"
 
 
 def _said(items: Sequence[Mapping[str, Any]], field: str) -> bool:
@@ -62,7 +74,13 @@ def counts_in_words(summary: Mapping[str, Any]) -> str:
     """`31 items: 30 would run in 3 runs, 1 skipped (in flight)`"""
     runs = summary.get("runs")
     batched = f" in {_number(runs, 'run')}" if runs is not None and runs < summary["pending"] else ""
-    parts = [f"{summary['pending']} would run{batched}"]
+    again = summary.get("reruns") or {}
+    of_it = (
+        f" ({_number(again['runs'], 'run')} in place, to re-run {_number(again['failed_tasks'], 'failed task')})"
+        if again
+        else ""
+    )
+    parts = [f"{summary['pending']} would run{batched}{of_it}"]
     parts += [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
     return f"{_number(summary['items'], 'item')}: {', '.join(parts)}"
 

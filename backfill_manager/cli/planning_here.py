@@ -51,10 +51,11 @@ def _plan_here(call: Call, ask: BackfillAsk, dag: DagSpec, dag_version: int, now
     from backfill_manager.execution.input_files import input_files
     from backfill_manager.planning.cascade import plan_as_asked
     from backfill_manager.planning.estimates import with_estimates
+    from backfill_manager.planning.reruns import with_reruns
 
     if call.out.is_table:
         call.out.remark("No manager is leading: planning here, which starts Spark and takes some seconds.")
     others = current_dags(call.store) if ask.downstream else {}
     with local_spark(call) as spark:
-        plan = plan_as_asked(spark, call.store, ask, dag, dag_version, others, now)
+        plan = with_reruns(plan_as_asked(spark, call.store, ask, dag, dag_version, others, now), call.store)
         return with_estimates(plan, call.store, input_files(spark), now).to_json_document()

@@ -9,8 +9,8 @@ from backfill_manager.errors import NotFound
 from backfill_manager.requests.json_values import conf_of
 
 
-def trigger_dag(call: Call, dag_id: str, logical_date: str | None, conf: str | None) -> None:
-    request = call.source.trigger(dag_id, logical_date, conf_of(conf))
+def trigger_dag(call: Call, dag_id: str, logical_date: str | None, conf: str | None, *, allow_future: bool) -> None:
+    request = call.source.trigger(dag_id, logical_date, conf_of(conf), allow_future=allow_future)
     answer = answered(call, request)
     run = None if answer is None or answer.object_id is None else _run(call, dag_id, answer.object_id)
     if not call.out.is_table:

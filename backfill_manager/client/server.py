@@ -104,9 +104,9 @@ class Client:
         self, dag_id: str, *, wait: float = 0.0, idempotency_key: str | None = None, **settings: Any
     ) -> t.Request:
         """`settings`: start_date, end_date, kind, dates, partitions, run_backwards, reprocess, max_active_runs, batch,
-        conf, tasks, mark_success, stop_on_failure, pool, priority, overrides, window, is_polite, downstream,
-        allow_future, ignore_first_depends_on_past. A date alone as `end_date` is its whole day; left out, the end is the
-        last interval that is complete. The new backfill's id is `payload["backfill_id"]`, at once."""
+        conf, tasks (with_upstream, with_downstream), mark_success, stop_on_failure, pool, priority, overrides, window,
+        is_polite, downstream, allow_future, ignore_first_depends_on_past. A date alone as `end_date` is its whole day; left
+        out, the end is the last interval that is complete. The new backfill's id is `payload["backfill_id"]`, at once."""
         return self._ask("POST", "/backfills", {"dag_id": dag_id, **settings}, wait, idempotency_key)
 
     def dry_run(self, dag_id: str, **settings: Any) -> t.Plan:
@@ -167,11 +167,14 @@ class Client:
         *,
         logical_date: Date | None = None,
         conf: Mapping[str, Any] | None = None,
+        allow_future: bool = False,
         wait: float = 0.0,
         idempotency_key: str | None = None,
     ) -> t.Request:
-        """One run by hand; its id is `object_id` of the answer. Without a date: of the latest complete interval."""
-        body = {"logical_date": logical_date, "conf": conf or {}}
+        """One run by hand; its id is `object_id` of the answer. Without a date: of the latest complete interval. A date in
+        the future is refused, unless `allow_future` says otherwise."""
+        body: dict[str, Any] = {"logical_date": logical_date, "conf": conf or {}}
+        body |= {"allow_future": True} if allow_future else {}
         return self._ask("POST", _path("dags", dag_id, "runs"), body, wait, idempotency_key)
 
     def next_intervals(self, dag_id: str, n: int = 1) -> list[t.Interval]:

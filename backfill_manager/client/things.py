@@ -97,6 +97,7 @@ class Run(Thing):
     dag_version: int
     started_at: Instant | None
     ended_at: Instant | None
+    is_partial: bool | None = None  # tasks were left out by choice
 
 
 class TimelineRun(Run):

@@ -10,7 +10,7 @@ import dataclasses
 import graphlib
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -145,6 +145,14 @@ class DagSpec:
     def downstream(self, task_id: str) -> tuple[str, ...]:
         return tuple(task.task_id for task in self.tasks if task_id in task.upstream)
 
+    def all_upstream(self, task_ids: Collection[str]) -> frozenset[str]:
+        """Every task that these wait for, however far up; the tasks themselves only where they wait for each other."""
+        return _reached(task_ids, lambda task_id: self.task(task_id).upstream)
+
+    def all_downstream(self, task_ids: Collection[str]) -> frozenset[str]:
+        """Every task that waits for these, however far down."""
+        return _reached(task_ids, self.downstream)
+
     @cached_property
     def in_order(self) -> tuple[TaskSpec, ...]:
         """Tasks, each after those it waits for; callbacks come last."""
@@ -227,3 +235,12 @@ class DagSpec:
         for name in ("start_date", "end_date"):
             plain[name] = parse_instant(plain[name]) if plain[name] else None
         return cls(**plain)
+
+
+def _reached(task_ids: Collection[str], neighbours: Callable[[str], Collection[str]]) -> frozenset[str]:
+    reached, following = set[str](), list(task_ids)
+    while following:
+        new = set(neighbours(following.pop())) - reached
+        reached |= new
+        following += new
+    return frozenset(reached)

@@ -2,7 +2,12 @@
 
 Items are taken in order, as many at a time as the backfill's `batch` allows, while fewer than `max_active_runs` of its
 runs are live. The timeline is looked at once more before each: what has come to stand on a date since the plan was made
-decides whether it is re-done or left out. The state of a backfill is derived: it ends when its items have.
+decides whether it is re-done or left out. A whole backfill takes a date that has a partial run for one without any.
+
+With `reprocess` `failed_tasks`, the failed tasks of a run that is there, and all that depends on them, are run again in
+place: the run becomes this backfill's, and so its limits, its pool, pause and cancel are those that hold.
+
+The state of a backfill is derived: it ends when its items have.
 """
 
 from __future__ import annotations
@@ -16,18 +21,20 @@ from backfill_manager.clock import EPOCH
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.item_keeper import end_items
 from backfill_manager.manager.run_keeper import end_run
-from backfill_manager.manager.run_maker import make_run
-from backfill_manager.manager.working_set import Alive, LiveBackfill
+from backfill_manager.manager.run_maker import make_run, selected_of
+from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun
 from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.planning.batches import next_batch
+from backfill_manager.planning.clear_plan import failed_and_after
 from backfill_manager.planning.timeline import place_of
 from backfill_manager.requests.working_hours import WorkingHours
 
 REDO: Final = {"none": frozenset[str](), "failed": frozenset({s.FAILED, s.CANCELLED}),
+        "failed_tasks": frozenset({s.FAILED, s.CANCELLED}),
         "completed": frozenset({s.FAILED, s.CANCELLED, s.SUCCESS})}  # fmt: skip
-Verdict = Literal["make", "adopt", "in flight", "already exists"]
+Verdict = Literal["make", "rerun", "adopt", "in flight", "already exists"]
 
 
 def keep_backfills(alive: Alive, now: datetime, next_seq: Callable[[int], int], todo: Instructions) -> None:
@@ -85,8 +92,8 @@ def _make_runs(alive: Alive, live: LiveBackfill, now: datetime, next_seq: Callab
             continue
         for _ in items:
             del live.pending[at]
-        if waits == "start":
-            _take(alive, live, items, at, now, next_seq)
+        if waits == "start" and not _take(alive, live, items, at, now, next_seq):
+            return  # read before the next tick
 
 
 def _wait_verdict(alive: Alive, live: LiveBackfill, items: list[BackfillItem]) -> str:
@@ -109,43 +116,71 @@ def _wait_verdict(alive: Alive, live: LiveBackfill, items: list[BackfillItem]) -
 
 def _take(
     alive: Alive, live: LiveBackfill, items: list[BackfillItem], at: int, now: datetime, next_seq: Callable[[int], int]
-) -> None:
-    """Make one run of as many of the first items as may be run; those after one that may not come back to the queue."""
+) -> bool:
+    """Make one run of as many of the first items as may be run; those after one that may not come back to the queue.
+    False: the run whose failed tasks are to run again has to be read first."""
     verdicts = [_verdict(live, item) for item in items]
     first, standing = verdicts[0]
-    if first == "adopt":
+    taken, may_go_on = 1, True
+    if first in ("adopt", "rerun"):
         assert standing is not None
-        n = standing.items
-        while len(items) < n and at < len(live.pending):  # it was made when more were joined than are now
+        taken = next((n for n, item in enumerate(items) if not _is_of(live, item, standing)), len(items))
+        while taken == len(items) and at < len(live.pending) and _is_of(live, live.pending[at], standing):
             items.append(live.pending[at])
             del live.pending[at]
-        _adopt(alive, live, items[:n], standing)
+            taken += 1
+        if first == "adopt":
+            _adopt(alive, live, items[:taken], standing)
+        else:
+            taken, may_go_on = _rerun(alive, live, items[:taken], standing, now, next_seq)
     elif first == "make":
-        n = next((n for n, (word, _) in enumerate(verdicts) if word != "make"), len(items))
-        _make(alive, live, items[:n], [run for _, run in verdicts[:n] if run is not None], now, next_seq)
+        taken = next((n for n, (word, _) in enumerate(verdicts) if word != "make"), len(items))
+        _make(alive, live, items[:taken], [run for _, run in verdicts[:taken] if run is not None], now, next_seq)
     else:
-        n = 1
         alive.put_item(live, items[0], c.item_ended(items[0], s.SKIPPED, first))
-    for item in reversed(items[n:]):
+    for item in reversed(items[taken:]):
         live.pending.insert(at, item)
+    return may_go_on
 
 
 def _verdict(live: LiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun | None]:
-    """What becomes of an item, and the run that stands on its date."""
+    """What becomes of an item, and the run that stands on its date (for `rerun` and `adopt`: or covers it)."""
     standing = live.stretch.standing(place_of(item.logical_date, item.partition_key))
     there = standing or live.stretch.covering(item.logical_date)
     if there is None:
         return "make", None
     mine, is_live = there.backfill_id == live.row.backfill_id, there.state in s.RUN_LIVE
-    if mine and there.run_id == item.run_id and not is_live:
-        return "make", standing  # its own run of before, which failed
-    if mine and there.ordinal == item.ordinal:
+    counts = not (there.is_partial and live.is_whole)
+    may_rerun = live.reruns_failed_tasks and counts and there.state in REDO["failed_tasks"]
+    if mine and there.run_id == item.run_id and not is_live:  # its own run of before, which failed
+        return ("rerun", there) if may_rerun and item.batch is None else ("make", standing)
+    if mine and (there.ordinal == item.ordinal or live.took_over(there)):
         return "adopt", there
     if is_live:
         return "in flight", None
-    if not mine and there.state not in REDO[live.row.reprocess]:
+    if not mine and counts and there.state not in REDO[live.row.reprocess]:
         return "already exists", None
-    return "make", standing
+    return ("rerun", there) if may_rerun else ("make", standing)
+
+
+def runs_to_rerun(live: LiveBackfill) -> list[DagRun]:
+    """Of the window's next items the runs whose failed tasks are to run again, as many as may be alive at once."""
+    wanted: dict[str, DagRun] = {}
+    if live.reruns_failed_tasks:
+        for item in live.pending:
+            word, run = _verdict(live, item)
+            if word == "rerun" and run is not None:
+                wanted[run.run_id] = run
+            if len(wanted) >= live.row.max_active_runs:
+                break
+    return list(wanted.values())
+
+
+def _is_of(live: LiveBackfill, item: BackfillItem, run: DagRun) -> bool:
+    """The run is the one that stands for the item's date."""
+    place = place_of(item.logical_date, item.partition_key)
+    there = live.stretch.standing(place) or live.stretch.covering(item.logical_date)
+    return there is not None and there.run_id == run.run_id
 
 
 def _adopt(alive: Alive, live: LiveBackfill, items: list[BackfillItem], run: DagRun) -> None:
@@ -156,9 +191,39 @@ def _adopt(alive: Alive, live: LiveBackfill, items: list[BackfillItem], run: Dag
         end_items(alive, live, begun, run)
 
 
+def _rerun(
+    alive: Alive,
+    live: LiveBackfill,
+    items: list[BackfillItem],
+    standing: DagRun,
+    now: datetime,
+    next_seq: Callable[[int], int],
+) -> tuple[int, bool]:
+    """The failed tasks of a run that is there are set back, with what depends on them, and the run is this backfill's;
+    returns how many of the items it took, and False if it has to be read first."""
+    seen, tasks = live.failed_runs.get(standing.key, (None, {}))
+    if seen != standing:
+        return 0, False
+    spec = alive.spec_of_run(standing, live.row)
+    again = failed_and_after(spec, tasks.values())
+    if not again:  # nothing of it failed: a new run does the date over
+        own = standing if items[0].logical_date == standing.logical_date else None
+        _make(alive, live, items[:1], [own] if own else [], now, next_seq)
+        return 1, True
+    reopened = c.run_reopened(standing).evolve(backfill_id=live.row.backfill_id, ordinal=items[0].ordinal)
+    run = LiveRun(reopened, spec, dict(tasks), selected_of(standing, spec, tasks.values()))
+    alive.runs[run.key] = run
+    alive.put(reopened)
+    for task_id in sorted((again | spec.callbacks_of(again)) & tasks.keys()):
+        ti = tasks[task_id].evolve(priority=spec.task(task_id).priority + live.row.priority)
+        alive.put(c.cleared(ti, live.row.request_id) if ti.state in s.TASK_FINISHED else ti)
+    _begin(alive, live, items, reopened)
+    return len(items), True
+
+
 def _begin(alive: Alive, live: LiveBackfill, items: list[BackfillItem], run: DagRun) -> list[BackfillItem]:
     begun = [c.item_started(item, run.run_id) for item in items]
-    live.running[run.dag_id, run.run_id] = begun
+    live.running.setdefault((run.dag_id, run.run_id), []).extend(begun)
     for was, item in zip(items, begun, strict=True):
         alive.put_item(live, was, item)
     return begun

@@ -45,13 +45,13 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
     ready: list[tuple[tuple[float, int, int, int], LiveRun, TaskInstance]] = []
     scheduled_waits = False
     for run, ti in alive.tasks():
-        if ti.state in (s.SCHEDULED, s.QUEUED) and run.row.run_type == s.SCHEDULED_RUN:
+        if ti.state in (s.SCHEDULED, s.QUEUED) and run.is_for_schedule:
             scheduled_waits = True
         if ti.state in s.TASK_STARTED:
             of_dag[ti.dag_id, run.row.backfill_id] += 1
             of_task[ti.dag_id, ti.task_id] += 1
         elif ti.state == s.SCHEDULED and run.may_start:  # else an older run has taken its place while it waited
-            kind = int(run.row.run_type != s.SCHEDULED_RUN)
+            kind = int(not run.is_for_schedule)
             suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
             ready.append(((suspect, -ti.priority, kind, ti.run_seq), run, ti))
     for _, run, ti in sorted(ready, key=lambda entry: entry[0]):

@@ -281,8 +281,14 @@ class Inbox:
         backfills.check_was(was, changes)
         backfills.refuse_what_has_changed(live.row, changes, was)
         pinned = self._alive.spec(live.row.dag_id, live.row.dag_version)
-        standing = {name: backfills.setting_of(live.row, name) for name in ("tasks", "overrides")}
-        backfills.check_for_dag(changes, pinned, standing, runs_backwards=bool(live.config.get("run_backwards")))
+        standing = {name: backfills.setting_of(live.row, name) for name in backfills.CHECKED_TOGETHER}
+        backfills.check_for_dag(
+            changes,
+            pinned,
+            standing,
+            runs_backwards=bool(live.config.get("run_backwards")),
+            reprocess=live.row.reprocess,
+        )
         overrides: dict[str, object] = changes.get("overrides", {})  # type: ignore[assignment]
         backfills.check_pools(changes.get("pool"), overrides, self._alive.pools)  # type: ignore[arg-type]
         columns = {

@@ -2,7 +2,7 @@
 
 A batch that failed is tried again in halves, so that one poisoned day does not hold up the month: its items are pending
 again, each half with a number that keeps it apart, down to single intervals. One that failed before it had begun (a
-deadlock) is not: its halves would meet the same.
+deadlock) is not: its halves would meet the same; nor is one that was there before and whose failed tasks ran again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ IN_HALVES = "its batch failed; tried again in halves"
 
 def end_items(alive: Alive, live: LiveBackfill, items: Sequence[BackfillItem], run: DagRun) -> None:
     """`run`, which has ended, had taken these items."""
-    if run.state == s.FAILED and len(items) > 1 and run.started_at is not None and not live.row.is_cancelled:
+    may_be_parted = len(items) > 1 and not live.took_over(run)
+    if run.state == s.FAILED and may_be_parted and run.started_at is not None and not live.row.is_cancelled:
         _halve(alive, live, items)
         return
     for item in items:

@@ -28,6 +28,7 @@ from backfill_manager.part_thread import PartFailed, PartThread
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.cascade import Dags, plan_as_asked
 from backfill_manager.planning.estimates import with_estimates
+from backfill_manager.planning.reruns import with_reruns
 from backfill_manager.requests.backfills import BackfillAsk
 from backfill_manager.requests.kinds import BACKFILL_DRY_RUN
 from backfill_manager.store.contract import Store
@@ -112,7 +113,7 @@ class Planner:
                 session, self._store, asked.wanted.ask, asked.spec, asked.dag_version, asked.others, now
             )
             if asked.wanted.kind == BACKFILL_DRY_RUN:  # a real one is made without waiting for its figures
-                plan = with_estimates(plan, self._store, input_files(session), now)
+                plan = with_estimates(with_reruns(plan, self._store), self._store, input_files(session), now)
         except Exception as error:  # a plan that breaks is answered and logged; the manager goes on
             if self._stopping:
                 return
@@ -137,7 +138,7 @@ class Planner:
         nothing = existing_runs(self._store, ask, spec)
         one = DagRun(
             dag_id=spec.dag_id, run_id="warm-up", run_type=s.BACKFILL_RUN, state=s.SUCCESS, dag_version=1, run_seq=0,
-            created_at=EPOCH, logical_date=ask.start_date,
+            created_at=EPOCH, logical_date=ask.start_date, is_partial=False,
         )  # fmt: skip
         something = pa.table({name: [getattr(one, name)] for name in nothing.column_names}, schema=nothing.schema)
         for runs in (nothing, something, nothing):  # the second time of each meets compiled code

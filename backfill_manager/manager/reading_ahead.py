@@ -6,20 +6,22 @@ stretch of timeline round it, and the last states of runs that a live run depend
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
 
-from backfill_manager.manager.bringing_back import AtHand
+from backfill_manager.manager.backfill_keeper import runs_to_rerun
+from backfill_manager.manager.bringing_back import AtHand, version_spec
 from backfill_manager.manager.timekeeper import keeps
 from backfill_manager.manager.working_set import Alive, LiveBackfill, LiveRun, RunKey
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRow, DagRun
 from backfill_manager.planning.cascade_waits import FAILED, Waits
+from backfill_manager.planning.partial_runs import with_partial_told
+from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import Stretch
 from backfill_manager.store.contract import Condition, Store
 
-HORIZONS = (*(timedelta(hours=8**n) for n in range(6)), None)  # 1 hour, 8, 64, ... nearly 4 years, all
 MOST_RECENT = 1000  # runs held of the newest end of a timeline, before it is trimmed
 WINDOW = 500  # pending items held for one backfill; more where batches are large
 
@@ -47,7 +49,18 @@ def read_ahead(alive: Alive, store: Store, now: datetime) -> bool:
         if live.first is None and _needs_first(alive, live):
             live.first = _first_not_skipped(live, store)
             found = True
+    _read_failed_runs(alive, store)
     return _read_pasts(alive, store) or found
+
+
+def _read_failed_runs(alive: Alive, store: Store) -> None:
+    """The tasks of those runs whose failed ones are to run again next."""
+    wanted = {live.row.backfill_id: runs_to_rerun(live) for live in alive.backfills.values()}
+    at_hand = AtHand(store, (run.key for runs in wanted.values() for run in runs))
+    for backfill_id, runs in wanted.items():
+        alive.backfills[backfill_id].failed_runs = {run.key: (run, at_hand.tasks(run)) for run in runs}
+        for run in runs:
+            version_spec(alive, store, run.dag_id, run.dag_version)
 
 
 def _read_pasts(alive: Alive, store: Store) -> bool:
@@ -110,79 +123,16 @@ def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str],
             Condition("interval_end", ">", first),
         ]
         found += store.read(DagRun, [*standing, *reaching])
-    return found
-
-
-def recent_timelines(wanted: Mapping[str, int], store: Store, now: datetime) -> dict[str, Stretch]:
-    """For each DAG the newest so many runs of its timeline; of those that were overridden there the numbers, as after a
-    batch a date may be made again on which nothing stands any more.
-
-    Thousands of DAGs are read together, when a manager begins. How far back their runs lie differs from minutes to years
-    and is not known, so they are looked for within an hour of the newest one, then those that are not complete within
-    eight of the newest of theirs, and so on: a few statements, none of which reads much more than is wanted. (Counted
-    from now, an hour's gap between runs would not be told from an hour without a manager.)"""
-    found: dict[str, Stretch] = {}
-    for horizon in HORIZONS:
-        missing = [dag_id for dag_id in wanted if dag_id not in found]
-        if not missing:
-            break
-        of_these = [Condition("dag_id", "in", missing), Condition("run_type", "!=", s.EXTERNAL_RUN)]
-        since = None if horizon is None else _back_from_newest(of_these, horizon, store, now)
-        dated = Condition("logical_date", "not_null") if since is None else Condition("logical_date", ">=", since)
-        runs = defaultdict[str, list[DagRun]](list)
-        for run in store.read(DagRun, [*of_these, dated]):
-            runs[run.dag_id].append(run)
-        for dag_id in missing:
-            recent = _newest(runs[dag_id], wanted[dag_id])
-            if recent.floor is not None or since is None:
-                found[dag_id] = recent
-    floors = {dag_id: recent.floor for dag_id, recent in found.items() if recent.floor is not None}
-    if floors:
-        _put_batches_that_reach_in(found, floors, store)
-    return found
-
-
-def _back_from_newest(where: Sequence[Condition], horizon: timedelta, store: Store, now: datetime) -> datetime | None:
-    """So much earlier than the newest run that is not of a time to come; None where there is none."""
-    begun = [*where, Condition("logical_date", "<=", now)]
-    for newest in store.read(DagRun, begun, order_by=["-logical_date"], limit=1):
-        return None if newest.logical_date is None else newest.logical_date - horizon
-    return None
-
-
-def _newest(runs: list[DagRun], most: int) -> Stretch:
-    """Of one DAG's newest runs those from the date on, the floor, at which `most` of them stand; all if there are fewer."""
-    dates = sorted((run.logical_date for run in runs if run.logical_date and run.state != s.OVERRIDDEN), reverse=True)
-    floor = dates[most - 1] if len(dates) >= most else None
-    stretch = Stretch.of(run for run in runs if floor is None or (run.logical_date and run.logical_date >= floor))
-    stretch.floor = floor
-    return stretch
-
-
-def _put_batches_that_reach_in(recent: Mapping[str, Stretch], floors: Mapping[str, datetime], store: Store) -> None:
-    """Few DAGs have batches; for those the one that ends last of all that begin before the floor and end after it."""
-    batches = [
-        Condition("run_type", "!=", s.EXTERNAL_RUN), Condition("state", "!=", s.OVERRIDDEN),
-        Condition("items", ">", 1),
-    ]  # fmt: skip
-    maybe = _across(min(floors.values()), max(floors.values()))  # others ended long ago
-    with_batches = store.count("dag_run", ["dag_id"], [Condition("dag_id", "in", list(floors)), *batches, *maybe])
-    for (dag_id,) in with_batches:
-        where = [Condition("dag_id", "=", dag_id), *batches, *_across(floors[dag_id], floors[dag_id])]
-        for batch in store.read(DagRun, where, order_by=["-interval_end"], limit=1):
-            recent[dag_id].put(batch)
-
-
-def _across(first: datetime, last: datetime) -> list[Condition]:
-    """That begin before the last of two floors, and end after the first."""
-    return [Condition("logical_date", "<", last), Condition("interval_end", ">", first)]
+    return with_partial_told(found, store)
 
 
 def _lacks_recent(alive: Alive, dag: DagRow) -> bool:
     if not dag.is_active or dag.is_paused or dag.schedule is None:
         return False
     recent = alive.recent.get(dag.dag_id)
-    return recent is None or (recent.floor is not None and len(recent) < keeps(alive.current_spec(dag.dag_id)))
+    if recent is None or recent.floor is None:
+        return recent is None
+    return recent.carrier(keeps(alive.current_spec(dag.dag_id))) is None
 
 
 def _needs_first(alive: Alive, live: LiveBackfill) -> bool:

@@ -35,8 +35,9 @@ from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
 from backfill_manager.planning.next_run import latest_complete
 from backfill_manager.planning.timeline import Stretch, place_of, run_id_for
 from backfill_manager.requests import kinds
-from backfill_manager.requests.backfills import selected_tasks
+from backfill_manager.requests.backfills import selected_of_backfill
 from backfill_manager.requests.clearing import ClearAsk
+from backfill_manager.requests.triggering import check_logical_date
 from backfill_manager.store.contract import Condition, Leader, Store
 
 Said = tuple[str | None, str]  # the touched thing's id, and what is to be said
@@ -89,12 +90,14 @@ class Repairs:
     def _trigger(self, request: Request, payload: dict[str, Any], now: datetime) -> Said:
         dag, spec = self._dag(payload["dag_id"])
         asked = payload["logical_date"]
-        start, end = _interval(spec, parse_instant(asked) if asked else None, now)
+        at = parse_instant(asked) if asked else None
+        start, end = _interval(spec, at, now)
         stretch = Stretch.of(timeline_around(dag.dag_id, [start], [], self._store))
         place = place_of(start, None)
         standing = stretch.standing(place)
         if standing is not None and standing.request_id == request.request_id:
             return standing.run_id, f"run {standing.run_id} has been made already"
+        check_logical_date(at, now, allow_future=bool(payload.get("allow_future")))
         if standing is not None and standing.state in s.RUN_LIVE:
             raise Refused(
                 f"Run {standing.run_id} of that date is {standing.state}; wait for its end, or cancel it: "
@@ -105,7 +108,8 @@ class Repairs:
         )
         make_run(self._alive, row, spec, stretch=stretch, overrides=[standing] if standing else [], now=now)
         again = f"; it does {standing.run_id} over" if standing else ""
-        return row.run_id, f"run {row.run_id} from {format_instant(start)} to {format_instant(end)}{again}"
+        early = "; its interval has not ended: the schedule does it over when it has" if end > max(start, now) else ""
+        return row.run_id, f"run {row.run_id} from {format_instant(start)} to {format_instant(end)}{again}{early}"
 
     def _run_task(self, request: Request, payload: dict[str, Any], now: datetime) -> Said:
         dag, spec = self._dag(payload["dag_id"])
@@ -195,7 +199,7 @@ class Repairs:
         spec = live.spec if live else version_spec(self._alive, self._store, row.dag_id, row.dag_version)
         again = set[str]()  # what could not start because of it may now
         if state != s.FAILED:
-            again = {after for after in _downstream(spec, task_id) if _is(tasks.get(after), s.UPSTREAM_FAILED)}
+            again = {after for after in spec.all_downstream([task_id]) if _is(tasks.get(after), s.UPSTREAM_FAILED)}
         again |= spec.callbacks_of(again) & set(tasks)
         if self._stop([tasks[stopped] for stopped in sorted(again | {task_id})], reason, todo):
             return None
@@ -240,7 +244,9 @@ class Repairs:
             return None
         del self._clearing[by]
         tasks, runs = (clearing.summary[what] for what in ("tasks", "runs"))
-        return ask.dag, f"cleared {tasks} task{'s' * (tasks != 1)} in {runs} run{'s' * (runs != 1)}"
+        stay = clearing.summary["stay_upstream_failed"]
+        left = f"; {stay} task{'s' * (stay != 1)} after them stay{'s' * (stay == 1)} upstream_failed" if stay else ""
+        return ask.dag, f"cleared {tasks} task{'s' * (tasks != 1)} in {runs} run{'s' * (runs != 1)}{left}"
 
     def _clear_run(self, one: ClearedRun, at_hand: AtHand, request: Request, now: datetime, todo: Instructions) -> bool:
         """Clear what is planned of one run as soon as nothing of it runs any more; True while that is awaited."""
@@ -264,7 +270,8 @@ class Repairs:
             return True
         run = live or reopen_run(self._alive, self._store, row, at_hand)
         for ti in one.running:  # what failed to start only because this was stopped
-            chosen |= {up for up in _downstream(run.spec, ti.task_id) if _is(run.tasks.get(up), s.UPSTREAM_FAILED)}
+            after = run.spec.all_downstream([ti.task_id])
+            chosen |= {other for other in after if _is(run.tasks.get(other), s.UPSTREAM_FAILED)}
         chosen |= spec.callbacks_of(chosen)
         # What its backfill leaves out never ran, and stays so; what its version does not have (any more) is `removed`.
         for task_id in sorted(chosen & set(run.tasks) & run.selected):
@@ -313,7 +320,7 @@ class Repairs:
                     dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id, state=s.NONE,
                     run_seq=run.row.run_seq, priority=task.priority + (owner.row.priority if owner else 0),
                 )  # fmt: skip
-                left_out = owner is not None and task.task_id not in selected_tasks(owner.row.tasks, run.spec)
+                left_out = owner is not None and task.task_id not in selected_of_backfill(owner.row, run.spec)
                 self._alive.put(c.skipped(gained, now, NOT_SELECTED) if left_out else gained)
         run.selected = selected_of(run.row, run.spec, run.tasks.values())
 
@@ -380,13 +387,3 @@ def _interval(spec: DagSpec, asked: datetime | None, now: datetime) -> tuple[dat
 
 def _is(ti: TaskInstance | None, state: str) -> bool:
     return ti is not None and ti.state == state
-
-
-def _downstream(spec: DagSpec, task_id: str) -> set[str]:
-    found, todo = set[str](), [task_id]
-    while todo:
-        for after in spec.downstream(todo.pop()):
-            if after not in found:
-                found.add(after)
-                todo.append(after)
-    return found

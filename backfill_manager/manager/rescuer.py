@@ -9,6 +9,8 @@ committed what became of its tasks before; what it could not commit (storage was
     a new run and its item                                adopting the run (run_keeper, `_adopt`)
     a finished run and its items                          ending the items as the run ended
     a cleared task or run and what it belongs to          bringing run, item and backfill back (`_bring_back`)
+    failed tasks of a run that a backfill runs again,
+    and the run that becomes the backfill's               taking the run over (`_taken_over`)
     items and their backfill                              the run keeper
     anything and its response                             the inbox, which answers again
 
@@ -160,9 +162,29 @@ def _bring_back(alive: Alive, store: Store) -> None:
     unfinished = sorted(set(s.TASK_STATES) - s.TASK_FINISHED)
     cleared = store.read(TaskInstance, [Condition("cleared_by", "not_null"), Condition("state", "in", unfinished)])
     finished = AtHand(store, {(ti.dag_id, ti.run_id) for ti in cleared} - set(alive.runs))
+    by = {(ti.dag_id, ti.run_id): ti.cleared_by for ti in cleared}
     for row in finished.rows.values():
         if row.state in s.RUN_FINISHED - {s.OVERRIDDEN}:
-            reopen_run(alive, store, row, finished)
+            reopen_run(alive, store, _taken_over(alive, store, row, by[row.key]), finished)
+
+
+def _taken_over(alive: Alive, store: Store, row: DagRun, cleared_by: str | None) -> DagRun:
+    """The run as the backfill's that had set its failed tasks back when the crash came."""
+    for live in alive.backfills.values():
+        if not live.reruns_failed_tasks or (live.row.request_id, live.row.dag_id) != (cleared_by, row.dag_id):
+            continue
+        where = [Condition("backfill_id", "=", live.row.backfill_id), Condition("state", "=", s.PENDING)]
+        if row.logical_date is None:
+            where.append(Condition("partition_key", "=", row.partition_key))
+        elif row.items == 1:
+            where.append(Condition("logical_date", "=", row.logical_date))
+        else:
+            where.append(Condition("logical_date", ">=", row.logical_date))
+            where.append(Condition("logical_date", "<", row.interval_end))
+        for item in store.read(BackfillItem, where, order_by=["ordinal"], limit=1):
+            taken: DagRun = row.evolve(backfill_id=live.row.backfill_id, ordinal=item.ordinal)
+            return taken
+    return row
 
 
 def _mend_tries(alive: Alive, store: Store, term: int) -> None:

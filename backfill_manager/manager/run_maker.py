@@ -38,7 +38,8 @@ def make_run(
     now: datetime,
 ) -> LiveRun:
     """`stretch` holds the timeline round its date; None for an external run, which stands outside. `overrides` are
-    finished runs that it does over. Only `selected` tasks are to run (None: all); the others are skipped."""
+    finished runs that it does over. Only `selected` tasks are to run (None: all); the others are skipped, and the run is
+    partial."""
     for standing in overrides:
         gone = c.run_overridden(standing, row.run_id)
         alive.put(gone)
@@ -50,6 +51,8 @@ def make_run(
         if successor is not None:
             alive.put(c.run_follows(successor, row.run_id))
     chosen = frozenset(spec.by_id) if selected is None else frozenset(selected)
+    if row.run_type != s.EXTERNAL_RUN:
+        row = row.evolve(is_partial=any(task.task_id not in chosen for task in spec.work))
     run = LiveRun(row=row, spec=spec, tasks={}, selected=chosen)
     alive.runs[run.key] = run
     if stretch is not None:

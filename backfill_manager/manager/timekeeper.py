@@ -1,8 +1,11 @@
 """Scheduled runs are made when they are due. Pure decisions over the working set.
 
-Every DAG that is active, not paused and has a schedule goes on from its timeline's latest run (`planning.next_run`), up
-to `max_active_runs` scheduled runs at once. With `lookback=N`, the N intervals before are done again along with each new
-run, older ones first: late data. Only what stands there and has finished is done again; gaps are not filled.
+Every DAG that is active, not paused and has a schedule goes on from its timeline's latest scheduled or backfill run
+(`planning.next_run`), up to `max_active_runs` scheduled runs at once. A date whose run was made before its interval had
+ended, or is partial, is done over when the schedule comes to it; while that run is alive the schedule waits for it.
+
+With `lookback=N`, the N intervals before are done again along with each new run, older ones first: late data. Only what
+stands there and has finished is done again; gaps are not filled.
 """
 
 from __future__ import annotations
@@ -28,29 +31,32 @@ def keep_time(alive: Alive, now: datetime, next_seq: Callable[[int], int]) -> No
         spec, recent = alive.current_spec(dag.dag_id), alive.recent[dag.dag_id]
         while live[dag.dag_id] < spec.max_active_runs:
             due = _upcoming(alive, dag, spec, recent, now)
-            if due is None or due.due_at > now:
+            if due is None or due.due_at > now or _is_held(recent, due):
                 break
             for standing in _to_look_back_on(spec, recent, due):
-                _make(alive, dag, spec, recent, standing, _interval_of(standing), now, next_seq)
-            _make(alive, dag, spec, recent, None, due, now, next_seq)
+                _make(alive, dag, spec, recent, standing, _interval_of(standing), now, next_seq, items=standing.items)
+            _make(alive, dag, spec, recent, recent.standing(place_of(due.start, None)), due, now, next_seq)
             live[dag.dag_id] += 1
             recent.trim(keeps(spec))
 
 
 def next_due(alive: Alive, now: datetime) -> datetime | None:
-    """When the next scheduled run is to be made; not counting DAGs that have no room: there an ending run comes first."""
+    """When the next scheduled run is to be made; not counting DAGs that have no room, or whose due date has a live run:
+    there an ending run comes first."""
     live = _live(alive)
     known = [
         due.due_at
         for dag in _on_schedule(alive)
         if live[dag.dag_id] < (spec := alive.current_spec(dag.dag_id)).max_active_runs
         and (due := _upcoming(alive, dag, spec, alive.recent[dag.dag_id], now)) is not None
+        and not (due.due_at <= now and _is_held(alive.recent[dag.dag_id], due))
     ]
     return min(known, default=None)
 
 
 def keeps(spec: DagSpec) -> int:
-    """How many of the newest runs must be known: those to look back on, and the one before them."""
+    """How many of the newest runs that carry the schedule must be known, with all others since the first of them: those to
+    look back on, and the one before them."""
     return spec.lookback + 2
 
 
@@ -60,7 +66,14 @@ def _on_schedule(alive: Alive) -> list[DagRow]:
 
 
 def _live(alive: Alive) -> Counter[str]:
-    return Counter(run.row.dag_id for run in alive.runs.values() if run.row.run_type == s.SCHEDULED_RUN)
+    """Scheduled runs that are alive; one that a backfill runs again counts for the backfill."""
+    return Counter(run.row.dag_id for run in alive.runs.values() if run.is_for_schedule)
+
+
+def _is_held(recent: Stretch, due: Upcoming) -> bool:
+    """A live run stands on the date that is due: it is never overridden, and so waited for."""
+    standing = recent.standing(place_of(due.start, None))
+    return standing is not None and standing.state in s.RUN_LIVE
 
 
 def _upcoming(alive: Alive, dag: DagRow, spec: DagSpec, recent: Stretch, now: datetime) -> Upcoming | None:
@@ -69,7 +82,7 @@ def _upcoming(alive: Alive, dag: DagRow, spec: DagSpec, recent: Stretch, now: da
     ground = (dag.current_version, latest and latest.logical_date, latest and latest.interval_end)
     known = alive.due.get(dag.dag_id)
     if known is None or known[0] != ground or (known[1] is not None and known[1].due_at <= now):
-        known = (ground, upcoming(spec, latest, now))
+        known = (ground, upcoming(spec, latest, now, recent.stands_for_schedule))
         alive.due[dag.dag_id] = known
     return known[1]
 
@@ -102,11 +115,14 @@ def _make(
     interval: Upcoming,
     now: datetime,
     next_seq: Callable[[int], int],
+    *,
+    items: int = 1,
 ) -> None:
+    """`standing`, which is on its date, is done over by it."""
     row = DagRun(
         dag_id=dag.dag_id, run_id=recent.next_run_id(s.SCHEDULED_RUN, place_of(interval.start, None)),
         run_type=s.SCHEDULED_RUN, state=s.QUEUED, dag_version=dag.current_version, run_seq=next_seq(1), created_at=now,
         logical_date=interval.start, interval_start=interval.start, interval_end=interval.end,
-        items=standing.items if standing else 1,
+        items=items,
     )  # fmt: skip
     make_run(alive, row, spec, stretch=recent, overrides=[standing] if standing else [], now=now)

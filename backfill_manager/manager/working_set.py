@@ -29,7 +29,7 @@ from backfill_manager.model.records import (
 from backfill_manager.planning.cascade_waits import Waits
 from backfill_manager.planning.next_run import Upcoming
 from backfill_manager.planning.timeline import Stretch
-from backfill_manager.requests.backfills import selected_tasks
+from backfill_manager.requests.backfills import selected_of_backfill
 
 RunKey = tuple[str, str]  # dag_id, run_id
 
@@ -50,6 +50,11 @@ class LiveRun:
     @property
     def key(self) -> RunKey:
         return (self.row.dag_id, self.row.run_id)
+
+    @property
+    def is_for_schedule(self) -> bool:
+        """Made by the schedule, and not run again by a backfill."""
+        return self.row.run_type == s.SCHEDULED_RUN and self.row.backfill_id is None
 
     @property
     def work(self) -> list[TaskInstance]:
@@ -76,10 +81,27 @@ class LiveBackfill:
     stretch: Stretch = field(default_factory=Stretch)  # the timeline around the window
     waits: Waits | None = None  # of a cascade: what the window's items wait for; None: not known (any more)
     first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not known (any more)
+    failed_runs: dict[RunKey, tuple[DagRun, dict[str, TaskInstance]]] = field(
+        default_factory=dict
+    )  # as the tables have them: the next whose failed tasks are to run again
 
     @property
     def selected(self) -> frozenset[str]:
-        return frozenset(selected_tasks(self.row.tasks, self.spec))
+        return frozenset(selected_of_backfill(self.row, self.spec))
+
+    @property
+    def is_whole(self) -> bool:
+        """Its runs leave no task out."""
+        return self.row.tasks is None or self.selected >= {task.task_id for task in self.spec.work}
+
+    @property
+    def reruns_failed_tasks(self) -> bool:
+        """The failed tasks of runs that are there already are run again in place."""
+        return self.row.reprocess == "failed_tasks"
+
+    def took_over(self, run: DagRun) -> bool:
+        """The run was there before this backfill, which runs its failed tasks again."""
+        return run.backfill_id == self.row.backfill_id and run.run_seq < self.row.run_seq
 
     @property
     def config(self) -> dict[str, Any]:
@@ -172,7 +194,14 @@ class Alive(Shelf):
 
     def spec_of_run(self, row: DagRun, owner: Backfill | None) -> DagSpec:
         spec = self.spec(row.dag_id, row.dag_version)
-        return spec if owner is None else with_overrides(spec, json.loads(owner.overrides_json))
+        if owner is None:
+            return spec
+        overrides = json.loads(owner.overrides_json)
+        if row.dag_version != owner.dag_version:  # it may lack a task that they name
+            overrides = {
+                name: value for name, value in overrides.items() if name.rpartition(".")[0] in {"", *spec.by_id}
+            }
+        return with_overrides(spec, overrides)
 
     def learn(self, versions: Iterable[DagVersion]) -> None:
         """Versions that the tables hold already."""

@@ -97,10 +97,8 @@ class Backfill(Record):
     completed_at: datetime | None = None
     reason: str | None = None
     hidden_at: datetime | None = None  # since then lists leave it out; by its id it is still found
-    with_upstream: bool | None = (
-        None  # `tasks` takes along what is upstream of the tasks it names; None: of an older release
-    )
-    with_downstream: bool | None = None  # ... and what is downstream of them
+    with_upstream: bool | None = None  # of the tasks that `tasks` names, those upstream too; None: an older release
+    with_downstream: bool | None = None  # ... and those downstream
     ignore_first_depends_on_past: bool | None = None  # its first item does not wait for the run before it
 
 

@@ -12,9 +12,13 @@ How each kind becomes items (SEMANTICS.md, "Backfill"):
 - `missing`: of the intervals that `schedule` gives, those without a successful run (never run, failed, cancelled).
 - `stale`: of the intervals that `schedule` gives, those whose run is a success of an older version than the current one.
 
+A run that left tasks out by choice is partial. A whole backfill takes its date, once it has finished, for one that has
+no run (`stale`: for one that is not of the current version); a backfill that chooses tasks itself takes it like any other.
+
 Dates and partitions named twice are one item. What exists already is still an item, `skipped` with its reason: `in
 flight` for a queued or running run whatever was asked, else `already exists` unless `reprocess` says otherwise (a
-cancelled run counts like a failed one). An interval that has not ended is `skipped: not complete yet`, unless the
+cancelled run counts like a failed one; `failed_tasks` takes the same dates as `failed`).
+An interval that has not ended is `skipped: not complete yet`, unless the
 request says `allow_future`. `missing` and `stale` have no item at all for what they don't mean; a live run
 is an item of theirs, `in flight`, as nobody knows yet how it ends.
 
@@ -42,7 +46,8 @@ from backfill_manager.model.records import BackfillItem
 from backfill_manager.planning.batches import batches
 from backfill_manager.planning.coverage import stretches
 from backfill_manager.planning.intervals import intervals, sql_text
-from backfill_manager.requests.backfills import ON_SCHEDULE
+from backfill_manager.planning.partial_runs import partial_runs_of_older_releases
+from backfill_manager.requests.backfills import ON_SCHEDULE, is_whole, selected_tasks
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.store.schema import arrow_schema
 
@@ -51,11 +56,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backfill_manager.planning.estimates import Estimate
+    from backfill_manager.planning.reruns import Rerun
     from backfill_manager.requests.backfills import BackfillAsk
 
 _RUN_COLUMNS = (
     "run_id", "run_type", "state", "logical_date", "partition_key", "dag_version", "interval_start", "interval_end",
-    "items",
+    "items", "is_partial",
 )  # fmt: skip
 _INSTANTS = ("logical_date", "interval_start", "interval_end")
 _MOST_NAMED = 1000  # partition keys in one condition; beyond, all partitioned runs of the DAG are read
@@ -75,6 +81,7 @@ class BackfillPlan:
     downstream: tuple[BackfillPlan, ...] = ()  # of the root: all of the tree, each after those it waits for
     left_out: Mapping[str, str] = field(default_factory=dict)  # of the root: DAGs of the tree that aren't planned, why
     estimate: Estimate | None = None  # of a dry run
+    reruns: Mapping[int, Rerun] = field(default_factory=dict)  # of a dry run that re-runs failed tasks; by ordinal
 
     @cached_property
     def batches(self) -> pa.ChunkedArray:
@@ -82,26 +89,38 @@ class BackfillPlan:
         made now."""
         return batches(self.items, self.ask.batch, run_backwards=self.ask.run_backwards)
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that its runs run, but for callbacks."""
+        ask = self.ask
+        chosen = selected_tasks(ask.tasks, self.dag, upstream=ask.with_upstream, downstream=ask.with_downstream)
+        return tuple(task_id for task_id in chosen if not self.dag.is_callback(task_id))
+
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Counts and ends of the plan, ready for JSON; `runs` is what the pending items make, `skipped` counts by
-        reason, `first` and `last` are logical dates."""
+        reason, `first` and `last` are logical dates; `tasks` are those that run, where they were chosen; `reruns` counts the
+        runs that go on in place, and their failed tasks."""
         import pyarrow.compute as pc
 
         reasons = {entry["values"]: entry["counts"] for entry in pc.value_counts(self.items["reason"]).to_pylist()}
         reasons.pop(None, None)
         ends = pc.min_max(self.items["logical_date"]).as_py()
+        again = {rerun.run_id: rerun.failed_tasks for rerun in self.reruns.values()}
+        runs = pc.sum(pc.equal(self.batches, self.items["ordinal"]), min_count=0).as_py()
         return {
             "dag_id": self.ask.dag_id,
             "kind": self.ask.kind,
             "items": self.items.num_rows,
             "pending": self.items.num_rows - sum(reasons.values()),
-            "runs": pc.sum(pc.equal(self.batches, self.items["ordinal"]), min_count=0).as_py(),
+            "runs": runs - len(self.reruns) + len(again),  # what runs again may stand for several items
             "skipped": dict(sorted(reasons.items())),
             "first": format_instant(ends["min"]),
             "last": format_instant(ends["max"]),
             "reprocess": self.ask.reprocess,
             "max_active_runs": self.ask.max_active_runs or self.dag.max_active_runs,
+            **({"tasks": list(self.tasks)} if self.ask.tasks is not None else {}),
+            **({"reruns": {"runs": len(again), "failed_tasks": sum(again.values())}} if again else {}),
             **({"left_out": dict(self.left_out)} if self.ask.downstream else {}),
             **({"estimate": self.estimate.to_json_document()} if self.estimate else {}),
         }
@@ -138,8 +157,13 @@ class BackfillPlan:
     def _items(self) -> list[dict[str, Any]]:
         columns = {name: _for_json(self.items[name]) for name in self.items.column_names}
         columns["run_id"] = [None] * self.items.num_rows
-        columns["batch"] = columns["run_id"] if self.ask.batch == 1 else self.batches.to_pylist()
+        if self.reruns:
+            found = [self.reruns.get(ordinal) for ordinal in columns["ordinal"]]
+            columns["run_id"] = [rerun and rerun.run_id for rerun in found]
+            columns["failed_tasks"] = [rerun and rerun.failed_tasks for rerun in found]
+        columns["batch"] = [None] * self.items.num_rows if self.ask.batch == 1 else self.batches.to_pylist()
         names = ["ordinal", *_INSTANTS, "partition_key", "state", "reason", "run_id", "batch"]
+        names += ["failed_tasks"] if self.reruns else []
         if self.estimate is not None:
             columns |= self.estimate.items.to_pydict()
             names += self.estimate.items.column_names
@@ -154,6 +178,7 @@ def plan_backfill(
     reads them. An empty range gives an empty plan; `requests.backfills.check` refuses it, and all else that makes no
     sense, before."""
     ask = ask.with_defaults(dag, now)
+    known = _that_count(existing, ask, dag)
     planned = spark.sql(
         sql_text("numbered_items"),
         args={
@@ -162,8 +187,8 @@ def plan_backfill(
             "run_backwards": str(ask.run_backwards).lower(),
             "complete_until": "" if ask.allow_future else str(micros(now)),
         },
-        wanted=_covered(spark, _wanted(spark, ask, dag), stretches(existing, dag_version)),
-        runs=_runs(spark, existing, dag_version),
+        wanted=_covered(spark, _wanted(spark, ask, dag), stretches(known, dag_version)),
+        runs=_runs(spark, known, dag_version),
     )
     return BackfillPlan(ask, dag, dag_version, _as_items(planned.toArrow()))
 
@@ -171,8 +196,8 @@ def plan_backfill(
 def existing_runs(store: Store, ask: BackfillAsk, dag: DagSpec) -> pa.Table:
     """The DAG's runs that an item of this backfill (`ask`: with both ends of its range) may meet: not overridden, not
     external, on a date asked for or with an interval that reaches into the range. Columns `run_id run_type state
-    logical_date partition_key dag_version interval_start interval_end items`."""
-    return store.read_arrow(
+    logical_date partition_key dag_version interval_start interval_end items is_partial`."""
+    found = store.read_arrow(
         "dag_run",
         _RUN_COLUMNS,
         [
@@ -182,6 +207,40 @@ def existing_runs(store: Store, ask: BackfillAsk, dag: DagSpec) -> pa.Table:
             *_where_they_may_meet(ask),
         ],
     )
+    return _with_partial_told(found, dag.dag_id, store)
+
+
+def _with_partial_told(runs: pa.Table, dag_id: str, store: Store) -> pa.Table:
+    """`is_partial` true or false also of runs of an older release, which did not write it down."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    told = runs["is_partial"].cast(pa.bool_())
+    if told.null_count:
+        partial = pa.array([run_id for _, run_id in partial_runs_of_older_releases(store, [dag_id])], pa.string())
+        told = pc.coalesce(told, pc.is_in(runs["run_id"].cast(pa.string()), partial))
+    return runs.set_column(runs.column_names.index("is_partial"), "is_partial", told)
+
+
+def _that_count(existing: pa.Table, ask: BackfillAsk, dag: DagSpec) -> pa.Table:
+    """The runs that this backfill may meet, each with what a finished partial one is to it: for a whole backfill nothing,
+    but of `stale` something that is not of the current version."""
+    import pyarrow.compute as pc
+
+    if not is_whole(ask, dag):
+        return existing
+    done = pc.invert(pc.is_in(existing["state"].cast("string"), _as_strings(sorted(states.RUN_LIVE))))
+    partial = pc.and_(pc.fill_null(existing["is_partial"], False), done)
+    if ask.kind != "stale":
+        return existing.filter(pc.invert(partial))
+    at = existing.column_names.index("dag_version")
+    return existing.set_column(at, "dag_version", pc.if_else(partial, 0, existing["dag_version"]))
+
+
+def _as_strings(values: Sequence[str]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(values, pa.string())
 
 
 def _where_they_may_meet(ask: BackfillAsk) -> Sequence[Condition]:

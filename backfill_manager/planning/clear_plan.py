@@ -43,6 +43,9 @@ class ClearedRun:
     tasks: tuple[TaskInstance, ...]  # finished: set back to `none`
     running: tuple[TaskInstance, ...]  # live: stopped, then set back
     to_version: int | None = None  # of the DAG, when the run moves to another
+    stays: tuple[
+        str, ...
+    ] = ()  # tasks after them that are not cleared and stay `upstream_failed`, and so the run failed
 
     def to_json_document(self) -> dict[str, Any]:
         touched = sorted((*self.tasks, *self.running), key=lambda ti: ti.task_id)
@@ -56,19 +59,26 @@ class ClearedRun:
             "dag_version": self.run.dag_version,
             "to_version": self.to_version,
             "tasks": [{"task_id": ti.task_id, "state": ti.state} for ti in touched],
+            "stays": list(self.stays),
         }
 
 
 @dataclass(frozen=True)
 class ClearPlan:
-    """By DAG and logical date. `summary` counts runs, task instances, and those of them that are stopped first."""
+    """By DAG and logical date. `summary` counts runs, task instances, those of them that are stopped first, and those after
+    them that stay `upstream_failed`."""
 
     runs: tuple[ClearedRun, ...]
 
     @property
     def summary(self) -> dict[str, int]:
         running = sum(len(one.running) for one in self.runs)
-        return {"runs": len(self.runs), "tasks": running + sum(len(one.tasks) for one in self.runs), "running": running}
+        return {
+            "runs": len(self.runs),
+            "tasks": running + sum(len(one.tasks) for one in self.runs),
+            "running": running,
+            "stay_upstream_failed": sum(len(one.stays) for one in self.runs),
+        }
 
     def to_json_document(self) -> dict[str, Any]:
         return {"runs": [one.to_json_document() for one in self.runs], "summary": self.summary}
@@ -94,7 +104,8 @@ def plan_clear(store: Store, ask: ClearAsk, dags: Mapping[str, DagRow], spec_of:
         whose = "" if ask.is_regex else f" of DAG {ask.dag!r}"
         raise InvalidInput(f"--tasks {ask.tasks!r} matches no task{whose}; there are {_listed(list(ids))}")
     with_callbacks = any(spec.callbacks for spec in specs.values())
-    instances = _read_tasks(store, s.TASK_FINISHED | STOPPED_FIRST if with_callbacks else states_to_clear(ask), runs)
+    to_read = s.TASK_FINISHED | STOPPED_FIRST if with_callbacks else states_to_clear(ask) | {s.UPSTREAM_FAILED}
+    instances = _read_tasks(store, to_read, runs)
     cleared = (
         cleared_run(ask, run, dags[run.dag_id], specs[run.key], tasks_of[run.key], instances.get(run.key, ()))
         for run in runs
@@ -148,9 +159,9 @@ def tasks_to_clear(ask: ClearAsk, spec: DagSpec) -> frozenset[str]:
     whole = ask.tasks.removeprefix("^").removesuffix("$").replace("\\.", ".")
     chosen = matching | {whole} if spec.is_callback(whole) else matching
     if ask.upstream:
-        chosen |= _reached(matching, lambda task_id: spec.task(task_id).upstream)
+        chosen |= spec.all_upstream(matching)
     if ask.downstream:
-        chosen |= _reached(matching, spec.downstream)
+        chosen |= spec.all_downstream(matching)
     return chosen
 
 
@@ -163,12 +174,26 @@ def cleared_run(
     touched = {ti.task_id for ti in there if ti.task_id in task_ids and ti.state in wanted}
     touched |= spec.callbacks_of(touched)
     chosen = sorted((ti for ti in there if ti.task_id in touched), key=lambda ti: ti.task_id)
+    # what comes after a task that is stopped is cleared with it
+    after = spec.all_downstream(
+        {ti.task_id for ti in chosen if ti.state in s.TASK_FINISHED and ti.task_id in spec.by_id}
+    )
+    after -= spec.all_downstream(
+        {ti.task_id for ti in chosen if ti.state in STOPPED_FIRST and ti.task_id in spec.by_id}
+    )
     moves = ask.latest_version and dag.current_version != run.dag_version
     return ClearedRun(
         run=run,
         tasks=tuple(ti for ti in chosen if ti.state in s.TASK_FINISHED),
         running=tuple(ti for ti in chosen if ti.state in STOPPED_FIRST),
         to_version=dag.current_version if moves else None,
+        stays=tuple(
+            sorted(
+                ti.task_id
+                for ti in there
+                if ti.state == s.UPSTREAM_FAILED and ti.task_id in after and ti.task_id not in touched
+            )
+        ),
     )
 
 
@@ -180,14 +205,13 @@ def states_to_clear(ask: ClearAsk) -> frozenset[str]:
     return s.TASK_STARTED if ask.only_running else s.TASK_FINISHED | STOPPED_FIRST
 
 
-def _reached(begin: Iterable[str], neighbours: Callable[[str], Iterable[str]]) -> frozenset[str]:
-    reached: set[str] = set()
-    following = list(begin)
-    while following:
-        new = set(neighbours(following.pop())) - reached
-        reached |= new
-        following += new
-    return frozenset(reached)
+def failed_and_after(spec: DagSpec, tasks: Iterable[TaskInstance]) -> frozenset[str]:
+    """Of a finished run the tasks that failed, could not start because of it, or were cancelled (or were cleared, and
+    have not begun), with every task that depends on them; not those that were left out, nor callbacks."""
+    there = {ti.task_id: ti for ti in tasks if ti.task_id in spec.by_id and not spec.is_callback(ti.task_id)}
+    failed = {task_id for task_id, ti in there.items() if ti.state in HAS_FAILED or ti.state not in s.TASK_FINISHED}
+    after = spec.all_downstream(failed) & there.keys()
+    return frozenset(failed | {task_id for task_id in after if there[task_id].error != NOT_SELECTED})
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def with_estimates(plan: BackfillPlan, store: Store, files_of: FilesOf, now: dat
 
 
 def past_runs(store: Store, plan: BackfillPlan) -> list[DagRun]:
-    """The DAG's last runs that succeeded, newest first. A run of one task by hand is none of them."""
+    """The DAG's last runs that succeeded, newest first. A run of one task by hand is none of them, nor a partial one."""
     where = [
         Condition("dag_id", "=", plan.dag.dag_id),
         Condition("state", "=", states.SUCCESS),
@@ -91,7 +91,8 @@ def past_runs(store: Store, plan: BackfillPlan) -> list[DagRun]:
         Condition("started_at", "not_null"),
         Condition("ended_at", "not_null"),
     ]
-    return store.read(DagRun, where, order_by=("-ended_at",), limit=PAST_RUNS)
+    found = store.read(DagRun, where, order_by=("-ended_at",), limit=PAST_RUNS)
+    return [run for run in found if not run.is_partial]
 
 
 def estimate(plan: BackfillPlan, past: Sequence[DagRun], files_of: FilesOf, now: datetime) -> Estimate:

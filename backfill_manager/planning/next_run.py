@@ -1,13 +1,17 @@
-"""Which interval the scheduler makes next, and when: pure, from the definition and the timeline's latest run.
+"""Which interval the scheduler makes next, and when: pure, from the definition and the timeline's latest run that carries
+the schedule (`timeline.Stretch.furthest`).
 
-The latest run counts whatever made it: after a backfill has reached past today's schedule, the scheduler goes on from
-there. A changed schedule goes on from the end of what was made under the old one. With `catchup=False` only the latest
-complete interval is made; with `catchup=True` every one from `start_date` on, or, for a DAG without a `start_date`, from
-the latest run on. An interval is due at its end; `@once` is due at `start_date`, and has no length.
+Scheduled and backfill runs carry it, if their interval had ended when they were made: after a backfill has reached past
+today's schedule, the scheduler goes on from there. Manual and external runs, runs of a time to come and partial runs carry
+it nowhere; but a date that has a whole run already, made when its interval had ended, is passed over (`taken`). A changed
+schedule goes on from the end of what was made under the old one. With `catchup=False` only the latest complete interval is
+made; with `catchup=True` every one from `start_date` on, or, for a DAG without a `start_date`, from the latest run on. An
+interval is due at its end; `@once` is due at `start_date`, and has no length.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -26,15 +30,20 @@ class Upcoming:
     due_at: datetime
 
 
-def upcoming(spec: DagSpec, latest: DagRun | None, now: datetime) -> Upcoming | None:
-    """What comes next after `latest`; None when nothing ever will. It may be due already."""
+def upcoming(
+    spec: DagSpec, latest: DagRun | None, now: datetime, taken: Callable[[datetime], bool] = lambda _: False
+) -> Upcoming | None:
+    """What comes next after `latest`; None when nothing ever will. It may be due already. `taken` tells of a logical date
+    whether it has a run that stands for it, so that the schedule passes it over."""
     if spec.schedule == ONCE:
         at = spec.start_date or now
-        return None if latest is not None else Upcoming(at, at, at)
+        return None if latest is not None or taken(at) else Upcoming(at, at, at)
     timetable = timetable_of(spec, _anchor(latest))
     if not timetable.repeats:
         return None
     start = _start(spec, timetable, _begin(spec, latest), now)
+    while start is not None and taken(start):
+        start = timetable.next_after(start)
     if start is None or (spec.end_date is not None and start > spec.end_date):
         return None
     end = timetable.next_after(start)

@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from backfill_manager.clock import format_instant
 from backfill_manager.model import states as s
@@ -44,6 +45,17 @@ def _until(run: DagRun) -> datetime:
     return max(run.interval_end or run.logical_date, run.logical_date)
 
 
+def made_in_time(run: DagRun) -> bool:
+    """True unless the run was made before its interval had ended, by hand or by a backfill with `allow_future`: such a
+    run can't have seen all of its data."""
+    return run.run_type == s.SCHEDULED_RUN or run.created_at >= _until(run)
+
+
+def _carries(run: DagRun) -> bool:
+    """The schedule goes on from whole scheduled and backfill runs that were made when their interval had ended."""
+    return run.run_type in (s.SCHEDULED_RUN, s.BACKFILL_RUN) and not run.is_partial and made_in_time(run)
+
+
 @dataclass
 class Stretch:
     """Complete between the first and last of the dates it was read for, with one neighbour beyond either end. With a
@@ -54,6 +66,7 @@ class Stretch:
     _runs: dict[Place, DagRun] = field(default_factory=dict)
     _numbers: dict[Place, int] = field(default_factory=dict)  # of the last run that each place has had
     _batches: dict[Place, DagRun] = field(default_factory=dict)  # that stand; here they may begin before the floor
+    _carried: set[Place] = field(default_factory=set)  # on which a run was overridden that the schedule went on from
     edges: tuple[datetime, ...] = ()  # the first and last date that it was read with
     _torn: set[datetime] = field(
         default_factory=set
@@ -78,17 +91,38 @@ class Stretch:
 
     @property
     def furthest(self) -> DagRun | None:
-        """What the schedule goes on from: the newest run, or a batch that reaches beyond its end."""
-        reaching = [run for run in (self.newest, *self._batches.values()) if run is not None]
-        return max(reaching, key=lambda run: (_until(run), run is self.newest), default=None)
+        """The run that the schedule goes on from: the newest that carries it, or a batch that reaches beyond its end."""
+        newest = self.carrier(1)
+        reaching = [run for run in (newest, *self._batches.values()) if run is not None and self._carries(run)]
+        return max(reaching, key=lambda run: (_until(run), run is newest), default=None)
+
+    def carrier(self, n: int) -> DagRun | None:
+        """The `n`-th newest run of those that carry the schedule; None where fewer are held."""
+        runs = (self._runs[(date, None)] for date in reversed(self._dates))
+        return next(islice((run for run in runs if self._carries(run)), n - 1, None), None)
+
+    def _carries(self, run: DagRun) -> bool:
+        """A date that the schedule had come to and that was re-done by hand, or in part, still carries it."""
+        return _carries(run) or place_of(run.logical_date, run.partition_key) in self._carried
+
+    def stands_for_schedule(self, date: datetime) -> bool:
+        """True when the schedule passes this date over: it has a whole run that was made when its interval had ended,
+        or one that did the date over after that."""
+        run = self.standing(place_of(date, None)) or self.covering(date)
+        return run is not None and (self._carries(run) or (not run.is_partial and made_in_time(run)))
 
     def trim(self, most: int) -> None:
-        """Keep the newest `most` runs, and know that older ones are not known."""
-        for date in self._dates[:-most]:
+        """Keep the newest runs, from the `most`-th on that carry the schedule, and know that older ones are not known."""
+        oldest = self.carrier(most)
+        if oldest is None or oldest.logical_date is None:
+            return
+        first = bisect_left(self._dates, oldest.logical_date)
+        for date in self._dates[:first]:
             del self._runs[(date, None)]
             self._numbers.pop((date, None), None)
-        if len(self._dates) > most:
-            del self._dates[:-most]
+            self._carried.discard((date, None))
+        if first:
+            del self._dates[:first]
             self.floor = floor = self._dates[0]
             self._batches = {place: run for place, run in self._batches.items() if _until(run) > floor}
 
@@ -124,6 +158,7 @@ class Stretch:
             return
         self._numbers[place] = max(number_of(run), self._numbers.get(place, 0))
         if run.state == s.OVERRIDDEN:
+            self._note_carried(run)
             return
         if run.logical_date is not None and place not in self._runs:
             insort(self._dates, run.logical_date)
@@ -145,11 +180,16 @@ class Stretch:
         if run.state != s.OVERRIDDEN:
             self._runs[place] = run
             return
+        self._note_carried(run)
         del self._runs[place]
         if run.logical_date is not None:
             del self._dates[bisect_left(self._dates, run.logical_date)]
             if run.logical_date in self.edges:
                 self._torn.add(run.logical_date)
+
+    def _note_carried(self, overridden: DagRun) -> None:
+        if overridden.logical_date is not None and _carries(overridden):
+            self._carried.add(place_of(overridden.logical_date, overridden.partition_key))
 
     def previous(self, date: datetime | None) -> DagRun | None:
         if date is None:

@@ -43,12 +43,14 @@ from backfill_manager.requests.working_hours import WorkingHours
 KINDS: Final = ("schedule", "single", "dates", "partitions", "missing", "stale")
 ON_SCHEDULE: Final = frozenset({"schedule", "missing", "stale"})  # their items are intervals of the schedule
 RANGED: Final = ON_SCHEDULE | {"single"}  # they take --from and --to
-REPROCESS: Final = ("none", "failed", "completed")
+REPROCESS: Final = ("none", "failed", "failed_tasks", "completed")
+_ALLOWED_WITH: Final = {"missing": ("none", "failed", "failed_tasks"), "stale": ("none", "completed")}  # by kind
 MOST_ITEMS: Final = 10_000_000  # of one backfill
 CHANGEABLE: Final = (
-    "max_active_runs", "priority", "pool", "batch", "stop_on_failure", "window", "is_polite", "tasks", "mark_success",
-    "overrides", "conf",
+    "max_active_runs", "priority", "pool", "batch", "stop_on_failure", "window", "is_polite", "tasks", "with_upstream",
+    "with_downstream", "mark_success", "overrides", "conf",
 )  # fmt: skip  # of a backfill that is under way
+CHECKED_TOGETHER: Final = ("tasks", "with_upstream", "with_downstream", "overrides")  # settings, with those that change
 _SCHEDULED_ONLY: Final = "the pool 'scheduled' is for scheduled runs; a backfill takes 'backfill' or one of your own."
 _LONGEST_KEY: Final = 1000  # characters of a partition key
 
@@ -72,6 +74,8 @@ class BackfillAsk:
     batch: int = 1
     conf: dict[str, Any] = field(default_factory=dict)
     tasks: str | None = None
+    with_upstream: bool = True  # `tasks` takes along what is upstream of the tasks that it names
+    with_downstream: bool = False  # ... and what is downstream of them
     mark_success: bool = False
     stop_on_failure: int | None = None
     pool: str = "backfill"
@@ -85,7 +89,9 @@ class BackfillAsk:
 
     @property
     def redoes(self) -> str:
-        """What is done again (`none`, `failed`, `completed`), whether said (`reprocess`) or meant by the kind."""
+        """What is done again (one of `REPROCESS`), whether said (`reprocess`) or meant by the kind."""
+        if self.reprocess == "failed_tasks":  # of `missing`, too: what failed goes on where it failed
+            return self.reprocess
         return {"missing": "failed", "stale": "completed"}.get(self.kind, self.reprocess)
 
     def with_defaults(self, dag: DagSpec, now: datetime) -> BackfillAsk:
@@ -132,6 +138,8 @@ class BackfillAsk:
             known[name] = parse_instant(known[name]) if known.get(name) else None
         known["dates"] = tuple(parse_instant(d) for d in known.get("dates", ()))
         known["partitions"] = tuple(known.get("partitions", ()))
+        if known.get("tasks") is not None:
+            known.setdefault("with_upstream", False)  # asked by an older release: the tasks that are named, alone
         return cls(**known)
 
 
@@ -178,11 +186,28 @@ def read_end(dag: DagSpec, kind: str, text: str, start: datetime | None, *, name
     return last
 
 
-def selected_tasks(pattern: str | None, dag: DagSpec) -> tuple[str, ...]:
-    """The ids of the tasks that a backfill's `tasks` chooses: the expression is found somewhere in the id. None is
-    all. Callbacks go with their tasks, and are not chosen by themselves."""
+def selected_of_backfill(row: Backfill, dag: DagSpec) -> tuple[str, ...]:
+    """The ids of the tasks that the runs of this backfill run."""
+    return selected_tasks(row.tasks, dag, upstream=bool(row.with_upstream), downstream=bool(row.with_downstream))
+
+
+def is_whole(ask: BackfillAsk, dag: DagSpec) -> bool:
+    """No task is left out."""
+    chosen = selected_tasks(ask.tasks, dag, upstream=ask.with_upstream, downstream=ask.with_downstream)
+    return set(chosen) >= {task.task_id for task in dag.work}
+
+
+def selected_tasks(
+    pattern: str | None, dag: DagSpec, *, upstream: bool = False, downstream: bool = False
+) -> tuple[str, ...]:
+    """The ids of the tasks that a backfill's `tasks` chooses: the expression is found somewhere in the id; if told, with
+    all that is upstream or downstream of these. None is all. Callbacks go with their tasks, and are not chosen by
+    themselves."""
     expression = re.compile(pattern or "")
-    chosen = [task.task_id for task in dag.work if expression.search(task.task_id)]
+    named = {task.task_id for task in dag.work if expression.search(task.task_id)}
+    before = dag.all_upstream(named) if upstream else frozenset()
+    after = dag.all_downstream(named) if downstream else frozenset()
+    chosen = [task.task_id for task in dag.work if task.task_id in named | before | after]
     with_them = dag.callbacks_of(chosen)
     return (*chosen, *(task.task_id for task in dag.callbacks if task.task_id in with_them))
 
@@ -195,6 +220,7 @@ def check(ask: BackfillAsk, dag: DagSpec, now: datetime) -> None:
     """
     _check_words(ask)
     _check_numbers(ask)
+    _check_failed_tasks(ask)
     dag = with_overrides(dag, ask.overrides)
     _check_batch(ask, dag)
     if ask.window is not None:
@@ -270,11 +296,18 @@ def refuse_what_has_changed(row: Backfill, changes: dict[str, Any], was: dict[st
 
 def setting_of(row: Backfill, name: str) -> Any:
     """What a backfill's setting is: `name` of `CHANGEABLE`."""
+    if name in ("with_upstream", "with_downstream"):
+        return bool(getattr(row, name))  # null: of an older release, which took the tasks that are named, alone
     return json.loads(getattr(row, f"{name}_json")) if name in ("conf", "overrides") else getattr(row, name)
 
 
 def _option(name: str) -> str:
-    return {"is_polite": "--polite", "overrides": "--set"}.get(name) or f"--{name.replace('_', '-')}"
+    return {
+        "is_polite": "--polite",
+        "overrides": "--set",
+        "with_upstream": "--upstream",
+        "with_downstream": "--downstream-tasks",
+    }.get(name) or f"--{name.replace('_', '-')}"
 
 
 def shown_value(value: Any) -> str:
@@ -282,13 +315,18 @@ def shown_value(value: Any) -> str:
     return shorten(json.dumps(value, ensure_ascii=False), 100)
 
 
-def check_for_dag(changes: dict[str, Any], dag: DagSpec, standing: Mapping[str, Any], *, runs_backwards: bool) -> None:
+def check_for_dag(
+    changes: dict[str, Any], dag: DagSpec, standing: Mapping[str, Any], *, runs_backwards: bool, reprocess: str = "none"
+) -> None:
     """The same for what depends on the DAG (`dag`: the version that the backfill runs), together with what is set already:
-    `standing` is its `tasks` and `overrides`."""
+    `standing` is what it is of `CHECKED_TOGETHER`."""
     check_changes(changes)
-    ask = BackfillAsk(dag_id=dag.dag_id, run_backwards=runs_backwards, **{**standing, **changes})
+    ask = BackfillAsk(dag_id=dag.dag_id, run_backwards=runs_backwards, reprocess=reprocess, **{**standing, **changes})
+    _check_failed_tasks(ask)
     dag = with_overrides(dag, ask.overrides)
     _check_batch(ask, dag)
+    if ask.tasks is None:  # whether there are some already is not said here
+        ask = dataclasses.replace(ask, with_upstream=True, with_downstream=False)
     _check_tasks(ask, dag)
 
 
@@ -298,13 +336,14 @@ def _check_words(ask: BackfillAsk) -> None:
             raise InvalidInput(
                 f"--{name} {value!r} is not known{nearest(str(value), right) or '; one of ' + ', '.join(right)}"
             )
-    if ask.kind in ("missing", "stale") and ask.reprocess not in ("none", ask.redoes):
+    if ask.kind in ("missing", "stale") and ask.reprocess not in _ALLOWED_WITH[ask.kind]:
         raise InvalidInput(
             f"--kind {ask.kind} says by itself what is done again; leave --reprocess {ask.reprocess} out"
         )
     flags = (
         ("mark-success", ask.mark_success), ("polite", ask.is_polite), ("downstream", ask.downstream),
         ("allow-future", ask.allow_future), ("ignore-first-depends-on-past", ask.ignore_first_depends_on_past),
+        ("upstream", ask.with_upstream), ("downstream-tasks", ask.with_downstream),
     )  # fmt: skip
     for option, flag in flags:
         if not isinstance(flag, bool):
@@ -320,6 +359,21 @@ def _check_words(ask: BackfillAsk) -> None:
     for option, given in (("conf", ask.conf), ("set", ask.overrides)):
         if wrong := too_large(given):
             raise InvalidInput(f"--{option} {wrong}")
+
+
+def _check_failed_tasks(ask: BackfillAsk) -> None:
+    """Runs go on as they were made: there is nothing to choose, to join or to mark."""
+    if ask.reprocess != "failed_tasks":
+        return
+    told = "--reprocess failed_tasks re-runs the failed tasks of runs as they are"
+    if ask.tasks is not None:
+        raise InvalidInput(
+            f"{told}; leave --tasks out, or clear: `bfm tasks clear {ask.dag_id} --only-failed --tasks {ask.tasks}`"
+        )
+    if ask.batch != 1:
+        raise InvalidInput(f"{told}; leave --batch {ask.batch} out, or take --reprocess failed, which makes new runs")
+    if ask.mark_success:
+        raise InvalidInput(f"{told}; leave --mark-success out, or take --reprocess failed, which makes new runs")
 
 
 def _check_numbers(ask: BackfillAsk) -> None:
@@ -348,11 +402,16 @@ def _check_batch(ask: BackfillAsk, dag: DagSpec) -> None:
 
 def _check_tasks(ask: BackfillAsk, dag: DagSpec) -> None:
     ids = [task.task_id for task in dag.work]
+    if ask.tasks is None and ask.with_downstream:
+        raise InvalidInput("--downstream-tasks needs --tasks, which says what it is downstream of")
+    if ask.tasks is None and not ask.with_upstream:
+        raise InvalidInput("--no-upstream needs --tasks, which says what it is upstream of")
     if ask.tasks is not None:
         check_expression("--tasks", ask.tasks)
         if not selected_tasks(ask.tasks, dag):
             raise InvalidInput(f"--tasks {ask.tasks!r} matches no task of DAG {dag.dag_id!r}; it has {_listed(ids)}")
-    waiting = [task_id for task_id in selected_tasks(ask.tasks, dag) if dag.task(task_id).depends_on_past]
+    chosen = selected_tasks(ask.tasks, dag, upstream=ask.with_upstream, downstream=ask.with_downstream)
+    waiting = [task_id for task_id in chosen if dag.task(task_id).depends_on_past]
     if ask.run_backwards and waiting:
         raise InvalidInput(
             f"--run-backwards can't be used with DAG {dag.dag_id!r}: its task {waiting[0]!r} has depends_on_past, so"

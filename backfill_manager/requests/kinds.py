@@ -37,7 +37,8 @@ DAG_UNPAUSE: Final = "dag.unpause"  # {"dag_id"}
 DAG_DEACTIVATE: Final = "dag.deactivate"  # {"dag_id"}
 BUNDLE_PARSE: Final = "bundle.parse"  # {"bundle", "subpath", "dry_run", "deactivate_removed"}; "" is all of the bundle
 BUNDLE_DEACTIVATE: Final = "bundle.deactivate"  # {"bundle", "subpath"}
-DAG_TRIGGER: Final = "dag.trigger"  # {"dag_id", "logical_date": instant or null, "conf": {}}; object_id: the run's id
+# {"dag_id", "logical_date": instant or null, "conf": {}}, and maybe "allow_future"; object_id: the run's id
+DAG_TRIGGER: Final = "dag.trigger"
 RUN_CANCEL: Final = "run.cancel"  # {"dag_id", "run_id"}
 RUN_MARK: Final = "run.mark"  # {"dag_id", "run_id", "state": success | failed}
 TASK_RUN: Final = "task.run"  # {"dag_id", "task_id", "logical_date": instant}; object_id: the external run's id
@@ -192,7 +193,9 @@ PAYLOADS: Final[Mapping[str, Mapping[str, Test]]] = {
     TASKS_CLEAR: {"ask": _clear},
 }
 
-MAY_BE_LEFT_OUT: Final[Mapping[str, Mapping[str, Test]]] = {BACKFILL_SET: {"was": _object}}
+MAY_BE_LEFT_OUT: Final[Mapping[str, Mapping[str, Test]]] = {
+    BACKFILL_SET: {"was": _object}, DAG_TRIGGER: {"allow_future": _flag},
+}  # fmt: skip
 
 
 def check_payload(kind: str, payload: Any) -> dict[str, Any]:

@@ -30,7 +30,8 @@ from backfill_manager.views.payloads import new_backfill
 
 REPROCESS: Final = {
     "none": "Leave them",
-    "failed": "Do again those that failed",
+    "failed": "Do again those that failed, as new runs",
+    "failed_tasks": "Re-run the failed tasks of those that failed, in place",
     "completed": "Do again those that failed or succeeded",
 }
 CHECKS: Final = {
@@ -48,7 +49,7 @@ _TEXTS: Final = ("kind", "from_date", "from_time", "to_date", "to_time", "dates"
 FIELDS: Final = (*_TEXTS, *CHECKS, *SETTINGS)
 _DEFAULTS: Final = {
     "kind": "schedule", "reprocess": "none", "pool": "backfill", "batch": "1", "priority": "0",
-    "ignore_first_depends_on_past": "on",
+    "ignore_first_depends_on_past": "on", "with_upstream": "on",
 }  # fmt: skip
 PLAIN_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -96,6 +97,8 @@ def read_ask(typed: Typed, dag: DagSpec, wrong: Wrong) -> BackfillAsk | None:
         if not said["partitions"]:
             wrong["partitions"] = "List at least one partition."
     said |= read_settings(typed, wrong)
+    if said.get("tasks") is None:  # the box says nothing then
+        said["with_upstream"] = True
     return None if wrong else BackfillAsk(**said)
 
 

@@ -57,6 +57,14 @@ SETTINGS: Final[dict[str, Field]] = {
             "tasks", "Tasks", "A regular expression: run only tasks whose id matches. Empty: all of them.",
             "text", "--tasks",
         ),
+        Field(
+            "with_upstream", "With upstream tasks", "Of the tasks that are named: what is upstream of them runs, too.",
+            "check", "--no-upstream",
+        ),
+        Field(
+            "with_downstream", "With downstream tasks", "Of the tasks that are named: what is downstream of them runs, too.",
+            "check", "--downstream-tasks",
+        ),
         Field("is_polite", "Polite", "Start nothing while a scheduled task waits for a slot.", "check", "--polite"),
         Field("mark_success", "Mark success", "Run no task: the runs are set to success.", "check", "--mark-success"),
         Field(
@@ -91,6 +99,7 @@ _FIELD_OF: Final[Mapping[str, tuple[str, str]]] = {
     "--downstream": ("downstream", "Downstream"),
     "--allow-future": ("allow_future", "Also what has not ended"),
     "--ignore-first-depends-on-past": ("ignore_first_depends_on_past", "The first does not wait"),
+    "--upstream": ("with_upstream", "With upstream tasks"),
 }
 _OPTION: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
 _KIND: Final = re.compile(rf"--kind ({'|'.join(KINDS)})\b")

@@ -32,24 +32,27 @@ Asked = Annotated[str, Query(max_length=500)]
 
 @router.get("/dags/{dag_id}/trigger")
 def trigger_form(visit: VisitOf, dag_id: str) -> Response:
-    given = {"logical_date": "", "conf": ""}
+    given = {"logical_date": "", "conf": "", "allow_future": ""}
     current_dag(visit.store, paths.from_segment(dag_id))  # nothing is offered that would be refused
     return dag_page(visit, paths.from_segment(dag_id), "trigger", wrong=None, given=given)
 
 
 @router.post("/dags/{dag_id}/trigger")
 async def trigger(
-    visit: OperatorVisit, dag_id: str, logical_date: Line = "", conf: Annotated[str, Form(max_length=100_000)] = ""
-) -> Response:
+    visit: OperatorVisit, dag_id: str, logical_date: Line = "", conf: Annotated[str, Form(max_length=100_000)] = "",
+    allow_future: Line = "",
+) -> Response:  # fmt: skip
     dag_id = paths.from_segment(dag_id)
 
     def payload(_: str) -> dict[str, Any]:
-        return triggered_dag(visit.store, dag_id, logical_date.strip() or None, conf_of(conf.strip() or None))
+        at, given = logical_date.strip() or None, conf_of(conf.strip() or None)
+        return triggered_dag(visit.store, dag_id, at, given, visit.house.clock.now(), allow_future=allow_future == "on")
 
     try:
         return await visit.ask(DAG_TRIGGER, payload, back=paths.to("dags", dag_id, order="made"))
     except InvalidInput as error:  # the form as it was filled in, with what is wrong
-        wrong, given = in_words_of_page(error), {"logical_date": logical_date, "conf": conf}
+        wrong = in_words_of_page(error)
+        given = {"logical_date": logical_date, "conf": conf, "allow_future": allow_future}
         return await run_in_threadpool(lambda: dag_page(visit, dag_id, "trigger", status=422, wrong=wrong, given=given))
 
 
@@ -65,7 +68,7 @@ class ClearForm:
     tasks: str = ""
     run: str = ""
     upstream: bool = False
-    downstream: bool = False
+    downstream: bool = True
     only: str = ""  # failed, running
     latest_version: bool = False
 
@@ -83,9 +86,13 @@ class ClearForm:
 def clear_form(
     visit: VisitOf, dag_id: str,
     start: Asked = "", end: Asked = "", tasks: Asked = "", run: Annotated[str, Query(max_length=4000)] = "",
-    upstream: bool = False, downstream: bool = False, only: Asked = "", latest_version: bool = False,
+    upstream: bool = False, downstream: bool | None = None, only: Asked = "", latest_version: bool = False,
     preview: bool = False,
 ) -> Response:  # fmt: skip
+    if (
+        downstream is None
+    ):  # a form that was sent says nothing of a box that is not ticked; one that is opened begins ticked
+        downstream = not preview
     form = ClearForm(start, end, tasks, run, upstream, downstream, only, latest_version)
     return _clear_page(visit, paths.from_segment(dag_id), form, preview=preview)
 
@@ -128,6 +135,7 @@ def _clear_page(
 _OPTIONS: Final = {
     "--logical-date": "Logical date", "--only-failed": "“failed”", "--only-running": "“running”", "--tasks": "Tasks",
     "--latest-version": "The current version", "--conf": "Parameters", "--start-date": "From", "--end-date": "To",
+    "add --allow-future": "tick “Take a date in the future”",
 }  # fmt: skip
 
 

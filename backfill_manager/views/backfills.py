@@ -269,6 +269,8 @@ def _view(row: Backfill, counts: dict[str, int]) -> dict[str, Any]:
         "conf": json.loads(row.conf_json or "{}"),  # not read for lists, which leave it out
         "overrides": json.loads(row.overrides_json or "{}"),
         "tasks": row.tasks,
+        "with_upstream": bool(row.with_upstream),
+        "with_downstream": bool(row.with_downstream),
         "mark_success": row.mark_success,
         "stop_on_failure": row.stop_on_failure,
         "window": row.window,
@@ -309,6 +311,8 @@ def requested_view(request: Request) -> dict[str, Any]:
         "conf": ask.conf,
         "overrides": ask.overrides,
         "tasks": ask.tasks,
+        "with_upstream": ask.with_upstream,
+        "with_downstream": ask.with_downstream,
         "mark_success": ask.mark_success,
         "stop_on_failure": ask.stop_on_failure,
         "window": ask.window,

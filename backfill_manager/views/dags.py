@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import islice
@@ -15,8 +15,9 @@ from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
+from backfill_manager.planning.recent_runs import recent_timelines
+from backfill_manager.planning.timeline import Stretch
 from backfill_manager.store.contract import Condition, Store
-from backfill_manager.views.timeline import latest_run, latest_runs
 
 if TYPE_CHECKING:
     from backfill_manager.dags.timetable import Timetable
@@ -31,8 +32,15 @@ def list_dags(store: Store, now: datetime, *, active: bool | None = True) -> lis
     where = [] if active is None else [Condition("is_active", "=", active)]
     rows = store.read(DagRow, where, order_by=("dag_id",))
     specs = _current_specs(store, rows)
-    latest = latest_runs(store)
-    return [_view(row, specs[row.dag_id], latest.get(row.dag_id), now) for row in rows if row.dag_id in specs]
+    reached = schedules_reached(store, [row for row in rows if row.dag_id in specs], now)
+    return [_view(row, specs[row.dag_id], reached[row.dag_id], now) for row in rows if row.dag_id in specs]
+
+
+def schedules_reached(store: Store, dags: Sequence[DagRow], now: datetime) -> dict[str, Stretch]:
+    """For each DAG the newest end of its timeline: how far its schedule has come, and which dates have a run already."""
+    wanted = {row.dag_id: 1 for row in dags if row.schedule is not None}
+    found = recent_timelines(wanted, store, now) if wanted else {}
+    return {row.dag_id: found.get(row.dag_id, Stretch()) for row in dags}
 
 
 def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
@@ -61,7 +69,7 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     row, spec = known_dag(store, dag_id)
     counts = store.count("dag_run", ("state",), [Condition("dag_id", "=", dag_id)])
     return {
-        **_view(row, spec, latest_run(store, dag_id), now),
+        **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
         "description": spec.description,
         "start_date": format_instant(spec.start_date),
         "end_date": format_instant(spec.end_date),
@@ -86,14 +94,17 @@ def next_intervals_of(
 ) -> list[dict[str, Any]]:
     """`next_intervals` of a DAG by its id: none of one that is not active."""
     row, spec = known_dag(store, dag_id)
-    return next_intervals(spec, latest_run(store, dag_id), now, n, after=after) if row.is_active else []
+    if not row.is_active:
+        return []
+    return next_intervals(spec, schedules_reached(store, [row], now)[dag_id], now, n, after=after)
 
 
 def next_intervals(
-    spec: DagSpec, latest: DagRun | None, now: datetime, n: int, *, after: datetime | None = None
+    spec: DagSpec, reached: Stretch, now: datetime, n: int, *, after: datetime | None = None
 ) -> list[dict[str, Any]]:
-    """The next `n` intervals that the scheduler makes runs of; `latest` is the last run of the timeline. The first may
+    """The next `n` intervals that the scheduler makes runs of; `reached` is the newest end of the timeline. The first may
     be due already. `after`: the end of one of them, to go on behind it."""
+    latest = reached.furthest
     if after is not None:
         latest, now = _made(spec, after - timedelta(microseconds=1), after, now), max(now, after)
     return [
@@ -103,7 +114,7 @@ def next_intervals(
             "interval_end": format_instant(one.end),
             "due_at": format_instant(one.due_at),
         }
-        for one in islice(_upcoming(spec, latest, now), n)
+        for one in islice(_upcoming(spec, latest, now, reached.stands_for_schedule), n)
     ]
 
 
@@ -181,15 +192,17 @@ def _timetable(spec: DagSpec) -> Timetable:
     return timetable_of(spec)
 
 
-def _upcoming(spec: DagSpec, latest: DagRun | None, now: datetime) -> Iterator[Upcoming]:
+def _upcoming(
+    spec: DagSpec, latest: DagRun | None, now: datetime, taken: Callable[[datetime], bool]
+) -> Iterator[Upcoming]:
     """One after the other, each as if the run before it had been made in time."""
     from backfill_manager.planning.next_run import upcoming
 
-    following = upcoming(spec, latest, now)
+    following = upcoming(spec, latest, now, taken)
     while following is not None:
         yield following
         made = _made(spec, following.start, following.end, now)
-        following = upcoming(spec, made, max(now, following.due_at))
+        following = upcoming(spec, made, max(now, following.due_at), taken)
 
 
 def _made(spec: DagSpec, start: datetime, end: datetime, now: datetime) -> DagRun:
@@ -199,8 +212,8 @@ def _made(spec: DagSpec, start: datetime, end: datetime, now: datetime) -> DagRu
     )  # fmt: skip
 
 
-def _view(row: DagRow, spec: DagSpec, latest: DagRun | None, now: datetime) -> dict[str, Any]:
-    upcoming = next_intervals(spec, latest, now, 1) if row.is_active else []
+def _view(row: DagRow, spec: DagSpec, reached: Stretch, now: datetime) -> dict[str, Any]:
+    upcoming = next_intervals(spec, reached, now, 1) if row.is_active else []
     return {
         "dag_id": row.dag_id,
         "description": None if spec.description is None else shorten(spec.description, LONGEST_LISTED),

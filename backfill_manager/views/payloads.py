@@ -17,6 +17,7 @@ from backfill_manager.errors import InvalidInput, NotFound, Refused, RunOfSevera
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
 from backfill_manager.requests.backfills import (
+    CHECKED_TOGETHER,
     BackfillAsk,
     check,
     check_changes,
@@ -26,6 +27,7 @@ from backfill_manager.requests.backfills import (
 )
 from backfill_manager.requests.clearing import ClearAsk
 from backfill_manager.requests.json_values import too_large
+from backfill_manager.requests.triggering import check_logical_date
 from backfill_manager.settings import Settings
 from backfill_manager.store.contract import Store
 from backfill_manager.views.bundles import find_bundle, list_bundles
@@ -63,8 +65,9 @@ def changed_backfill(
     check_was(was or {}, changes)
     if found["dag_version"]:  # one that waits for its plan has none yet: the manager checks the rest
         spec = spec_reader(store)(found["dag_id"], found["dag_version"])
-        standing = {name: found[name] for name in ("tasks", "overrides")}
-        check_for_dag(changes, spec, standing, runs_backwards=bool(found["config"].get("run_backwards")))
+        standing = {name: found[name] for name in CHECKED_TOGETHER}
+        backwards = bool(found["config"].get("run_backwards"))
+        check_for_dag(changes, spec, standing, runs_backwards=backwards, reprocess=found["reprocess"])
     check_pools(changes.get("pool"), changes.get("overrides", {}), _pools(store, settings))
     about = {"backfill_id": found["backfill_id"], "changes": changes}
     return {**about, "was": was} if was else about
@@ -96,13 +99,24 @@ def known_bundle(store: Store, settings: Settings, name: str) -> str:
     return found
 
 
-def triggered_dag(store: Store, dag_id: str, logical_date: str | None, conf: dict[str, Any]) -> Payload:
-    """`logical_date` as a person writes it, in the DAG's zone; None: the manager chooses the latest complete interval."""
+def triggered_dag(
+    store: Store,
+    dag_id: str,
+    logical_date: str | None,
+    conf: dict[str, Any],
+    now: datetime,
+    *,
+    allow_future: bool = False,
+) -> Payload:
+    """`logical_date` as a person writes it, in the DAG's zone; None: the manager chooses the latest complete interval. One
+    in the future is refused unless `allow_future` says otherwise."""
     _, spec = current_dag(store, dag_id)
     at = None if logical_date is None else parse_date(logical_date, spec.timezone, name="--logical-date")
     if wrong := too_large(conf):
         raise InvalidInput(f"--conf {wrong}")
-    return {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf}
+    check_logical_date(at, now, allow_future=allow_future)
+    about = {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf}
+    return {**about, "allow_future": True} if allow_future else about
 
 
 def cancelled_run(run: DagRun) -> Payload:

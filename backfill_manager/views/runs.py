@@ -148,6 +148,7 @@ def run_view(row: DagRun) -> dict[str, Any]:
         "reason": row.reason,
         "ordinal": row.ordinal,
         "items": row.items,
+        "is_partial": row.is_partial,
         "created_at": format_instant(row.created_at),
     }
 

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.store.contract import Condition, Store
 from backfill_manager.views.runs import NOT_LISTED, run_view
-
-_LATEST_OF_EACH: Final = """
-SELECT dag_id, run_id
-FROM (
-    SELECT dag_id, run_id, row_number() OVER (PARTITION BY dag_id ORDER BY logical_date DESC) AS place
-    FROM dag_run
-    WHERE logical_date IS NOT NULL AND state <> 'overridden' AND run_type <> 'external'
-) AS placed
-WHERE place = 1
-"""
 
 
 def timeline(
@@ -39,25 +29,6 @@ def timeline(
         Condition("logical_date", ">=", standing[0].logical_date),
     ]
     return _nested(standing, _by_successor(store.read(DagRun, where, order_by=("-run_seq",), without=NOT_LISTED)))
-
-
-def latest_run(store: Store, dag_id: str) -> DagRun | None:
-    """The last run of the timeline: from where the scheduler goes on."""
-    found = store.read(DagRun, _in_timeline(dag_id), order_by=("-logical_date",), limit=1, without=NOT_LISTED)
-    return found[0] if found else None
-
-
-def latest_runs(store: Store) -> dict[str, DagRun]:
-    """The same of every DAG at once, by DAG."""
-    _, found = store.query(_LATEST_OF_EACH)
-    if not found:
-        return {}
-    where = [
-        Condition("dag_id", "in", tuple({dag_id for dag_id, _ in found})),
-        Condition("run_id", "in", tuple({run_id for _, run_id in found})),
-    ]
-    latest = set(map(tuple, found))
-    return {run.dag_id: run for run in store.read(DagRun, where, without=NOT_LISTED) if run.key in latest}
 
 
 def _in_timeline(dag_id: str) -> list[Condition]:

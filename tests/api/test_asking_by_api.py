@@ -398,7 +398,10 @@ def test_a_run_by_hand_is_made_marked_and_cleared(stage: Stage) -> None:
     assert stage.call.get(f"/runs/{run_id}")["state"] == "success"
 
     plan = stage.call("POST", "/dags/flights/clear", json={"dry_run": True, "run_ids": [run_id]})
-    assert (plan.status_code, plan.json()["summary"]) == (200, {"runs": 1, "tasks": 2, "running": 0})
+    assert (plan.status_code, plan.json()["summary"]) == (
+        200,
+        {"runs": 1, "tasks": 2, "running": 0, "stay_upstream_failed": 0},
+    )
     cleared = stage.call("POST", "/dags/flights/clear?wait=30", json={"run_ids": [run_id]}, meanwhile=stage.ground.tick)
     assert cleared.json()["answer"]["message"] == "cleared 2 tasks in 1 run"
     cancelled = stage.call("POST", f"/runs/{run_id}/cancel?wait=30", meanwhile=stage.ground.tick)

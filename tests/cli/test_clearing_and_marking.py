@@ -102,7 +102,7 @@ def test_a_dry_run_asks_neither_person_nor_manager(bfm: Bfm, filled: FilledState
     told = bfm("tasks", "clear", "flights", "--dry-run", "--output", "json").document
 
     assert "6 tasks of 3 runs." in shown.out
-    assert told["summary"] == {"runs": 3, "tasks": 6, "running": 1}
+    assert told["summary"] == {"runs": 3, "tasks": 6, "running": 1, "stay_upstream_failed": 0}
     assert [run["run_type"] for run in told["runs"]] == ["scheduled", "backfill", "manual"]
     assert told["runs"][1]["tasks"] == [
         {"task_id": "clean", "state": "failed"},
@@ -134,7 +134,7 @@ def test_every_flag_of_a_clear_arrives(bfm: Bfm, filled: FilledState) -> None:
 def test_one_run_is_cleared_by_name_or_date(bfm: Bfm, filled: FilledState) -> None:
     said = bfm("tasks", "clear", "flights", "--run", "2013-01-02", "--run", "manual", "-y", "--output", "json")
 
-    assert said.document["summary"] == {"runs": 2, "tasks": 4, "running": 1}
+    assert said.document["summary"] == {"runs": 2, "tasks": 4, "running": 1, "stay_upstream_failed": 0}
     ask = ClearAsk.from_payload(asked(filled)[1]["ask"])
     assert ask.run_ids == ("backfill__2013-01-02T05:00:00Z", "manual__2013-01-03T05:00:00Z")
 

@@ -11,14 +11,16 @@ task was launched (a crash launches again), in which order the runs of different
 
 from __future__ import annotations
 
+import itertools
 import re
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 BAD = ("failed", "upstream_failed", "cancelled")
+ENDED = ("success", "failed", "cancelled")
 Place = datetime | str  # a logical date, or a partition key
 NEVER = 9  # failures of a task that fails always
 
@@ -69,6 +71,9 @@ class PlainRun:
     backfill: str | None
     tasks: dict[str, str | None]  # states; None: to be run
     left_out: set[str]
+    run_type: str
+    created: datetime
+    number: int  # of creation, over runs and backfills
     retries: int | None = None  # of every task, when the backfill says so
     state: str = "queued"
     overridden_by: str | None = None
@@ -79,6 +84,11 @@ class PlainRun:
     @property
     def place(self) -> Place:
         return self.places[0]
+
+    @property
+    def was_in_time(self) -> bool:
+        """Made when its interval had ended."""
+        return self.run_type == "scheduled" or self.end is None or self.created >= self.end
 
 
 @dataclass
@@ -95,6 +105,7 @@ class PlainBackfill:
     dag: PlainDag
     backfill_id: str
     items: list[PlainItem]
+    number: int  # as of runs
     reprocess: str = "none"
     max_active_runs: int = 1
     batch: int = 1
@@ -117,8 +128,10 @@ class PlainBackfill:
 
 
 class PlainModel:
-    def __init__(self, seed: int, dags: Iterable[PlainDag]) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, dags: Iterable[PlainDag], now: Callable[[], datetime]) -> None:
+        self.seed, self.now = seed, now
+        self.numbers = itertools.count()
+        self.carried: set[tuple[str, Place]] = set()  # where a run was overridden that the schedule went on from
         self.dags = {dag.dag_id: dag for dag in dags}
         self.worlds = dict.fromkeys(self.dags, 0)
         self.standing: dict[str, dict[Place, PlainRun]] = {dag_id: {} for dag_id in self.dags}
@@ -160,10 +173,15 @@ class PlainModel:
         left_out = {task for task in dag.tasks if not re.search(chosen, task)}
         tasks: dict[str, str | None] = {task: "skipped" if task in left_out else None for task in dag.tasks}
         owner = backfill.backfill_id if backfill else None
-        run = PlainRun(dag, run_id, places, end, owner, tasks, left_out, backfill.retries if backfill else None)
+        run = PlainRun(
+            dag, run_id, places, end, owner, tasks, left_out, run_type, self.now(), next(self.numbers),
+            backfill.retries if backfill else None,
+        )  # fmt: skip
         for place in places:
             old = standing.pop(place, None)
             if old is not None:
+                if self._carries(old):
+                    self.carried.add((dag.dag_id, old.place))
                 old.state, old.overridden_by = "overridden", run_id
         standing[first] = run
         self.runs[dag.dag_id, run_id] = run
@@ -235,13 +253,24 @@ class PlainModel:
                 for run in made:
                     self.play(run)
 
+    def _carries(self, run: PlainRun) -> bool:
+        """The schedule goes on from it: a whole scheduled or backfill run made in time, or what did such a date over."""
+        by_itself = run.run_type in ("scheduled", "backfill") and not run.left_out and run.was_in_time
+        return by_itself or (run.dag.dag_id, run.place) in self.carried
+
+    def _is_passed_over(self, dag: PlainDag, date: datetime) -> bool:
+        there = self.stands_for(dag.dag_id, date)
+        return there is not None and (self._carries(there) or (not there.left_out and there.was_in_time))
+
     def _due(self, dag: PlainDag, now: datetime) -> datetime | None:
         """The start of the interval that the scheduler makes now."""
-        done = [run.end for run in self.timeline(dag.dag_id) if run.end is not None]
+        done = [run.end for run in self.timeline(dag.dag_id) if run.end is not None and self._carries(run)]
         begin = max([*done, *([dag.start] if dag.start else [])], default=None)
         start = dag.latest_complete(now)
         if begin is not None and (dag.catchup or start < begin):
             start = dag.first_from(begin)
+        while self._is_passed_over(dag, start):
+            start = dag.end_of(start)
         return start if dag.end_of(start) <= now else None
 
     # -- backfills ----------------------------------------------------------------------------------------------------
@@ -252,13 +281,24 @@ class PlainModel:
         while not self._pauses(backfill) and backfill.count("pending") and len(made) != most_runs:
             group = self._next_group(backfill)
             first = group[0]
-            if not self._may_make(backfill, first):
-                first.state = "skipped"
-                continue
-            allowed = next((n for n, item in enumerate(group) if not self._may_make(backfill, item)), len(group))
-            group = group[:allowed]
-            places = tuple(sorted((item.place for item in group), key=str))
-            run = self.make(backfill.dag, "backfill", places, backfill=backfill)
+            there = self.stands_for(backfill.dag.dag_id, first.place)
+            match self._what_of(backfill, first):
+                case "skip":
+                    first.state = "skipped"
+                    continue
+                case "join":
+                    assert there is not None
+                    first.state, first.run_id = there.state if there.state in ENDED else "running", there.run_id
+                    continue
+                case "rerun":
+                    assert there is not None
+                    group, run = self._items_of(there, backfill), there
+                    self._set_back_what_failed(run, backfill)
+                case _:
+                    words = [self._what_of(backfill, item) for item in group]
+                    group = group[: next((n for n, word in enumerate(words) if word != "make"), len(group))]
+                    places = tuple(sorted((item.place for item in group), key=str))
+                    run = self.make(backfill.dag, "backfill", places, backfill=backfill)
             backfill.state = "running"
             for item in group:
                 item.state, item.run_id = "running", run.run_id
@@ -291,12 +331,38 @@ class PlainModel:
         assert isinstance(one, datetime) and isinstance(other, datetime)
         return dag.end_of(min(one, other)) == max(one, other)
 
-    def _may_make(self, backfill: PlainBackfill, item: PlainItem) -> bool:
+    def _what_of(self, backfill: PlainBackfill, item: PlainItem) -> str:
+        """`make` a run of it, `rerun` what failed of the one that is there, `join` one that this backfill runs again
+        already, or `skip` it."""
         there = self.stands_for(backfill.dag.dag_id, item.place)
-        if there is None or (there.backfill == backfill.backfill_id and there.run_id == item.run_id):
-            return True
-        redone = {"none": (), "failed": ("failed", "cancelled"), "completed": ("failed", "cancelled", "success")}
-        return there.state in redone[backfill.reprocess]
+        if there is None:
+            return "make"
+        counts = not there.left_out or any(not re.search(backfill.tasks, task) for task in backfill.dag.tasks)
+        may_rerun = backfill.reprocess == "failed_tasks" and counts and there.state in ("failed", "cancelled")
+        mine = there.backfill == backfill.backfill_id
+        if mine and there.run_id == item.run_id:
+            return "rerun" if may_rerun and item.batch is None else "make"
+        if mine and there.number < backfill.number:
+            return "join"
+        redone = {"none": (), "completed": ("failed", "cancelled", "success")}
+        if not mine and counts and there.state not in redone.get(backfill.reprocess, ("failed", "cancelled")):
+            return "skip"
+        return "rerun" if may_rerun else "make"
+
+    def _items_of(self, run: PlainRun, backfill: PlainBackfill) -> list[PlainItem]:
+        """The next pending items for whose dates this run stands."""
+        pending = [item for item in backfill.items if item.state == "pending"]
+        dag_id = backfill.dag.dag_id
+        return list(itertools.takewhile(lambda item: self.stands_for(dag_id, item.place) is run, pending))
+
+    def _set_back_what_failed(self, run: PlainRun, backfill: PlainBackfill) -> None:
+        """With all that depends on it; the run is this backfill's now."""
+        again = {task for task, state in run.tasks.items() if state in BAD}
+        for task, upstream in run.dag.tasks.items():
+            if again & set(upstream) and task not in run.left_out:
+                again.add(task)
+        run.tasks |= dict.fromkeys(again)
+        run.backfill, run.retries, run.state, run.has_begun = backfill.backfill_id, backfill.retries, "queued", False
 
     def conclude(self, run: PlainRun) -> None:
         """The items that it had taken end with it; those of a batch that failed are tried again in halves."""
@@ -304,7 +370,8 @@ class PlainModel:
         if owner is None:
             return
         taken = [item for item in owner.items if item.run_id == run.run_id and item.state == "running"]
-        if run.state == "failed" and len(taken) > 1 and run.has_begun and not owner.is_cancelled:
+        may_be_parted = len(taken) > 1 and run.number > owner.number
+        if run.state == "failed" and may_be_parted and run.has_begun and not owner.is_cancelled:
             middle = (len(taken) + 1) // 2
             for half in (taken[:middle], taken[middle:]):
                 for item in half:
@@ -417,5 +484,16 @@ class PlainModel:
         self.again([run])
 
     def run_task(self, dag_id: str, run_id: str, task: str, date: datetime) -> None:
-        outside = PlainRun(self.dags[dag_id], run_id, (date,), None, None, {task: None}, set())
+        outside = PlainRun(
+            self.dags[dag_id],
+            run_id,
+            (date,),
+            None,
+            None,
+            {task: None},
+            set(),
+            "external",
+            self.now(),
+            next(self.numbers),
+        )
         self.external[dag_id, run_id] = {"failed": "failed"}.get(self._perform(outside, task), "success")

@@ -81,7 +81,7 @@ class History(ABC):
     def __init__(self, seed: int, *, fragile: float = 0.3) -> None:
         self.seed, self.chance, self.fragile = seed, random.Random(seed), fragile
         chosen = self.chance.sample(dags(), 3)
-        self.model = PlainModel(seed, [dag for dag, _ in chosen])
+        self.model = PlainModel(seed, [dag for dag, _ in chosen], lambda: self.ground.clock.now())
         specs = []
         for dag, more in chosen:
             each = {
@@ -152,7 +152,7 @@ class History(ABC):
         tasks = chance.choice(["", "", "", "", f"^{list(dag.tasks)[-1]}$"])
         one = stop is not None or (tasks and dag.past)
         fields: dict[str, Any] = {
-            "reprocess": chance.choice(["none", "failed", "completed"]),
+            "reprocess": chance.choice(["none", "failed", "failed_tasks", "completed"]),
             "batch": chance.choice([1, 3, 4, 7]) if dag.batchable and self.may_batch(dag, places) else 1,
             "max_active_runs": 1 if one else chance.choice([1, 2, 4]),
             "stop_on_failure": stop,
@@ -163,8 +163,10 @@ class History(ABC):
             "ignore_first_depends_on_past": chance.random() < 0.7,
             **fixed,
         }
+        if fields["reprocess"] == "failed_tasks":
+            fields |= {"tasks": "", "batch": 1, "mark_success": False}
         asked = {name: value for name, value in fields.items() if name not in ("retries", "tasks")}
-        asked |= {"tasks": fields["tasks"] or None}
+        asked |= {"tasks": fields["tasks"] or None, "with_upstream": False}
         asked |= {"overrides_json": f'{{"retries": {fields["retries"]}}}'} if fields["retries"] is not None else {}
         asked |= {"state": s.PAUSED} if fields["is_paused"] else {}
         intervals = [(at, dag.end_of(at)) for at in places if isinstance(at, datetime)]
@@ -172,7 +174,8 @@ class History(ABC):
         backfill_id = self.ground.backfill(dag.dag_id, intervals, keys=keys, **asked)
         self.told(f"backfill {backfill_id} of {dag.dag_id} over {[str(at)[:16] for at in places]} {fields}")
         items = [PlainItem(n, place) for n, place in enumerate(places, 1)]
-        made = PlainBackfill(dag, backfill_id, items, state="paused" if fields["is_paused"] else "queued", **fields)
+        state = "paused" if fields["is_paused"] else "queued"
+        made = PlainBackfill(dag, backfill_id, items, next(self.model.numbers), state=state, **fields)
         self.model.backfills[backfill_id] = made
         return made
 
@@ -331,7 +334,11 @@ class Calm(History):
         """Something is asked while the first runs of a backfill are going on."""
         chance, dag = self.chance, self.some_dag()
         what = chance.choice(["cancel", "let finish", "pause", "cancel run", "mark run", "clear", "crash"])
-        few = {"batch": 1} if what in ("let finish", "mark run") else {}
+        few: dict[str, Any] = {"batch": 1} if what in ("let finish", "mark run") else {}
+        if what in ("mark run", "clear"):  # of a run that is new: nothing of it has finished
+            few["reprocess"] = chance.choice(["none", "failed", "completed"])
+        if dag.past:  # what failed of a run may be held by its past, so that nothing of it runs when something is asked
+            few["reprocess"] = chance.choice(["none", "failed", "completed"])
         backfill = self.new_backfill(
             dag, **few, tasks="", stop_on_failure=None, mark_success=False, is_paused=False, max_active_runs=chance.randint(1, 3)
         )  # fmt: skip
@@ -398,7 +405,7 @@ class Calm(History):
             self.ask("backfill.pause", backfill.is_live, backfill_id=backfill.backfill_id)
         else:
             batch = chance.choice([1, 2, 5])
-            may = backfill.is_live and (batch == 1 or backfill.dag.batchable)
+            may = backfill.is_live and (batch == 1 or (backfill.dag.batchable and backfill.reprocess != "failed_tasks"))
             self.ask("backfill.set", may, backfill_id=backfill.backfill_id, changes={"batch": batch, "priority": 3})
             if may:
                 backfill.batch = batch
@@ -458,7 +465,7 @@ class Calm(History):
     def trigger(self) -> None:
         dag = self.some_dag()
         date = self.chance.choice([None, *self.some_dates(dag)])
-        self.ask("dag.trigger", dag_id=dag.dag_id, logical_date=format_instant(date), conf={})
+        self.ask("dag.trigger", dag_id=dag.dag_id, logical_date=format_instant(date), conf={}, allow_future=True)
         run = self.model.make(dag, "manual", (date or dag.latest_complete(self.ground.clock.now()),))
         self.model.play(run)
 
@@ -705,18 +712,38 @@ class Stormy(History):
             if run.run_type != s.SCHEDULED_RUN or (dag.lookback and run.run_id in redone):
                 continue
             then = [old for old in runs if old.run_seq < run.run_seq]
-            then = [old for old in then if old.state != s.OVERRIDDEN or seq[old.overridden_by or ""] > run.run_seq]
-            assert run.logical_date == self.due(dag, then, run.created_at), f"{run.run_id} was not what came next"
-        standing = [run for run in runs if run.state != s.OVERRIDDEN]
-        assert self.due(dag, standing, self.ground.clock.now()) is None, "nothing is due any more"
+            gone = [old for old in then if old.state == s.OVERRIDDEN and seq[old.overridden_by or ""] < run.run_seq]
+            assert run.logical_date == self.due(dag, then, gone, run.created_at), f"{run.run_id} was not what came next"
+        gone = [run for run in runs if run.state == s.OVERRIDDEN]
+        assert self.due(dag, runs, gone, self.ground.clock.now()) is None, "nothing is due any more"
 
     @staticmethod
-    def due(dag: PlainDag, standing: list[DagRun], now: datetime) -> datetime | None:
-        ends = [run.interval_end for run in standing if run.interval_end is not None]
-        begin = max([*ends, *([dag.start] if dag.start else [])], default=None)
+    def due(dag: PlainDag, runs: list[DagRun], gone: list[DagRun], now: datetime) -> datetime | None:
+        """What the schedule makes next: after the last whole run of its own or of a backfill that was made in time, or
+        that did such a one over; dates that have a run of their own already, made in time, are passed over."""
+
+        def in_time(run: DagRun) -> bool:
+            return run.run_type == s.SCHEDULED_RUN or run.created_at >= run.interval_end  # type: ignore[operator]
+
+        def by_itself(run: DagRun) -> bool:
+            return run.run_type != s.MANUAL_RUN and not run.is_partial and in_time(run)
+
+        dated = [run for run in runs if run.logical_date is not None]
+        carried = {run.logical_date for run in dated if run in gone and by_itself(run)}
+        standing = [run for run in dated if run not in gone]
+        carriers = [run for run in standing if by_itself(run) or run.logical_date in carried]
+
+        def is_passed_over(date: datetime) -> bool:
+            of_date = [run for run in standing if run.logical_date <= date < run.interval_end]  # type: ignore[operator]
+            there = max(of_date, key=lambda run: run.logical_date, default=None)  # type: ignore[arg-type,return-value]
+            return there is not None and (there in carriers or (not there.is_partial and in_time(there)))
+
+        begin = max([*(run.interval_end for run in carriers), *([dag.start] if dag.start else [])], default=None)  # type: ignore[type-var]
         start = dag.latest_complete(now)
         if begin is not None and (dag.catchup or start < begin):
             start = dag.first_from(begin)
+        while is_passed_over(start):
+            start = dag.end_of(start)
         return start if dag.end_of(start) <= now else None
 
     def check_run(self, dag: PlainDag, run: DagRun, tasks: list[TaskInstance]) -> None:
@@ -763,6 +790,7 @@ class Stormy(History):
                 run = runs.get((row.dag_id, item.run_id or ""))
                 if (
                     run is not None
+                    and run.backfill_id == row.backfill_id  # its failed tasks may have run again for another one since
                     and run.state != s.OVERRIDDEN
                     and item.state != s.SKIPPED
                     and "deadlock" not in str(item.reason)

@@ -106,7 +106,8 @@ class Poisoned:
         """All that must come out the same; launches and instants may not."""
         store = self.ground.store
         runs = {
-            (run.run_id, run.state, run.previous_run_id, run.overridden_by, run.items) for run in store.read(DagRun)
+            (run.run_id, run.state, run.previous_run_id, run.overridden_by, run.items, run.backfill_id, run.ordinal)
+            for run in store.read(DagRun)
         }
         tasks = {(ti.run_id, ti.task_id, ti.state, ti.generation) for ti in store.read(TaskInstance)}
         items = {(item.ordinal, item.state, item.run_id) for item in store.read(BackfillItem)}
@@ -185,9 +186,44 @@ def two_tasks_by_hand_at_one_instant() -> Poisoned:
     return world
 
 
+def failed_tasks_that_run_again_for_another_backfill() -> Poisoned:
+    """Of the range one day failed, one has no run, and the others are left alone; one fails again."""
+    world = Poisoned()
+    world.poison = {2, 3}
+    world.ground.backfill("d", days("2024-01-01", 4))
+    world.ground.drain()
+    world.poison = {3}
+    world.ground.backfill("d", days("2024-01-01", 5), reprocess="failed_tasks", request_id="asked")
+    return world
+
+
+def failed_tasks_of_a_batch_that_run_again() -> Poisoned:
+    """The batch is one run, and the items of the other backfill for its dates go with it."""
+    world = Poisoned(batchable=True)
+    world.poison = {2}
+    world.ground.backfill("d", days("2024-01-01", 3), batch=3)
+    world.ground.tick()
+    world.ground.ask("run.cancel", dag_id="d", run_id="backfill__2024-01-01T00:00:00Z")
+    world.ground.drain()
+    world.poison = set()
+    world.ground.backfill("d", days("2024-01-02", 4), reprocess="failed_tasks", request_id="asked")
+    return world
+
+
+def a_retry_of_failed_tasks_that_failed_again() -> Poisoned:
+    world = failed_tasks_that_run_again_for_another_backfill()
+    world.ground.drain()
+    world.poison = set()
+    (_, row) = world.ground.store.rows("backfill")
+    world.ground.ask("backfill.retry", backfill_id=row.backfill_id)  # type: ignore[attr-defined]
+    return world
+
+
 OPERATIONS: list[Callable[[], Poisoned]] = [
     scheduled_runs_that_look_back, a_batch_that_is_halved, a_batch_that_is_halved_newest_first, a_retry, a_clear_of_everything,
     a_clear_of_what_comes_after_a_failure, a_cancel_of_what_is_paused, a_trigger_over_a_run, two_tasks_by_hand_at_one_instant,
+    failed_tasks_that_run_again_for_another_backfill, failed_tasks_of_a_batch_that_run_again,
+    a_retry_of_failed_tasks_that_failed_again,
 ]  # fmt: skip
 
 

@@ -350,7 +350,7 @@ def test_a_task_that_came_back_with_a_later_version_runs_again() -> None:
 
 def test_what_a_backfill_left_out_stays_left_out_when_its_run_is_cleared() -> None:
     ground = Playground(THREE)
-    done(ground, tasks="^b$")
+    done(ground, tasks="^b$", with_upstream=False)
     ground.launched.clear()
     accepted(ground, "tasks.clear", **clear("d"))
     nothing_hangs(ground)
@@ -362,7 +362,7 @@ def test_what_a_backfill_left_out_stays_left_out_when_its_run_is_cleared() -> No
 
 def test_a_task_gained_by_the_latest_version_is_left_out_if_the_backfill_did_not_choose_it() -> None:
     ground = Playground(THREE)
-    done(ground, tasks="^b$")
+    done(ground, tasks="^b$", with_upstream=False)
     ground.add_dag(dag_spec("d", "a", "b", "new"))
     accepted(ground, "tasks.clear", **clear("d", latest_version=True))
     nothing_hangs(ground)
@@ -874,7 +874,7 @@ def test_a_backfill_can_be_told_to_be_polite_while_it_runs() -> None:
 def test_tasks_mark_success_and_conf_change_for_the_runs_that_are_still_to_be_made() -> None:
     ground = Playground(THREE, script=lambda it: None if "01-01" in it.run.run_id else Succeeded())
     backfill = done(ground, 4, max_active_runs=1)
-    change(ground, backfill, tasks="^b$", conf={"x": 1})
+    change(ground, backfill, tasks="^b$", with_upstream=False, conf={"x": 1})
     ground.script = lambda it: None if "01-03" in it.run.run_id else Succeeded()
     ground.finish(key_of(ground, "01-01"), Succeeded())
     ground.drain()

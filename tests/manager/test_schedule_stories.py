@@ -15,6 +15,7 @@ from manager_stories import (
     next_due,
     nothing_hangs,
     play,
+    refused,
     said,
     timeline,
 )  # fmt: skip
@@ -23,7 +24,7 @@ from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeede
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
-from backfill_manager.testing import Playground, dag_spec, days
+from backfill_manager.testing import FakeClock, Playground, dag_spec, days
 
 FROM_2024 = {"start_date": at("2024-01-01"), "catchup": True}
 PAST = {"a": {"depends_on_past": True}}
@@ -149,8 +150,11 @@ def test_after_end_date_there_is_nothing_to_wake_for() -> None:
 def test_the_schedule_goes_on_from_what_a_backfill_has_reached() -> None:
     ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
-    ground.backfill("d", days("2024-01-03", 10))
+    accepted(ground, "dag.pause", dag_id="d")
     play(ground, "2024-01-13")
+    ground.backfill("d", days("2024-01-03", 10))
+    ground.drain()
+    accepted(ground, "dag.unpause", dag_id="d")
     assert [run.run_type for run in ground.runs("d")] == ["scheduled"] * 2 + ["backfill"] * 10
     play(ground, "2024-01-14")
     assert timeline(ground, "d")[-1].run_id == "scheduled__2024-01-13T00:00:00Z"
@@ -158,22 +162,142 @@ def test_the_schedule_goes_on_from_what_a_backfill_has_reached() -> None:
 
 def test_the_schedule_goes_on_from_the_end_of_a_batch_though_a_day_in_it_was_done_again() -> None:
     """The latest run of the timeline is then the day's; the dates after it are the batch's all the same."""
-    ground = Playground(dag_spec("d", "a", batchable=True, **FROM_2024), scheduled=True)
+    spec = dag_spec("d", "a", batchable=True, **FROM_2024)
+    ground = Playground(spec, clock=FakeClock(at("2024-01-11")))
     ground.backfill("d", days("2024-01-01", 10), batch=10)
     ground.drain()
     ground.backfill("d", days("2024-01-04", 1), reprocess="completed")
+    ground.drain()
+    accepted(ground, "dag.unpause", dag_id="d")
     play(ground, "2024-01-12")
     assert [run.run_id for run in timeline(ground, "d")] == [
         "backfill__2024-01-01T00:00:00Z", "backfill__2024-01-04T00:00:00Z", "scheduled__2024-01-11T00:00:00Z",
     ]  # fmt: skip
 
 
-def test_a_manual_run_of_tomorrow_is_what_the_schedule_goes_on_from() -> None:
+def trigger(ground: Playground, date: str | None, **more: object) -> str:
+    """The id of the run that it makes."""
+    at_date = None if date is None else f"{date}:00Z" if "T" in date else f"{date}T00:00:00Z"
+    answer = accepted(ground, "dag.trigger", dag_id="d", logical_date=at_date, conf={}, **more)
+    assert answer.object_id is not None
+    return answer.object_id
+
+
+def test_a_run_by_hand_of_a_paused_dag_with_catchup_loses_none_of_the_hours_missed() -> None:
+    ground = Playground(dag_spec("d", "a", schedule="@hourly", **FROM_2024), scheduled=True)
+    play(ground, "2024-01-01T03:00")
+    accepted(ground, "dag.pause", dag_id="d")
+    play(ground, "2024-01-01T08:00")
+    trigger(ground, None)
+    accepted(ground, "dag.unpause", dag_id="d")
+    play(ground, "2024-01-01T09:00")
+    runs = timeline(ground, "d")
+    assert [run.logical_date.hour for run in runs if run.logical_date] == list(range(9))
+    assert [run.run_type for run in runs] == ["scheduled"] * 7 + ["manual"] + ["scheduled"]
+
+
+def test_a_run_by_hand_dated_a_month_ahead_does_not_stop_the_schedule_and_is_done_over_when_its_day_is_complete() -> (
+    None
+):
     ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
-    accepted(ground, "dag.trigger", dag_id="d", logical_date="2024-01-05T00:00:00Z", conf={})
-    play(ground, "2024-01-08")
-    assert dates(timeline(ground, "d")) == ["01-01", "01-02", "01-05", "01-06", "01-07"]
+    ahead = trigger(ground, "2024-02-03", allow_future=True)
+    play(ground, "2024-01-06")
+    assert dates(timeline(ground, "d")) == ["01-01", "01-02", "01-03", "01-04", "01-05", "02-03"]
+    play(ground, "2024-02-05")
+    assert dates(timeline(ground, "d")) == [f"01-{day:02}" for day in range(1, 32)] + [
+        f"02-{day:02}" for day in range(1, 5)
+    ]
+    (was,) = [run for run in ground.runs("d") if run.run_id == ahead]
+    assert (was.state, was.overridden_by) == (s.OVERRIDDEN, "scheduled__2024-02-03T00:00:00Z__2")
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_backfill_that_reaches_a_month_ahead_does_not_stop_the_schedule(restart: bool) -> None:
+    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    play(ground, "2024-01-03")
+    ground.backfill("d", days("2024-01-03", 30))
+    ground.drain()
+    if restart:
+        ground.crash()
+    play(ground, "2024-01-06")
+    of_schedule = [run for run in timeline(ground, "d") if run.run_type == "scheduled"]
+    assert dates(of_schedule) == ["01-01", "01-02", "01-03", "01-04", "01-05"]
+
+
+def test_the_schedule_waits_for_a_live_run_of_the_date_that_it_will_do_over() -> None:
+    """It was begun before the day was over; one that is alive is never overridden."""
+    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    play(ground, "2024-01-02T23:50")
+    ground.script = never
+    trigger(ground, "2024-01-02")
+    play(ground, "2024-01-03T00:10")
+    assert next_due(ground) is None, "the end of that run is what it waits for"
+    ground.script = lambda _: Succeeded()
+    ground.finish(key_of(ground, "01-02"), Succeeded())
+    play(ground, "2024-01-03T00:20")
+    assert timeline(ground, "d")[-1].run_id == "scheduled__2024-01-02T00:00:00Z__2"
+
+
+def test_a_date_that_was_run_by_hand_when_its_interval_had_ended_is_not_run_again_by_the_schedule() -> None:
+    ground = Playground(dag_spec("d", "a", **FROM_2024))
+    ground.clock.advance(days=4)
+    trigger(ground, "2024-01-02")
+    accepted(ground, "dag.unpause", dag_id="d")
+    play(ground, "2024-01-06")
+    assert [(run.run_type, run.logical_date.day) for run in timeline(ground, "d") if run.logical_date] == [
+        ("scheduled", 1), ("manual", 2), ("scheduled", 3), ("scheduled", 4), ("scheduled", 5),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("by_hand", [1, 40])
+def test_after_a_restart_the_newest_scheduled_run_is_found_behind_any_number_of_runs_by_hand(by_hand: int) -> None:
+    ground = Playground(dag_spec("d", "a", schedule="@hourly", **FROM_2024), scheduled=True)
+    play(ground, "2024-01-01T03:00")
+    accepted(ground, "dag.pause", dag_id="d")
+    play(ground, "2024-01-04T00:00")
+    for n in range(by_hand):
+        trigger(ground, f"2024-01-03T{n // 2:02}:{10 + 10 * (n % 2)}")
+    ground.crash()
+    accepted(ground, "dag.unpause", dag_id="d")
+    play(ground, "2024-01-04T00:00")
+    of_schedule = [run.logical_date for run in timeline(ground, "d") if run.run_type == "scheduled"]
+    assert len(of_schedule) == 72
+
+
+def test_a_date_in_the_future_is_refused_unless_it_is_asked_for() -> None:
+    ground = Playground(dag_spec("d", "a", **FROM_2024), dag_spec("by_hand", "a", schedule=None))
+    told = refused(ground, "dag.trigger", dag_id="d", logical_date="2024-01-05T00:00:00Z", conf={})
+    assert told == (
+        "--logical-date 2024-01-05T00:00:00Z lies in the future (it is 2024-01-01T00:00:00Z now); to run it before its "
+        "time, add --allow-future"
+    )
+    refused(ground, "dag.trigger", dag_id="by_hand", logical_date="2024-01-01T00:00:01Z", conf={}, allow_future=False)
+    answer = accepted(ground, "dag.trigger", dag_id="d", logical_date="2024-01-01T00:00:00Z", conf={})
+    assert answer.message == (
+        "run manual__2024-01-01T00:00:00Z from 2024-01-01T00:00:00Z to 2024-01-02T00:00:00Z; its interval has not ended: "
+        "the schedule does it over when it has"
+    )
+
+
+def test_a_partial_run_does_not_keep_the_schedule_from_its_date() -> None:
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, **FROM_2024)
+    ground = Playground(spec, clock=FakeClock(at("2024-01-05")))
+    ground.backfill("d", days("2024-01-02", 2), tasks="^a$")
+    ground.drain()
+    accepted(ground, "dag.unpause", dag_id="d")
+    play(ground, "2024-01-06")
+    assert [(run.run_type, run.is_partial) for run in timeline(ground, "d")] == [("scheduled", False)] * 5
+
+
+def test_a_date_of_the_schedule_that_was_done_over_in_part_or_by_hand_is_not_done_again() -> None:
+    ground = Playground(dag_spec("d", "a", "b", upstream={"b": ["a"]}, **FROM_2024), scheduled=True)
+    play(ground, "2024-01-03")
+    ground.backfill("d", days("2024-01-01", 1), tasks="^a$", reprocess="completed")
+    trigger(ground, "2024-01-02")
+    ground.crash()
+    play(ground, "2024-01-04")
+    assert [run.run_type for run in timeline(ground, "d")] == ["backfill", "manual", "scheduled"]
 
 
 def test_a_stopping_manager_does_not_wake_for_a_run_that_it_will_not_make() -> None:
@@ -314,6 +438,7 @@ def test_lookback_does_again_what_failed_too_and_what_a_backfill_made() -> None:
     ground = Playground(
         dag_spec("d", "a", lookback=2, **FROM_2024),
         script=lambda it: Failed("boom") if it.run.run_type == "backfill" and "01-02" in it.run.run_id else Succeeded(),
+        clock=FakeClock(at("2024-01-03")),
     )
     ground.backfill("d", days("2024-01-01", 2))
     ground.drain()
@@ -358,7 +483,7 @@ def test_lookback_after_a_crash_does_each_date_again_once() -> None:
 
 
 def test_lookback_of_a_batch_does_the_batch_again_as_one_run() -> None:
-    ground = Playground(dag_spec("d", "a", lookback=3, batchable=True, **FROM_2024))
+    ground = Playground(dag_spec("d", "a", lookback=3, batchable=True, **FROM_2024), clock=FakeClock(at("2024-01-04")))
     ground.backfill("d", days("2024-01-01", 3), batch=3)
     ground.drain()
     accepted(ground, "dag.unpause", dag_id="d")
@@ -429,10 +554,12 @@ def test_a_run_whose_place_an_older_one_took_while_it_waited_for_a_slot_waits_fo
     """Its task was ready, but had no slot; it must not start beside the older run, where one run at once is allowed."""
     ground = Playground(dag_spec("busy", "work"), dag_spec("d", "work", max_active_runs=1), script=never, slots=1)
     for n in range(1, 4):
-        accepted(ground, "dag.trigger", dag_id="busy", logical_date=f"2024-01-0{n}T00:00:00Z", conf={})
+        accepted(
+            ground, "dag.trigger", dag_id="busy", logical_date=f"2024-01-0{n}T00:00:00Z", conf={}, allow_future=True
+        )
     assert len(ground.running) == 3, "the pool has been given all that it takes"
     for date in ("2024-01-05T00:00:00Z", "2024-01-02T00:00:00Z"):
-        accepted(ground, "dag.trigger", dag_id="d", logical_date=date, conf={})
+        accepted(ground, "dag.trigger", dag_id="d", logical_date=date, conf={}, allow_future=True)
     for key in list(ground.running):
         ground.finish(key, Succeeded())
     ground.drain()

@@ -89,6 +89,17 @@ def test_runs_of_every_kind_are_cleared_whatever_made_them(scene: Scene) -> None
     assert touched(scene.clear()) == {"scheduled__1": "load", "backfill__2": "load", "manual__3": "load"}
 
 
+def test_what_comes_after_and_is_not_cleared_is_told_to_stay_upstream_failed(scene: Scene) -> None:
+    scene.dag()
+    scene.run(1, HALF_FAILED, state="failed")
+    for asked in ({"tasks": "clean"}, {"tasks": "clean", "only_failed": True}):
+        plan = scene.clear(**asked)
+        assert [one.stays for one in plan.runs] == [("report",)]
+        assert plan.summary["stay_upstream_failed"] == 1
+    assert scene.clear(tasks="clean", downstream=True).summary["stay_upstream_failed"] == 0
+    assert scene.clear(only_failed=True).to_json_document()["runs"][0]["stays"] == []
+
+
 def test_what_was_overridden_stays_as_it_was(scene: Scene) -> None:
     scene.run(1, ALL_WELL, run_id="old", state="overridden", overridden_by="new")
     scene.run(1, ALL_WELL, run_id="new")
@@ -167,7 +178,7 @@ def test_what_runs_is_listed_apart_as_it_must_be_stopped_first(scene: Scene) -> 
 
     assert touched(scene.clear()) == {"backfill__1": "load !clean", "backfill__2": "!load", "backfill__3": "!load"}
     assert touched(scene.clear(only_running=True)) == {"backfill__1": "!clean", "backfill__3": "!load"}
-    assert scene.clear().summary == {"runs": 3, "tasks": 4, "running": 3}
+    assert scene.clear().summary == {"runs": 3, "tasks": 4, "running": 3, "stay_upstream_failed": 0}
 
 
 def test_a_task_that_never_started_in_a_live_run_is_left_alone(scene: Scene) -> None:
@@ -188,9 +199,10 @@ def test_the_document_lists_every_run_with_its_tasks(scene: Scene) -> None:
                 "dag_id": "flights", "run_id": "backfill__1", "run_type": "backfill", "state": "running",
                 "logical_date": "2013-01-01T00:00:00Z", "partition_key": None, "dag_version": 1, "to_version": None,
                 "tasks": [{"task_id": "clean", "state": "running"}, {"task_id": "load", "state": "success"}],
+                    "stays": [],
             }
         ],
-        "summary": {"runs": 1, "tasks": 2, "running": 1},
+        "summary": {"runs": 1, "tasks": 2, "running": 1, "stay_upstream_failed": 0},
     }  # fmt: skip
 
 

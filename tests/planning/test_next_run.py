@@ -11,12 +11,12 @@ from cron_oracle import UTC, Case, expected_intervals, random_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.timetable import Timetable
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.next_run import Upcoming, latest_complete, upcoming
+from backfill_manager.planning.timeline import Stretch
 
 FAR = datetime(2200, 1, 1, tzinfo=UTC)
 
@@ -29,11 +29,17 @@ def dag(schedule: object, **settings: object) -> DagSpec:
     return DagSpec(dag_id="d", tasks=(TaskSpec("t"),), schedule=schedule, **settings)  # type: ignore[arg-type]
 
 
-def run(start: datetime, end: datetime | None = None, run_type: str = s.SCHEDULED_RUN, items: int = 1) -> DagRun:
+def run(
+    start: datetime,
+    end: datetime | None = None,
+    run_type: str = s.SCHEDULED_RUN,
+    items: int = 1,
+    made: str = "2099-01-01",
+) -> DagRun:
     """One of the timeline's; without an end it is the moment itself, as of a DAG without a schedule."""
     return DagRun(
         dag_id="d", run_id=f"{run_type}__{start.isoformat()}", run_type=run_type, state=s.SUCCESS, dag_version=1,
-        run_seq=1, created_at=EPOCH, logical_date=start, interval_start=start, interval_end=end or start, items=items,
+        run_seq=1, created_at=at(made), logical_date=start, interval_start=start, interval_end=end or start, items=items,
     )  # fmt: skip
 
 
@@ -199,11 +205,54 @@ def test_from_hourly_to_daily_the_rest_of_the_broken_day_is_left_to_a_backfill()
 
 
 @pytest.mark.parametrize("catchup", [False, True])
-@pytest.mark.parametrize("run_type", [s.BACKFILL_RUN, s.MANUAL_RUN])
-def test_after_a_backfill_has_reached_past_today_it_goes_on_from_there(run_type: str, catchup: bool) -> None:
+def test_after_a_backfill_has_reached_past_what_the_schedule_made_it_goes_on_from_there(catchup: bool) -> None:
     spec = dag("@daily", start_date=at("2024-01-01"), catchup=catchup)
-    ahead = run(at("2024-01-20"), at("2024-01-21"), run_type)
-    assert interval(upcoming(spec, ahead, at("2024-01-09")))[0] == at("2024-01-21")
+    timeline = Stretch.of(
+        [day("2024-01-05"), run(at("2024-01-20"), at("2024-01-21"), s.BACKFILL_RUN, made="2024-01-23")]
+    )
+    assert interval(upcoming(spec, timeline.furthest, at("2024-01-21")))[0] == at("2024-01-21")
+
+
+@pytest.mark.parametrize(
+    ("run_type", "made"),
+    [(s.MANUAL_RUN, "2024-01-09"), (s.MANUAL_RUN, "2024-03-09"), (s.BACKFILL_RUN, "2024-01-09"), (s.EXTERNAL_RUN, "2024-03-09")],
+)  # fmt: skip
+def test_runs_by_hand_and_runs_made_before_their_interval_had_ended_carry_the_schedule_nowhere(
+    run_type: str, made: str
+) -> None:
+    timeline = Stretch.of([day("2024-01-05"), run(at("2024-02-05"), at("2024-02-06"), run_type, made=made)])
+    assert timeline.furthest == day("2024-01-05")
+    spec = dag("@daily", start_date=at("2024-01-01"), catchup=True)
+    assert interval(upcoming(spec, timeline.furthest, at("2024-01-09")))[0] == at("2024-01-06")
+
+
+def test_a_partial_run_carries_the_schedule_nowhere_and_its_date_is_not_passed_over() -> None:
+    partial = run(at("2024-01-06"), at("2024-01-07"), s.BACKFILL_RUN, made="2024-01-09").evolve(is_partial=True)
+    timeline = Stretch.of([day("2024-01-05"), partial])
+    assert timeline.furthest == day("2024-01-05")
+    assert not timeline.stands_for_schedule(at("2024-01-06"))
+
+
+@pytest.mark.parametrize(
+    ("made", "passed_over"), [("2024-01-06T18:00", False), ("2024-01-07", True), ("2024-01-09", True)]
+)
+def test_the_schedule_passes_over_a_date_that_was_run_by_hand_once_its_interval_had_ended(
+    made: str, passed_over: bool
+) -> None:
+    by_hand = run(at("2024-01-06"), at("2024-01-07"), s.MANUAL_RUN, made=made)
+    timeline = Stretch.of([day("2024-01-05"), by_hand])
+    for catchup, now in ((True, "2024-01-20"), (False, "2024-01-07")):
+        spec = dag("@daily", start_date=at("2024-01-01"), catchup=catchup)
+        found = upcoming(spec, timeline.furthest, at(now), timeline.stands_for_schedule)
+        assert interval(found)[0] == at("2024-01-07" if passed_over else "2024-01-06")
+
+
+def test_a_date_of_the_schedule_that_was_done_over_by_hand_is_where_it_goes_on_from_all_the_same() -> None:
+    """Else a DAG with catchup of which the only run was done over would begin again at its start_date."""
+    over = day("2024-01-05").evolve(state=s.OVERRIDDEN, overridden_by="manual__2")
+    timeline = Stretch.of([over, run(at("2024-01-05"), at("2024-01-06"), s.MANUAL_RUN, made="2024-01-09")])
+    spec = dag("@daily", start_date=at("2023-01-01"), catchup=True)
+    assert interval(upcoming(spec, timeline.furthest, at("2024-01-09")))[0] == at("2024-01-06")
 
 
 @pytest.mark.parametrize("catchup", [False, True])

@@ -9,9 +9,11 @@ import pytest
 from filled_state import FilledState
 
 from backfill_manager.clock import UTC
-from backfill_manager.model.records import DagRun
+from backfill_manager.model.records import DagRow, DagRun
+from backfill_manager.store.contract import Store
 from backfill_manager.testing import MemoryStore
-from backfill_manager.views.timeline import latest_run, latest_runs, timeline
+from backfill_manager.views.dags import schedules_reached
+from backfill_manager.views.timeline import timeline
 
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -42,20 +44,24 @@ def store() -> MemoryStore:
     return made
 
 
-def test_the_latest_run_is_that_of_the_last_date_whatever_made_it(store: MemoryStore) -> None:
-    found = {dag_id: latest_run(store, dag_id) for dag_id in "abcd"}
-
-    assert {dag_id: run and run.run_id for dag_id, run in found.items()} == {
-        "a": "late", "b": "late", "c": None, "d": None,
-    }  # fmt: skip
-    assert latest_runs(store) == {dag_id: run for dag_id, run in found.items() if run is not None}
+def reached(store: Store) -> dict[str, str | None]:
+    """By DAG the run from which its schedule goes on."""
+    rows = [DagRow(dag_id, "b", "f.py", 1, False, True, "@daily", "UTC", FIRST) for dag_id in "abcd"]
+    found = schedules_reached(store, rows, FIRST + timedelta(days=20))
+    return {dag_id: one.furthest and one.furthest.run_id for dag_id, one in found.items()}
 
 
-def test_the_latest_runs_are_the_same_on_disk(state: FilledState) -> None:
-    assert latest_runs(state.store) == {}
+def test_the_schedule_goes_on_from_the_last_date_that_it_or_a_backfill_did(store: MemoryStore) -> None:
+    assert reached(store) == {"a": "late", "b": "late", "c": None, "d": None}
+    store.write([a_run("a", "by a person", 17, 9, run_type="manual")])
+    store.write([a_run("b", "ahead of its time", 18, 10, run_type="backfill")])
+    assert reached(store) == {"a": "late", "b": "late", "c": None, "d": None}
+
+
+def test_how_far_schedules_have_come_is_the_same_on_disk(state: FilledState) -> None:
+    assert reached(state.store) == dict.fromkeys("abcd")
     state.put(*RUNS)
-
-    assert {dag_id: run.run_id for dag_id, run in latest_runs(state.store).items()} == {"a": "late", "b": "late"}
+    assert reached(state.store) == {"a": "late", "b": "late", "c": None, "d": None}
 
 
 def test_the_timeline_leaves_out_what_has_no_place_in_it(store: MemoryStore) -> None:

@@ -36,7 +36,7 @@ judged AS (
   SELECT *,
     CASE
       WHEN is_live THEN 'in flight'
-      WHEN exists_already AND NOT (:redoes = 'completed' OR (:redoes = 'failed' AND NOT has_success)) THEN 'already exists'
+      WHEN exists_already AND NOT (:redoes = 'completed' OR (:redoes IN ('failed', 'failed_tasks') AND NOT has_success)) THEN 'already exists'
       WHEN interval_end > CAST(nullif(:complete_until, '') AS BIGINT) THEN 'not complete yet'
     END AS reason
   FROM met

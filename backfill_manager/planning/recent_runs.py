@@ -1,0 +1,90 @@
+"""The newest end of many DAGs' timelines, as the tables have it: how far the schedule of each has come.
+
+Read in a few statements for all of them, by the manager when it begins and by whoever shows which interval comes next.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from backfill_manager.model import states as s
+from backfill_manager.model.records import DagRun
+from backfill_manager.planning.partial_runs import with_partial_told
+from backfill_manager.planning.timeline import Stretch
+from backfill_manager.store.contract import Condition, Store
+
+HORIZONS: Final = (*(timedelta(hours=8**n) for n in range(6)), None)  # 1 hour, 8, 64, ... nearly 4 years, all
+
+
+def recent_timelines(wanted: Mapping[str, int], store: Store, now: datetime) -> dict[str, Stretch]:
+    """For each DAG its timeline from the newest run on of which so many, with those after it, carry the schedule (whatever
+    else has been made since: a thousand runs by hand hide none of them); of those that were overridden there the numbers,
+    as after a batch a date may be made again on which nothing stands any more.
+
+    Thousands of DAGs are read together, when a manager begins. How far back their runs lie differs from minutes to years
+    and is not known, so they are looked for within an hour of the newest one that may carry it, then those that are not complete
+    within eight of the newest of theirs, and so on: a few statements, none of which reads much more than is wanted. (Counted
+    from now, an hour's gap between runs would not be told from an hour without a manager.)"""
+    found: dict[str, Stretch] = {}
+    for horizon in HORIZONS:
+        missing = [dag_id for dag_id in wanted if dag_id not in found]
+        if not missing:
+            break
+        of_these = [Condition("dag_id", "in", missing), Condition("run_type", "!=", s.EXTERNAL_RUN)]
+        since = None if horizon is None else _back_from_newest(of_these, horizon, store, now)
+        dated = Condition("logical_date", "not_null") if since is None else Condition("logical_date", ">=", since)
+        runs = defaultdict[str, list[DagRun]](list)
+        for run in with_partial_told(store.read(DagRun, [*of_these, dated]), store):
+            runs[run.dag_id].append(run)
+        for dag_id in missing:
+            recent = _newest(runs[dag_id], wanted[dag_id])
+            if recent.floor is not None or since is None:
+                found[dag_id] = recent
+    floors = {dag_id: recent.floor for dag_id, recent in found.items() if recent.floor is not None}
+    if floors:
+        _put_batches_that_reach_in(found, floors, store)
+    return found
+
+
+def _back_from_newest(where: Sequence[Condition], horizon: timedelta, store: Store, now: datetime) -> datetime | None:
+    """So much earlier than the newest scheduled or backfill run that is not of a time to come; None where there is none."""
+    begun = [
+        *where,
+        Condition("logical_date", "<=", now),
+        Condition("run_type", "in", (s.SCHEDULED_RUN, s.BACKFILL_RUN)),
+    ]
+    for newest in store.read(DagRun, begun, order_by=["-logical_date"], limit=1):
+        return None if newest.logical_date is None else newest.logical_date - horizon
+    return None
+
+
+def _newest(runs: list[DagRun], most: int) -> Stretch:
+    """Of one DAG's runs those from the date on, the floor, on which the `most`-th of those stands that carry the schedule;
+    all if there are fewer."""
+    oldest = Stretch.of(runs).carrier(most)
+    floor = None if oldest is None else oldest.logical_date
+    stretch = Stretch.of(run for run in runs if floor is None or (run.logical_date and run.logical_date >= floor))
+    stretch.floor = floor
+    return stretch
+
+
+def _put_batches_that_reach_in(recent: Mapping[str, Stretch], floors: Mapping[str, datetime], store: Store) -> None:
+    """Few DAGs have batches; for those the one that ends last of all that begin before the floor and end after it."""
+    batches = [
+        Condition("run_type", "!=", s.EXTERNAL_RUN), Condition("state", "!=", s.OVERRIDDEN),
+        Condition("items", ">", 1),
+    ]  # fmt: skip
+    maybe = _across(min(floors.values()), max(floors.values()))  # others ended long ago
+    with_batches = store.count("dag_run", ["dag_id"], [Condition("dag_id", "in", list(floors)), *batches, *maybe])
+    for (dag_id,) in with_batches:
+        where = [Condition("dag_id", "=", dag_id), *batches, *_across(floors[dag_id], floors[dag_id])]
+        for batch in store.read(DagRun, where, order_by=["-interval_end"], limit=1):
+            recent[dag_id].put(batch)
+
+
+def _across(first: datetime, last: datetime) -> list[Condition]:
+    """That begin before the last of two floors, and end after the first."""
+    return [Condition("logical_date", "<", last), Condition("interval_end", ">", first)]

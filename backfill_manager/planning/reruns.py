@@ -1,0 +1,71 @@
+"""Of a dry run with `--reprocess failed_tasks`: which item re-runs how many failed tasks of which run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from backfill_manager.clock import EPOCH
+from backfill_manager.model import states
+from backfill_manager.model.records import DagRun
+from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs
+from backfill_manager.planning.clear_plan import HAS_FAILED
+from backfill_manager.planning.timeline import Stretch, place_of
+from backfill_manager.store.contract import Condition
+
+if TYPE_CHECKING:
+    from backfill_manager.store.contract import Store
+
+_MOST_NAMED: Final = 1000  # run ids in one condition; beyond, the failed tasks of all the DAG's runs are read
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """`failed_tasks` of the run `run_id` are run again; what depends on them is not counted."""
+
+    run_id: str
+    failed_tasks: int
+
+
+def with_reruns(plan: BackfillPlan, store: Store) -> BackfillPlan:
+    """The plan with its `reruns`, by ordinal."""
+    if plan.ask.redoes != "failed_tasks":
+        return plan
+    found = existing_runs(store, plan.ask, plan.dag).to_pylist()
+    failed = {
+        one["run_id"] for one in found if one["state"] in (states.FAILED, states.CANCELLED) and not one["is_partial"]
+    }
+    if not failed:
+        return plan
+    timeline = Stretch.of(_run(plan, one) for one in found if one["run_id"] in failed or one["items"] > 1)
+    wanted = plan.items.select(["ordinal", "logical_date", "partition_key", "state"]).to_pylist()
+    standing = {
+        item["ordinal"]: timeline.standing(place_of(item["logical_date"], item["partition_key"]))
+        or timeline.covering(item["logical_date"])
+        for item in wanted
+        if item["state"] == states.PENDING
+    }
+    runs = {ordinal: run.run_id for ordinal, run in standing.items() if run is not None and run.run_id in failed}
+    failures = _failures(plan, store, set(runs.values()))
+    reruns = {ordinal: Rerun(run_id, failures[run_id]) for ordinal, run_id in runs.items() if failures[run_id]}
+    return dataclasses.replace(plan, reruns=reruns)
+
+
+def _run(plan: BackfillPlan, one: dict[str, Any]) -> DagRun:
+    of_run = {name: one[name] for name in ("run_id", "run_type", "state", "dag_version", "items", "is_partial")}
+    when = {name: one[name] for name in ("logical_date", "interval_start", "interval_end", "partition_key")}
+    return DagRun(dag_id=plan.dag.dag_id, run_seq=0, created_at=EPOCH, **of_run, **when)
+
+
+def _failures(plan: BackfillPlan, store: Store, run_ids: set[str]) -> Counter[str]:
+    """Tasks that failed, could not start or were cancelled, by run; not callbacks."""
+    where = [Condition("dag_id", "=", plan.dag.dag_id), Condition("state", "in", sorted(HAS_FAILED))]
+    if len(run_ids) <= _MOST_NAMED:
+        where.append(Condition("run_id", "in", sorted(run_ids)))
+    counts: Counter[str] = Counter()
+    for run_id, task_id in store.count("task_instance", ("run_id", "task_id"), where):
+        if run_id in run_ids and not plan.dag.is_callback(task_id):
+            counts[run_id] += 1
+    return counts

@@ -1,0 +1,112 @@
+"""Runs that left tasks out by choice (`backfill create --tasks`): a whole backfill takes their dates for ones without a run."""
+
+from __future__ import annotations
+
+import pytest
+from manager_stories import accepted, at, clear, nothing_hangs
+
+from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
+from backfill_manager.manager.reading_ahead import timeline_around
+from backfill_manager.model import states as s
+from backfill_manager.model.records import DagRun
+from backfill_manager.testing import FakeClock, Playground, dag_spec, days
+
+CHAIN = dag_spec("d", "a", "b", "c", upstream={"b": ["a"], "c": ["b"]})
+DAYS = days("2024-01-01", 3)
+
+
+def world(script: object = lambda _: Succeeded()) -> Playground:
+    return Playground(CHAIN, script=script, clock=FakeClock(at("2024-01-08")))  # type: ignore[arg-type]
+
+
+def ran(ground: Playground, n: int = 1, **fields: object) -> list[str]:
+    """The tasks that a backfill of so many days ran, in order."""
+    ground.launched.clear()
+    ground.backfill("d", DAYS[:n], **fields)
+    nothing_hangs(ground)
+    return [launch.task.task_id for launch in ground.launched]
+
+
+@pytest.mark.parametrize(
+    ("upstream", "downstream", "chosen"),
+    [(True, False, ["a", "b"]), (False, False, ["b"]), (True, True, ["a", "b", "c"]), (False, True, ["b", "c"])],
+)
+def test_tasks_take_upstream_and_downstream_along_as_told(upstream: bool, downstream: bool, chosen: list[str]) -> None:
+    ground = world()
+    assert ran(ground, tasks="^b$", with_upstream=upstream, with_downstream=downstream) == chosen
+    (run,) = ground.runs("d")
+    assert (run.state, run.is_partial) == (s.SUCCESS, len(chosen) < 3)
+
+
+def test_a_backfill_of_an_older_release_goes_on_with_the_tasks_that_it_named_alone() -> None:
+    assert ran(world(), tasks="^b$", with_upstream=None, with_downstream=None) == ["b"]
+
+
+@pytest.mark.parametrize("rule", ["all_success", "all_failed", "one_success", "one_failed", "none_skipped", "all_done"])
+def test_a_task_that_was_left_out_holds_none_that_was_chosen_whatever_its_trigger_rule(rule: str) -> None:
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"b": {"trigger_rule": rule}})
+    ground = Playground(spec)
+    assert ran(ground, tasks="^b$", with_upstream=False) == ["b"]
+    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
+
+
+@pytest.mark.parametrize("reprocess", ["none", "failed", "failed_tasks", "completed"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_whole_backfill_does_a_date_that_was_only_done_in_part(reprocess: str, fails: bool) -> None:
+    def script(launch: Launch) -> Outcome | None:
+        return Failed("boom") if fails and launch.run.is_partial else Succeeded()
+
+    ground = world(script)
+    ran(ground, 2, tasks="^a$")
+    assert ran(ground, 3, reprocess=reprocess) == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
+    standing = [run for run in ground.runs("d") if run.state != s.OVERRIDDEN]
+    assert [(run.state, run.is_partial) for run in standing] == [(s.SUCCESS, False)] * 3
+
+
+def test_to_a_backfill_that_chooses_tasks_a_partial_run_is_a_run_like_any_other() -> None:
+    ground = world()
+    ran(ground, tasks="^a$")
+    assert ran(ground, tasks="^b$") == []
+    assert ran(ground, tasks="^b$", reprocess="completed") == ["a", "b"]
+
+
+def test_a_partial_run_that_is_alive_is_in_flight() -> None:
+    ground = world(lambda _: None)
+    ground.backfill("d", DAYS[:1], tasks="^a$")
+    ground.drain()
+    whole = ground.backfill("d", DAYS[:1])
+    ground.drain()
+    assert [(item.state, item.reason) for item in ground.items(whole)] == [(s.SKIPPED, "in flight")]
+
+
+def test_an_expression_that_chooses_every_task_makes_whole_runs() -> None:
+    ground = world()
+    ran(ground, tasks="[abc]")
+    assert [run.is_partial for run in ground.runs("d")] == [False]
+    assert ran(ground) == []
+
+
+def test_a_partial_run_that_is_cleared_stays_partial() -> None:
+    ground = world()
+    ran(ground, tasks="^a$")
+    accepted(ground, "tasks.clear", **clear("d"))
+    nothing_hangs(ground)
+    assert [run.is_partial for run in ground.runs("d")] == [True]
+    assert ran(ground) == ["a", "b", "c"]
+
+
+def test_of_an_older_release_a_partial_run_is_known_by_what_it_left_out() -> None:
+    """It did not write down which of its runs are partial; the tasks were changed while the backfill ran."""
+    ground = world(lambda it: None if "01-01" in it.run.run_id else Succeeded())
+    backfill = ground.backfill("d", DAYS[:2], max_active_runs=1, with_upstream=None, with_downstream=None)
+    ground.drain()
+    accepted(ground, "backfill.set", backfill_id=backfill, changes={"tasks": "^b$"})
+    ground.script = lambda _: Succeeded()
+    for key in list(ground.running):
+        ground.finish(key, Succeeded())
+    nothing_hangs(ground)
+    ground.store.write([run.evolve(is_partial=None) for run in ground.store.read(DagRun)])
+    ground.crash()
+    told = timeline_around("d", [start for start, _ in DAYS], [], ground.store)
+    assert [run.is_partial for run in sorted(told, key=lambda run: run.run_id)] == [None, True]
+    assert ran(ground, 2) == ["a", "b", "c"]
