@@ -30,19 +30,27 @@ def asked(state: FilledState) -> BackfillAsk:
 def test_a_backfill_in_the_words_of_airflow_2_is_the_same_backfill(bfm: Bfm, filled: FilledState) -> None:
     said = bfm(
         "backfill", "create", "flights", "--start-date", "2013-01-01", "--end-date", "2013-01-01", "--task-regex", "^cl",
-        "--rerun-failed-tasks", "--pool", "backfill", "-l", "-x", "-y",
+        "-i", "--pool", "backfill", "-l", "-x", "-y",
     )  # fmt: skip
 
     assert said.code == 0
     assert asked(filled) == BackfillAsk(
-        "flights", start_date=NEW_YEAR, end_date=NEW_YEAR, tasks="^cl", reprocess="failed"
+        "flights", start_date=NEW_YEAR, end_date=NEW_YEAR, tasks="^cl", with_upstream=False
     )
-    assert said.err.splitlines()[:4] == [
+    assert said.err.splitlines()[:3] == [
         "--start-date is --from here.",
         "--end-date is --to here.",
         "--task-regex is --tasks here.",
-        "--rerun-failed-tasks is --reprocess failed here.",
     ]
+
+
+def test_rerun_failed_tasks_runs_them_again_in_place_and_chooses_no_tasks(bfm: Bfm, filled: FilledState) -> None:
+    said = bfm("backfill", "create", *JANUARY, "--rerun-failed-tasks", "-t", "^cl")
+    assert (said.code, "leave --tasks out, or clear: `bfm tasks clear flights" in said.err) == (2, True)
+
+    said = bfm("backfill", "create", *JANUARY, "--rerun-failed-tasks")
+    assert (said.code, asked(filled).reprocess) == (0, "failed_tasks")
+    assert said.err.splitlines()[0] == "--rerun-failed-tasks is --reprocess failed_tasks here."
 
 
 def test_a_backfill_in_the_words_of_airflow_3_is_the_same_backfill(bfm: Bfm, filled: FilledState) -> None:
@@ -79,7 +87,7 @@ def test_every_option_that_was_dropped_is_known() -> None:
     known = {spelling for one in DROPPED for spelling in one.spellings}
     assert known >= {
         "--local", "-l", "--donot-pickle", "-x", "--continue-on-failures", "--delay-on-limit", "--run-at-least-once",
-        "--ignore-dependencies", "-i", "--disable-retry", "--treat-dag-as-regex",
+        "--disable-retry", "--treat-dag-as-regex",
         "-v", "--verbose", "-S", "--subdir",
     }  # fmt: skip
 
