@@ -212,8 +212,8 @@ class Executor:
         with self._changed:
             self._changed.wait_for(lambda: not self._tries, timeout=grace_s)
             left = list(self._tries.values())
-        for it in left:
-            self._abandon(it, PutBack("the manager stopped while it ran"))
+        for it in left:  # without Spark it is no stop, whoever comes first to say so
+            self._abandon(it, self._gone or PutBack("the manager stopped while it ran"))
         with self._changed:
             self._changed.wait_for(
                 lambda: not self._tries or not self._watching

@@ -116,9 +116,15 @@ def ready(root: Path) -> Store:
     return store
 
 
+def ask_for(store: Store, dag_id: str, days: int) -> str:
+    """A backfill of the first days, whose id is the DAG's; the request's id."""
+    return request(
+        store, BackfillAsk(dag_id=dag_id, start_date=FIRST, end_date=FIRST + timedelta(days=days - 1)), dag_id
+    )
+
+
 def backfill(store: Store, dag_id: str, days: int) -> str:
-    ask = BackfillAsk(dag_id=dag_id, start_date=FIRST, end_date=FIRST + timedelta(days=days - 1))
-    request(store, ask, dag_id)
+    ask_for(store, dag_id, days)
     return dag_id
 
 
@@ -165,7 +171,7 @@ def test_a_manager_whose_jvm_is_killed_hands_over_at_once_and_what_was_asked_is_
     # It wakes without Spark, and finds a request that needs Spark for its answer.
     os.kill(leader.pid, signal.SIGSTOP)
     jvm = kill_jvm_of(leader)
-    asked = [backfill(store, "steady", 2), backfill_dry_run(store)]
+    asked = [ask_for(store, "steady", 2), backfill_dry_run(store)]
     os.kill(leader.pid, signal.SIGCONT)
     assert leader.wait(PATIENCE_S) == 1
     said = last_line(root / "manager0.log")
@@ -187,8 +193,10 @@ def test_a_manager_whose_jvm_is_killed_hands_over_at_once_and_what_was_asked_is_
     for dag_id, days in (("held", DAYS), ("steady", 2)):
         written = Counter(at for at, _ in rows_of(root / dag_id))
         assert written == {FIRST + timedelta(days=n): 1 for n in range(days)}, "each interval once"
-    tries = Counter((it.state, it.term) for it in store.read(TaskTry, [Condition("dag_id", "=", "held")]))
-    assert tries == {("lost", 1): 3, (s.SUCCESS, 2): DAYS}
+    tries = store.read(TaskTry, [Condition("dag_id", "=", "held")])
+    assert Counter((it.state, it.term) for it in tries) == {("lost", 1): 3, (s.SUCCESS, 2): DAYS}
+    lost = {it.error for it in tries if it.state == "lost"}
+    assert lost == {f"Spark went away while it ran: its JVM (pid {jvm}) has ended with SIGKILL"}, "each is counted"
     assert {ti.try_number for ti in store.read(TaskInstance)} == {1}, "it costs no try"
     assert not any(ti.losses for ti in store.read(TaskInstance)), "who succeeds has lost nothing"
 
