@@ -589,7 +589,8 @@ def test_a_pause_by_another_is_no_conflict_of_settings(ground: Playground, brows
 def test_every_setting_is_read_back_as_it_is_shown() -> None:
     values = {
         "max_active_runs": 3, "priority": -2, "pool": "backfill", "batch": 7, "stop_on_failure": 4, "window": "20:00-06:00",
-        "is_polite": True, "tasks": "^clean", "mark_success": False, "conf": {"a": [1, "ü"]},
+        "is_polite": True, "tasks": "^clean", "mark_success": False, "conf": {"a": [1, "ü"]}, "with_upstream": False,
+        "with_downstream": True,
         "overrides": {"retries": 3, "clean.trigger_rule": "all_done", "clean.pool": "7", "x": None, "y": " b ", "z": "a\nb"},
     }  # fmt: skip
     assert set(values) == set(CHANGEABLE) == set(SETTINGS)
@@ -759,7 +760,7 @@ def test_all_options_go_into_the_request(ground: Playground, browser: TestClient
         "from_time": "06:30", "run_backwards": "on", "reprocess": "failed", "max_active_runs": "2", "batch": "7",
         "stop_on_failure": "3", "priority": "-1", "window": "20:00-06:00", "tasks": "^clean", "is_polite": "on",
         "mark_success": "on", "downstream": "on", "overrides": "retries=3", "conf": '{"a": 1}',
-        "allow_future": "on",
+        "allow_future": "on", "with_upstream": "on", "with_downstream": "on",
     }  # fmt: skip
     followed(browser, "/backfills/new", **{**FORM, **more}, do="create")
     ask = asked(ground)[1]["ask"]
@@ -768,7 +769,7 @@ def test_all_options_go_into_the_request(ground: Playground, browser: TestClient
         "dates": [], "partitions": [], "run_backwards": True, "reprocess": "failed", "max_active_runs": 2, "batch": 7,
         "stop_on_failure": 3, "priority": -1, "window": "20:00-06:00", "tasks": "^clean", "is_polite": True,
         "mark_success": True, "downstream": True, "overrides": {"retries": 3}, "conf": {"a": 1}, "pool": "backfill",
-        "allow_future": True, "ignore_first_depends_on_past": False,
+        "allow_future": True, "ignore_first_depends_on_past": False, "with_upstream": True, "with_downstream": True,
     }  # fmt: skip
 
 
