@@ -6,8 +6,8 @@ until a slot takes them. A backfill can never take a scheduled run's slots: the 
 A polite backfill starts nothing while a task of a scheduled run waits for a slot.
 
 A task under which the manager's process or its JVM has ended twice in a row goes before all others, and nothing else is
-started in its first minute: if the process ends a third time, that task is the cause and no other (`manager.losses` has the
-reasoning). Until a lost task has been running again for a minute, a pool is given no more than it has slots: what waits in the
+started in its first 20 seconds: if the process ends a third time, that task is the cause and no other (`manager.losses` has the
+reasoning). Until a lost task has been running again for as long, a pool is given no more than it has slots: what waits in the
 executor when the process ends can't be told from what had just begun, and would be counted too.
 """
 

@@ -13,7 +13,7 @@ Every task that ran at that moment has lost a start, and only one of them, or no
 
 Why not "one suspect at a time, beside whatever else runs": a backfill of a DAG that always crashes brings a task without a
 loss with every run that it makes. Such a task would end the process beside an innocent suspect, and get that one convicted.
-Why only a minute alone at first, and not to its end: after two crashes in a row every long task is a suspect, and the schedule
+Why only 20 seconds alone at first, and not to its end: after two crashes in a row every long task is a suspect, and the schedule
 must not wait for hours.
 
 What counts: a start that was left behind by a leader which ended without giving its lease back (`rescuer`), and one beneath
@@ -35,7 +35,7 @@ from backfill_manager.model.records import TaskInstance
 BACK_OFF_S: Final = (1.0, 10.0, 60.0)  # before the next start, by losses in a row
 POSTPONED_FOR_S: Final = 5.0
 IN_A_ROW: Final = 3  # so many fail a task, if it ran alone
-ALONE_FOR_S: Final = 60.0  # a suspect's first time; twice as long after each loss that proved nothing
+ALONE_FOR_S: Final = 20.0  # a suspect's first time; twice as long after each loss that proved nothing
 
 
 def is_suspect(ti: TaskInstance) -> bool:
