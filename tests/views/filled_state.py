@@ -247,7 +247,7 @@ class FilledState:
         run = DagRun(
             dag_id=dag_id, run_id=run_id, run_type="backfill", state=state, dag_version=1, run_seq=seq,
             created_at=begun, logical_date=at, interval_start=at, interval_end=at + DAY, backfill_id=backfill_id,
-            started_at=begun, ended_at=ended,
+            started_at=begun, ended_at=ended, is_partial=False,
         )  # fmt: skip
         clean = TaskInstance(
             dag_id=dag_id, run_id=run_id, task_id="clean", state=state, run_seq=seq, try_number=1, launch=1,
