@@ -253,7 +253,7 @@ def test_a_task_that_ends_the_process_fails_after_three_starts_and_all_others_su
 
 def test_a_dags_test_whose_spark_goes_away_ends_and_says_so(root: Path) -> None:
     command = [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml"), "dags", "test"]
-    command += ["halts_the_jvm", "--logical-date", "2024-01-01"]
+    command += ["halts_the_jvm", "--logical-date", "2024-01-01T00:00:00Z"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == 1, done.stderr
     assert "Spark is gone: its JVM" in done.stderr and "Traceback" not in done.stderr
