@@ -34,7 +34,7 @@ HIDDEN: Final = "***"
 
 class _StandardError:
     """Written to as it is now, not as it was at import: the process may have been given another one since. A line that nobody
-    can read any more is dropped: under spark-submit the JVM reads it, and a manager whose JVM was killed has still to end well."""
+    can read any more is dropped: under spark-submit the JVM reads it, and a manager whose JVM was killed must still end well."""
 
     def msg(self, line: str) -> None:
         with contextlib.suppress(OSError):
