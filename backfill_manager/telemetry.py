@@ -9,6 +9,7 @@ that a light command imports may import this (structlog costs more than the comm
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -32,11 +33,13 @@ HIDDEN: Final = "***"
 
 
 class _StandardError:
-    """Written to as it is now, not as it was at import: the process may have been given another one since."""
+    """Written to as it is now, not as it was at import: the process may have been given another one since. A line that nobody
+    can read any more is dropped: under spark-submit the JVM reads it, and a manager whose JVM was killed must still end well."""
 
     def msg(self, line: str) -> None:
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
 
     debug = info = warning = error = critical = exception = msg
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 
 from backfill_manager.telemetry import get_logger, hide_secrets, without_secrets
@@ -87,3 +90,16 @@ def test_a_text_of_a_stranger_makes_no_line_of_its_own(capsys: pytest.CaptureFix
 @pytest.mark.parametrize("piece", ["a.", "token", "token ", "bearer ", "://a:", "password=x "])
 def test_a_long_text_is_searched_for_secrets_once_not_from_each_of_its_characters(piece: str) -> None:
     without_secrets(piece * (600_000 // len(piece)))
+
+
+def test_a_line_that_nobody_can_read_any_more_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under spark-submit standard error is a pipe to the JVM; a manager whose JVM was killed has still to give its lease back."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as broken:
+        monkeypatch.setattr(sys, "stderr", broken)
+        get_logger("tests").error("nobody hears this")
+        with pytest.raises(BrokenPipeError):
+            broken.flush()
+        with open(os.devnull, "wb") as nowhere:  # for what is left in its buffer
+            os.dup2(nowhere.fileno(), writer)
