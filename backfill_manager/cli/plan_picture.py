@@ -40,7 +40,10 @@ def print_plan(call: Call, plan: Mapping[str, Any]) -> None:
     if not summary["pending"] and skipped:
         call.out.remark("Nothing would run.")
     if not summary["pending"] and "already exists" in skipped:
-        call.out.remark("--reprocess failed_tasks, failed or completed takes dates that have a run, too.")
+        call.out.remark(
+            "--reprocess completed takes dates that have a run, too; failed those whose run failed, as a new run; failed_tasks "
+            "their failed tasks, in place."
+        )
     if "not complete yet" in skipped:
         call.out.remark("Intervals that have not ended are left out (not complete yet); --allow-future runs them, too.")
 
