@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from chispa.dataframe_comparer import assert_df_equality
@@ -86,6 +86,14 @@ def items(store: Store, backfill_id: str) -> list[BackfillItem]:
     return store.read(BackfillItem, [Condition("backfill_id", "=", backfill_id)], order_by=["ordinal"])
 
 
+def dry_run(store: Store, ask: BackfillAsk) -> dict[str, Any]:
+    payload = {"backfill_id": "dry", "ask": json.loads(ask.to_payload())}
+    asked = asking.ask(store, SystemClock(), kinds.BACKFILL_DRY_RUN, payload).request_id
+    (said,) = wait_for(lambda: store.read(Response, [Condition("request_id", "=", asked)]))
+    found: dict[str, Any] = json.loads(said.payload_json)
+    return found
+
+
 def tasks(store: Store) -> dict[tuple[str, str], TaskInstance]:
     return {(ti.run_id, ti.task_id): ti for ti in store.read(TaskInstance)}
 
@@ -94,6 +102,8 @@ def test_what_failed_runs_again_in_its_own_run_and_what_had_succeeded_does_not(
     manager: Callable[[], Store], spark: SparkSession, tmp_path: Path
 ) -> None:
     store = manager()
+    chosen = dry_run(store, ask_for(1, 3, tasks="^price$"))["summary"]
+    assert (chosen["pending"], chosen["tasks"]) == (3, ["load", "price"]), "what runs is named before anything does"
     request(store, ask_for(1, 3), "first")
     assert ended(store, "first").state == s.FAILED
     assert [item.state for item in items(store, "first")] == [s.SUCCESS, s.SUCCESS, s.FAILED]
@@ -108,10 +118,7 @@ def test_what_failed_runs_again_in_its_own_run_and_what_had_succeeded_does_not(
 
     deliver(tmp_path, 3)
     again = ask_for(1, 4, reprocess="failed_tasks")
-    payload = {"backfill_id": "dry", "ask": json.loads(again.to_payload())}
-    dry = asking.ask(store, SystemClock(), kinds.BACKFILL_DRY_RUN, payload).request_id
-    (said,) = wait_for(lambda: store.read(Response, [Condition("request_id", "=", dry)]))
-    planned = json.loads(said.payload_json)
+    planned = dry_run(store, again)
     assert [(one["state"], one["run_id"]) for one in planned["items"]] == [
         (s.SKIPPED, None), (s.SKIPPED, None), (s.PENDING, OF_DAY[2]), (s.PENDING, OF_DAY[3]),
     ]  # fmt: skip
@@ -140,9 +147,7 @@ def test_what_failed_runs_again_in_its_own_run_and_what_had_succeeded_does_not(
     assert tries == [(1, s.FAILED), (2, s.SUCCESS)]
 
     totals = spark.read.format("delta").load(str(tmp_path / "totals"))
-    wanted = spark.sql(
-        "SELECT timestampadd(DAY, n - 1, timestamp'2024-03-01 00:00:00Z') AS at, 30 * n AS cents FROM VALUES (1L), (2L), (3L), (4L) AS t(n)"
-    )
+    wanted = spark.createDataFrame([(FIRST + (n - 1) * DAY, 30 * n) for n in range(1, 5)], "at timestamp, cents bigint")
     assert_df_equality(totals, wanted, ignore_row_order=True, ignore_nullable=True)
     assert written(spark, tmp_path / "raw") == sorted(OF_DAY), "each day is loaded once"
     assert written(spark, tmp_path / "priced") == written(spark, tmp_path / "totals") == sorted(OF_DAY)
