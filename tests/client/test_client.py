@@ -184,7 +184,7 @@ def test_a_run_in_the_future_is_refused_unless_it_is_asked_for(
     client: Client, ground: Playground, manager_at_work: AtWork
 ) -> None:
     ahead = (ground.clock.now() + timedelta(days=40)).replace(hour=0, minute=0, second=0, microsecond=0)
-    with pytest.raises(errors.InvalidInput, match="lies in the future .* add allow_future"):
+    with pytest.raises(errors.InvalidInput, match=r"lies in the future .* add allow_future"):
         client.trigger("weather", logical_date=ahead)
     with manager_at_work():
         triggered = client.trigger("weather", logical_date=ahead, allow_future=True, wait=60)
