@@ -24,8 +24,9 @@ TASK_COLUMNS = (
     Column("duration_s", "took", seconds, right=True), Column("spark_jobs", "spark jobs", in_short, optional=True),
     Column("error", None, first_line, fold=True),
 )  # fmt: skip
+_TASKS = Column("is_partial", "tasks", lambda is_partial: "partial" if is_partial else "all", optional=True)
 RUN_COLUMNS = (
-    "run_id", "dag_id", Column("run_type", "type", optional=True), "state", Column("started_at", "started"),
+    "run_id", "dag_id", Column("run_type", "type", optional=True), "state", _TASKS, Column("started_at", "started"),
     Column("duration_s", "took", seconds, right=True), Column("backfill_id", "backfill", optional=True),
     Column("dag_version", "version", right=True, optional=True), Column("reason", None, first_line, fold=True),
 )  # fmt: skip
@@ -54,7 +55,9 @@ def list_(
     chosen = check_states("run", state or (), RUN_STATES, elsewhere("runs list", state))
     limit = limit or (50 if call.out.is_table else None)
     found = call.source.runs(dag_id=dag or None, backfill=backfill or None, in_states=chosen, limit=limit)
-    call.out.rows(found, RUN_COLUMNS, empty="No runs.")
+    some_are_partial = any(run["is_partial"] for run in found)
+    columns = [one for one in RUN_COLUMNS if one is not _TASKS or some_are_partial]
+    call.out.rows(found, columns, empty="No runs.")
     if call.out.is_table and len(found) == limit:
         call.out.remark(f"The newest {limit}; --limit shows more.")
 

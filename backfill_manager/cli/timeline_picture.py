@@ -26,7 +26,7 @@ def timeline_rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]
 
 def _beneath(overridden: Sequence[Mapping[str, Any]], indent: str) -> Iterator[dict[str, Any]]:
     for run in overridden:
-        yield {**run, "drawn": f"{indent}╰{GLYPHS[run['state']]}", "note": _batch(run)}
+        yield {**run, "drawn": f"{indent}╰{GLYPHS[run['state']]}", "note": "; ".join(_kind(run)) or None}
         yield from _beneath(run["overridden"], indent + "  ")
 
 
@@ -38,8 +38,11 @@ def _arrow(run: Mapping[str, Any], above: str | None) -> str:
 
 def _note(run: Mapping[str, Any], above: str | None) -> str | None:
     after = f"after {run['previous_run_id']}" if _arrow(run, above) == AFTER_ANOTHER else None
-    return "; ".join(filter(None, (_batch(run), after))) or None
+    return "; ".join((*_kind(run), *filter(None, [after]))) or None
 
 
-def _batch(run: Mapping[str, Any]) -> str | None:
-    return f"{run['items']} intervals" if run["items"] > 1 else None
+def _kind(run: Mapping[str, Any]) -> Iterator[str]:
+    if run["items"] > 1:
+        yield f"{run['items']} intervals"
+    if run["is_partial"]:
+        yield "partial: tasks were left out by choice"

@@ -39,7 +39,8 @@ def with_reruns(plan: BackfillPlan, store: Store) -> BackfillPlan:
     }
     if not failed:
         return plan
-    timeline = Stretch.of(_run(plan, one) for one in found if one["run_id"] in failed or one["items"] > 1)
+    holds_a_date = (one["run_id"] in failed or one["items"] > 1 or one["is_partial"] for one in found)
+    timeline = Stretch.of(_run(plan, one) for one, holds in zip(found, holds_a_date, strict=True) if holds)
     wanted = plan.items.select(["ordinal", "logical_date", "partition_key", "state"]).to_pylist()
     standing = {
         item["ordinal"]: timeline.standing(place_of(item["logical_date"], item["partition_key"]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from api_stage import Stage, bearer, with_tokens
 
 from backfill_manager.clock import parse_instant
+from backfill_manager.execution.outcome import Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, Pool, Request
 from backfill_manager.requests import asking
@@ -406,6 +408,61 @@ def test_a_run_by_hand_is_made_marked_and_cleared(stage: Stage) -> None:
     assert cleared.json()["answer"]["message"] == "cleared 2 tasks in 1 run"
     cancelled = stage.call("POST", f"/runs/{run_id}/cancel?wait=30", meanwhile=stage.ground.tick)
     assert cancelled.status_code == 200, cancelled.text
+
+
+def test_a_run_by_hand_of_a_date_in_the_future_is_refused_unless_it_is_asked_for(stage: Stage) -> None:
+    ahead = (stage.clock.now() + timedelta(days=40)).replace(microsecond=0)
+    for date in (f"{ahead:%Y-%m-%d}", f"{ahead:%Y-%m-%dT%H:%M:%SZ}"):
+        for more in ({}, {"allow_future": False}):
+            told = stage.call("POST", "/dags/flights/runs?wait=30", json={"logical_date": date, **more})
+            assert told.status_code == 422, told.text
+            said = told.json()["detail"]
+            assert said.startswith(f"logical_date {ahead:%Y-%m-%d}T") and said.endswith("add allow_future")
+            assert "--" not in said and len(said.splitlines()) == 1
+    assert stage.asked() == []
+    wrong = stage.call("POST", "/dags/flights/runs", json={"allow_future": "yes"})
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "body.allow_future")
+
+    wanted = {"logical_date": f"{ahead:%Y-%m-%d}", "allow_future": True}
+    made = stage.call("POST", "/dags/flights/runs?wait=30", json=wanted, meanwhile=stage.ground.tick)
+    assert made.status_code == 201, made.text
+    assert stage.call.get(made.headers["location"])["logical_date"] == f"{ahead:%Y-%m-%d}T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("which", "chosen"),
+    [
+        ({}, ["clean", "delays"]),
+        ({"with_upstream": False}, ["delays"]),
+        ({"tasks": "^clean$"}, ["clean"]),
+        ({"tasks": "^clean$", "with_downstream": True}, ["clean", "delays"]),
+    ],
+)
+def test_a_backfill_of_some_tasks_takes_along_what_is_said_and_its_runs_tell_whether_they_are_partial(
+    stage: Stage, which: dict[str, Any], chosen: list[str]
+) -> None:
+    wanted = {**JANUARY, "tasks": "^delays$", **which}
+    told = stage.call("POST", "/backfills", json=wanted)
+    assert told.status_code == 202, told.text
+    asked = stage.call.get(f"/backfills/{told.json()['payload']['backfill_id']}")
+    fields = ("tasks", "with_upstream", "with_downstream")
+    settings = {name: asked[name] for name in fields}
+    assert settings == {
+        "with_upstream": True,
+        "with_downstream": False,
+        **{n: wanted[n] for n in fields if n in wanted},
+    }
+
+    stage.ground.script = lambda _: Succeeded()
+    stage.backfill(1, **settings)
+    stage.ground.drain()
+    assert [launch.task.task_id for launch in stage.ground.launched] == chosen
+    (run,) = stage.call.get("/runs")["items"]
+    is_partial = len(chosen) < 2
+    assert run["is_partial"] is is_partial
+    for address in (f"/runs/{run['run_id']}", f"/dags/flights/runs/{run['run_id']}"):
+        assert stage.call.get(address)["is_partial"] is is_partial
+    assert [one["is_partial"] for one in stage.call.get("/dags/flights/runs")["items"]] == [is_partial]
 
 
 def test_a_task_is_marked_by_its_run(stage: Stage) -> None:

@@ -45,6 +45,23 @@ def test_items_that_run_together_have_a_batch(bfm: Bfm, state: FilledState) -> N
     assert "4 items: 4 would run in 2 runs." in out
 
 
+def test_where_tasks_are_chosen_those_that_run_are_named(bfm: Bfm, state: FilledState) -> None:
+    plan: dict[str, Any] = {"items": [item(1)], "summary": {**SUMMARY, "tasks": ["clean", "delays"]}}
+
+    assert "Only these tasks run: clean, delays." in shown(bfm, state, plan).splitlines()
+
+
+def test_items_whose_failed_tasks_run_again_in_place_name_the_run(bfm: Bfm, state: FilledState) -> None:
+    run = "backfill__2013-01-02T05:00:00Z"
+    items = [item(1, failed_tasks=None), item(2, run_id=run, failed_tasks=2), item(3, failed_tasks=None)]
+    summary = {**SUMMARY, "items": 3, "pending": 3, "runs": 3, "reruns": {"runs": 1, "failed_tasks": 2}}
+
+    out = shown(bfm, state, {"items": items, "summary": summary})
+
+    assert [line for line in out.splitlines() if f"2 failed tasks in run {run}" in line] == [out.splitlines()[3]]
+    assert "3 items: 3 would run (1 run in place, to re-run 2 failed tasks)." in out
+
+
 def test_what_will_be_read_and_how_long_it_takes_is_told(bfm: Bfm, state: FilledState) -> None:
     items = [item(n, rows=1000 * n, files=n, bytes=2_000_000) for n in (1, 2)]
 

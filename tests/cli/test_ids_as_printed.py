@@ -92,7 +92,8 @@ def test_every_run_id_that_is_listed_is_taken_by_every_command_that_takes_one(as
         assert "has ended (failed)" in ask("runs", "cancel", run_id).err
         for asked in (("runs", "mark", run_id, "success"), ("tasks", "mark", "flights", run_id, "clean", "success")):
             assert ask(*asked, "--output", "json").document["run_id"] == run_id
-    shown = ask("requests", "list", "--output", "json").document
+    listed = ask("requests", "list", "--output", "json").document
+    shown = [ask("requests", "show", one["request_id"], "--output", "json").document for one in listed]
     assert {one["payload"]["run_id"] for one in shown} == set(OF_FLIGHTS)
 
 

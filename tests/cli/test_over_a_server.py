@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -385,6 +386,31 @@ def test_a_log_is_followed_until_the_task_has_ended(
     said = bfm("tasks", "logs", "flights", RUN, "clean", "--follow", "--server", url)
 
     assert [line.rpartition(" ")[2] for line in said.out.splitlines()] == ["first", "second", "last"]
+
+
+def test_a_run_in_the_future_is_refused_alike_and_taken_alike(
+    ways: Callable[..., list[Said]], state: FilledState
+) -> None:
+    state.dag()
+    trigger = ("dags", "trigger", "flights", "--logical-date", "2030-01-01")
+
+    over_tables, over_server = ways(*trigger)
+    assert (over_tables.code, over_server.code) == (2, 2)
+    assert over_tables.error.startswith("--logical-date 2030-01-01T05:00:00Z lies in the future")
+    assert over_server.error.startswith("logical_date 2030-01-01T05:00:00Z lies in the future")
+    assert state.store.unanswered() == []
+
+    ways(*trigger, "--allow-future")
+    first, second = (json.loads(request.payload_json) for request in state.store.unanswered())
+    assert first == second and first["allow_future"] is True
+
+
+def test_a_partial_run_is_told_alike(ways: Callable[..., list[Said]], state: FilledState) -> None:
+    state.dag()
+    state.run("2013-01-01", {"clean": "success"}, run_type="backfill", is_partial=True)
+    for args in (("runs", "list"), ("runs", "show", "latest"), ("runs", "timeline", "flights")):
+        over_tables, over_server = ways(*args)
+        assert "partial" in over_tables.out and _lines(over_server) == _lines(over_tables), args
 
 
 def test_a_clear_is_previewed_by_the_server(ways: Callable[..., list[Said]], state: FilledState) -> None:

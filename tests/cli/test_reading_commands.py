@@ -201,6 +201,29 @@ def test_runs_and_their_tasks_are_listed_and_shown(bfm: Bfm, state: FilledState)
     assert "second line" not in people
 
 
+def test_a_run_that_left_tasks_out_by_choice_is_told_apart_from_a_whole_one(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.run("2013-01-01", {"clean": "success"}, is_partial=True)
+    state.run("2013-01-02", {"clean": "success", "delays": "success"}, is_partial=False)
+    state.run("2013-01-03", {"clean": "success"})  # made by an older release
+
+    told = bfm("runs", "list", "--output", "json").document
+    assert {one["logical_date"][:10]: one["is_partial"] for one in told} == {
+        "2013-01-01": True, "2013-01-02": False, "2013-01-03": None,
+    }  # fmt: skip
+    assert [one["is_partial"] for one in bfm("runs", "timeline", "flights", "--output", "json").document] == [
+        True, False, None,
+    ]  # fmt: skip
+    for command in (("runs", "list"), ("runs", "timeline", "flights")):
+        lines = bfm(*command).out.splitlines()
+        assert ["partial" in line for line in lines if "2013-01-0" in line].count(True) == 1, command
+        assert "partial" in next(line for line in lines if "2013-01-01" in line), command
+
+    shown = ("runs", "show", "2013-01-01", "--dag", "flights")
+    assert bfm(*shown, "--output", "json").document["is_partial"] is True
+    assert "is partial yes" in [" ".join(line.split()) for line in bfm(*shown).out.splitlines()]
+
+
 def test_a_task_shows_the_spark_jobs_of_its_last_try(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.backfill("b1", {"success": 1})

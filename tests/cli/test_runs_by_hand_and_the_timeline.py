@@ -93,6 +93,32 @@ def test_a_trigger_that_the_manager_refuses_is_exit_code_4(bfm: Bfm, state: Fill
     assert (said.code, said.error) == (4, "2013-01-05 runs already")
 
 
+def test_a_date_in_the_future_is_refused_in_one_line_unless_it_is_asked_for(bfm: Bfm, state: FilledState) -> None:
+    """It is noon of 15 May 2024, and eight o'clock in New York."""
+    state.dag()
+    for date, instant in (("2030-01-01", "2030-01-01T05:00:00Z"), ("2024-05-15T08:00:01", "2024-05-15T12:00:01Z")):
+        said = bfm("dags", "trigger", "flights", "--logical-date", date)
+        assert (said.code, said.error) == (
+            2,
+            f"--logical-date {instant} lies in the future (it is 2024-05-15T12:00:00Z now); to run it before its time, add "
+            "--allow-future",
+        )
+    assert state.store.read(Request) == []
+
+    assert bfm("dags", "trigger", "flights", "--logical-date", "2030-01-01", "--allow-future").code == 0
+    assert asked(state) == (
+        "dag.trigger",
+        {"dag_id": "flights", "logical_date": "2030-01-01T05:00:00Z", "conf": {}, "allow_future": True},
+    )
+
+
+def test_the_interval_that_runs_now_is_not_in_the_future(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+
+    assert bfm("dags", "trigger", "flights", "--logical-date", "2024-05-15").code == 0
+    assert asked(state)[1] == {"dag_id": "flights", "logical_date": "2024-05-15T04:00:00Z", "conf": {}}
+
+
 @pytest.mark.parametrize("verb", ["pause", "unpause"])
 def test_a_dag_is_paused_and_resumed(bfm: Bfm, state: FilledState, verb: str) -> None:
     state.dag()

@@ -180,6 +180,18 @@ def test_a_run_is_triggered_marked_and_cleared(client: Client, ground: Playgroun
     assert (run.logical_date, run.run_type) == (at, "manual")
 
 
+def test_a_run_in_the_future_is_refused_unless_it_is_asked_for(
+    client: Client, ground: Playground, manager_at_work: AtWork
+) -> None:
+    ahead = (ground.clock.now() + timedelta(days=40)).replace(hour=0, minute=0, second=0, microsecond=0)
+    with pytest.raises(errors.InvalidInput, match=r"lies in the future .* add allow_future"):
+        client.trigger("weather", logical_date=ahead)
+    with manager_at_work():
+        triggered = client.trigger("weather", logical_date=ahead, allow_future=True, wait=60)
+    run = client.run(str(triggered.object_id))
+    assert (triggered.state, run.logical_date, run.is_partial) == ("accepted", ahead, False)
+
+
 def test_a_partition_with_a_slash_in_its_name_is_reached(client: Client, ground: Playground, all_succeed: Deed) -> None:
     ground.backfill("flights", keys=["emea/de?x#y", "apac"])
     all_succeed()

@@ -19,6 +19,7 @@ from backfill_manager.planning.coverage import stretches
 from backfill_manager.requests.backfills import BackfillAsk, read_range
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.store.schema import arrow_schema
+from backfill_manager.testing import dag_spec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -479,3 +480,18 @@ def test_february_of_an_hourly_dag_is_672_items_in_sql_too(spark: SparkSession) 
     for first, last, items in (("2013-02-01", "2013-02-28", 672), ("2013-03-10", "2013-03-10", 23)):
         made = plan(spark, hourly, **read_range(hourly, "schedule", first, last))
         assert made.items.num_rows == items
+
+
+def test_a_plan_of_chosen_tasks_names_those_that_run() -> None:
+    dag = dag_spec("d", "a", "b", "c", upstream={"b": ["a"], "c": ["b"]}, callbacks=["b.on_failure"])
+
+    def named(**said: Any) -> list[str] | None:
+        items = pa.Table.from_pylist([], schema=arrow_schema(BackfillItem))
+        found: list[str] | None = BackfillPlan(BackfillAsk("d", **said), dag, 1, items).summary.get("tasks")
+        return found
+
+    assert named() is None, "all of them"
+    assert named(tasks="^b$") == ["a", "b"]
+    assert named(tasks="^b$", with_upstream=False) == ["b"]
+    assert named(tasks="^b$", with_upstream=False, with_downstream=True) == ["b", "c"]
+    assert named(tasks="^b$", with_downstream=True) == ["a", "b", "c"]

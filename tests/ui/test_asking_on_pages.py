@@ -100,6 +100,73 @@ def test_a_clear_is_shown_before_it_is_asked_for(ground: Playground, browser: Te
     assert "try 2" in again.root.whole_text
 
 
+def ticked(page: Page, name: str) -> bool:
+    """Of the form that chooses what is cleared, or triggers."""
+    (box,) = (
+        one
+        for one in page.root.find("input")
+        if one.attributes.get("name") == name and one.attributes.get("type") == "checkbox"
+    )
+    return "checked" in box.attributes
+
+
+def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its_box_ticked(
+    ground: Playground, browser: TestClient
+) -> None:
+    assert not ticked(Page(browser.get("/dags/shop/trigger").text), "allow_future")
+    asked = len(ground.store.read(Request))
+    form = {"logical_date": "2031-05-01", "conf": '{"full": true}'}
+    answer = browser.post("/dags/shop/trigger", data=form)
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (422, [])
+    (wrong,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")
+    assert "Logical date 2031-04-30T22:00:00Z lies in the future" in wrong
+    assert "tick “Take a date in the future”" in wrong and "--" not in wrong
+    assert len(ground.store.read(Request)) == asked
+    (date,) = (one for one in page.root.find("input") if one.attributes.get("name") == "logical_date")
+    assert date.attributes["value"] == "2031-05-01" and not ticked(page, "allow_future")
+
+    ground.clock.advance(seconds=1)
+    taken = browser.post("/dags/shop/trigger", data={**form, "allow_future": "on"})
+    assert taken.status_code == 303
+    assert last_asked(ground) == (
+        "dag.trigger",
+        {"dag_id": "shop", "logical_date": "2031-04-30T22:00:00Z", "conf": {"full": True}, "allow_future": True},
+    )
+    ground.drain()
+    assert "Done" in Page(browser.get(taken.headers["location"]).text).root.whole_text
+    kept = browser.post("/dags/shop/trigger", data={"logical_date": "someday", "allow_future": "on"})
+    assert ticked(Page(kept.text), "allow_future"), "a form that comes back is as it was filled in"
+
+
+@pytest.mark.parametrize("page", ["/dags/shop/clear", FAILED_RUN, f"{FAILED_RUN}/tasks/aggregate"])
+def test_a_clear_begins_with_what_comes_after_the_tasks(browser: TestClient, page: str) -> None:
+    """The form of a DAG, and what the pages of a run and of a task lead to."""
+    if not page.endswith("clear"):
+        (page,) = {link for link in Page(browser.get(page).text).links if "/clear?" in link}
+    assert ticked(Page(browser.get(page).text), "downstream")
+
+
+def test_a_clear_without_what_comes_after_stays_without_it(browser: TestClient) -> None:
+    run = FAILED_RUN.split("/")[-1]
+    shown = Page(browser.get(f"/dags/shop/clear?preview=true&run={run}&tasks=^aggregate$").text)
+    assert not ticked(shown, "downstream"), "a browser sends nothing of a box that is not ticked"
+    assert "stay" in shown.root.whole_text and "tick “and what comes after them”" in shown.root.whole_text
+
+
+def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: Playground, browser: TestClient) -> None:
+    whole = ground.backfill("shop", days("2024-02-01", 1))
+    partial = ground.backfill("shop", days("2024-02-02", 1), tasks="^clean$")
+    ground.drain()
+    told = {
+        run.backfill_id: Page(browser.get(f"/dags/shop/runs/{run.run_id}").text)
+        for run in ground.runs("shop")
+        if run.backfill_id in (whole, partial)
+    }
+    assert "partial: some were left out by choice" in told[partial].root.whole_text
+    assert "left out by choice" not in told[whole].root.whole_text
+
+
 @pytest.mark.parametrize(
     ("address", "form", "told"),
     [

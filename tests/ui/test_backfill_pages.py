@@ -706,6 +706,22 @@ def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
     assert form["ignore_first_depends_on_past"] == "on" and "allow_future" not in form
 
 
+def test_the_plan_names_the_tasks_that_run_and_the_failed_ones_that_run_again_in_place(
+    ground: Playground, led: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Hand(ground, monkeypatch)
+    document = hand.plan()
+    for item in document["items"]:
+        again = item["ordinal"] == 2
+        item.update(run_id="backfill__2013-01-02T05:00:00Z" if again else None, failed_tasks=2 if again else None)
+    document["summary"].update(tasks=["clean", "delays"], reruns={"runs": 1, "failed_tasks": 2})
+    monkeypatch.setattr(hand, "plan", lambda: document)
+    said = Page(led.post("/backfills/new/preview", data=FORM).text).root.whole_text
+    assert "Only these tasks run: clean, delays." in said
+    assert "30 items would run (1 run in place, to re-run 2 failed tasks), 1 skipped" in said
+    assert said.count("re-runs 2 failed tasks") == 1
+
+
 def test_without_scripts_the_button_brings_the_same_plan(
     ground: Playground, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
