@@ -34,7 +34,7 @@ def day(number: int) -> datetime:
     return parse_instant(f"2013-01-{number:02}T05:00:00Z")
 
 
-def runs(*rows: tuple[str, datetime | None, str | None], version: int = 1) -> pa.Table:
+def runs(*rows: tuple[str, datetime | None, str | None], version: int = 1, is_partial: bool | None = False) -> pa.Table:
     """Runs that exist: state, logical date, partition key."""
     dates = [row[1] for row in rows]
     return pa.table(
@@ -48,6 +48,7 @@ def runs(*rows: tuple[str, datetime | None, str | None], version: int = 1) -> pa
             "interval_start": pa.array(dates, INSTANT),
             "interval_end": pa.array([None if at is None else at + timedelta(days=1) for at in dates], INSTANT),
             "items": pa.array([1] * len(rows), pa.int64()),
+            "is_partial": pa.array([is_partial] * len(rows), pa.bool_()),
         }
     )
 
@@ -178,6 +179,27 @@ def test_what_exists_is_left_out_unless_reprocess_says_otherwise(
     assert made.summary["skipped"] == {
         reason: n for reason in ("already exists", "in flight") if (n := sum(r == reason for _, r in judged))
     }
+
+
+@pytest.mark.parametrize(
+    ("fields", "judged"),
+    [
+        ({}, ("pending", None)),
+        ({"kind": "missing"}, ("pending", None)),
+        ({"kind": "stale"}, ("pending", None)),
+        ({"tasks": "clean", "with_upstream": False}, SKIP),
+    ],
+)
+def test_a_partial_run_stands_for_its_date_in_a_backfill_of_chosen_tasks_only(
+    spark: SparkSession, fields: dict[str, Any], judged: tuple[str, str | None]
+) -> None:
+    dag = DagSpec("flights", (TaskSpec("clean"), TaskSpec("load")), schedule="@daily", timezone="America/New_York")
+    existing = together(
+        runs(("success", day(1), None), is_partial=True),
+        runs(("running", day(2), None), is_partial=True),
+    )
+    made = plan(spark, dag, existing, start_date=day(1), end_date=day(2), **fields)
+    assert reasons(made) == {1: judged, 2: LIVE}
 
 
 def test_partitions_meet_runs_of_their_own_key_only(spark: SparkSession) -> None:

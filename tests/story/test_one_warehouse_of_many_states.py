@@ -86,7 +86,9 @@ def test_each_dags_test_writes_and_so_do_a_real_run_after_it_and_a_new_state(
     for value in (3, 4):
         edit(tmp_path, value=value)
         store = start()
-        asked = asking.ask(store, SystemClock(), kinds.DAG_TRIGGER, triggered_dag(store, "totals", "2024-01-01", {}))
+        clock = SystemClock()
+        payload = triggered_dag(store, "totals", "2024-01-01", {}, clock.now())
+        asked = asking.ask(store, clock, kinds.DAG_TRIGGER, payload)
         run = wait_for(lambda: next((run for run in store.read(DagRun) if run.state in s.RUN_FINISHED), None))  # noqa: B023
         assert (run.run_id, run.state) == (told["run"]["run_id"], s.SUCCESS), (asked, store.read(TaskInstance))
         assert written(spark, tmp_path) == ([value], [(value, value)])
