@@ -123,18 +123,22 @@ def test_the_next_intervals_of_a_dag_follow_its_clock(bfm: Bfm, state: FilledSta
     assert "2024-05-16 00:00:00-04:00" in bfm("dags", "next", "flights", "-n", "3").out
 
 
-def test_what_comes_next_goes_on_from_the_latest_run_whatever_made_it(bfm: Bfm, state: FilledState) -> None:
+def test_what_comes_next_goes_on_from_the_latest_backfill_run_and_not_from_runs_by_hand(
+    bfm: Bfm, state: FilledState
+) -> None:
     state.dag()
     state.dag("hourly", schedule="@hourly")
-    state.run(on="2024-05-17", run_type="backfill")
+    state.run(on="2024-05-14", run_type="backfill")
+    state.run(on="2024-05-17", run_type="manual")
+    state.run(on="2024-05-18", run_type="backfill", run_id="early")  # made before its interval had ended
     state.run(on="2024-05-20", run_type="external", dag_id="flights")
     state.run(on="2024-05-19", state="overridden", run_id="old")
 
     told = bfm("dags", "next", "flights", "-n", "2", "--output", "json").document
     listed = {one["dag_id"]: one["next_due_at"] for one in bfm("dags", "list", "--output", "json").document}
 
-    assert [one["due_at"] for one in told] == ["2024-05-19T04:00:00Z", "2024-05-20T04:00:00Z"]
-    assert listed == {"flights": "2024-05-19T04:00:00Z", "hourly": "2024-05-15T12:00:00Z"}
+    assert [one["due_at"] for one in told] == ["2024-05-16T04:00:00Z", "2024-05-17T04:00:00Z"]
+    assert listed == {"flights": "2024-05-16T04:00:00Z", "hourly": "2024-05-15T12:00:00Z"}
 
 
 def test_a_dag_without_an_interval_left_says_so(bfm: Bfm, state: FilledState) -> None:
