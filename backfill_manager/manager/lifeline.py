@@ -22,7 +22,12 @@ LOOK_EVERY_S: Final = 0.5
 TIME_TO_END_S: Final = 40.0  # more than the manager takes to drain
 LOST_EXIT_CODE: Final = 143  # as if SIGTERM had ended it; not 0, so that whatever watches over us starts us again
 
+# What the kernel sends when the parent dies. Not SIGTERM itself: it comes once for each thread of a dying JVM, which has the same
+# process id until its last one is gone, and a second SIGTERM would end this process before it has ended well.
+DEATH_OF_PARENT: Final = signal.SIGUSR1
+
 _parent: int | None = None  # with whom this process is to end
+_told_of_its_end = False  # by the kernel
 
 
 def end_with_parent(*, also_with: int | None = None, time_to_end_s: float = TIME_TO_END_S) -> threading.Thread:
@@ -43,15 +48,23 @@ def end_with_parent(*, also_with: int | None = None, time_to_end_s: float = TIME
 def parent_has_ended() -> bool:
     """True when the process with which this one is to end (under spark-submit: the JVM) has ended: the SIGTERM that we were
     sent tells of that, and is no wish of a person."""
-    return _parent is not None and os.getppid() != _parent
+    return _told_of_its_end or (_parent is not None and os.getppid() != _parent)
 
 
 def _ask_kernel() -> bool:
-    """Linux sends SIGTERM in the moment in which the parent dies; elsewhere the look every half second must do."""
+    """Linux sends a signal in the moment in which the parent dies; elsewhere the look every half second must do."""
     if sys.platform != "linux":
         return False
+    signal.signal(DEATH_OF_PARENT, _on_death_of_parent)
     libc = ctypes.CDLL(None, use_errno=True)
-    return bool(libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) == 0)
+    return bool(libc.prctl(PR_SET_PDEATHSIG, DEATH_OF_PARENT, 0, 0, 0) == 0)
+
+
+def _on_death_of_parent(_number: int, _frame: object) -> None:
+    global _told_of_its_end
+    if not _told_of_its_end:
+        _told_of_its_end = True
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _watch(parent: int, told_by_kernel: bool, also_with: int | None, time_to_end_s: float) -> None:

@@ -82,7 +82,7 @@ def test_told_to_stop_the_manager_drains_and_gives_the_lease_back(submitted: Sub
     code, said = submitted.wait()
     assert code == 0, said
     assert submitted.nothing_is_left()
-    assert submitted.lease.state == "stopped"
+    assert submitted.lease.state == "stopped", said
     assert "incubator" not in said and "WARN" not in said  # Spark holds its tongue
 
 
@@ -92,7 +92,7 @@ def test_with_its_jvm_killed_the_driver_ends_too_and_the_exit_code_tells(submitt
     assert code == 137, said
     assert submitted.nothing_is_left()
     assert said.count("Spark is gone: ") == 1 and "Traceback" not in said
-    assert submitted.lease.state == "stopped"
+    assert submitted.lease.state == "stopped", said
 
 
 def test_with_the_submitter_killed_nothing_goes_on_in_the_dark(submitted: Submitted) -> None:
