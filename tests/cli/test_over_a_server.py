@@ -485,6 +485,7 @@ NEEDS_TABLES = {
     ("state", "init"): "say where the state is with --state.",
     ("state", "check"): "or see by `bfm manager status` whether the server can read it.",
     ("state", "compact"): "say where the state is with --state.",
+    ("state", "adopt", "--as-copy"): "say where the state is with --state.",
     ("state", "where"): "say where the state is with --state.",
     ("state", "sql", "SELECT 1"): "say where the state is with --state.",
     ("dags", "test", "flights"): "or have the server's manager run it: `bfm dags trigger flights`.",
