@@ -47,7 +47,7 @@ def format_instant(at: datetime | None) -> str | None:
 
 
 def parse_instant(text: str) -> datetime:
-    """The reverse of `format_instant`; for values of our own. What people type goes through `dags.timetable.parse_date`.
+    """The reverse of `format_instant`; for values of our own. What people type goes through `dags.schedule.timetable.parse_date`.
     `ValueError` for what is none."""
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)

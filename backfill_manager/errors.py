@@ -23,7 +23,7 @@ def shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def said_by(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """`str(error)`, also of an exception of somebody else's that can't say anything."""
     return str(traceback.TracebackException(type(error), error, None))
 

@@ -2,7 +2,7 @@
 
     from backfill_manager.testing import FakeClock, Playground
 
-`FakeClock` moves only when told. `Playground` is a manager in memory: real decisions, real inbox, real store contract
+`FakeClock` moves only when told. `InMemoryManager` is a manager in memory: real decisions, real inbox, real store contract
 (`MemoryStore`), a clock of its own, and tasks whose outcome the test says. No Spark, no Delta, no thread, no sleep:
 
     ground = Playground(dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}))
@@ -23,18 +23,17 @@ from typing import Any
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.dags.definition import CALLBACKS, DagSpec, TaskSpec
-from backfill_manager.dags.loading.loader import load_file
-from backfill_manager.execution.outcome import Cancelled as CancelledOutcome
-from backfill_manager.execution.outcome import Launch, LaunchKey, Outcome, Succeeded, TaskEnded, TaskStarted
-from backfill_manager.manager.backfill_maker import backfill_row
-from backfill_manager.manager.deciding import Decisions
+from backfill_manager.dags.importing.loader import load_file
+from backfill_manager.execution.outcomes import Cancelled as CancelledOutcome
+from backfill_manager.execution.outcomes import LaunchKey, Outcome, Succeeded, TaskEnded, TaskLaunch, TaskStarted
+from backfill_manager.manager.create_backfill import backfill_row
+from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.instructions import Instructions
-from backfill_manager.manager.lease import Candidate
-from backfill_manager.manager.reading_ahead import refill
-from backfill_manager.manager.rescuer import wake
-from backfill_manager.manager.working_set import Alive, LiveBackfill
+from backfill_manager.manager.leader_election import LeaderElector
+from backfill_manager.manager.prefetch import refill
+from backfill_manager.manager.recovery import restore_state
+from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import states as s
-from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import (
     Backfill,
     BackfillItem,
@@ -44,14 +43,15 @@ from backfill_manager.model.records import (
     Pool,
     TaskInstance,
 )
-from backfill_manager.requests import asking
-from backfill_manager.requests.backfills import BackfillAsk
-from backfill_manager.store.contract import Condition, Leader
+from backfill_manager.model.transitions import Changes
+from backfill_manager.requests import submit
+from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.store.base import Condition, Leader
 from backfill_manager.store.memory import MemoryStore
 
-__all__ = ["FakeClock", "MemoryStore", "Playground", "dag_spec", "days", "load_file"]
+__all__ = ["FakeClock", "InMemoryManager", "MemoryStore", "dag_spec", "days", "load_file"]
 
-Script = Callable[[Launch], Outcome | None]
+Script = Callable[[TaskLaunch], Outcome | None]
 
 
 class FakeClock:
@@ -101,7 +101,7 @@ def days(first: str, n: int) -> list[tuple[datetime, datetime]]:
     return [(start + timedelta(days=k), start + timedelta(days=k + 1)) for k in range(n)]
 
 
-class Playground:
+class InMemoryManager:
     """A manager in memory whose time and task outcomes are yours. `script(launch)` says how a task ends; None leaves it
     running until `finish` is called. DAGs are paused (no scheduled runs) unless `scheduled` is true."""
 
@@ -117,8 +117,8 @@ class Playground:
         self.script: Script = script or (lambda _: Succeeded())
         self.store = MemoryStore()
         self.store.init()
-        self.running: dict[LaunchKey, Launch] = {}
-        self.launched: list[Launch] = []
+        self.running: dict[LaunchKey, TaskLaunch] = {}
+        self.launched: list[TaskLaunch] = []
         self._happened: list[Any] = []
         self._slots, self._scheduled = slots, scheduled
         self._lead()
@@ -133,10 +133,10 @@ class Playground:
         last = self.store.lease()
         if last is not None and last.state == s.LEADING:
             self.clock.advance(seconds=0)
-        candidate = Candidate(self.store, SystemClock(), lease_s=1, version="test")
+        candidate = LeaderElector(self.store, SystemClock(), lease_s=1, version="test")
         leader = candidate.run_once()
         assert leader is not None, "the lease of this process's own former manager is taken at once"
-        self.alive: Alive = wake(self.store, term=leader.term, now=self.clock.now())
+        self.alive: ManagerState = restore_state(self.store, term=leader.term, now=self.clock.now())
         self._decisions = Decisions(self.alive, self.store, leader)
 
     @property
@@ -180,19 +180,19 @@ class Playground:
         self.store.write(items)
         from backfill_manager.manager.instructions import PlanWanted
 
-        wanted = PlanWanted(self.clock.new_id(), "backfill.create", backfill_id, BackfillAsk(dag_id=dag_id), "tests")
+        wanted = PlanWanted(self.clock.new_id(), "backfill.create", backfill_id, CreateBackfill(dag_id=dag_id), "tests")
         row = backfill_row(wanted, spec, version, len(items), first + len(items), now).evolve(**fields)
         made = Changes()
         made.put(row)
         self.leader.commit(made)
-        live = LiveBackfill(row=row, spec=self.alive.spec_of_backfill(row), counts=Counter({s.PENDING: len(items)}))
+        live = ActiveBackfill(row=row, spec=self.alive.spec_of_backfill(row), counts=Counter({s.PENDING: len(items)}))
         refill(live, self.store)
         self.alive.backfills[backfill_id] = live
         return backfill_id
 
     def ask(self, kind: str, **payload: Any) -> None:
         """A request, as a client makes it."""
-        asking.ask(self.store, self.clock, kind, payload, requested_by="tests")
+        submit.submit(self.store, self.clock, kind, payload, requested_by="tests")
 
     # -- what happens -------------------------------------------------------------------------------------------------
     def tick(self) -> bool:

@@ -26,12 +26,12 @@ from backfill_manager.cli import main as bfm
 from backfill_manager.clock import SystemClock, format_instant
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound, StateError
 from backfill_manager.model import states
+from backfill_manager.queries.backfills import list_backfills
+from backfill_manager.queries.dags import current_dag
+from backfill_manager.queries.managers import has_active_manager, is_lease_live
+from backfill_manager.queries.runs import list_runs
 from backfill_manager.store import Store, open_store
-from backfill_manager.store.roots import is_catalog_schema
-from backfill_manager.views.backfills import list_backfills
-from backfill_manager.views.dags import current_dag
-from backfill_manager.views.managers import lives, somebody_leads
-from backfill_manager.views.runs import list_runs
+from backfill_manager.store.uri import is_catalog_schema
 
 if TYPE_CHECKING:
     from backfill_manager.settings import Settings
@@ -108,7 +108,7 @@ class _Watch:
 def _refuse_older_manager(store: Store) -> None:
     """A manager learns at its start which tables there are; one from before ours were made would not find them."""
     row = store.lease() if store.exists() else None
-    if row is not None and lives(row, SystemClock().now()):
+    if row is not None and is_lease_live(row, SystemClock().now()):
         raise BackfillManagerError(
             f"A manager (pid {row.pid} on {row.host}) runs here since before the demo's tables were made, and does "
             "not know them. Stop it (`bfm manager stop`), then start the demo again."
@@ -119,7 +119,7 @@ def _wait_for_dag(store: Store, watch: _Watch) -> None:
     """Until a manager leads, ours or one that was there, and has loaded the DAG."""
     until = time.monotonic() + START_WITHIN_S
     while time.monotonic() < until:
-        if store.exists() and somebody_leads(store, SystemClock().now()):
+        if store.exists() and has_active_manager(store, SystemClock().now()):
             try:
                 current_dag(store, DAG)
                 return

@@ -6,7 +6,7 @@
   when it begins, the JVM has long begun.
 - SIGTERM and Ctrl-C mean: finish what runs, start nothing new. spark-submit would die of them and leave the driver
   behind, so Spark runs in a session of its own and it is the *driver* who is told. Told twice, both end at once.
-- If this process is killed, the driver notices (backfill_manager/manager/lifeline.py). So nothing is left behind.
+- If this process is killed, the driver notices (backfill_manager/manager/parent_watchdog.py). So nothing is left behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Final
 
-from backfill_manager.manager.lifeline import lives
+from backfill_manager.manager.parent_watchdog import lives
 
 if TYPE_CHECKING:
     from backfill_manager.settings import Settings

@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
 
 def absolute_paths(environ: Mapping[str, str], base: str) -> dict[str, str]:
     """The variables that hold paths, with relative ones taken from `base`; URIs and `catalog.schema` stay."""
-    from backfill_manager.store.roots import is_local
+    from backfill_manager.store.uri import is_local
 
     return {
         name: os.path.normpath(os.path.join(base, environ[name]))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backfill_manager.cli import main
-from backfill_manager.dags.parsers.here import parse_bundle
+from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.settings import BundleSettings
 
 REPOSITORY = Path(__file__).parents[1]

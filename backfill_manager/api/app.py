@@ -16,18 +16,27 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
 from backfill_manager import __version__
-from backfill_manager.api import backfills, dags, events, health, metrics, pools, requests, runs
-from backfill_manager.api.access import RefuseStrangers
-from backfill_manager.api.asking import PREFIX
-from backfill_manager.api.documented import document
-from backfill_manager.api.house import House
-from backfill_manager.api.limits import BodyLimit, ChangeLog, HeadAsGet, RateLimit, SecurityHeaders
+from backfill_manager.api.auth import RefuseStrangers
+from backfill_manager.api.context import AppContext
+from backfill_manager.api.errors import ErrorPage, tell_problems
+from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, RateLimit, SecurityHeaders
+from backfill_manager.api.openapi import document
 from backfill_manager.api.parameters import only_known_parameters
 from backfill_manager.api.paths import KeepSlashes
-from backfill_manager.api.problems import ErrorPage, tell_problems
+from backfill_manager.api.responses import PREFIX
+from backfill_manager.api.routes import (
+    backfills,
+    dags,
+    events,
+    health,
+    metrics,
+    pools,
+    requests,
+    runs,
+)
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
-from backfill_manager.store.contract import Store
+from backfill_manager.store.base import Store
 
 App = FastAPI  # for those who may not know FastAPI
 DESCRIPTION: Final = """Backfills and everything around them, over the state tables.
@@ -60,7 +69,7 @@ def create_app(
         redirect_slashes=False,
     )  # fmt: skip
     known = (settings.api.session_secret or "").encode()
-    house = House(settings, store, clock, secret=secret or known or secrets.token_bytes(32))
+    house = AppContext(settings, store, clock, secret=secret or known or secrets.token_bytes(32))
     app.state.house, app.state.metrics, app.state.error_page = house, metrics.Metrics(house), error_page
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX, dependencies=[Depends(only_known_parameters)])
@@ -77,7 +86,7 @@ def create_app(
     app.add_middleware(HeadAsGet)
     app.add_middleware(RefuseStrangers, house=house)
     app.add_middleware(BodyLimit, most=settings.api.max_body_bytes, within_s=settings.api.body_timeout)
-    app.add_middleware(metrics.Measured, metrics=app.state.metrics)
+    app.add_middleware(metrics.MeasureRequests, metrics=app.state.metrics)
     app.add_middleware(RateLimit, clock=clock, per_second=settings.api.requests_per_second)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(ChangeLog, clock=clock)

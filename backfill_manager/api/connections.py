@@ -26,8 +26,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from backfill_manager import descriptors
-from backfill_manager.api.limits import LARGEST_HEAD
-from backfill_manager.api.problems import PROBLEM_JSON, TITLES, problem_type
+from backfill_manager.api.errors import PROBLEM_JSON, TITLES, problem_type
+from backfill_manager.api.middleware import LARGEST_HEAD
 from backfill_manager.settings import ApiSettings
 from backfill_manager.telemetry import get_logger
 

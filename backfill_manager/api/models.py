@@ -10,8 +10,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from backfill_manager.requests.json_values import what_json_is_not
-from backfill_manager.requests.kinds import MOST_OF_A_NUMBER
+from backfill_manager.requests.command_types import MOST_OF_A_NUMBER
+from backfill_manager.requests.json_input import invalid_json_values
 
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=["2013-01-01T05:00:00Z"])]
 TypedDate = Annotated[
@@ -47,7 +47,7 @@ class Input(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _is_json(cls, value: Any) -> Any:
-        for wrong in what_json_is_not(value):
+        for wrong in invalid_json_values(value):
             raise ValueError(wrong)
         return value
 

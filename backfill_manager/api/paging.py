@@ -1,5 +1,5 @@
 """`limit`, `cursor` and `order_by` of a list. A cursor is opaque to clients: base64url of JSON that holds the order and
-the place (`views.paging`), and is looked at like all else that comes from outside."""
+the place (`queries.paging`), and is looked at like all else that comes from outside."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 
 from backfill_manager.clock import UTC, format_instant, parse_instant
-from backfill_manager.dags.zone import FIRST_YEAR
+from backfill_manager.dags.schedule.timezones import FIRST_YEAR
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRow, Record, columns
-from backfill_manager.views.paging import Order
+from backfill_manager.queries.paging import Order
 
 MOST: Final = 1000
 Limit = Annotated[int, Query(ge=1, le=MOST, description="How many at most.")]

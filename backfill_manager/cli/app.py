@@ -16,16 +16,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from backfill_manager.cli.call import (
-    Call,
-    Calls,
+from backfill_manager.cli.airflow_aliases import command_here
+from backfill_manager.cli.context import (
+    CliContext,
+    CliContextHolder,
     ConfOption,
     DebugOption,
     OutputOption,
     ServerOption,
     StateOption,
 )
-from backfill_manager.cli.old_spellings import command_here
 from backfill_manager.errors import BackfillManagerError, nearest
 
 # name, module, what it is for; in the order in which a newcomer needs them
@@ -62,10 +62,10 @@ BROKEN_PIPE: Final = 1
 _USAGE_ERROR: Final[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
-def run(argv: Sequence[str] | None = None, call: Call | None = None) -> int:
+def run(argv: Sequence[str] | None = None, call: CliContext | None = None) -> int:
     """One command line, from words to exit code. `call` brings a clock and an environment of the caller's own."""
     args = list(sys.argv[1:] if argv is None else argv)
-    calls = Calls(replace(call or Call(), debug="--debug" in args))
+    calls = CliContextHolder(replace(call or CliContext(), debug="--debug" in args))
     try:
         code = _app(args)(args, prog_name="bfm", obj=calls, standalone_mode=False)
         sys.stdout.flush()
@@ -100,11 +100,11 @@ def _app(args: Sequence[str]) -> typer.Typer:
     called = [name for name, _ in (*GROUPS, *COMMANDS) if name in args]
     for name, help in GROUPS:
         if not called or name in called:
-            module = importlib.import_module(f"backfill_manager.cli.{name}")
+            module = importlib.import_module(f"backfill_manager.cli.commands.{name}")
             app.add_typer(module.app, name=name, help=help)
     for name, file in COMMANDS:
         if not called or name in called:
-            importlib.import_module(f"backfill_manager.cli.{file}").register(app)
+            importlib.import_module(f"backfill_manager.cli.commands.{file}").register(app)
     return app
 
 
@@ -134,11 +134,11 @@ def _globals(
         ),
     ] = False,
 ) -> None:
-    calls: Calls = ctx.obj
+    calls: CliContextHolder = ctx.obj
     calls.call = calls.call.said(state, server, conf, output, debug)
 
 
-def _tell(error: Exception, message: str, code: int, calls: Calls) -> int:
+def _tell(error: Exception, message: str, code: int, calls: CliContextHolder) -> int:
     from rich.console import Console
     from rich.text import Text
 
@@ -148,7 +148,7 @@ def _tell(error: Exception, message: str, code: int, calls: Calls) -> int:
     return code
 
 
-def _tell_usage(error: Any, calls: Calls, args: Sequence[str]) -> int:
+def _tell_usage(error: Any, calls: CliContextHolder, args: Sequence[str]) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":  # the help, which is what was wanted

@@ -13,7 +13,7 @@ again), `live` the watching, `problems` the errors. Knows httpx, pydantic, tenac
 
 from __future__ import annotations
 
-from backfill_manager.client.problems import NobodyLeads, NotAllowed, NotKnown, TooMany, Unreachable
-from backfill_manager.client.server import Client
+from backfill_manager.client.client import Client
+from backfill_manager.client.errors import Forbidden, NoActiveManager, RateLimited, Unauthenticated, Unreachable
 
-__all__ = ["Client", "NobodyLeads", "NotAllowed", "NotKnown", "TooMany", "Unreachable"]
+__all__ = ["Client", "Forbidden", "NoActiveManager", "RateLimited", "Unauthenticated", "Unreachable"]

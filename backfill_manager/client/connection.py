@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
-from backfill_manager.client.problems import Unreachable, error_of
+from backfill_manager.client.errors import Unreachable, error_of
 from backfill_manager.errors import BackfillManagerError, InvalidInput
 
 PREFIX: Final = "/api/v1"

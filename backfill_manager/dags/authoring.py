@@ -17,7 +17,7 @@ Inside a DAG's body a task function that is called makes a task; anywhere else i
 that a unit test calls it with a `ctx` of its own. Every mistake is an `InvalidDag` that names DAG, task and keyword.
 
 `on_success` and `on_failure` are plain functions `def tell(ctx)`: each becomes a task of its own, `clean.on_failure`,
-or `on_failure` for the whole DAG, that runs when there is something to tell (manager/calling_back.py).
+or `on_failure` for the whole DAG, that runs when there is something to tell (manager/callbacks.py).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
-from backfill_manager.dags import keywords
+from backfill_manager.dags import validation
 from backfill_manager.dags.definition import CALLBACK_TIMEOUT_S, CALLBACKS, DagSpec, TaskKind, TaskSpec
 from backfill_manager.errors import InvalidDag, InvalidInput
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from backfill_manager.dags.keywords import DagSettings, SqlSettings, TaskSettings
+    from backfill_manager.dags.validation import DagSettings, SqlSettings, TaskSettings
 
 Function = Callable[..., Any]
 
@@ -202,7 +202,7 @@ class TaskFunction:
 
     def override(self, **settings: Unpack[TaskSettings]) -> TaskFunction:
         """The same function as another task, with settings of its own: `copy.override(task_id="copy_eu")()`."""
-        checked = keywords.check_keywords(settings, keywords.TASK, _who(self.task_id))
+        checked = validation.check_keywords(settings, validation.TASK, _who(self.task_id))
         return TaskFunction(self.function, self.kind, {**self.settings, **checked})
 
     def not_called(self, *_: Any) -> None:
@@ -239,7 +239,7 @@ class _TaskDecorator:
             inspect.signature(function).bind(object())
         except TypeError:
             raise InvalidDag(f"{who} must take one argument, as in `def {function.__name__}(ctx)`") from None
-        checked = keywords.check_keywords({"task_id": name, **settings}, keywords.TASK, who)
+        checked = validation.check_keywords({"task_id": name, **settings}, validation.TASK, who)
         building = _building.get()
         if building is not None:
             building.decorated.append(name)
@@ -261,7 +261,7 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     if building is None:
         raise InvalidDag(f"sql({name!r}, ...) makes a task: call it in the body of a @dag function")
     who = _who(name)
-    checked = keywords.check_keywords({**settings, "task_id": name}, keywords.SQL, who)
+    checked = validation.check_keywords({**settings, "task_id": name}, validation.SQL, who)
     for column in ("time_column", "partition_column"):
         if checked.get(column) and not checked.get("into"):
             raise InvalidDag(
@@ -320,8 +320,10 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         )
     dag_id = settings.get("dag_id", function.__name__)
     who = f"DAG {dag_id!r}"
-    said = keywords.check_keywords({"dag_id": dag_id, **settings}, keywords.DAG, who)
-    default_args = keywords.check_keywords(said.pop("default_args", {}), keywords.DEFAULT_ARGS, f"{who}: default_args")
+    said = validation.check_keywords({"dag_id": dag_id, **settings}, validation.DAG, who)
+    default_args = validation.check_keywords(
+        said.pop("default_args", {}), validation.DEFAULT_ARGS, f"{who}: default_args"
+    )
     if _building.get() is not None:
         raise InvalidDag(f"{who} is made inside another DAG; put them beside each other")
     try:
@@ -360,7 +362,13 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
 
 def read_times(said: dict[str, Any], who: str) -> None:
     """Schedule, zone and dates in the form in which `DagSpec` holds them."""
-    from backfill_manager.dags.timetable import Timetable, check_timezone, parse_date, parse_last, parse_schedule
+    from backfill_manager.dags.schedule.timetable import (
+        Timetable,
+        check_timezone,
+        parse_date,
+        parse_last,
+        parse_schedule,
+    )
 
     try:
         if "schedule" in said:

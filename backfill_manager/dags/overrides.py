@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backfill_manager.dags import keywords
+from backfill_manager.dags import validation
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput, nearest
 
@@ -37,7 +37,7 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
     for name in sorted(overrides, key=lambda name: "." in name):  # one task's own come after every task's
         value = overrides[name]
         if name in OF_DAG:
-            of_dag[name] = _checked(name, name, value, keywords.DAG)
+            of_dag[name] = _checked(name, name, value, validation.DAG)
             continue
         task_id, dot, setting = name.rpartition(".")
         if setting in OF_DAG:
@@ -51,14 +51,14 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
             )
         if dot and spec.is_callback(task_id) and setting in _NOT_OF_CALLBACKS:
             raise InvalidInput(f"--set {name}: a callback waits for nothing but what it tells of; it has no {setting}")
-        checked = _checked(name, setting, value, keywords.TASK)
+        checked = _checked(name, setting, value, validation.TASK)
         for chosen in [task_id] if task_id else [task.task_id for task in spec.work]:
             of_tasks[chosen][setting] = checked
     tasks = tuple(dataclasses.replace(task, **of_tasks[task.task_id]) for task in spec.tasks)
     return dataclasses.replace(spec, tasks=tasks, **of_dag)
 
 
-def _checked(name: str, setting: str, value: Any, checks: Mapping[str, keywords.Check]) -> Any:
+def _checked(name: str, setting: str, value: Any, checks: Mapping[str, validation.Check]) -> Any:
     try:
         return checks[setting](value)
     except ValueError as error:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backfill_manager.dags.bundles.files import BundleContent
-from backfill_manager.dags.loading.import_failure import FailedFile
-from backfill_manager.dags.loading.loader import ParsedFile
+from backfill_manager.dags.importing.import_failure import FailedFile
+from backfill_manager.dags.importing.loader import ParsedFile
 
 
 @dataclass(frozen=True)

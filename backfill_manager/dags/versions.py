@@ -29,8 +29,8 @@ from backfill_manager.clock import format_instant
 from backfill_manager.dags.bundles.files import hash_of
 from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.loading.import_failure import FailedFile, as_text
-from backfill_manager.dags.loading.loader import ParsedFile
+from backfill_manager.dags.importing.import_failure import FailedFile, as_text
+from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import Refused
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record

@@ -16,7 +16,7 @@ def repeated_on_conflict(log: logging.Logger, what: str) -> tenacity.Retrying:
     it may be done anew from the table as it is now."""
     import tenacity
 
-    from backfill_manager.store.delta_spark_tables import CONFLICTS
+    from backfill_manager.store.delta_spark.tables import CONFLICTS
 
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(CONFLICTS),

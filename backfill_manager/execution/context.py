@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.execution.executor_runtime import TaskSkipped, WorkerContext
 from backfill_manager.execution.interval import Interval, bounds
-from backfill_manager.execution.on_worker import TaskSkipped, WorkerContext
-from backfill_manager.execution.outcome import Ended, Launch
+from backfill_manager.execution.outcomes import Ended, TaskLaunch
 from backfill_manager.execution.output import Mode, OutputWriter
 from backfill_manager.execution.output_identity import StateIdentity
 
@@ -39,7 +39,7 @@ class TaskContext:
 
     def __init__(
         self,
-        launch: Launch,
+        launch: TaskLaunch,
         spark: SparkSession,
         log: logging.Logger,
         refuse_if_abandoned: Callable[[], None],
@@ -78,7 +78,7 @@ class TaskContext:
         as if the comparison had been written by hand."""
         from pyspark.sql import functions as F
 
-        from backfill_manager.execution.sql_text import identifier
+        from backfill_manager.execution.sql_lexer import identifier
 
         value = F.col(identifier(column)) if isinstance(column, str) else column
         kind = F.typeof(value)
@@ -130,7 +130,7 @@ class TaskContext:
         return f"<ctx {self.dag_id}.{self.task_id} {self.run_id} try {self.try_number}>"
 
 
-def worker_context(launch: Launch) -> WorkerContext:
+def worker_context(launch: TaskLaunch) -> WorkerContext:
     """The `ctx` of an `@task.executor`."""
     return WorkerContext(
         dag_id=launch.ti.dag_id, task_id=launch.ti.task_id, run_id=launch.ti.run_id, run_type=launch.run.run_type,

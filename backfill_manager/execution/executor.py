@@ -34,31 +34,31 @@ from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import AbandonedTry, LostLease
-from backfill_manager.execution import inheritance, task_log
-from backfill_manager.execution.inheritance import JobScope
-from backfill_manager.execution.outcome import (
+from backfill_manager.execution import spark_properties, task_log
+from backfill_manager.execution.outcomes import (
     Cancelled,
     Event,
     Failed,
-    Launch,
     LaunchKey,
     Lost,
     Outcome,
     Postponed,
     PutBack,
     TaskEnded,
+    TaskLaunch,
     TaskLogged,
     TaskStarted,
 )
 from backfill_manager.execution.output_identity import StateIdentity
-from backfill_manager.execution.performing import CodeLibrary, perform
+from backfill_manager.execution.run_task import CodeCacheProtocol, run_task
 from backfill_manager.execution.spark_jobs import SparkJobs
+from backfill_manager.execution.spark_properties import SparkJobGroup
 from backfill_manager.execution.task_log import LogLines
 from backfill_manager.part_thread import PartFailed, PartThread
 
 # Here, before there is a task: the package `delta` imports itself in a circle, and tasks that were the first to import it, at
 # the same time, found half of it ("cannot import name 'DeltaTable' from partially initialized module").
-from backfill_manager.store import delta_spark_tables as _delta_is_there  # noqa: F401
+from backfill_manager.store.delta_spark import tables as _delta_is_there  # noqa: F401
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,8 +71,8 @@ GRACE_S: Final = 5.0
 
 @dataclass(eq=False)
 class _Try:
-    launch: Launch
-    scope: JobScope
+    launch: TaskLaunch
+    scope: SparkJobGroup
     lines: LogLines
     weight: int = 0  # slots it holds; 0 while it waits
     abandoned: Outcome | None = None  # what it will have ended as, whatever its thread does
@@ -101,7 +101,7 @@ class Executor:
         self,
         spark: SparkSession,
         *,
-        library: CodeLibrary,
+        library: CodeCacheProtocol,
         on_event: Callable[[Event], None],
         clock: Clock,
         term: int,
@@ -129,13 +129,13 @@ class Executor:
         self._closing = self._closed = False
         self._watching = True
         self._gone: Lost | PutBack | None = None  # Spark has; what becomes of what ran
-        inheritance.install(spark)
+        spark_properties.install(spark)
         self._listener = task_log.listen()
         self._watcher = PartThread(f"executor of term {term}", self._watch, on_failure=on_failure)
         self._watcher.start()
 
     # -- for the manager ----------------------------------------------------------------------------------------------
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: TaskLaunch) -> None:
         """Queue one start of a task instance. Its end is always told, sooner or later, by a TaskEnded."""
         it = self._new_try(launch)
         with self._changed:
@@ -230,14 +230,14 @@ class Executor:
         if not already:
             self._watcher.join()
             task_log.stop_listening(self._listener)
-            inheritance.remove()
+            spark_properties.remove()
 
     # -- slots --------------------------------------------------------------------------------------------------------
-    def _new_try(self, launch: Launch) -> _Try:
+    def _new_try(self, launch: TaskLaunch) -> _Try:
         ti = launch.ti
         name = f"bfm/{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.launch}".replace(",", "_")
         lines = LogLines(launch, self._clock, lambda: self._flush_soon(it))
-        scope = JobScope(
+        scope = SparkJobGroup(
             self._spark.sparkContext,
             launch.pool,
             name,
@@ -317,7 +317,7 @@ class Executor:
         outcome: Outcome = Failed("its thread broke off")
         try:
             if it.abandoned is None:
-                outcome = perform(
+                outcome = run_task(
                     it.launch,
                     it.scope,
                     spark=self._spark,

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from backfill_manager.clock import format_instant
-from backfill_manager.execution.outcome import Launch
+from backfill_manager.execution.outcomes import TaskLaunch
 from backfill_manager.model.records import DagRun
 
 
@@ -31,14 +31,14 @@ class StateIdentity:
         return self.upgraded_at is None or run.created_at >= self.upgraded_at
 
 
-def transaction_id(state: StateIdentity, launch: Launch, nth: int | str) -> str:
+def transaction_id(state: StateIdentity, launch: TaskLaunch, nth: int | str) -> str:
     """Of the `nth` write of this task into a table, or of a statement of its SQL."""
     ti = launch.ti
     whose = f"{state.state_id}/" if state.is_part_of_ids(launch.run) else ""
     return f"bfm/{whose}{ti.dag_id}/{ti.task_id}/{ti.run_id}/{nth}"
 
 
-def user_metadata(state: StateIdentity, launch: Launch, **more: Any) -> str:
+def user_metadata(state: StateIdentity, launch: TaskLaunch, **more: Any) -> str:
     """For the commit: who wrote it, as JSON."""
     about: dict[str, Any] = {
         "state": state.state_id, "dag": launch.ti.dag_id, "run": launch.ti.run_id, "task": launch.ti.task_id,

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import AbandonedTry, InvalidInput
-from backfill_manager.execution.sql_text import identifier
+from backfill_manager.execution.catalog import adopt, folder_of
+from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.table_queue import TableQueue
-from backfill_manager.execution.warehouse import adopt, folder_of
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable

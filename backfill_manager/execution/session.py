@@ -101,11 +101,11 @@ def build_session(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    _quieten()
+    silence_loggers()
     return spark
 
 
-def put_behind_us(spark: SparkSession) -> None:
+def lower_jvm_thread_priority(spark: SparkSession) -> None:
     """Where driver and tasks share one machine (`local[...]`), let the JVM's threads be nicer than this process, so that
     no decision waits for a core that a backfill's tasks hold: a scheduled run that comes due beside a saturating backfill
     ends after 1.2 times its idle time instead of 1.8 (`bfm bench isolation`). Only Linux can tell threads apart."""
@@ -119,7 +119,7 @@ def put_behind_us(spark: SparkSession) -> None:
                 os.setpriority(os.PRIO_PROCESS, int(thread.name), os.getpriority(os.PRIO_PROCESS, 0) + NICER_BY)
 
 
-def _quieten() -> None:
+def silence_loggers() -> None:
     """PySpark prints a page of JSON for every failed query before it raises; whoever gets the exception tells it."""
     from pyspark.logger import PySparkLogger
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from backfill_manager.execution.inheritance import spark_may_be_gone
+from backfill_manager.execution.spark_properties import ignore_stopped_context
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -27,6 +27,6 @@ class SparkJobs:
     def of_group(self, group: str) -> tuple[int, ...]:
         """Ids in the order of their beginning. Without those of code that has set a job group of its own; none when
         Spark is gone."""
-        with spark_may_be_gone():
+        with ignore_stopped_context():
             return tuple(sorted(json.loads(self._as_text(self._tracker.getJobIdsForGroup(group)))))
         return ()

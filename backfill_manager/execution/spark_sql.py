@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.interval import instant_literal
-from backfill_manager.execution.outcome import Launch
+from backfill_manager.execution.outcomes import TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity
+from backfill_manager.execution.sql_lexer import statements
 from backfill_manager.execution.sql_statement import StatementRunner
-from backfill_manager.execution.sql_text import statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from backfill_manager.execution.context import TaskContext
 
 
-def run_sql(launch: Launch, ctx: TaskContext, refuse_if_abandoned: Callable[[], None], state: StateIdentity) -> None:
+def run_sql(
+    launch: TaskLaunch, ctx: TaskContext, refuse_if_abandoned: Callable[[], None], state: StateIdentity
+) -> None:
     """Run the task's statements in `ctx.spark`."""
     task = launch.task
     parts = statements(task.sql or "")
@@ -66,7 +68,7 @@ def _ask(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
         ) from None
 
 
-def parameters(launch: Launch) -> dict[str, Any]:
+def parameters(launch: TaskLaunch) -> dict[str, Any]:
     """Name -> value, as Spark takes them. Ours come after the run's params, and win."""
     from pyspark.sql import functions as F
 

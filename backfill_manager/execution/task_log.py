@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from backfill_manager.clock import Clock
-from backfill_manager.execution.inheritance import current_scope
-from backfill_manager.execution.outcome import Launch
+from backfill_manager.execution.outcomes import TaskLaunch
+from backfill_manager.execution.spark_properties import current_job_group
 from backfill_manager.model.records import TaskLog
 from backfill_manager.telemetry import hide_secrets
 
@@ -26,7 +26,7 @@ MAX_CHARS: Final = 20_000  # of one line: a long traceback fits
 class LogLines:
     """Gathers the lines of one try; safe from all of its threads."""
 
-    def __init__(self, launch: Launch, clock: Clock, on_first: Callable[[], None]) -> None:
+    def __init__(self, launch: TaskLaunch, clock: Clock, on_first: Callable[[], None]) -> None:
         self._ti, self._clock, self._on_first = launch.ti, clock, on_first
         self._lock = threading.Lock()
         self._waiting: list[TaskLog] = []
@@ -89,7 +89,7 @@ class TaskLogger(logging.Logger):
 
 class _FromTaskThreads(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        scope = current_scope()
+        scope = current_job_group()
         if scope is not None and not record.name.startswith("py4j"):
             scope.log(record.levelname, f"{record.name}: {self.format(record)}")
 

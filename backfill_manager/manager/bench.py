@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.execution.session import build_session
-from backfill_manager.manager.main import run_manager
+from backfill_manager.manager.manager import run_manager
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, Pool, TaskInstance
-from backfill_manager.requests import kinds
-from backfill_manager.requests.asking import ask
-from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests import command_types
+from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.requests.submit import submit
 from backfill_manager.settings import BundleSettings, PoolSettings, Settings, SparkSettings
 from backfill_manager.store import open_store
-from backfill_manager.store.contract import Condition, Store
+from backfill_manager.store.base import Condition, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,12 +127,17 @@ def _bare(spark: SparkSession, tasks: int, width: int, clock: SystemClock) -> fl
 def _managed(store: Store, tasks: int, width: int, clock: SystemClock) -> tuple[float, float]:
     """Jobs per second from the first task's start to the last one's end; and seconds from the request to that start."""
     backfill_id = clock.new_id()
-    wanted = BackfillAsk(
+    wanted = CreateBackfill(
         dag_id="tiny", kind="partitions", partitions=tuple(f"{backfill_id}-{n}" for n in range(tasks)),
         max_active_runs=width * 4,
     )  # fmt: skip
     asked_at = clock.now()
-    ask(store, clock, kinds.BACKFILL_CREATE, {"backfill_id": backfill_id, "ask": json.loads(wanted.to_payload())})
+    submit(
+        store,
+        clock,
+        command_types.BACKFILL_CREATE,
+        {"backfill_id": backfill_id, "ask": json.loads(wanted.to_payload())},
+    )
     never = threading.Event()
     mine = [Condition("backfill_id", "=", backfill_id)]
     while not any(row.state in s.BACKFILL_FINISHED for row in store.read(Backfill, mine)):

@@ -17,10 +17,10 @@ from backfill_manager.clock import SystemClock
 from backfill_manager.manager.bench import running_manager
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Pool, TaskInstance
-from backfill_manager.requests import kinds
-from backfill_manager.requests.asking import ask
-from backfill_manager.requests.backfills import BackfillAsk
-from backfill_manager.store.contract import Condition, Store
+from backfill_manager.requests import command_types
+from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.requests.submit import submit
+from backfill_manager.store.base import Condition, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,17 +57,22 @@ def isolation(runs: int, width: int, *, spark: SparkSession | None = None) -> di
     with running_manager({"isolation.py": DAG_FILE}, pools, spark) as (store, _):
         alone = _measure(store, clock, runs)
         backfill_id = clock.new_id()
-        wanted = BackfillAsk(
+        wanted = CreateBackfill(
             dag_id="load",
             kind="partitions",
             partitions=tuple(str(n) for n in range(100_000)),
             max_active_runs=width * 4,
         )
-        ask(store, clock, kinds.BACKFILL_CREATE, {"backfill_id": backfill_id, "ask": json.loads(wanted.to_payload())})
+        submit(
+            store,
+            clock,
+            command_types.BACKFILL_CREATE,
+            {"backfill_id": backfill_id, "ask": json.loads(wanted.to_payload())},
+        )
         _wait(lambda: len(_tasks(store, "load", (s.SUCCESS,))) >= width)
         beside = _measure(store, clock, runs)
         loaded = len(_tasks(store, "load", (s.SUCCESS,)))
-        ask(store, clock, kinds.BACKFILL_CANCEL, {"backfill_id": backfill_id, "let_running_finish": False})
+        submit(store, clock, command_types.BACKFILL_CANCEL, {"backfill_id": backfill_id, "let_running_finish": False})
     return {
         "runs": runs,
         "width": width,

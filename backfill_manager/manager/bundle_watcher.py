@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backfill_manager.clock import Clock
-from backfill_manager.dags.loading.import_failure import FailedFile
-from backfill_manager.dags.loading.loader import MOST_WORKERS, DagLoader, LoaderClosed
-from backfill_manager.dags.parsers.bundle import AnotherParser, Bundle
+from backfill_manager.dags.catalog import DagStore
+from backfill_manager.dags.importing.import_failure import FailedFile
+from backfill_manager.dags.importing.loader import MOST_WORKERS, DagLoader, LoaderClosed
+from backfill_manager.dags.parsers.bundle_state import AnotherParser, BundleState
 from backfill_manager.dags.parsers.parser import (
     BundleParser,
     check_submission,
@@ -27,7 +28,6 @@ from backfill_manager.dags.parsers.parser import (
     unreadable_for,
 )
 from backfill_manager.dags.parsers.registry import parser_for
-from backfill_manager.dags.store import DagStore
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.manager.instructions import ParseWanted
@@ -71,7 +71,7 @@ class BundleWatcher:
         self._on_event, self._loader = on_event, DagLoader(workers=max(1, min(MOST_WORKERS, (os.cpu_count() or 1) - 1)))
         self._watches = {
             settings.name: _Watch(
-                Bundle(settings, snapshots=snapshots, limits=limits),
+                BundleState(settings, snapshots=snapshots, limits=limits),
                 self._loader,
                 dags,
                 clock,
@@ -120,7 +120,7 @@ class _Watch:
 
     def __init__(
         self,
-        bundle: Bundle,
+        bundle: BundleState,
         loader: DagLoader,
         dags: DagStore,
         clock: Clock,

@@ -19,19 +19,19 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.execution.outcome import Launch
-from backfill_manager.manager.calling_back import ended_of
+from backfill_manager.execution.outcomes import TaskLaunch
+from backfill_manager.manager.callbacks import ended_of
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.losses import held_until, is_calm, is_suspect
-from backfill_manager.manager.working_set import Alive, LiveRun
-from backfill_manager.model import changes as c
+from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
 from backfill_manager.model.records import TaskInstance
 
 AHEAD = 2.0  # of a pool's slots
 
 
-def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instructions) -> None:
+def dispatch(alive: ManagerState, free: Mapping[str, int], now: datetime, todo: Instructions) -> None:
     """`free` is what the executor says of each pool: slots that are neither taken nor spoken for."""
     tasks = [ti for _, ti in alive.tasks()]
     if held_until(tasks, now) is not None:
@@ -42,7 +42,7 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
         Counter()
     )  # a backfill counts for itself: it takes nothing from the schedule
     of_task: Counter[tuple[str, str]] = Counter()
-    ready: list[tuple[tuple[float, int, int, int], LiveRun, TaskInstance]] = []
+    ready: list[tuple[tuple[float, int, int, int], ActiveRun, TaskInstance]] = []
     scheduled_waits = False
     for run, ti in alive.tasks():
         if ti.state in (s.SCHEDULED, s.QUEUED) and run.is_for_schedule:
@@ -83,7 +83,7 @@ def dispatch(alive: Alive, free: Mapping[str, int], now: datetime, todo: Instruc
             return  # the others wait: it runs alone
 
 
-def pool_of(alive: Alive, run: LiveRun, task: TaskSpec) -> str:
+def pool_of(alive: ManagerState, run: ActiveRun, task: TaskSpec) -> str:
     owner = alive.backfills.get(run.row.backfill_id or "")
     of_kind = owner.row.pool if owner else s.SCHEDULED_RUN
     if task.pool is None or (owner is not None and task.pool == s.SCHEDULED_RUN):
@@ -91,11 +91,11 @@ def pool_of(alive: Alive, run: LiveRun, task: TaskSpec) -> str:
     return task.pool
 
 
-def _launch(alive: Alive, run: LiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> Launch:
+def _launch(alive: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> TaskLaunch:
     results = {
         other.task_id: json.loads(other.result_json) for other in run.tasks.values() if other.result_json is not None
     }
-    return Launch(
+    return TaskLaunch(
         ti=ti, run=run.row, dag=run.spec, task=task, version=alive.versions[run.row.dag_id, run.row.dag_version],
         pool=pool, params={**run.spec.params, **json.loads(run.row.conf_json)}, results=results,
         timeout_s=task.timeout, priority=ti.priority, ended=ended_of(run, task) if task.is_callback else None,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from backfill_manager.execution.outcome import Launch, LaunchKey
-from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.execution.outcomes import LaunchKey, TaskLaunch
+from backfill_manager.requests.backfills import CreateBackfill
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PlanWanted:
     request_id: str
     kind: str
     backfill_id: str
-    ask: BackfillAsk
+    ask: CreateBackfill
     asked_by: str
 
 
@@ -45,7 +45,7 @@ class ParseWanted:
 
 @dataclass
 class Instructions:
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[TaskLaunch] = field(default_factory=list)
     cancels: list[CancelTry] = field(default_factory=list)
     moves: list[MoveItems] = field(default_factory=list)
     plans: list[PlanWanted] = field(default_factory=list)

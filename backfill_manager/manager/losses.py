@@ -28,8 +28,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
 from backfill_manager.model.records import TaskInstance
 
 BACK_OFF_S: Final = (1.0, 10.0, 60.0)  # before the next start, by losses in a row

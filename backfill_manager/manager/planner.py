@@ -17,21 +17,21 @@ import pyarrow as pa
 from backfill_manager.clock import EPOCH, UTC, Clock, SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.execution.failure import why_spark_is_gone
-from backfill_manager.execution.inheritance import spark_may_be_gone
-from backfill_manager.execution.input_files import input_files
+from backfill_manager.execution.error_format import why_spark_is_gone
+from backfill_manager.execution.input_statistics import input_files
 from backfill_manager.execution.session import CONTROL_POOL
+from backfill_manager.execution.spark_properties import ignore_stopped_context
 from backfill_manager.manager.instructions import PlanWanted
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.part_thread import PartFailed, PartThread
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
-from backfill_manager.planning.cascade import Dags, plan_as_asked
+from backfill_manager.planning.downstream_plan import Dags, plan_as_asked
 from backfill_manager.planning.estimates import with_estimates
 from backfill_manager.planning.reruns import with_reruns
-from backfill_manager.requests.backfills import BackfillAsk
-from backfill_manager.requests.kinds import BACKFILL_DRY_RUN
-from backfill_manager.store.contract import Store
+from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.requests.command_types import BACKFILL_DRY_RUN
+from backfill_manager.store.base import Store
 from backfill_manager.telemetry import get_logger
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Planner:
         """A plan that is being made is given up: nobody would take it in."""
         self._stopping = True
         self._asked.put(None)
-        with spark_may_be_gone():
+        with ignore_stopped_context():
             self._spark.sparkContext.cancelJobsWithTag(TAG)
         self._thread.join()
 
@@ -131,7 +131,7 @@ class Planner:
 
     def _warm_up(self, session: SparkSession) -> None:
         spec = DagSpec(dag_id="warm-up", tasks=(TaskSpec("none"),), schedule="0 0 * * *", timezone="Europe/Amsterdam")
-        ask = BackfillAsk(
+        ask = CreateBackfill(
             dag_id=spec.dag_id, start_date=datetime(2024, 3, 1, tzinfo=UTC), end_date=datetime(2024, 4, 1, tzinfo=UTC)
         )  # fmt: skip
         now = self._clock.now()

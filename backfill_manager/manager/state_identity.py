@@ -24,8 +24,8 @@ from backfill_manager.clock import Clock
 from backfill_manager.errors import StateCopied, StateError
 from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.model.records import Manager
-from backfill_manager.store.contract import Condition, Store
-from backfill_manager.store.roots import is_local
+from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.uri import is_local
 
 Adopted = Literal["copy", "original"]
 COPY: Final = "copy"

@@ -23,20 +23,20 @@ from datetime import datetime
 
 from backfill_manager import descriptors
 from backfill_manager.clock import Clock
-from backfill_manager.dags.store import DagStore, Taken
+from backfill_manager.dags.catalog import DagStore, SubmissionResult
 from backfill_manager.execution.executor import Executor
-from backfill_manager.execution.outcome import Event
-from backfill_manager.manager.backfill_maker import make_backfills
+from backfill_manager.execution.outcomes import Event
 from backfill_manager.manager.bundle_watcher import BundleWatcher, Parsed, ParsedAll
-from backfill_manager.manager.deciding import Decisions
-from backfill_manager.manager.figures import Figures
+from backfill_manager.manager.create_backfill import make_backfills
+from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.metrics import TickMetrics
 from backfill_manager.manager.planner import Planned, Planner
-from backfill_manager.manager.working_set import Alive
+from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
-from backfill_manager.requests import kinds
-from backfill_manager.store.contract import Leader, Store
+from backfill_manager.requests import command_types
+from backfill_manager.store.base import Leader, Store
 from backfill_manager.telemetry import get_logger
 
 log = get_logger("tick")
@@ -49,10 +49,10 @@ LONGEST_SLEEP_S = 3600.0  # the clock of the machine may be set meanwhile
 Happening = Event | Planned | Parsed | ParsedAll
 
 
-class Ticker:
+class TickLoop:
     def __init__(
         self,
-        alive: Alive,
+        alive: ManagerState,
         store: Store,
         leader: Leader,
         *,
@@ -72,7 +72,7 @@ class Ticker:
         self._decisions = Decisions(alive, store, leader)
         self._inbox = self._decisions.inbox
         self._dags = DagStore(alive)
-        self.figures = Figures()
+        self.figures = TickMetrics()
         self.scanned = threading.Event()  # every bundle has been scanned and committed once
         self.watcher: BundleWatcher | None = None  # it needs the ticker, and the ticker it
         self.asked_to_stop: Instructions | None = None
@@ -133,7 +133,7 @@ class Ticker:
         if any(isinstance(event, ParsedAll) for event in happened):
             self.scanned.set()
         if changed:
-            self._leader.housekeep()  # looks first whether anything is due; then a few hundred milliseconds
+            self._leader.compact()  # looks first whether anything is due; then a few hundred milliseconds
             self._pause(spent, now)
             return 0.0  # what was committed may have opened the way for more
         return self._until_due(now)
@@ -174,7 +174,7 @@ class Ticker:
             wanted = planned.wanted
             if planned.plan is None:
                 self._inbox.refuse(wanted.request_id, wanted.kind, planned.refusal, now)
-            elif wanted.kind == kinds.BACKFILL_DRY_RUN:
+            elif wanted.kind == command_types.BACKFILL_DRY_RUN:
                 document = json.dumps(planned.plan.to_json_document())
                 self._inbox.planned(wanted, None, "planned, not made", document, now)
             else:
@@ -199,7 +199,7 @@ class Ticker:
         wanted = event.wanted
         if event.submission is None:
             assert wanted is not None
-            self._inbox.refuse(wanted.request_id, kinds.BUNDLE_PARSE, event.refusal, now)
+            self._inbox.refuse(wanted.request_id, command_types.BUNDLE_PARSE, event.refusal, now)
             return
         look_only = wanted is not None and wanted.dry_run
         taken = (self._dags.preview if look_only else self._dags.submit)(event.submission, now)
@@ -276,7 +276,7 @@ class Ticker:
             self._wake.wait_for(lambda: self._woken, timeout=seconds)
 
 
-def told(taken: Taken, look_only: bool) -> str:
+def told(taken: SubmissionResult, look_only: bool) -> str:
     """One line for who asked for a bundle to be parsed."""
     by_kind = Counter(change.what for change in taken.changes)
     changes = ", ".join(f"{number} {what}" for what, number in sorted(by_kind.items())) or "nothing changed"

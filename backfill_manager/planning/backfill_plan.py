@@ -39,16 +39,16 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import format_instant, micros
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.timetable import timetable_of
+from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model import states
 from backfill_manager.model.records import BackfillItem
 from backfill_manager.planning.batches import batches
-from backfill_manager.planning.coverage import stretches
+from backfill_manager.planning.coverage import covered_ranges
 from backfill_manager.planning.intervals import intervals, sql_text
 from backfill_manager.planning.partial_runs import partial_runs_of_older_releases
 from backfill_manager.requests.backfills import ON_SCHEDULE, is_whole, selected_tasks
-from backfill_manager.store.contract import Condition, Store
+from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from backfill_manager.planning.estimates import Estimate
     from backfill_manager.planning.reruns import Rerun
-    from backfill_manager.requests.backfills import BackfillAsk
+    from backfill_manager.requests.backfills import CreateBackfill
 
 _RUN_COLUMNS = (
     "run_id", "run_type", "state", "logical_date", "partition_key", "dag_version", "interval_start", "interval_end",
@@ -73,7 +73,7 @@ class BackfillPlan:
     ordinal; instants are timestamp[us, UTC]. `ask` has the range's ends filled in. The last three are of a cascade
     (`cascade`)."""
 
-    ask: BackfillAsk
+    ask: CreateBackfill
     dag: DagSpec
     dag_version: int
     items: pa.Table
@@ -172,7 +172,7 @@ class BackfillPlan:
 
 
 def plan_backfill(
-    spark: SparkSession, ask: BackfillAsk, dag: DagSpec, dag_version: int, existing: pa.Table, now: datetime
+    spark: SparkSession, ask: CreateBackfill, dag: DagSpec, dag_version: int, existing: pa.Table, now: datetime
 ) -> BackfillPlan:
     """The plan. `dag` and `dag_version` are the current ones; `existing`: the runs that may meet it, as `existing_runs`
     reads them. An empty range gives an empty plan; `requests.backfills.check` refuses it, and all else that makes no
@@ -183,17 +183,17 @@ def plan_backfill(
         sql_text("numbered_items"),
         args={
             "kind": ask.kind,
-            "redoes": ask.redoes,
+            "redoes": ask.effective_reprocess,
             "run_backwards": str(ask.run_backwards).lower(),
             "complete_until": "" if ask.allow_future else str(micros(now)),
         },
-        wanted=_covered(spark, _wanted(spark, ask, dag), stretches(known, dag_version)),
+        wanted=_covered(spark, _wanted(spark, ask, dag), covered_ranges(known, dag_version)),
         runs=_runs(spark, known, dag_version),
     )
     return BackfillPlan(ask, dag, dag_version, _as_items(planned.toArrow()))
 
 
-def existing_runs(store: Store, ask: BackfillAsk, dag: DagSpec) -> pa.Table:
+def existing_runs(store: Store, ask: CreateBackfill, dag: DagSpec) -> pa.Table:
     """The DAG's runs that an item of this backfill (`ask`: with both ends of its range) may meet: not overridden, not
     external, on a date asked for or with an interval that reaches into the range. Columns `run_id run_type state
     logical_date partition_key dag_version interval_start interval_end items is_partial`."""
@@ -222,7 +222,7 @@ def _with_partial_told(runs: pa.Table, dag_id: str, store: Store) -> pa.Table:
     return runs.set_column(runs.column_names.index("is_partial"), "is_partial", told)
 
 
-def _that_count(existing: pa.Table, ask: BackfillAsk, dag: DagSpec) -> pa.Table:
+def _that_count(existing: pa.Table, ask: CreateBackfill, dag: DagSpec) -> pa.Table:
     """The runs that this backfill may meet, each with what a finished partial one is to it: for a whole backfill nothing,
     but of `stale` something that is not of the current version."""
     import pyarrow.compute as pc
@@ -243,7 +243,7 @@ def _as_strings(values: Sequence[str]) -> pa.Array:
     return pa.array(values, pa.string())
 
 
-def _where_they_may_meet(ask: BackfillAsk) -> Sequence[Condition]:
+def _where_they_may_meet(ask: CreateBackfill) -> Sequence[Condition]:
     if ask.kind == "partitions":
         keys = tuple(dict.fromkeys(ask.partitions))
         named = len(keys) <= _MOST_NAMED
@@ -256,13 +256,13 @@ def _where_they_may_meet(ask: BackfillAsk) -> Sequence[Condition]:
     return [Condition("interval_end", ">=", first), Condition("logical_date", "<=", last)]
 
 
-def _range(ask: BackfillAsk) -> tuple[datetime, datetime]:
+def _range(ask: CreateBackfill) -> tuple[datetime, datetime]:
     if ask.start_date is None or ask.end_date is None:
         raise InvalidInput(f"--kind {ask.kind} needs --from and --to")
     return ask.start_date, ask.end_date
 
 
-def _wanted(spark: SparkSession, ask: BackfillAsk, dag: DagSpec) -> DataFrame:
+def _wanted(spark: SparkSession, ask: CreateBackfill, dag: DagSpec) -> DataFrame:
     if ask.kind in ON_SCHEDULE:
         start, end = _range(ask)
         return intervals(spark, timetable_of(dag, start), start, end)

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.timetable import parse_end, parse_start
+from backfill_manager.dags.schedule.timetable import parse_end, parse_start
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.model import states as s
-from backfill_manager.model.changes import NOT_SELECTED
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
-from backfill_manager.requests.clearing import ClearAsk
-from backfill_manager.store.contract import Condition, Store
+from backfill_manager.model.transitions import NOT_SELECTED
+from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.store.base import Condition, Store
 
 MOST_RUNS: Final = 100_000  # that one clear may choose
 STOPPED_FIRST: Final = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
@@ -84,7 +84,7 @@ class ClearPlan:
         return {"runs": [one.to_json_document() for one in self.runs], "summary": self.summary}
 
 
-def plan_clear(store: Store, ask: ClearAsk, dags: Mapping[str, DagRow], spec_of: SpecOf) -> ClearPlan:
+def plan_clear(store: Store, ask: ClearTasks, dags: Mapping[str, DagRow], spec_of: SpecOf) -> ClearPlan:
     """What `ask` comes to. `dags` are all there are or ever were, `spec_of` gives the definition of a DAG's version.
 
     `NotFound` for a DAG or run that does not exist; `InvalidInput` for whatever leaves nothing to clear, with what to
@@ -119,7 +119,7 @@ def plan_clear(store: Store, ask: ClearAsk, dags: Mapping[str, DagRow], spec_of:
 # -- pure: which DAGs, runs and tasks ---------------------------------------------------------------------------------
 
 
-def chosen_dags(ask: ClearAsk, dags: Mapping[str, DagRow]) -> list[DagRow]:
+def chosen_dags(ask: ClearTasks, dags: Mapping[str, DagRow]) -> list[DagRow]:
     """By id or expression, gone ones too: what they ran can be cleared as long as it keeps its version."""
     if not ask.is_regex:
         if ask.dag not in dags:
@@ -139,7 +139,7 @@ def chosen_dags(ask: ClearAsk, dags: Mapping[str, DagRow]) -> list[DagRow]:
     return chosen
 
 
-def dates_of(ask: ClearAsk, dag: DagRow) -> Dates:
+def dates_of(ask: ClearTasks, dag: DagRow) -> Dates:
     """The ends of the range, read in the DAG's zone; a date alone as the end is its whole day. `InvalidInput` for what is
     no date, or the wrong way round."""
     start = None if ask.start is None else parse_start(ask.start, dag.timezone, name="--from")
@@ -149,7 +149,7 @@ def dates_of(ask: ClearAsk, dag: DagRow) -> Dates:
     return start, end
 
 
-def tasks_to_clear(ask: ClearAsk, spec: DagSpec) -> frozenset[str]:
+def tasks_to_clear(ask: ClearTasks, spec: DagSpec) -> frozenset[str]:
     """Ids of the tasks that `ask` means in this version of the DAG, with those before and after them if it says so. A
     callback goes with what it tells of; by itself it is meant by its whole id only (`^clean\\.on_failure$`, too)."""
     if ask.tasks is None:
@@ -166,7 +166,12 @@ def tasks_to_clear(ask: ClearAsk, spec: DagSpec) -> frozenset[str]:
 
 
 def cleared_run(
-    ask: ClearAsk, run: DagRun, dag: DagRow, spec: DagSpec, task_ids: frozenset[str], instances: Iterable[TaskInstance]
+    ask: ClearTasks,
+    run: DagRun,
+    dag: DagRow,
+    spec: DagSpec,
+    task_ids: frozenset[str],
+    instances: Iterable[TaskInstance],
 ) -> ClearedRun:
     """What is touched of one run; maybe nothing. Whatever state a callback is in, it goes with its task."""
     there = [ti for ti in instances if not (ti.state == s.SKIPPED and ti.error == NOT_SELECTED)]
@@ -197,7 +202,7 @@ def cleared_run(
     )
 
 
-def states_to_clear(ask: ClearAsk) -> frozenset[str]:
+def states_to_clear(ask: ClearTasks) -> frozenset[str]:
     """Not `none`: it never started. With `only_failed` also what could not start because of a failure, else the failed
     task would be done again and its followers never."""
     if ask.only_failed:
@@ -217,7 +222,7 @@ def failed_and_after(spec: DagSpec, tasks: Iterable[TaskInstance]) -> frozenset[
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _read_runs(store: Store, ask: ClearAsk, dags: Sequence[DagRow]) -> list[DagRun]:
+def _read_runs(store: Store, ask: ClearTasks, dags: Sequence[DagRow]) -> list[DagRun]:
     """The runs that stand, by DAG and logical date; those without a date come last."""
     together: dict[Dates, list[str]] = {}  # DAGs of one zone are read at once
     for dag in dags:
@@ -264,7 +269,7 @@ def _chunks(runs: Sequence[DagRun]) -> Iterator[Sequence[DagRun]]:
 # -- why there is nothing ---------------------------------------------------------------------------------------------
 
 
-def _check_runs(store: Store, ask: ClearAsk, dags: Sequence[DagRow], runs: Sequence[DagRun]) -> None:
+def _check_runs(store: Store, ask: ClearTasks, dags: Sequence[DagRow], runs: Sequence[DagRun]) -> None:
     for run_id in ask.run_ids:
         if not any(run.run_id == run_id for run in runs):
             raise _no_such_run(store, ask, dags, run_id)
@@ -279,7 +284,7 @@ def _check_runs(store: Store, ask: ClearAsk, dags: Sequence[DagRow], runs: Seque
         raise InvalidInput(f"{never}: ask for a backfill with `bfm backfill create {first} {span}`")
 
 
-def _check_batches(store: Store, ask: ClearAsk, dags: Sequence[DagRow]) -> None:
+def _check_batches(store: Store, ask: ClearTasks, dags: Sequence[DagRow]) -> None:
     """A run that took several intervals has the logical date of its first: the dates after it did run, with it."""
     for dag in dags:
         start, _ = dates_of(ask, dag)
@@ -300,7 +305,7 @@ def _check_batches(store: Store, ask: ClearAsk, dags: Sequence[DagRow]) -> None:
             )
 
 
-def _no_such_run(store: Store, ask: ClearAsk, dags: Sequence[DagRow], run_id: str) -> Exception:
+def _no_such_run(store: Store, ask: ClearTasks, dags: Sequence[DagRow], run_id: str) -> Exception:
     of_them = Condition("dag_id", "in", tuple(dag.dag_id for dag in dags))
     there = store.read(DagRun, [of_them, Condition("run_id", "=", run_id)], limit=1)
     if not there:
@@ -314,18 +319,18 @@ def _no_such_run(store: Store, ask: ClearAsk, dags: Sequence[DagRow], run_id: st
     return InvalidInput(f"Run {run_id} does not lie{_between(ask)}; leave out --from and --to, or name another run")
 
 
-def _why_no_task(ask: ClearAsk, runs: int) -> str:
+def _why_no_task(ask: ClearTasks, runs: int) -> str:
     what = "that failed" if ask.only_failed else "that is running" if ask.only_running else "that has started"
     of = "" if ask.tasks is None else f", of those that --tasks {ask.tasks!r} chooses,"
     those = "the one run" if runs == 1 else f"any of the {runs:,} runs"
     return f"There is nothing to clear: no task{of} {what} in {those} of {_in_words(ask)}{_between(ask)}"
 
 
-def _in_words(ask: ClearAsk) -> str:
+def _in_words(ask: ClearTasks) -> str:
     return f"any DAG that matches {ask.dag!r}" if ask.is_regex else f"DAG {ask.dag!r}"
 
 
-def _between(ask: ClearAsk) -> str:
+def _between(ask: ClearTasks) -> str:
     if ask.start and ask.end:
         return f" between {ask.start} and {ask.end}"
     return f" from {ask.start} on" if ask.start else f" up to {ask.end}" if ask.end else ""

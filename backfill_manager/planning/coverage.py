@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def stretches(runs: pa.Table, dag_version: int) -> pa.Table:
+def covered_ranges(runs: pa.Table, dag_version: int) -> pa.Table:
     """From runs as `backfill_plan.existing_runs` reads them, those with `items > 1`: `covers_from`, `covers_until`
     (epoch micros, half-open), `cover_is_live`, `cover_has_success`, `cover_is_fresh` (a success of `dag_version` or a
     later one), in the order of time."""

@@ -22,16 +22,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill_manager.clock import format_instant, micros
-from backfill_manager.dags.zone import check_timezone, instant_of_reading
+from backfill_manager.dags.schedule.timezones import check_timezone, instant_of_reading
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.spans import Spans, micros_of
-from backfill_manager.store.contract import Condition, Store
+from backfill_manager.planning.interval_overlap import Spans, micros_of
+from backfill_manager.store.base import Condition, Store
 
 if TYPE_CHECKING:
     from backfill_manager.dags.definition import TableRead
-    from backfill_manager.planning.spans import Numbers
+    from backfill_manager.planning.interval_overlap import Numbers
 
 FIGURES: Final = ("rows", "files", "bytes")
 PAST_RUNS: Final = 100  # that are looked at

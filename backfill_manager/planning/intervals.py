@@ -1,6 +1,6 @@
 """A schedule over a range -> its intervals, expanded by Spark SQL (`sql/cron_firings.sql`, `sql/duration_firings.sql`).
 
-Python works out a handful of values: the sets of the cron expression, the windows of the time zone (`dags.zone`), and
+Python works out a handful of values: the sets of the cron expression, the windows of the time zone (`dags.schedule.timezones`), and
 where the first firing after the range lies, which ends the last interval. There is no Python loop over intervals, and
 what comes out is a DataFrame of epoch micros (BIGINT), which no session time zone can touch: `place` (what the order
 of making goes by), `logical_date`, `interval_start`, `interval_end`, `partition_key` (null).
@@ -15,8 +15,8 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from backfill_manager.clock import micros
-from backfill_manager.dags.cron import Cron
-from backfill_manager.dags.timetable import Timetable
+from backfill_manager.dags.schedule.cron import Cron
+from backfill_manager.dags.schedule.timetable import Timetable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.timetable import ONCE, Timetable, timetable_of
+from backfill_manager.dags.schedule.timetable import ONCE, Timetable, timetable_of
 from backfill_manager.model.records import DagRun
 
 

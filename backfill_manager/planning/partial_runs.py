@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from backfill_manager.model import states as s
-from backfill_manager.model.changes import NOT_SELECTED
 from backfill_manager.model.records import Backfill, DagRun
-from backfill_manager.store.contract import Condition, Store
+from backfill_manager.model.transitions import NOT_SELECTED
+from backfill_manager.store.base import Condition, Store
 
 RunKey = tuple[str, str]  # dag_id, run_id
 

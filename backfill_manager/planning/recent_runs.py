@@ -13,13 +13,13 @@ from typing import Final
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.partial_runs import with_partial_told
-from backfill_manager.planning.timeline import Stretch
-from backfill_manager.store.contract import Condition, Store
+from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.store.base import Condition, Store
 
 HORIZONS: Final = (*(timedelta(hours=8**n) for n in range(6)), None)  # 1 hour, 8, 64, ... nearly 4 years, all
 
 
-def recent_timelines(wanted: Mapping[str, int], store: Store, now: datetime) -> dict[str, Stretch]:
+def recent_timelines(wanted: Mapping[str, int], store: Store, now: datetime) -> dict[str, TimelineWindow]:
     """For each DAG its timeline from the newest run on of which so many, with those after it, carry the schedule (whatever
     else has been made since: a thousand runs by hand hide none of them); of those that were overridden there the numbers,
     as after a batch a date may be made again on which nothing stands any more.
@@ -28,7 +28,7 @@ def recent_timelines(wanted: Mapping[str, int], store: Store, now: datetime) -> 
     and is not known, so they are looked for within an hour of the newest one that may carry it, then those that are not complete
     within eight of the newest of theirs, and so on: a few statements, none of which reads much more than is wanted. (Counted
     from now, an hour's gap between runs would not be told from an hour without a manager.)"""
-    found: dict[str, Stretch] = {}
+    found: dict[str, TimelineWindow] = {}
     for horizon in HORIZONS:
         missing = [dag_id for dag_id in wanted if dag_id not in found]
         if not missing:
@@ -61,17 +61,21 @@ def _back_from_newest(where: Sequence[Condition], horizon: timedelta, store: Sto
     return None
 
 
-def _newest(runs: list[DagRun], most: int) -> Stretch:
+def _newest(runs: list[DagRun], most: int) -> TimelineWindow:
     """Of one DAG's runs those from the date on, the floor, on which the `most`-th of those stands that carry the schedule;
     all if there are fewer."""
-    oldest = Stretch.of(runs).carrier(most)
+    oldest = TimelineWindow.of(runs).carrier(most)
     floor = None if oldest is None else oldest.logical_date
-    stretch = Stretch.of(run for run in runs if floor is None or (run.logical_date and run.logical_date >= floor))
+    stretch = TimelineWindow.of(
+        run for run in runs if floor is None or (run.logical_date and run.logical_date >= floor)
+    )
     stretch.floor = floor
     return stretch
 
 
-def _put_batches_that_reach_in(recent: Mapping[str, Stretch], floors: Mapping[str, datetime], store: Store) -> None:
+def _put_batches_that_reach_in(
+    recent: Mapping[str, TimelineWindow], floors: Mapping[str, datetime], store: Store
+) -> None:
     """Few DAGs have batches; for those the one that ends last of all that begin before the floor and end after it."""
     batches = [
         Condition("run_type", "!=", s.EXTERNAL_RUN), Condition("state", "!=", s.OVERRIDDEN),

@@ -12,11 +12,11 @@ from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs
 from backfill_manager.planning.clear_plan import HAS_FAILED
-from backfill_manager.planning.timeline import Stretch, place_of
-from backfill_manager.store.contract import Condition
+from backfill_manager.planning.timeline import TimelineWindow, place_of
+from backfill_manager.store.base import Condition
 
 if TYPE_CHECKING:
-    from backfill_manager.store.contract import Store
+    from backfill_manager.store.base import Store
 
 _MOST_NAMED: Final = 1000  # run ids in one condition; beyond, the failed tasks of all the DAG's runs are read
 
@@ -31,7 +31,7 @@ class Rerun:
 
 def with_reruns(plan: BackfillPlan, store: Store) -> BackfillPlan:
     """The plan with its `reruns`, by ordinal."""
-    if plan.ask.redoes != "failed_tasks":
+    if plan.ask.effective_reprocess != "failed_tasks":
         return plan
     found = existing_runs(store, plan.ask, plan.dag).to_pylist()
     failed = {
@@ -40,7 +40,7 @@ def with_reruns(plan: BackfillPlan, store: Store) -> BackfillPlan:
     if not failed:
         return plan
     holds_a_date = (one["run_id"] in failed or one["items"] > 1 or one["is_partial"] for one in found)
-    timeline = Stretch.of(_run(plan, one) for one, holds in zip(found, holds_a_date, strict=True) if holds)
+    timeline = TimelineWindow.of(_run(plan, one) for one, holds in zip(found, holds_a_date, strict=True) if holds)
     wanted = plan.items.select(["ordinal", "logical_date", "partition_key", "state"]).to_pylist()
     standing = {
         item["ordinal"]: timeline.standing(place_of(item["logical_date"], item["partition_key"]))

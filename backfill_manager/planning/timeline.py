@@ -57,7 +57,7 @@ def _carries(run: DagRun) -> bool:
 
 
 @dataclass
-class Stretch:
+class TimelineWindow:
     """Complete between the first and last of the dates it was read for, with one neighbour beyond either end. With a
     `floor`, nothing earlier is taken in: what lies there is not known."""
 
@@ -73,7 +73,7 @@ class Stretch:
     )  # edges on which nothing stands any more: who is next is not known
 
     @classmethod
-    def of(cls, runs: Iterable[DagRun]) -> Stretch:
+    def of(cls, runs: Iterable[DagRun]) -> TimelineWindow:
         stretch = cls()
         for run in runs:
             stretch.put(run)
@@ -81,7 +81,7 @@ class Stretch:
         return stretch
 
     @property
-    def is_torn(self) -> bool:
+    def has_gap(self) -> bool:
         """It must be read again before it is asked for neighbours: a batch has taken away the run beyond one end."""
         return self.floor is None and bool(self._torn)
 

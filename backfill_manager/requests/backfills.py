@@ -3,7 +3,7 @@
 `check` is pure and quick: the CLI and the API call it before they ask, the manager when it reads the request. Even an
 empty plan is found here, without Spark: the schedule's timetable knows the nearest starts.
 
-The payload of a `backfill.create` request is `BackfillAsk.to_payload()`. The backfill's id is chosen by whoever asks,
+The payload of a `backfill.create` request is `CreateBackfill.to_payload()`. The backfill's id is chosen by whoever asks,
 so that the answer to "which backfill is mine?" needs no waiting, and the same request sent twice makes one backfill.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
-from backfill_manager.dags.timetable import (
+from backfill_manager.dags.schedule.timetable import (
     ONCE,
     Timetable,
     check_timezone,
@@ -35,10 +35,10 @@ from backfill_manager.dags.timetable import (
 from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest, shorten
 from backfill_manager.model.records import Backfill
 from backfill_manager.model.states import SCHEDULED_RUN
-from backfill_manager.requests.expressions import check_expression
-from backfill_manager.requests.json_values import too_large
-from backfill_manager.requests.kinds import MOST_OF_A_NUMBER
-from backfill_manager.requests.working_hours import WorkingHours
+from backfill_manager.requests.command_types import MOST_OF_A_NUMBER
+from backfill_manager.requests.json_input import too_large
+from backfill_manager.requests.regex_safety import check_expression
+from backfill_manager.requests.time_window import TimeWindow
 
 KINDS: Final = ("schedule", "single", "dates", "partitions", "missing", "stale")
 ON_SCHEDULE: Final = frozenset({"schedule", "missing", "stale"})  # their items are intervals of the schedule
@@ -46,7 +46,7 @@ RANGED: Final = ON_SCHEDULE | {"single"}  # they take --from and --to
 REPROCESS: Final = ("none", "failed", "failed_tasks", "completed")
 _ALLOWED_WITH: Final = {"missing": ("none", "failed", "failed_tasks"), "stale": ("none", "completed")}  # by kind
 MOST_ITEMS: Final = 10_000_000  # of one backfill
-CHANGEABLE: Final = (
+UPDATABLE_FIELDS: Final = (
     "max_active_runs", "priority", "pool", "batch", "stop_on_failure", "window", "is_polite", "tasks", "with_upstream",
     "with_downstream", "mark_success", "overrides", "conf",
 )  # fmt: skip  # of a backfill that is under way
@@ -56,7 +56,7 @@ _LONGEST_KEY: Final = 1000  # characters of a partition key
 
 
 @dataclass(frozen=True)
-class BackfillAsk:
+class CreateBackfill:
     """One backfill as asked for. Instants are UTC. `config` in the state is the tagged union that `config_json`
     makes."""
 
@@ -88,13 +88,13 @@ class BackfillAsk:
     ignore_first_depends_on_past: bool = True  # its first item does not wait for the run before it in the timeline
 
     @property
-    def redoes(self) -> str:
+    def effective_reprocess(self) -> str:
         """What is done again (one of `REPROCESS`), whether said (`reprocess`) or meant by the kind."""
         if self.reprocess == "failed_tasks":  # of `missing`, too: what failed goes on where it failed
             return self.reprocess
         return {"missing": "failed", "stale": "completed"}.get(self.kind, self.reprocess)
 
-    def with_defaults(self, dag: DagSpec, now: datetime) -> BackfillAsk:
+    def with_defaults(self, dag: DagSpec, now: datetime) -> CreateBackfill:
         """The range's ends that were left out: the DAG's own `start_date`, and the last interval that is complete now, but
         none after the DAG's `end_date`."""
         if self.kind not in RANGED:
@@ -102,7 +102,7 @@ class BackfillAsk:
         start = self.start_date or dag.start_date
         return dataclasses.replace(self, start_date=start, end_date=self.end_date or _last_end(self, dag, start, now))
 
-    def with_settled_ends(self, dag: DagSpec, now: datetime) -> BackfillAsk:
+    def with_settled_ends(self, dag: DagSpec, now: datetime) -> CreateBackfill:
         """The same as far as it will be the same whenever it is planned: an end that goes with the clock stays left out,
         so that a request means the same when it is sent again."""
         filled = self.with_defaults(dag, now)
@@ -132,7 +132,7 @@ class BackfillAsk:
         return json.dumps(plain, sort_keys=True)
 
     @classmethod
-    def from_payload(cls, plain: dict[str, Any]) -> BackfillAsk:
+    def from_payload(cls, plain: dict[str, Any]) -> CreateBackfill:
         known = dict(plain)
         for name in ("start_date", "end_date"):
             known[name] = parse_instant(known[name]) if known.get(name) else None
@@ -143,7 +143,7 @@ class BackfillAsk:
         return cls(**known)
 
 
-def _last_end(ask: BackfillAsk, dag: DagSpec, start: datetime | None, now: datetime) -> datetime | None:
+def _last_end(ask: CreateBackfill, dag: DagSpec, start: datetime | None, now: datetime) -> datetime | None:
     """The end that was left out; None where nothing tells it."""
     timetable = timetable_of(dag, start)
     complete = timetable.last_complete(now)
@@ -191,7 +191,7 @@ def selected_of_backfill(row: Backfill, dag: DagSpec) -> tuple[str, ...]:
     return selected_tasks(row.tasks, dag, upstream=bool(row.with_upstream), downstream=bool(row.with_downstream))
 
 
-def is_whole(ask: BackfillAsk, dag: DagSpec) -> bool:
+def is_whole(ask: CreateBackfill, dag: DagSpec) -> bool:
     """No task is left out."""
     chosen = selected_tasks(ask.tasks, dag, upstream=ask.with_upstream, downstream=ask.with_downstream)
     return set(chosen) >= {task.task_id for task in dag.work}
@@ -212,7 +212,7 @@ def selected_tasks(
     return (*chosen, *(task.task_id for task in dag.callbacks if task.task_id in with_them))
 
 
-def check(ask: BackfillAsk, dag: DagSpec, now: datetime) -> None:
+def check(ask: CreateBackfill, dag: DagSpec, now: datetime) -> None:
     """`InvalidInput` in one line for everything that can't be carried out as asked.
 
     A range's start that was left out is the DAG's `start_date`, and must be given if there is none; see `with_defaults`
@@ -224,7 +224,7 @@ def check(ask: BackfillAsk, dag: DagSpec, now: datetime) -> None:
     dag = with_overrides(dag, ask.overrides)
     _check_batch(ask, dag)
     if ask.window is not None:
-        WorkingHours.parse(ask.window)
+        TimeWindow.parse(ask.window)
     _check_tasks(ask, dag)
     if ask.kind == "dates":
         _check_dates(ask)
@@ -256,24 +256,24 @@ def check_pools(pool: str | None, overrides: Mapping[str, Any], known: Collectio
 def check_changes(changes: dict[str, Any]) -> None:
     """`InvalidInput` for changes of a backfill's settings that can't be made whichever backfill it is."""
     if not changes:
-        raise InvalidInput(f"Nothing to set; what can be changed is {', '.join(CHANGEABLE)}.")
+        raise InvalidInput(f"Nothing to set; what can be changed is {', '.join(UPDATABLE_FIELDS)}.")
     for name in changes:
-        if name not in CHANGEABLE:
-            told = nearest(name, CHANGEABLE) or "."
-            raise InvalidInput(f"{name!r} can't be changed{told} There are {', '.join(CHANGEABLE)}.")
+        if name not in UPDATABLE_FIELDS:
+            told = nearest(name, UPDATABLE_FIELDS) or "."
+            raise InvalidInput(f"{name!r} can't be changed{told} There are {', '.join(UPDATABLE_FIELDS)}.")
     if changes.get("max_active_runs", 1) is None:
         raise InvalidInput("--max-active-runs must be a whole number from 1 up, not None")
     try:
-        ask = BackfillAsk(dag_id="", **changes)
+        ask = CreateBackfill(dag_id="", **changes)
     except TypeError as error:
         raise InvalidInput(str(error)) from None
     _check_words(ask)
     _check_numbers(ask)
     if ask.window is not None:
-        WorkingHours.parse(ask.window)
+        TimeWindow.parse(ask.window)
 
 
-def check_was(was: dict[str, Any], changes: dict[str, Any]) -> None:
+def check_expected(was: dict[str, Any], changes: dict[str, Any]) -> None:
     """`InvalidInput` unless all that `was` speaks of is to be changed."""
     for name in was:
         if name not in changes:
@@ -281,7 +281,7 @@ def check_was(was: dict[str, Any], changes: dict[str, Any]) -> None:
             raise InvalidInput(f"'was' tells of {name!r}, which is not to be changed{told}")
 
 
-def refuse_what_has_changed(row: Backfill, changes: dict[str, Any], was: dict[str, Any]) -> None:
+def check_not_changed_meanwhile(row: Backfill, changes: dict[str, Any], was: dict[str, Any]) -> None:
     """`Refused` when a setting is not any more what the asker saw; one that is already as wanted stands in nobody's way
     (and so a request that is looked at again after a crash is not refused for what it did itself)."""
     now = {name: setting_of(row, name) for name in was}
@@ -295,7 +295,7 @@ def refuse_what_has_changed(row: Backfill, changes: dict[str, Any], was: dict[st
 
 
 def setting_of(row: Backfill, name: str) -> Any:
-    """What a backfill's setting is: `name` of `CHANGEABLE`."""
+    """What a backfill's setting is: `name` of `UPDATABLE_FIELDS`."""
     if name in ("with_upstream", "with_downstream"):
         return bool(getattr(row, name))  # null: of an older release, which took the tasks that are named, alone
     return json.loads(getattr(row, f"{name}_json")) if name in ("conf", "overrides") else getattr(row, name)
@@ -321,7 +321,9 @@ def check_for_dag(
     """The same for what depends on the DAG (`dag`: the version that the backfill runs), together with what is set already:
     `standing` is what it is of `CHECKED_TOGETHER`."""
     check_changes(changes)
-    ask = BackfillAsk(dag_id=dag.dag_id, run_backwards=runs_backwards, reprocess=reprocess, **{**standing, **changes})
+    ask = CreateBackfill(
+        dag_id=dag.dag_id, run_backwards=runs_backwards, reprocess=reprocess, **{**standing, **changes}
+    )
     _check_failed_tasks(ask)
     dag = with_overrides(dag, ask.overrides)
     _check_batch(ask, dag)
@@ -330,7 +332,7 @@ def check_for_dag(
     _check_tasks(ask, dag)
 
 
-def _check_words(ask: BackfillAsk) -> None:
+def _check_words(ask: CreateBackfill) -> None:
     for name, value, right in (("kind", ask.kind, KINDS), ("reprocess", ask.reprocess, REPROCESS)):
         if value not in right:
             raise InvalidInput(
@@ -361,7 +363,7 @@ def _check_words(ask: BackfillAsk) -> None:
             raise InvalidInput(f"--{option} {wrong}")
 
 
-def _check_failed_tasks(ask: BackfillAsk) -> None:
+def _check_failed_tasks(ask: CreateBackfill) -> None:
     """Runs go on as they were made: there is nothing to choose, to join or to mark."""
     if ask.reprocess != "failed_tasks":
         return
@@ -376,7 +378,7 @@ def _check_failed_tasks(ask: BackfillAsk) -> None:
         raise InvalidInput(f"{told}; leave --mark-success out, or take --reprocess failed, which makes new runs")
 
 
-def _check_numbers(ask: BackfillAsk) -> None:
+def _check_numbers(ask: CreateBackfill) -> None:
     numbers = (("max-active-runs", ask.max_active_runs), ("stop-on-failure", ask.stop_on_failure), ("batch", ask.batch))
     for option, value in numbers:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -388,7 +390,7 @@ def _check_numbers(ask: BackfillAsk) -> None:
         raise InvalidInput(f"--priority must be {told}, not {str(ask.priority)[:30]}")
 
 
-def _check_batch(ask: BackfillAsk, dag: DagSpec) -> None:
+def _check_batch(ask: CreateBackfill, dag: DagSpec) -> None:
     if ask.batch == 1:
         return
     if not dag.batchable:
@@ -400,7 +402,7 @@ def _check_batch(ask: BackfillAsk, dag: DagSpec) -> None:
         raise InvalidInput(f"--batch joins intervals, and --kind {ask.kind} has none to join")
 
 
-def _check_tasks(ask: BackfillAsk, dag: DagSpec) -> None:
+def _check_tasks(ask: CreateBackfill, dag: DagSpec) -> None:
     ids = [task.task_id for task in dag.work]
     if ask.tasks is None and ask.with_downstream:
         raise InvalidInput("--downstream-tasks needs --tasks, which says what it is downstream of")
@@ -419,7 +421,7 @@ def _check_tasks(ask: BackfillAsk, dag: DagSpec) -> None:
         )
 
 
-def _check_dates(ask: BackfillAsk) -> None:
+def _check_dates(ask: CreateBackfill) -> None:
     if not ask.dates:
         raise InvalidInput("--kind dates needs --date, at least once")
     if ask.start_date or ask.end_date or ask.partitions:
@@ -430,7 +432,7 @@ def _check_dates(ask: BackfillAsk) -> None:
         )
 
 
-def _check_partitions(ask: BackfillAsk) -> None:
+def _check_partitions(ask: CreateBackfill) -> None:
     if not ask.partitions:
         raise InvalidInput("--kind partitions needs --partition, at least once")
     if ask.start_date or ask.end_date or ask.dates:
@@ -444,7 +446,7 @@ def _check_partitions(ask: BackfillAsk) -> None:
         raise InvalidInput(f"{len(ask.partitions):,} partitions are more than one backfill holds ({MOST_ITEMS:,})")
 
 
-def _check_range(said: BackfillAsk, dag: DagSpec, now: datetime) -> None:
+def _check_range(said: CreateBackfill, dag: DagSpec, now: datetime) -> None:
     ask = said.with_defaults(dag, now)
     if ask.dates or ask.partitions:
         raise InvalidInput(f"--kind {ask.kind} takes --from and --to, neither --date nor --partition")
@@ -473,7 +475,7 @@ def _check_range(said: BackfillAsk, dag: DagSpec, now: datetime) -> None:
         )
 
 
-def _check_end_left_out(ask: BackfillAsk, dag: DagSpec, start: datetime, end: datetime) -> None:
+def _check_end_left_out(ask: CreateBackfill, dag: DagSpec, start: datetime, end: datetime) -> None:
     """That an interval which is complete starts in a range that was given without its end."""
     if dag.end_date is not None and start > dag.end_date:
         ended = format_instant(dag.end_date)

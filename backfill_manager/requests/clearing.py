@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.expressions import check_expression
+from backfill_manager.requests.regex_safety import check_expression
 
 
 @dataclass(frozen=True)
-class ClearAsk:
+class ClearTasks:
     dag: str  # a DAG's id, or an expression that is found somewhere in the id
     is_regex: bool = False
     start: str | None = None  # logical dates from here on (inclusive) ...
@@ -32,7 +32,7 @@ class ClearAsk:
         return {**dataclasses.asdict(self), "run_ids": list(self.run_ids)}
 
     @classmethod
-    def from_payload(cls, plain: dict[str, Any]) -> ClearAsk:
+    def from_payload(cls, plain: dict[str, Any]) -> ClearTasks:
         """`InvalidInput` or `TypeError` for what can't be one."""
         ask = cls(**{**plain, "run_ids": tuple(plain.get("run_ids", ()))})
         ask.check()

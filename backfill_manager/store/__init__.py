@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backfill_manager.store.contract import Condition, Leader, Store
+from backfill_manager.store.base import Condition, Leader, Store
 
 __all__ = ["Condition", "Leader", "Store", "open_store"]
 
@@ -17,12 +17,12 @@ def open_store(root: str, *, spark: Any = None) -> Store:
     """The store at `root`: `catalog.schema` through Spark (`spark` is its session), anything else (a path, `s3://`,
     `abfss://`, `gs://`) through delta-rs. Engines are imported only when used: a CLI that reads must start in no
     time."""
-    from backfill_manager.store.roots import is_catalog_schema
+    from backfill_manager.store.uri import is_catalog_schema
 
     if is_catalog_schema(root):
-        from backfill_manager.store.delta_spark import DeltaSparkStore
+        from backfill_manager.store.delta_spark.store import DeltaSparkStore
 
         return DeltaSparkStore(root, spark=spark)
-    from backfill_manager.store.delta_rs import DeltaRsStore
+    from backfill_manager.store.delta_rs.store import DeltaRsStore
 
     return DeltaRsStore(root)

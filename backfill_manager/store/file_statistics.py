@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backfill_manager.store.delta_rs_tables import UNUSABLE, the_engines
+from backfill_manager.store.delta_rs.tables import UNUSABLE, the_engines
 
 if TYPE_CHECKING:
     import pyarrow as pa

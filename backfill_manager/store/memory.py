@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import LostLease, StateNotInitialised
 from backfill_manager.model import states
-from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, columns, has_run_seq
-from backfill_manager.store.conditions import checked, known_columns, meets, orders, record_of
-from backfill_manager.store.contract import Condition, Finding, Leader, R, Store
+from backfill_manager.model.transitions import Changes
+from backfill_manager.store.base import Condition, Finding, Leader, R, Store
+from backfill_manager.store.filters import checked, known_columns, meets, orders, record_of
 from backfill_manager.store.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class MemoryLeader(Leader):
             self._store.write([row])
             self.row = row
 
-    def housekeep(self, *, everywhere: bool = False) -> dict[str, int]:
+    def compact(self, *, everywhere: bool = False) -> dict[str, int]:
         with self._store.lock:
             self._check()
         return dict.fromkeys(TABLES, 0) if everywhere else {}

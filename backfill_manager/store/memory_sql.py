@@ -10,7 +10,7 @@ from typing import Any, Final
 from backfill_manager.clock import from_micros, micros
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.model.records import TABLES, Record, columns
-from backfill_manager.store.one_query import single_query
+from backfill_manager.store.sql_guard import single_query
 
 _TYPES: Final[Mapping[type, str]] = {
     str: "TEXT",

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
-from filled_state import FilledState, StandingClock
+from support.sample_state import FilledState, StandingClock
 
 from backfill_manager import descriptors
 from backfill_manager.api.connections import most_connections, network_of

@@ -16,13 +16,13 @@ from typing import Any
 
 import httpx
 import pytest
-from api_stage import bearer, system_app, with_tokens
-from filled_state import FilledState, StandingClock
+from support.api_server import bearer, system_app, with_tokens
+from support.sample_state import FilledState, StandingClock
 
-from backfill_manager.api import serving
+from backfill_manager.api import server
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import Settings
-from backfill_manager.store.delta_rs import DeltaRsStore
+from backfill_manager.store.delta_rs.store import DeltaRsStore
 
 PATIENCE_S = 120.0
 
@@ -39,7 +39,7 @@ def state(tmp_path: Path) -> FilledState:
 def served(state: FilledState, settings: Settings | None = None) -> Iterator[httpx.Client]:
     app = system_app(settings or Settings(), DeltaRsStore(str(state.root)))
     with (
-        serving.served_beside(app, serving.listen("127.0.0.1", 0)) as url,
+        server.served_beside(app, server.listen("127.0.0.1", 0)) as url,
         httpx.Client(base_url=f"{url}/api/v1", timeout=PATIENCE_S, trust_env=False) as client,
     ):
         yield client
@@ -142,8 +142,8 @@ def test_a_half_written_state_is_told_as_such_and_works_again_when_it_is_mended(
 
 def test_a_state_that_is_not_there_yet_is_503_until_it_is_made(tmp_path: Path) -> None:
     app = system_app(Settings(), DeltaRsStore(str(tmp_path / "state")))
-    bound = serving.listen("127.0.0.1", 0)
-    with serving.served_beside(app, bound) as url:
+    bound = server.listen("127.0.0.1", 0)
+    with server.served_beside(app, bound) as url:
         for path in ("/backfills", "/health", "/events"):
             told = httpx.get(f"{url}/api/v1{path}", timeout=PATIENCE_S, trust_env=False)
             assert (told.status_code, "There is no state at" in told.json()["detail"]) == (503, True)
@@ -153,12 +153,12 @@ def test_a_state_that_is_not_there_yet_is_503_until_it_is_made(tmp_path: Path) -
 
 
 def test_a_port_that_is_taken_is_said_so() -> None:
-    with serving.listen("127.0.0.1", 0) as bound:
+    with server.listen("127.0.0.1", 0) as bound:
         port = bound.getsockname()[1]
         with pytest.raises(InvalidInput, match=f"Port {port} of 127.0.0.1 is taken; choose another with --port"):
-            serving.listen("127.0.0.1", port)
+            server.listen("127.0.0.1", port)
     with pytest.raises(InvalidInput, match="can't be listened on"):
-        serving.listen("no.such.host.invalid", 0)
+        server.listen("no.such.host.invalid", 0)
 
 
 @contextmanager

@@ -15,17 +15,17 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from api_stage import TOKENS, Caller, Stage, bearer, with_tokens
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+from support.api_server import TOKENS, Caller, Stage, bearer, with_tokens
 
-from backfill_manager.api.access import COOKIE
 from backfill_manager.api.app import create_app
-from backfill_manager.api.limits import HEADERS
-from backfill_manager.api.problems import PROBLEM_JSON
+from backfill_manager.api.auth import COOKIE
+from backfill_manager.api.errors import PROBLEM_JSON
+from backfill_manager.api.middleware import HEADERS
 from backfill_manager.model.records import DagRun, Request
-from backfill_manager.ui import pages, site
+from backfill_manager.web import page, router
 
 ORIGIN = "http://localhost:8099"
 SIGNING_KEY = b"the key that signs the cookies"
@@ -64,7 +64,7 @@ def call() -> Caller:
     [run] = stage.store.read(DagRun, order_by=("run_seq",), limit=1)
     app = create_app(
         with_tokens(requests_per_second=1_000_000, max_body_bytes=20_000), stage.store, clock=stage.clock, secret=SIGNING_KEY,
-        extra_routers=[pages.router], error_page=site.error_page,
+        extra_routers=[router.router], error_page=page.error_page,
     )  # fmt: skip
     stage.store.ask(Request("r1", "dag.pause", '{"dag_id": "flights"}', "ada", stage.clock.now()))
     app.state.known = {

@@ -10,9 +10,9 @@ import copy
 from typing import Any
 
 import pytest
-from api_stage import Stage, bearer, system_app, with_tokens
+from support.api_server import Stage, bearer, system_app, with_tokens
 
-from backfill_manager.api.problems import PROBLEM_JSON
+from backfill_manager.api.errors import PROBLEM_JSON
 from backfill_manager.model.records import DagRun
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis needs Python 3.11")

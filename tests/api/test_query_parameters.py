@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from api_stage import Stage, bearer, with_tokens
+from support.api_server import Stage, bearer, with_tokens
 
 ADDRESSES = {
     "{dag_id}": "flights", "{backfill_id}": "latest", "{run_id}": "latest", "{request_id}": "latest", "{name}": "backfill",
@@ -61,10 +61,10 @@ def test_head_and_get_refuse_alike(stage: Stage) -> None:
 
 def test_pages_ignore_what_trackers_add(stage: Stage) -> None:
     from backfill_manager.api.app import create_app
-    from backfill_manager.ui import pages, site
+    from backfill_manager.web import page, router
 
     app = create_app(
-        with_tokens(), stage.store, clock=stage.clock, extra_routers=[pages.router], error_page=site.error_page
+        with_tokens(), stage.store, clock=stage.clock, extra_routers=[router.router], error_page=page.error_page
     )
     stage.call.app = app
     assert stage.call("GET", "http://localhost:8099/dags?utm_source=mail", headers=bearer("oleg")).status_code == 200

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,19 +15,16 @@ from typing import Any
 
 import httpx
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from big_state import BigState, write_big_state
-from served import Served, as_fast_as_it_goes, at_a_pace, led, percentiles, served
+from support.large_state import BigState, write_big_state
+from support.served_process import Served, as_fast_as_it_goes, at_a_pace, led, percentiles, served
 
 from backfill_manager.api.app import create_app
-from backfill_manager.api.serving import listen, served_beside
+from backfill_manager.api.server import listen, served_beside
 from backfill_manager.clock import SystemClock
 from backfill_manager.model.records import Record
 from backfill_manager.settings import Settings
-from backfill_manager.store.contract import Condition, R
-from backfill_manager.store.delta_rs import DeltaRsStore
+from backfill_manager.store.base import Condition, R
+from backfill_manager.store.delta_rs.store import DeltaRsStore
 
 API = "/api/v1/backfills"
 PER_SECOND = 50

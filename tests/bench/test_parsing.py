@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill_manager.dags.loading.loader import DagLoader, ParsedFile
+from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.bundles.files import BundleContent
+from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.dags.loading.loader import ParsedFile
-from backfill_manager.dags.store import DagStore
+from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
-from backfill_manager.manager.working_set import Alive
+from backfill_manager.manager.state import ManagerState
 from backfill_manager.model.records import Manager
 from backfill_manager.store import open_store
 
@@ -36,12 +36,12 @@ def large_bundle(helper: str) -> Submission:
 
 
 def test_the_bundle_is_as_large_as_it_says() -> None:
-    assert len(DagStore(Alive()).submit(large_bundle("1"), AT).changes) == DAGS
+    assert len(DagStore(ManagerState()).submit(large_bundle("1"), AT).changes) == DAGS
 
 
 @pytest.mark.bench
 def test_submitting_a_bundle_of_three_thousand_dags(tmp_path: Path) -> None:
-    clock, alive = SystemClock(), Alive()
+    clock, alive = SystemClock(), ManagerState()
     store = open_store(str(tmp_path / "state"))
     store.init()
     leader = store.lead(Manager(1, "m", "host", 1, "leading", AT, AT, 15, "0"))
@@ -54,7 +54,7 @@ def test_submitting_a_bundle_of_three_thousand_dags(tmp_path: Path) -> None:
         rows = alive.take_changes()
         if len(rows):
             leader.commit(rows)
-        alive.forget_old_versions()
+        alive.evict_versions()
         ended = clock.monotonic()
         print(
             f"\n{DAGS} DAGs, {what}: submit {(submitted - began) * 1000:.0f} ms ({cpu * 1000:.0f} ms of a core), "

@@ -13,14 +13,14 @@ import pytest
 from deltalake import write_deltalake
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.manager.deciding import Decisions
+from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.instructions import Instructions
-from backfill_manager.manager.rescuer import wake
+from backfill_manager.manager.recovery import restore_state
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, Manager, Record, Response, TaskInstance
-from backfill_manager.requests import asking, kinds
+from backfill_manager.requests import command_types, submit
 from backfill_manager.store import open_store
-from backfill_manager.store.contract import Store
-from backfill_manager.store.delta_rs_sql import arrow_table
+from backfill_manager.store.base import Store
+from backfill_manager.store.delta_rs.sql import arrow_table
 from backfill_manager.testing import dag_spec
 
 DAGS, RUNS, CLEARED = 2000, 200, 1000
@@ -66,7 +66,7 @@ def take_over_and_clear(store: Store) -> tuple[int, dict[str, float]]:
 
     leader = store.lead(Manager(1, "m", "host", 1, "leading", NOW, NOW, 15, "0"))
     lap("take the lease")
-    alive = wake(store, term=1, now=NOW)
+    alive = restore_state(store, term=1, now=NOW)
     lap("read what lives")
     decisions, todo = Decisions(alive, store, leader), Instructions()
     decisions.look_ahead(NOW)
@@ -76,8 +76,12 @@ def take_over_and_clear(store: Store) -> tuple[int, dict[str, float]]:
     decisions.commit(todo)
     lap("commit")
     made = len(alive.runs)
-    asking.ask(
-        store, clock, kinds.TASKS_CLEAR, {"ask": {"dag": "d0", "end": "2023-12-31T23:30:00Z"}}, requested_by="bench"
+    submit.submit(
+        store,
+        clock,
+        command_types.TASKS_CLEAR,
+        {"ask": {"dag": "d0", "end": "2023-12-31T23:30:00Z"}},
+        requested_by="bench",
     )
     began = clock.monotonic()
     decisions.look_ahead(NOW)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.manager.main import run_manager
-from backfill_manager.requests import asking, kinds
+from backfill_manager.manager.manager import run_manager
+from backfill_manager.requests import command_types, submit
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store import open_store
-from backfill_manager.store.contract import Store
+from backfill_manager.store.base import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +28,8 @@ def round_trips(store: Store, until: threading.Event | None, n: int) -> list[flo
     clock, found = SystemClock(), list[float]()
     while len(found) < n and not (until and until.is_set()):
         began = clock.monotonic()
-        asked = asking.ask(store, clock, kinds.DAG_PAUSE, {"dag_id": "small"})
-        assert asking.wait_for_answer(store, clock, asked.request_id, 60.0) is not None
+        asked = submit.submit(store, clock, command_types.DAG_PAUSE, {"dag_id": "small"})
+        assert submit.wait_for_response(store, clock, asked.request_id, 60.0) is not None
         found.append(clock.monotonic() - began)
     return found
 
@@ -61,10 +61,10 @@ def test_parsing_does_not_slow_the_ticks(tmp_path: Path, spark: SparkSession) ->
         idle = round_trips(store, None, 50)
         began = clock.monotonic()
         payload = {"bundle": "large", "subpath": "", "dry_run": False, "deactivate_removed": False}
-        asked = asking.ask(store, clock, kinds.BUNDLE_PARSE, payload)
+        asked = submit.submit(store, clock, command_types.BUNDLE_PARSE, payload)
 
         def wait() -> None:
-            assert asking.wait_for_answer(open_store(settings.state), clock, asked.request_id, 300.0) is not None
+            assert submit.wait_for_response(open_store(settings.state), clock, asked.request_id, 300.0) is not None
             parsed.set()
 
         waiter = threading.Thread(target=wait)

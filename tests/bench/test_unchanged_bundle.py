@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.dags.bundles.files import Stamps, read_bundle
+from backfill_manager.dags.bundles.files import FileFingerprints, read_bundle
 from backfill_manager.dags.bundles.snapshot import take
 from backfill_manager.testing import FakeClock
 
@@ -38,7 +38,7 @@ def test_a_thousand_files(tmp_path: Path) -> None:
         path.write_text(f"from backfill_manager import dag\nN = {n}\n" + "# what it does\n" * 100)
     clock = FakeClock(SystemClock().now())
     clock.advance(hours=1)  # the files are not of this very moment
-    stamps = Stamps(clock)
+    stamps = FileFingerprints(clock)
     content = read_bundle(root, stamps=stamps)
 
     print(f"\n{FILES} files, each read: {milliseconds(lambda: read_bundle(root))}")

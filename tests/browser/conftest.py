@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from which_browser import CI, MISSING, find_browser
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "story"))  # a real manager
+from support.find_browser import CI, MISSING, find_browser
 
 HERE = Path(__file__).parent
 
@@ -28,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    from web import launched
+    from support.web_user import launched
 
     executable = find_browser()
     if executable is None:  # in CI
@@ -47,13 +44,13 @@ def stage() -> Iterator[ExitStack]:
 @pytest.fixture
 def somebody(chromium: Any, stage: ExitStack) -> Iterator[Callable[..., Any]]:
     """`somebody(url)` comes with a browser of their own, `somebody(url, viewport=PHONE)` with a phone."""
-    from web import DESKTOP, Person
+    from support.web_user import DESKTOP, User
 
-    came: list[Person] = []
+    came: list[User] = []
 
-    def come(url: str, **options: Any) -> Person:
+    def come(url: str, **options: Any) -> User:
         given = {"viewport": DESKTOP, "locale": "en-GB", "timezone_id": "UTC", "reduced_motion": "reduce"}
-        came.append(Person(chromium.new_context(base_url=url, **{**given, **options})))
+        came.append(User(chromium.new_context(base_url=url, **{**given, **options})))
         return came[-1]
 
     yield come

@@ -10,15 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from browser_stage import PassingClock, served
-from web import DESKTOP, EXPECT_MS, launched
-from which_browser import MISSING, find_browser
+from support.browser_server import PassingClock, served
+from support.find_browser import MISSING, find_browser
+from support.web_user import DESKTOP, EXPECT_MS, launched
 
 from backfill_manager.clock import UTC, format_instant, parse_instant
-from backfill_manager.execution.outcome import Failed, LaunchKey, Succeeded
-from backfill_manager.testing import FakeClock, Playground, dag_spec
+from backfill_manager.execution.outcomes import Failed, LaunchKey, Succeeded
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
 
 MOST_BYTES = 200_000
 NEW_YORK = ZoneInfo("America/New_York")
@@ -37,7 +35,7 @@ def seconds(task_id: str, day: int) -> float:
     return SECONDS[task_id] * (1 + 0.5 * (day % 7 == 3) + day / 400 + (day * 7919 % 97) / 120)
 
 
-def half_a_year() -> tuple[Playground, str]:
+def half_a_year() -> tuple[InMemoryManager, str]:
     """Tasks end one after the other, each in its time, until so many days are done; the rest is as it is at that moment."""
     clock = FakeClock(parse_instant("2024-05-15T13:00:00Z"))
     midnights = [datetime(2013, 1, 1, tzinfo=NEW_YORK) + timedelta(days=n) for n in range(DAYS + 1)]
@@ -47,7 +45,7 @@ def half_a_year() -> tuple[Playground, str]:
         schedule="@daily", timezone="America/New_York", start_date=instants[0], end_date=instants[-2], max_active_runs=8,
         description="Delays at New York's three airports in 2013, by day, carrier and airport.",
     )  # fmt: skip
-    ground = Playground(spec, script=lambda _: None, clock=clock)
+    ground = InMemoryManager(spec, script=lambda _: None, clock=clock)
     backfill = ground.backfill(
         "flights", list(pairwise(instants)), max_active_runs=8, created_by="ada", config_json=json.dumps(
             {"type": "schedule", "start_date": format_instant(instants[0]), "end_date": format_instant(instants[-2])}

@@ -7,33 +7,33 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from browser_stage import Living, PassingClock, import_problem, living, put, served
-from web import Person, Route, expect
+from support.browser_server import Living, PassingClock, import_problem, living, put, served
+from support.web_user import Route, User, expect
 
 from backfill_manager.clock import SystemClock, parse_instant
-from backfill_manager.execution.outcome import Failed, Succeeded
+from backfill_manager.execution.outcomes import Failed, Succeeded
 from backfill_manager.model.records import TaskLog
-from backfill_manager.requests import asking
-from backfill_manager.requests.backfills import BackfillAsk
-from backfill_manager.requests.kinds import BACKFILL_CREATE
-from backfill_manager.testing import FakeClock, Playground, dag_spec, days
+from backfill_manager.requests import submit
+from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.requests.command_types import BACKFILL_CREATE
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
-Somebody = Callable[..., Person]
+Somebody = Callable[..., User]
 
 
 @pytest.fixture
-def ground() -> Playground:
+def ground() -> InMemoryManager:
     spec = dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]})
-    return Playground(spec, script=lambda _: None, clock=FakeClock())
+    return InMemoryManager(spec, script=lambda _: None, clock=FakeClock())
 
 
 @pytest.fixture
-def url(ground: Playground, stage: ExitStack) -> str:
+def url(ground: InMemoryManager, stage: ExitStack) -> str:
     return stage.enter_context(served(ground.store, PassingClock(ground.clock)))
 
 
 @pytest.fixture
-def manager(ground: Playground, stage: ExitStack) -> Living:
+def manager(ground: InMemoryManager, stage: ExitStack) -> Living:
     return stage.enter_context(living(ground))
 
 
@@ -62,13 +62,13 @@ def test_a_change_appears_by_itself(somebody: Somebody, url: str, manager: Livin
 
 
 def test_a_new_backfill_shows_its_items_and_its_failures_without_a_reload(
-    somebody: Somebody, url: str, ground: Playground, stage: ExitStack
+    somebody: Somebody, url: str, ground: InMemoryManager, stage: ExitStack
 ) -> None:
     """It is looked at before any manager has planned it: at first there is nothing of what appears."""
-    ask = BackfillAsk(dag_id="flights", kind="partitions", partitions=("emea", "apac"))
+    ask = CreateBackfill(dag_id="flights", kind="partitions", partitions=("emea", "apac"))
     backfill_id = f"{int(ground.clock.new_id(), 16) + 1:012x}"  # the next that the ground gives
     payload = {"backfill_id": backfill_id, "ask": json.loads(ask.to_payload())}
-    asking.ask(ground.store, ground.clock, BACKFILL_CREATE, payload, request_id="r1", requested_by="ada")
+    submit.submit(ground.store, ground.clock, BACKFILL_CREATE, payload, request_id="r1", requested_by="ada")
     ada = somebody(url)
     page = ada.goes(f"/backfills/{backfill_id}")
     expect(page.get_by_text("not planned yet")).to_be_visible()
@@ -117,7 +117,7 @@ def test_a_change_that_the_server_could_not_tell_at_first_appears_all_the_same(
 
 def test_a_list_is_sent_again_only_when_something_on_its_page_has_changed(somebody: Somebody, stage: ExitStack) -> None:
     """Of 60 DAGs the first 50 are shown. What is pressed and typed meanwhile changes nothing of that."""
-    ground = Playground(*(dag_spec(f"dag_{n:02d}", "load", schedule=None) for n in range(60)), clock=FakeClock())
+    ground = InMemoryManager(*(dag_spec(f"dag_{n:02d}", "load", schedule=None) for n in range(60)), clock=FakeClock())
     ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
     page, sent = ada.page, list[int]()
     page.on("response", lambda answer: sent.append(answer.status) if "x-live" in answer.request.headers else None)
@@ -169,7 +169,7 @@ def test_a_change_leaves_focus_and_place_and_what_was_opened(somebody: Somebody,
 
 
 def test_a_manager_that_goes_and_a_file_that_breaks_are_told_on_every_page(
-    somebody: Somebody, url: str, ground: Playground
+    somebody: Somebody, url: str, ground: InMemoryManager
 ) -> None:
     ada = somebody(url)
     ada.page.clock.install()
@@ -186,7 +186,7 @@ def test_a_manager_that_goes_and_a_file_that_breaks_are_told_on_every_page(
 
 
 def test_the_head_of_a_page_hears_of_changes_without_waiting_for_its_next_look(
-    somebody: Somebody, url: str, ground: Playground
+    somebody: Somebody, url: str, ground: InMemoryManager
 ) -> None:
     ada = somebody(url)
     ada.page.add_init_script("window.setInterval = () => 0")  # nothing is looked at every few seconds
@@ -199,7 +199,7 @@ def test_the_head_of_a_page_hears_of_changes_without_waiting_for_its_next_look(
 
 
 def test_more_tabs_may_be_open_than_a_browser_has_connections(
-    somebody: Somebody, url: str, manager: Living, ground: Playground
+    somebody: Somebody, url: str, manager: Living, ground: InMemoryManager
 ) -> None:
     """What a browser without a screen does not do by itself: a tab that another covers is hidden."""
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 2)))
@@ -227,7 +227,7 @@ def test_more_tabs_may_be_open_than_a_browser_has_connections(
     expect(state).to_have_text("success")
 
 
-def test_a_log_goes_on_while_it_is_read(somebody: Somebody, url: str, manager: Living, ground: Playground) -> None:
+def test_a_log_goes_on_while_it_is_read(somebody: Somebody, url: str, manager: Living, ground: InMemoryManager) -> None:
     manager.do(lambda it: it.backfill("flights", days("2013-01-01", 1)))
     manager.do(lambda it: it.drain())
     (ti,) = ground.tasks("flights", "clean")

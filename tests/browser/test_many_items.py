@@ -8,9 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
-from browser_stage import served
-from filled_state import NEW_YEAR, FilledState, StandingClock
-from web import Person, expect, screenshots
+from support.browser_server import served
+from support.sample_state import NEW_YEAR, FilledState, StandingClock
+from support.web_user import User, expect, screenshots
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.model.records import BackfillItem, columns
@@ -38,7 +38,7 @@ def put_items(state: FilledState, backfill_id: str, first_seq: int) -> None:
 
 
 def test_a_hundred_thousand_items_are_drawn_and_looked_into(
-    somebody: Callable[..., Person], stage: ExitStack, tmp_path: Path
+    somebody: Callable[..., User], stage: ExitStack, tmp_path: Path
 ) -> None:
     at, clock = StandingClock(), SystemClock()
     state = FilledState(tmp_path / "state", at)

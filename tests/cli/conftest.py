@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "views"))  # the state that both rooms' stories are told over
-sys.path.insert(0, str(Path(__file__).parents[1] / "story"))  # a real manager
-
-from command_line import Bfm, Said
-from filled_state import FilledState, StandingClock
+from support.bfm import Bfm, Said
+from support.sample_state import FilledState, StandingClock
 
 from backfill_manager.cli.app import run
-from backfill_manager.cli.call import Call
+from backfill_manager.cli.context import CliContext
 
 
 @pytest.fixture
@@ -37,7 +32,7 @@ def bfm(
 
     def run_it(*args: str, environ: dict[str, str] | None = None) -> Said:
         capfd.readouterr()
-        code = run(args, Call(environ=environ or {}, clock=clock, pause=clock.pass_time))
+        code = run(args, CliContext(environ=environ or {}, clock=clock, pause=clock.pass_time))
         out, err = capfd.readouterr()
         return Said(code, out, err)
 

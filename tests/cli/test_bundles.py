@@ -9,15 +9,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from command_line import Bfm
-from filled_state import FilledState
+from support.bfm import Bfm
+from support.sample_state import FilledState
 
 import backfill_manager
-from backfill_manager.dags.parsers.here import parse_bundle
-from backfill_manager.dags.store import DagStore, Shelf
+from backfill_manager.dags.catalog import DagCatalog, DagStore
+from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.model.records import DagRow, Record, Request, Response
 from backfill_manager.settings import BundleSettings
-from backfill_manager.store.contract import Condition
+from backfill_manager.store.base import Condition
 
 CONF = "bundles:\n  - {name: mine, path: dags}\n"
 ONE_TASK = (
@@ -44,7 +44,7 @@ class Parsing:
     """The manager's hand: what is parsed of `dags` is committed."""
 
     def __init__(self, state: FilledState, folder: Path) -> None:
-        self._state, self._folder, self._shelf = state, folder, Shelf()
+        self._state, self._folder, self._shelf = state, folder, DagCatalog()
 
     def __call__(self) -> None:
         rows: list[Record] = []
@@ -256,7 +256,7 @@ def test_the_schema_that_editors_use_is_printed(bfm: Bfm) -> None:
     said = bfm("dags", "schema")
     assert (said.code, said.err) == (0, "")
     assert said.document == json.loads(
-        (Path(backfill_manager.__file__).parent / "dags" / "dag.schema.json").read_text()
+        (Path(backfill_manager.__file__).parent / "dags" / "yaml" / "dag.schema.json").read_text()
     )
 
 

@@ -9,17 +9,17 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from backfill_manager.api.app import create_app
-from backfill_manager.api.serving import listen, served_beside
+from backfill_manager.api.server import listen, served_beside
 from backfill_manager.client import Client
-from backfill_manager.execution.outcome import Succeeded
+from backfill_manager.execution.outcomes import Succeeded
 from backfill_manager.settings import Settings
-from backfill_manager.testing import Playground, dag_spec
+from backfill_manager.testing import InMemoryManager, dag_spec
 
 
 @pytest.fixture
-def ground() -> Playground:
+def ground() -> InMemoryManager:
     """Two DAGs, whose tasks run until `all_succeed`."""
-    return Playground(
+    return InMemoryManager(
         dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}),
         dag_spec("weather", "fetch"),
         script=lambda _: None,
@@ -27,7 +27,7 @@ def ground() -> Playground:
 
 
 @pytest.fixture
-def all_succeed(ground: Playground) -> Callable[[], None]:
+def all_succeed(ground: InMemoryManager) -> Callable[[], None]:
     """What runs succeeds, and so does all that follows."""
 
     def succeed() -> None:
@@ -45,7 +45,7 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-def url(ground: Playground, settings: Settings) -> Iterator[str]:
+def url(ground: InMemoryManager, settings: Settings) -> Iterator[str]:
     app = create_app(settings, ground.store, clock=ground.clock)
     with served_beside(app, listen("127.0.0.1", 0)) as address:
         yield address
@@ -58,7 +58,7 @@ def client(url: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def manager_at_work(ground: Playground) -> Callable[[], AbstractContextManager[None]]:
+def manager_at_work(ground: InMemoryManager) -> Callable[[], AbstractContextManager[None]]:
     """A thread that ticks for as long as the block lasts."""
 
     @contextmanager

@@ -12,20 +12,28 @@ from pathlib import Path
 
 import httpx
 import pytest
-from breaking_line import breaking_line
+from support.flaky_transport import breaking_line
 
 from backfill_manager import errors
-from backfill_manager.api import table_versions
+from backfill_manager.api import version_watcher
 from backfill_manager.api.app import create_app
-from backfill_manager.api.serving import listen, served_beside
-from backfill_manager.client import Client, NobodyLeads, NotAllowed, NotKnown, TooMany, Unreachable, server
+from backfill_manager.api.server import listen, served_beside
+from backfill_manager.client import (
+    Client,
+    Forbidden,
+    NoActiveManager,
+    RateLimited,
+    Unauthenticated,
+    Unreachable,
+)
+from backfill_manager.client import client as client_module
 from backfill_manager.client.connection import ATTEMPTS
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcome import Failed, Succeeded
+from backfill_manager.execution.outcomes import Failed, Succeeded
 from backfill_manager.model.records import Request
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
-from backfill_manager.testing import FakeClock, Playground, days
+from backfill_manager.testing import FakeClock, InMemoryManager, days
 
 Deed = Callable[[], None]
 AtWork = Callable[[], AbstractContextManager[None]]
@@ -60,7 +68,7 @@ def test_every_route_has_a_method(settings: Settings) -> None:
 # -- reading ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_backfill_comes_typed_and_gives_its_document_back(client: Client, url: str, ground: Playground) -> None:
+def test_a_backfill_comes_typed_and_gives_its_document_back(client: Client, url: str, ground: InMemoryManager) -> None:
     backfill_id = ground.backfill("flights", days("2013-01-01", 3), priority=7)
     ground.tick()
 
@@ -75,7 +83,9 @@ def test_a_backfill_comes_typed_and_gives_its_document_back(client: Client, url:
         found.priority = 8  # type: ignore[misc]
 
 
-def test_a_long_list_is_fetched_page_by_page_and_only_as_far_as_it_is_read(client: Client, ground: Playground) -> None:
+def test_a_long_list_is_fetched_page_by_page_and_only_as_far_as_it_is_read(
+    client: Client, ground: InMemoryManager
+) -> None:
     backfill_id = ground.backfill("flights", days("2013-01-01", 2500))
 
     everything = [item.ordinal for item in client.items(backfill_id)]
@@ -88,13 +98,13 @@ def test_a_long_list_is_fetched_page_by_page_and_only_as_far_as_it_is_read(clien
 
 
 def test_a_timeline_and_the_next_intervals_may_be_longer_than_a_page(
-    client: Client, ground: Playground, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
+    client: Client, ground: InMemoryManager, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ground.backfill("flights", days("2013-01-01", 5))
     all_succeed()
     whole, following = client.timeline("flights"), client.next_intervals("flights", 5)
 
-    monkeypatch.setattr(server, "PAGE", 2)
+    monkeypatch.setattr(client_module, "PAGE", 2)
 
     assert len(whole) == len(following) == 5
     assert client.timeline("flights") == whole
@@ -103,7 +113,7 @@ def test_a_timeline_and_the_next_intervals_may_be_longer_than_a_page(
     assert (client.timeline("weather"), client.timeline("flights", limit=0)) == ([], [])
 
 
-def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: Playground, all_succeed: Deed) -> None:
+def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: InMemoryManager, all_succeed: Deed) -> None:
     backfill_id = ground.backfill("flights", days("2013-01-01", 2))
     ground.drain()
     running = client.running_tasks(backfill_id)
@@ -129,7 +139,7 @@ def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: Playgroun
     assert (client.health().status, client.health().manager) == ("ok", "leading")
 
 
-def test_what_a_newer_server_tells_more_is_kept(client: Client, ground: Playground) -> None:
+def test_what_a_newer_server_tells_more_is_kept(client: Client, ground: InMemoryManager) -> None:
     found = client.backfill(ground.backfill("flights", days("2013-01-01", 1)))
 
     assert found.document()["is_polite"] is False, "a field that the client has no name for"
@@ -139,7 +149,7 @@ def test_what_a_newer_server_tells_more_is_kept(client: Client, ground: Playgrou
 # -- asking -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_managers_answer_is_waited_for(client: Client, ground: Playground, manager_at_work: AtWork) -> None:
+def test_the_managers_answer_is_waited_for(client: Client, ground: InMemoryManager, manager_at_work: AtWork) -> None:
     backfill_id = ground.backfill("flights", days("2013-01-01", 3))
 
     with manager_at_work():
@@ -152,7 +162,7 @@ def test_the_managers_answer_is_waited_for(client: Client, ground: Playground, m
     assert (found.is_paused, found.max_active_runs, found.priority) == (True, 2, 9)
 
 
-def test_without_waiting_a_change_is_a_request_that_waits(client: Client, ground: Playground) -> None:
+def test_without_waiting_a_change_is_a_request_that_waits(client: Client, ground: InMemoryManager) -> None:
     asked = client.create_backfill("flights", start_date="2013-01-01", end_date=datetime(2013, 1, 3, tzinfo=UTC))
 
     assert (asked.state, asked.is_answered) == ("waiting", False)
@@ -162,7 +172,9 @@ def test_without_waiting_a_change_is_a_request_that_waits(client: Client, ground
     assert new.config["end_date"] == "2013-01-03T00:00:00Z"
 
 
-def test_a_run_is_triggered_marked_and_cleared(client: Client, ground: Playground, manager_at_work: AtWork) -> None:
+def test_a_run_is_triggered_marked_and_cleared(
+    client: Client, ground: InMemoryManager, manager_at_work: AtWork
+) -> None:
     ground.script = lambda _: Failed("ValueError: no such file")
     at = datetime(2013, 1, 5, tzinfo=UTC)
 
@@ -181,7 +193,7 @@ def test_a_run_is_triggered_marked_and_cleared(client: Client, ground: Playgroun
 
 
 def test_a_run_in_the_future_is_refused_unless_it_is_asked_for(
-    client: Client, ground: Playground, manager_at_work: AtWork
+    client: Client, ground: InMemoryManager, manager_at_work: AtWork
 ) -> None:
     ahead = (ground.clock.now() + timedelta(days=40)).replace(hour=0, minute=0, second=0, microsecond=0)
     with pytest.raises(errors.InvalidInput, match=r"lies in the future .* add allow_future"):
@@ -192,7 +204,9 @@ def test_a_run_in_the_future_is_refused_unless_it_is_asked_for(
     assert (triggered.state, run.logical_date, run.is_partial) == ("accepted", ahead, False)
 
 
-def test_a_partition_with_a_slash_in_its_name_is_reached(client: Client, ground: Playground, all_succeed: Deed) -> None:
+def test_a_partition_with_a_slash_in_its_name_is_reached(
+    client: Client, ground: InMemoryManager, all_succeed: Deed
+) -> None:
     ground.backfill("flights", keys=["emea/de?x#y", "apac"])
     all_succeed()
 
@@ -206,7 +220,7 @@ def test_a_partition_with_a_slash_in_its_name_is_reached(client: Client, ground:
 # -- when the line breaks -------------------------------------------------------------------------------------------------
 
 
-def test_a_change_whose_answer_is_lost_is_sent_again_and_made_once(url: str, ground: Playground) -> None:
+def test_a_change_whose_answer_is_lost_is_sent_again_and_made_once(url: str, ground: InMemoryManager) -> None:
     waits: list[float] = []
     with breaking_line(url) as line, Client(line.url, pause=waits.append) as client:
         line.breaks = 2
@@ -218,7 +232,7 @@ def test_a_change_whose_answer_is_lost_is_sent_again_and_made_once(url: str, gro
     assert request.request_id == asked.request_id
 
 
-def test_trying_again_ends(url: str, ground: Playground) -> None:
+def test_trying_again_ends(url: str, ground: InMemoryManager) -> None:
     waits: list[float] = []
     with breaking_line(url) as line, Client(line.url, pause=waits.append) as client:
         line.breaks = 1000
@@ -230,7 +244,7 @@ def test_trying_again_ends(url: str, ground: Playground) -> None:
     assert len(ground.store.read(Request)) == 1, "it had arrived all the same"
 
 
-def test_the_same_key_makes_one_request_and_another_body_is_refused(client: Client, ground: Playground) -> None:
+def test_the_same_key_makes_one_request_and_another_body_is_refused(client: Client, ground: InMemoryManager) -> None:
     first = client.trigger("flights", logical_date="2013-01-05", idempotency_key="mine")
     again = client.trigger("flights", logical_date="2013-01-05", idempotency_key="mine")
 
@@ -239,7 +253,7 @@ def test_the_same_key_makes_one_request_and_another_body_is_refused(client: Clie
         client.trigger("flights", logical_date="2013-01-06", idempotency_key="mine")
 
 
-def test_a_server_that_has_too_many_connections_is_asked_again(ground: Playground) -> None:
+def test_a_server_that_has_too_many_connections_is_asked_again(ground: InMemoryManager) -> None:
     settings = Settings.model_validate({"api": {"max_connections": 1}})
     app = create_app(settings, ground.store, clock=ground.clock)
     waits: list[float] = []
@@ -247,7 +261,7 @@ def test_a_server_that_has_too_many_connections_is_asked_again(ground: Playgroun
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as other:
             other.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert other.recv(1), "it has the only connection, and keeps it"
-            with pytest.raises(TooMany, match=r"api\.max_connections"):
+            with pytest.raises(RateLimited, match=r"api\.max_connections"):
                 client.health()
             assert waits == [5.0] * (ATTEMPTS - 1)
 
@@ -261,7 +275,7 @@ def test_a_server_that_has_too_many_connections_is_asked_again(ground: Playgroun
             assert patient.health().status == "ok"
 
 
-def test_a_server_that_is_busy_is_asked_again_after_the_time_it_says(ground: Playground) -> None:
+def test_a_server_that_is_busy_is_asked_again_after_the_time_it_says(ground: InMemoryManager) -> None:
     settings = Settings.model_validate({"api": {"requests_per_second": 1}})
     waits: list[float] = []
 
@@ -274,14 +288,14 @@ def test_a_server_that_is_busy_is_asked_again_after_the_time_it_says(ground: Pla
         for _ in range(5):
             client.health()
         assert waits == [1.0, 1.0]
-        with Client(url, pause=waits.append) as hasty, pytest.raises(TooMany):
+        with Client(url, pause=waits.append) as hasty, pytest.raises(RateLimited):
             hasty.health()
 
 
 # -- problems -------------------------------------------------------------------------------------------------------------
 
 
-def test_problems_are_the_errors_of_the_package(client: Client, ground: Playground, all_succeed: Deed) -> None:
+def test_problems_are_the_errors_of_the_package(client: Client, ground: InMemoryManager, all_succeed: Deed) -> None:
     ended = ground.backfill("flights", days("2013-01-01", 1))
     all_succeed()
 
@@ -299,10 +313,10 @@ def test_problems_are_the_errors_of_the_package(client: Client, ground: Playgrou
         assert (caught.value.exit_code, told in str(caught.value)) == (exit_code, True), str(caught.value)
 
 
-def test_a_dry_run_without_a_manager_says_who_is_missing(ground: Playground, settings: Settings) -> None:
+def test_a_dry_run_without_a_manager_says_who_is_missing(ground: InMemoryManager, settings: Settings) -> None:
     ground.clock.advance(days=3650)  # no sign of life for ten years
     app = create_app(settings, ground.store, clock=ground.clock)
-    with served_beside(app, listen("127.0.0.1", 0)) as url, Client(url) as client, pytest.raises(NobodyLeads):
+    with served_beside(app, listen("127.0.0.1", 0)) as url, Client(url) as client, pytest.raises(NoActiveManager):
         client.dry_run("flights", start_date="2013-01-01", end_date="2013-01-03")
 
 
@@ -318,17 +332,17 @@ def test_a_state_that_is_not_there_is_a_state_error(settings: Settings) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_who_may_not_is_told_apart_from_who_is_not_known(ground: Playground) -> None:
-    from backfill_manager.api.access import sha256_of
+def test_who_may_not_is_told_apart_from_who_is_not_known(ground: InMemoryManager) -> None:
+    from backfill_manager.api.auth import sha256_of
 
     token = {"name": "ada", "role": "viewer", "sha256": sha256_of("bfm_ada")}
     app = create_app(Settings.model_validate({"api": {"tokens": [token]}}), ground.store, clock=ground.clock)
     with served_beside(app, listen("127.0.0.1", 0)) as url:
-        with Client(url) as stranger, pytest.raises(NotKnown) as unknown:
+        with Client(url) as stranger, pytest.raises(Unauthenticated) as unknown:
             list(stranger.dags())
         with Client(url, "bfm_ada") as viewer:
             assert len(list(viewer.dags())) == 2
-            with pytest.raises(NotAllowed) as refused:
+            with pytest.raises(Forbidden) as refused:
                 viewer.pause_dag("flights")
 
     assert (unknown.value.exit_code, refused.value.exit_code) == (2, 4)
@@ -346,7 +360,7 @@ def test_something_else_at_the_address_is_told(tmp_path: Path) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with Client(f"http://127.0.0.1:{server.server_port}") as client, pytest.raises(Unreachable, match="text/html"):
             client.health()
-        server.shutdown()
+        client.shutdown()
 
 
 def test_an_address_or_token_that_can_not_be_is_refused_at_once() -> None:
@@ -371,7 +385,7 @@ def test_server_and_token_come_from_the_environment(url: str, tmp_path: Path) ->
 
 
 def test_a_backfill_is_watched_by_events_until_it_has_ended(
-    client: Client, ground: Playground, all_succeed: Deed
+    client: Client, ground: InMemoryManager, all_succeed: Deed
 ) -> None:
     backfill_id = ground.backfill("flights", days("2013-01-01", 3))
 
@@ -384,9 +398,9 @@ def test_a_backfill_is_watched_by_events_until_it_has_ended(
 
 
 def test_where_events_do_not_come_through_it_is_looked_at_now_and_then(
-    url: str, ground: Playground, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
+    url: str, ground: InMemoryManager, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_versions, "MOST_LISTENERS", 0)
+    monkeypatch.setattr(version_watcher, "MOST_LISTENERS", 0)
     backfill_id = ground.backfill("flights", days("2013-01-01", 3))
     waits: list[float] = []
 
@@ -402,7 +416,7 @@ def test_where_events_do_not_come_through_it_is_looked_at_now_and_then(
     assert waits == [1.0, 1.0, 1.0]
 
 
-def test_who_stops_watching_stops_only_that(client: Client, ground: Playground) -> None:
+def test_who_stops_watching_stops_only_that(client: Client, ground: InMemoryManager) -> None:
     backfill_id = ground.backfill("flights", days("2013-01-01", 3))
 
     watching = client.watch(backfill_id)

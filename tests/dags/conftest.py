@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bundle_folder import BundleFolder
+from support.bundle_folder import BundleFolder
 
-from backfill_manager.dags.loading.loader import DagLoader
+from backfill_manager.dags.importing.loader import DagLoader
 
 
 @pytest.fixture(scope="session")

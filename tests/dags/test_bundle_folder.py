@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_folder import BundleFolder
+from support.bundle_folder import BundleFolder
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.bundles import files
-from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE, Stamps, read_bundle
+from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE, FileFingerprints, read_bundle
 from backfill_manager.dags.bundles.source import source_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import BundleSettings
@@ -71,7 +71,7 @@ def test_a_folder_that_is_none_is_told(
 def test_an_unchanged_file_is_not_read_again(bundle: BundleFolder, reads: list[str], later: FakeClock) -> None:
     bundle.write_dag("a.py", "a")
     bundle.write("helpers/b.py", "B = 1")
-    stamps = Stamps(later)
+    stamps = FileFingerprints(later)
     first = read_bundle(bundle.root, stamps=stamps)
     assert sorted(reads) == ["a.py", "b.py"]
     reads.clear()
@@ -86,7 +86,7 @@ def test_an_unchanged_file_is_not_read_again(bundle: BundleFolder, reads: list[s
 
 def test_an_edit_that_keeps_size_and_time_is_seen(bundle: BundleFolder, later: FakeClock) -> None:
     path = bundle.write("a.py", "A = 1")
-    stamps = Stamps(later)
+    stamps = FileFingerprints(later)
     first, about = read_bundle(bundle.root, stamps=stamps), path.stat()
     time_goes_on(bundle)
     path.write_text("A = 2")
@@ -96,7 +96,7 @@ def test_an_edit_that_keeps_size_and_time_is_seen(bundle: BundleFolder, later: F
 
 def test_another_file_put_in_its_place_is_seen(bundle: BundleFolder, later: FakeClock) -> None:
     bundle.write("a.py", "A = 1")
-    stamps = Stamps(later)
+    stamps = FileFingerprints(later)
     first = read_bundle(bundle.root, stamps=stamps)
     bundle.write("new.py", "A = 2").rename(bundle.root / "a.py")
     assert read_bundle(bundle.root, stamps=stamps).hash != first.hash
@@ -105,7 +105,7 @@ def test_another_file_put_in_its_place_is_seen(bundle: BundleFolder, later: Fake
 def test_a_file_written_this_very_moment_is_read_once_more(bundle: BundleFolder, reads: list[str]) -> None:
     clock = FakeClock(SystemClock().now())
     bundle.write("a.py", "A = 1")
-    stamps = Stamps(clock)
+    stamps = FileFingerprints(clock)
     read_bundle(bundle.root, stamps=stamps)
     clock.advance(hours=1)
     read_bundle(bundle.root, stamps=stamps)
@@ -117,7 +117,7 @@ def test_a_file_written_this_very_moment_is_read_once_more(bundle: BundleFolder,
 def test_what_is_known_of_one_folder_is_not_believed_of_another(bundle: BundleFolder, later: FakeClock) -> None:
     bundle.write("one/a.py", "1")
     bundle.write("two/a.py", "2")
-    stamps = Stamps(later)
+    stamps = FileFingerprints(later)
     one, two = (read_bundle(bundle.root / name, stamps=stamps).hash for name in ("one", "two"))
     assert one != two
     assert read_bundle(bundle.root / "one", stamps=stamps).hash == one

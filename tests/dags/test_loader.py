@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bundle_folder import BundleFolder
+from support.bundle_folder import BundleFolder
 
 from backfill_manager.dags.bundles.files import read_bundle
-from backfill_manager.dags.loading.import_failure import FailedFile
-from backfill_manager.dags.loading.loader import DagLoader, LoaderClosed, ParsedFile, load_file
-from backfill_manager.dags.loading.parse_file import Request
+from backfill_manager.dags.importing.import_failure import FailedFile
+from backfill_manager.dags.importing.loader import DagLoader, LoaderClosed, ParsedFile, load_file
+from backfill_manager.dags.importing.parse_file import Request
 from backfill_manager.errors import InvalidDag, InvalidInput
 
 GOOD = """
@@ -461,8 +461,8 @@ def test_a_file_that_closes_our_pipe_and_opens_its_own_gets_nothing_of_ours_into
 def test_a_file_that_kills_its_parent_costs_one_error_and_the_worker_is_replaced(
     bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch, kill: str
 ) -> None:
-    monkeypatch.setattr("backfill_manager.dags.loading.worker_process._GRACE_S", 0.5)
-    monkeypatch.setattr("backfill_manager.dags.loading.worker_process._STOP_S", 0.5)
+    monkeypatch.setattr("backfill_manager.dags.importing.worker_process._GRACE_S", 0.5)
+    monkeypatch.setattr("backfill_manager.dags.importing.worker_process._STOP_S", 0.5)
     bundle.write_dag("a.py", "a")
     bundle.write_dag("b.py", "b", top=f"import os, signal, time\nos.kill(os.getppid(), signal.{kill})\ntime.sleep(600)")
     bundle.write_dag("c.py", "c")
@@ -642,7 +642,7 @@ def test_a_manager_that_is_killed_leaves_no_process_behind(bundle: BundleFolder,
     )
     bundle.write_dag("f.py", "d", top=top)
     manager = (
-        "import sys; from pathlib import Path; from backfill_manager.dags.loading.loader import DagLoader\n"
+        "import sys; from pathlib import Path; from backfill_manager.dags.importing.loader import DagLoader\n"
         "DagLoader(workers=1).load(Path(sys.argv[1]), ['f.py'], import_timeout=600)"
     )
     process = subprocess.Popen([sys.executable, "-c", manager, str(bundle.root)], stderr=subprocess.PIPE)
@@ -660,7 +660,7 @@ def test_a_worker_ends_in_silence_when_the_manager_is_killed_before_it_has_read_
     pipe = os.open(tmp_path / "answers", os.O_WRONLY | os.O_CREAT)
     with theirs:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "backfill_manager.dags.loading.worker", str(theirs.fileno())],
+            [sys.executable, "-m", "backfill_manager.dags.importing.worker", str(theirs.fileno())],
             pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE,
         )  # fmt: skip
     with ours, worker:

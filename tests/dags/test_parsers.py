@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_folder import BundleFolder
+from support.bundle_folder import BundleFolder
 
 from backfill_manager.dags.bundles.files import BundleContent
+from backfill_manager.dags.catalog import DagCatalog, DagStore
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.dags.loading.loader import DagLoader, ParsedFile
-from backfill_manager.dags.parsers.bundle import Bundle
+from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
+from backfill_manager.dags.parsers.bundle_state import BundleState
 from backfill_manager.dags.parsers.parser import BundleParser
 from backfill_manager.dags.parsers.registry import OURS, parser_named
-from backfill_manager.dags.store import DagStore, Shelf
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import InvalidConfig, InvalidInput
 from backfill_manager.settings import BundleSettings
@@ -47,9 +47,9 @@ class Watching:
     """A bundle, its parser and a store; `look` lets the parser look and submits what it finds."""
 
     def __init__(self, folder: BundleFolder, loader: CountingLoader, parser: str, **settings: Any) -> None:
-        self.folder, self.clock, self.loader, self.shelf = folder, FakeClock(), loader, Shelf()
+        self.folder, self.clock, self.loader, self.shelf = folder, FakeClock(), loader, DagCatalog()
         self.store = DagStore(self.shelf)
-        bundle = Bundle(folder.settings(parser=parser, **settings), snapshots=folder.snapshots)
+        bundle = BundleState(folder.settings(parser=parser, **settings), snapshots=folder.snapshots)
         self.parser = parser_named(parser)(bundle, self.loader, self.store, self.clock)
 
     def look(self) -> list[str]:
@@ -270,9 +270,9 @@ def test_a_manifest_sets_the_pace_and_a_wrong_one_stops_nothing(folder: BundleFo
 def test_a_wheel_is_a_bundle_and_a_new_one_in_its_place_makes_new_versions(
     folder: BundleFolder, loader: CountingLoader, tmp_path: Path
 ) -> None:
-    wheel, shelf, clock = tmp_path / "dags-1.0-py3-none-any.whl", Shelf(), FakeClock()
+    wheel, shelf, clock = tmp_path / "dags-1.0-py3-none-any.whl", DagCatalog(), FakeClock()
     store, settings = DagStore(shelf), BundleSettings(name="b", path=str(wheel))
-    parser = parser_named("standard")(Bundle(settings, snapshots=folder.snapshots), loader, store, clock)
+    parser = parser_named("standard")(BundleState(settings, snapshots=folder.snapshots), loader, store, clock)
     for expected in ({"a": 1, "b": 1}, {"a": 2, "b": 1}):
         with zipfile.ZipFile(tmp_path / "new.whl", "w") as archive:
             for path in sorted(folder.root.rglob("*.py")):
@@ -524,9 +524,9 @@ def test_a_parser_of_ones_own_is_a_subclass_with_two_methods(folder: BundleFolde
         def look(self) -> Iterator[Submission]:
             yield self.submission(self.bundle.fetch(), leaves_out=("sub",))
 
-    shelf, clock = Shelf(), FakeClock()
+    shelf, clock = DagCatalog(), FakeClock()
     store = DagStore(shelf)
-    parser = OnlyTop(Bundle(folder.settings(), snapshots=folder.snapshots), loader, store, clock)
+    parser = OnlyTop(BundleState(folder.settings(), snapshots=folder.snapshots), loader, store, clock)
     for submission in parser.findings():
         store.submit(submission, clock.now())
     assert list(shelf.dags) == ["a"]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from bundle_folder import BundleFolder
+from support.bundle_folder import BundleFolder
 
 from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE, read_bundle
 from backfill_manager.dags.bundles.snapshot import STORE, take

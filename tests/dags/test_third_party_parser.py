@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_folder import BundleFolder
+from support.bundle_folder import BundleFolder
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML
-from backfill_manager.dags.loading.library import Library
-from backfill_manager.dags.loading.loader import DagLoader
-from backfill_manager.dags.parsers.bundle import Bundle
-from backfill_manager.dags.parsers.here import parse_bundle, preview
+from backfill_manager.dags.catalog import DagCatalog, DagStore
+from backfill_manager.dags.importing.code_cache import CodeCache
+from backfill_manager.dags.importing.loader import DagLoader
+from backfill_manager.dags.parsers.bundle_state import BundleState
+from backfill_manager.dags.parsers.local_parse import parse_bundle, preview
 from backfill_manager.dags.parsers.parser import BundleParser, check_submission
 from backfill_manager.dags.parsers.registry import parser_for
-from backfill_manager.dags.store import DagStore, Shelf
 from backfill_manager.errors import InvalidConfig, InvalidDag, InvalidInput
 from backfill_manager.settings import BundleSettings
 from backfill_manager.testing import FakeClock
@@ -40,12 +40,12 @@ class Reading:
     """A bundle of sheets that is read by its own parser; `restart` is another manager over the same state."""
 
     def __init__(self, folder: BundleFolder, loader: DagLoader, **settings: Any) -> None:
-        self.folder, self.loader, self.clock, self.shelf = folder, loader, FakeClock(), Shelf()
+        self.folder, self.loader, self.clock, self.shelf = folder, loader, FakeClock(), DagCatalog()
         self.store, self.settings = DagStore(self.shelf), folder.settings(**settings)
         self.restart()
 
     def restart(self) -> None:
-        self.bundle = Bundle(self.settings, snapshots=self.folder.snapshots)
+        self.bundle = BundleState(self.settings, snapshots=self.folder.snapshots)
         self.parser: BundleParser = parser_for(self.bundle, self.loader, self.store, self.clock)
 
     def look(self) -> int:
@@ -154,7 +154,7 @@ def test_a_python_task_of_a_sheet_runs_the_function_of_its_version(
     it.clock.advance(seconds=30)
     it.look()
     first, second = it.shelf.versions["p", 1], it.shelf.versions["p", 2]
-    library = Library()
+    library = CodeCache()
     assert [library.dag(version).functions["clean"](None) for version in (first, second)] == ["first", "second"]
     assert it.shelf.versions["totals", 1].reader_json is None  # SQL tasks are all in the definition
     gone = dataclasses.replace(
@@ -371,10 +371,10 @@ def odd(
         loaders.append(loader)
         parser_class = __import__(module).Odd
         bundle.write("f.odd", "one\ntwo\nthree\n")
-        shelf = Shelf()
+        shelf = DagCatalog()
         store = DagStore(shelf)
         parser = parser_class(
-            Bundle(bundle.settings(**settings), snapshots=bundle.snapshots), loader, store, FakeClock()
+            BundleState(bundle.settings(**settings), snapshots=bundle.snapshots), loader, store, FakeClock()
         )
         for submission in parser.findings():
             store.submit(submission, parser.clock.now())

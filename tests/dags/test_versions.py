@@ -10,8 +10,8 @@ from typing import Any
 
 from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.dags.loading.import_failure import FailedFile
-from backfill_manager.dags.loading.loader import ParsedFile
+from backfill_manager.dags.importing.import_failure import FailedFile
+from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
 from backfill_manager.dags.versions import changes_for
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record

@@ -12,28 +12,29 @@ from typing import Any
 
 import pytest
 import yaml
-from bundle_folder import BundleFolder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from support.bundle_folder import BundleFolder
 
 from backfill_manager import dag, sql, task
-from backfill_manager.dags import keywords, yaml_dag, yaml_schema
+from backfill_manager.dags import validation
 from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.bundles.files import may_make_dags
 from backfill_manager.dags.definition import TRIGGER_RULES, DagSpec, TaskSpec
-from backfill_manager.dags.loading.bundle_imports import open_bundle
-from backfill_manager.dags.loading.import_failure import FailedFile, explain
-from backfill_manager.dags.loading.library import Library
-from backfill_manager.dags.loading.loader import load_file
-from backfill_manager.dags.yaml_dag_text import documents_of
+from backfill_manager.dags.importing.code_cache import CodeCache
+from backfill_manager.dags.importing.import_failure import FailedFile, explain
+from backfill_manager.dags.importing.import_scope import open_bundle
+from backfill_manager.dags.importing.loader import load_file
+from backfill_manager.dags.yaml import json_schema, reader
+from backfill_manager.dags.yaml.text import documents_of
 from backfill_manager.errors import InvalidDag
 from backfill_manager.model.records import DagVersion
 from backfill_manager.settings import LimitSettings
 
 UTC = timezone.utc
 REPOSITORY = Path(__file__).parents[2]
-VALIDATOR = Draft202012Validator(yaml_schema.shipped())
+VALIDATOR = Draft202012Validator(json_schema.shipped())
 HELPERS = """
 from backfill_manager import task
 
@@ -238,7 +239,7 @@ def test_a_private_file_makes_no_dags() -> None:
 
 
 def test_versions_run_functions_of_their_own(bundle: BundleFolder, tmp_path: Path) -> None:
-    library, told = Library(), []
+    library, told = CodeCache(), []
     for number in (1, 2):
         snapshot = tmp_path / f"snapshot{number}"
         snapshot.mkdir()
@@ -433,16 +434,16 @@ def test_a_module_that_breaks_is_told_with_the_line_that_names_it_and_its_own(
 
 
 def test_the_shipped_schema_is_the_one_that_the_code_makes() -> None:
-    assert yaml_schema.shipped() == yaml_schema.schema()
-    Draft202012Validator.check_schema(yaml_schema.shipped())
+    assert json_schema.shipped() == json_schema.schema()
+    Draft202012Validator.check_schema(json_schema.shipped())
 
 
 def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
-    said = yaml_schema.schema()
+    said = json_schema.schema()
     of_task = said["$defs"]["task"]["properties"]
-    assert set(said["properties"]) == set(yaml_dag.DAG) == {*keywords.DAG, "tasks"}
-    assert set(of_task) == set(yaml_dag.TASK) == {*keywords.SQL, *yaml_dag.KINDS, "after"} - {"task_id"}
-    assert set(said["$defs"]["default_args"]["properties"]) == set(yaml_dag.DEFAULT_ARGS) == set(keywords.DEFAULT_ARGS)
+    assert set(said["properties"]) == set(reader.DAG) == {*validation.DAG, "tasks"}
+    assert set(of_task) == set(reader.TASK) == {*validation.SQL, *reader.KINDS, "after"} - {"task_id"}
+    assert set(said["$defs"]["default_args"]["properties"]) == set(reader.DEFAULT_ARGS) == set(validation.DEFAULT_ARGS)
     told = {**said["properties"], **of_task, "default_args": said["$defs"]["default_args"]}
     assert [name for name, entry in told.items() if not entry.get("description")] == []
     defaults = {field.name: field.default for kind in (DagSpec, TaskSpec) for field in dataclasses.fields(kind)}
@@ -501,7 +502,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     names = draw(st.lists(IDS, min_size=1, max_size=5, unique=True))
     said: dict[str, Any] = {"dag_id": draw(IDS), **draw(st.fixed_dictionaries({}, optional=OF_DAG)), "tasks": {}}
     for number, name in enumerate(names):
-        kind = draw(st.sampled_from(yaml_dag.KINDS))
+        kind = draw(st.sampled_from(reader.KINDS))
         runs = {kind: "SELECT 1" if kind == "sql" else "helpers:work"}
         own = draw(st.fixed_dictionaries({}, optional={**OF_TASK, **(OF_SQL if kind == "sql" else {})}))
         after = draw(st.lists(st.sampled_from(names[:number]), unique=True, max_size=3)) if number else []
@@ -513,7 +514,7 @@ def in_python(said: dict[str, Any], work: Any) -> DagSpec:
     def body() -> None:
         made: dict[str, Any] = {}
         for name, chosen in said["tasks"].items():
-            own = {key: value for key, value in chosen.items() if key not in {*yaml_dag.KINDS, "after"}}
+            own = {key: value for key, value in chosen.items() if key not in {*reader.KINDS, "after"}}
             if "sql" in chosen:
                 made[name] = sql(name, chosen["sql"], **own)
             else:

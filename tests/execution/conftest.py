@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from execution_stage import THIS_STATE, Audience, LoadedForTest, OneDag, Stage
+from support.executor_fixture import THIS_STATE, Audience, LoadedForTest, OneDag, Stage
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec

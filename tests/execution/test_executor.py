@@ -14,7 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from execution_stage import (
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from support.executor_fixture import (
     PATIENCE,
     THIS_STATE,
     TOO_LATE,
@@ -26,22 +28,20 @@ from execution_stage import (
     day,
     settled,
 )
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.error_format import why_spark_is_gone
 from backfill_manager.execution.executor import Executor
-from backfill_manager.execution.failure import why_spark_is_gone
-from backfill_manager.execution.outcome import (
+from backfill_manager.execution.outcomes import (
     Cancelled,
     Event,
     Failed,
-    Launch,
     PutBack,
     Skipped,
     Succeeded,
     TaskEnded,
+    TaskLaunch,
     TaskLogged,
 )
 
@@ -52,7 +52,7 @@ class Gate:
     def __init__(self, stage: Stage) -> None:
         self.stage, self.open = stage, {}
 
-    def enter(self, name: str, **how: Any) -> Launch:
+    def enter(self, name: str, **how: Any) -> TaskLaunch:
         self.open[name] = threading.Event()
         launch = a_launch(run_id=name, pool=how.pop("pool", "narrow"), **how)
         self.stage.functions["work"] = self._wait
@@ -395,7 +395,7 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
     story = """
         import logging, sys
         sys.path.insert(0, sys.argv[1])
-        from execution_stage import THIS_STATE, Audience, LoadedForTest, OneDag, a_launch
+        from support.executor_fixture import THIS_STATE, Audience, LoadedForTest, OneDag, a_launch
         from backfill_manager.clock import SystemClock
         from backfill_manager.execution.executor import Executor
         from backfill_manager.execution.session import build_session

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from execution_stage import THIS_STATE, Stage, a_launch, day
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.executor_fixture import THIS_STATE, Stage, a_launch, day
 
 from backfill_manager.execution.context import TaskContext
 from backfill_manager.execution.interval import Interval, bounds, reading
@@ -132,7 +132,7 @@ def test_in_interval_keeps_to_instants_in_a_session_of_another_zone(spark: Spark
 
 
 def test_in_interval_of_a_text_column_is_an_error_that_says_so(stage: Stage, rows: str) -> None:
-    from backfill_manager.execution.outcome import Failed
+    from backfill_manager.execution.outcomes import Failed
 
     outcome = stage.play(a_launch(), lambda ctx: ctx.spark.read.parquet(rows).where(ctx.in_interval("text")).count())
     assert isinstance(outcome, Failed)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from execution_stage import PATIENCE, THIS_STATE, TOO_LATE, Stage, a_launch, day, rows_of, version_of
+from support.executor_fixture import PATIENCE, THIS_STATE, TOO_LATE, Stage, a_launch, day, rows_of, version_of
 
+from backfill_manager.execution.catalog import folder_of, register_tables
 from backfill_manager.execution.interval import Interval
-from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Postponed, Succeeded
+from backfill_manager.execution.outcomes import Cancelled, Failed, Postponed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity, transaction_id
-from backfill_manager.execution.warehouse import adopt_tables, folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def values(spark: SparkSession, table: str) -> list[int]:
     return sorted(row["value"] for row in spark.table(table).collect())
 
 
-def again(launch: Launch, **changes: Any) -> Launch:
+def again(launch: TaskLaunch, **changes: Any) -> TaskLaunch:
     """The same task instance, started once more."""
     return dataclasses.replace(launch, ti=launch.ti.evolve(launch=launch.ti.launch + 1, **changes))
 
@@ -340,8 +340,8 @@ def test_tables_are_found_again_after_a_restart_with_an_in_memory_catalog(stage:
     stage.play(launch, writes(table, 1))
     _forget(stage.spark, table)
     assert not stage.spark.catalog.tableExists(table)
-    assert f"default.{table}" in adopt_tables(stage.spark)
-    assert adopt_tables(stage.spark) == []
+    assert f"default.{table}" in register_tables(stage.spark)
+    assert register_tables(stage.spark) == []
     assert stage.play(again(launch), writes(table, 2)) == Succeeded(None)
     assert values(stage.spark, table) == [1, 1, 1]
 

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from execution_stage import PATIENCE, Stage, a_launch, settled
+from support.executor_fixture import PATIENCE, Stage, a_launch, settled
 
-from backfill_manager.execution import inheritance
-from backfill_manager.execution.outcome import Launch, Succeeded
+from backfill_manager.execution import spark_properties
+from backfill_manager.execution.outcomes import Succeeded, TaskLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +112,7 @@ def test_every_job_of_a_task_runs_in_its_pool(
         assert job_seen.description == f"stage.work {launch.ti.run_id} try 1"
 
 
-def tag_of(launch: Launch) -> str:
+def tag_of(launch: TaskLaunch) -> str:
     return f"bfm/stage/{launch.ti.run_id}/work/1"
 
 
@@ -163,16 +163,16 @@ def test_threads_that_outlive_a_task_serve_the_next_one_in_that_ones_pool(stage:
 
 def test_threads_of_nobody_are_left_alone_and_nothing_stays_behind(spark: SparkSession) -> None:
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
-    inheritance.install(spark)
-    inheritance.install(spark)
+    spark_properties.install(spark)
+    spark_properties.install(spark)
     assert threading.Thread.start is not start
     thread = threading.Thread(target=lambda: None)
     thread.start()
     thread.join()
     assert "run" not in vars(thread)
-    inheritance.remove()
+    spark_properties.remove()
     assert threading.Thread.start is not start
-    inheritance.remove()
+    spark_properties.remove()
     assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
 
 
@@ -199,7 +199,7 @@ def test_a_thread_is_handed_to_the_next_try_clean(stage: Stage) -> None:
 
 def test_a_scope_leaves_its_thread_as_it_was(spark: SparkSession) -> None:
     sc = spark.sparkContext
-    with inheritance.JobScope(sc, "backfill", "bfm/x", "x", lambda level, message: None).entered():
+    with spark_properties.SparkJobGroup(sc, "backfill", "bfm/x", "x", lambda level, message: None).entered():
         assert set(sc.getJobTags()) == {"bfm/x"}
         assert sc.getLocalProperty("spark.scheduler.pool") == "backfill"
     assert set(sc.getJobTags()) == set()
@@ -210,12 +210,12 @@ def test_a_session_made_before_the_executor_does_not_draw_rdds_into_its_pool(
     spark: SparkSession, last_job: int
 ) -> None:
     spark.newSession().conf.set("spark.scheduler.pool", "control")  # as the store's own, or the planner's
-    inheritance.install(spark)
+    spark_properties.install(spark)
     try:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", "backfill")
         rows = spark.sparkContext.parallelize([(n,) for n in range(7)], 2).toDF(["n"])  # type: ignore[attr-defined]
         assert rows.count() == 7
     finally:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
-        inheritance.remove()
+        spark_properties.remove()
     assert {pool for job in jobs_since(spark, last_job) for pool in job.pools} == {"backfill"}

@@ -12,7 +12,7 @@ import pytest
 
 from backfill_manager.errors import InvalidInput, WrongJava
 from backfill_manager.execution import jars
-from backfill_manager.execution.session import NICER_BY, fair_scheduler_xml, put_behind_us
+from backfill_manager.execution.session import NICER_BY, fair_scheduler_xml, lower_jvm_thread_priority
 from backfill_manager.model.records import Pool
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_the_pools_file_names_every_pool_fair_inside_and_control_first_of_all() 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the priorities of threads")
 def test_on_one_machine_spark_gives_way_to_the_manager(spark: SparkSession) -> None:
-    put_behind_us(spark)
+    lower_jvm_thread_priority(spark)
     jvm: Any = spark.sparkContext._jvm
     pid = jvm.java.lang.ProcessHandle.current().pid()
     nicer = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICER_BY)

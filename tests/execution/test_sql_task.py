@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
-from execution_stage import PATIENCE, Stage, a_launch, day, rows_of, version_of
+from support.executor_fixture import PATIENCE, Stage, a_launch, day, rows_of, version_of
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.execution.outcome import Cancelled, Failed, Launch, Succeeded
+from backfill_manager.execution.outcomes import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.execution.sql_text import identifier, statements, string_literal
+from backfill_manager.execution.sql_lexer import identifier, statements, string_literal
 from backfill_manager.execution.table_queue import TableQueue
 from backfill_manager.execution.written_tables import written_by
 
@@ -52,11 +52,11 @@ def test_a_task_spec_with_an_output_goes_through_json() -> None:
     assert DagSpec.from_json(spec.to_json()) == spec
 
 
-def a_sql_launch(text: str, **how: object) -> Launch:
+def a_sql_launch(text: str, **how: object) -> TaskLaunch:
     return a_launch(kind="sql", sql=text, **how)  # type: ignore[arg-type]
 
 
-def again(launch: Launch, **changes: int) -> Launch:
+def again(launch: TaskLaunch, **changes: int) -> TaskLaunch:
     return dataclasses.replace(launch, ti=launch.ti.evolve(launch=launch.ti.launch + 1, **changes))
 
 

@@ -6,22 +6,22 @@ import json
 
 import pytest
 
-from backfill_manager.execution.outcome import Failed, Launch, Lost, Outcome, Skipped, Succeeded, TaskEnded
+from backfill_manager.execution.outcomes import Failed, Lost, Outcome, Skipped, Succeeded, TaskEnded, TaskLaunch
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Response, TaskTry
-from backfill_manager.testing import Playground, dag_spec, days
+from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 JANUARY = days("2013-01-01", 5)
 PIPELINE = dag_spec("d", "a", "b", upstream={"b": ["a"]})
 
 
-def never(_: Launch) -> Outcome | None:
+def never(_: TaskLaunch) -> Outcome | None:
     return None
 
 
 def test_a_backfill_runs_every_item_once_and_succeeds() -> None:
-    ground = Playground(PIPELINE)
+    ground = InMemoryManager(PIPELINE)
     backfill = ground.backfill("d", JANUARY)
     ground.drain()
     assert ground.row(backfill).state == s.SUCCESS
@@ -38,14 +38,14 @@ def test_a_backfill_runs_every_item_once_and_succeeds() -> None:
 
 
 def test_no_more_runs_are_alive_than_the_backfill_allows() -> None:
-    ground = Playground(PIPELINE, script=never)
+    ground = InMemoryManager(PIPELINE, script=never)
     backfill = ground.backfill("d", JANUARY, max_active_runs=2)
     ground.drain()
     assert ground.states(backfill) == {s.RUNNING: 2, s.PENDING: 3}
 
 
 def test_a_failed_run_does_not_stop_the_others() -> None:
-    ground = Playground(PIPELINE, script=lambda it: Failed("boom") if "01-02" in it.run.run_id else Succeeded())
+    ground = InMemoryManager(PIPELINE, script=lambda it: Failed("boom") if "01-02" in it.run.run_id else Succeeded())
     backfill = ground.backfill("d", JANUARY)
     ground.drain()
     assert ground.row(backfill).state == s.FAILED
@@ -61,7 +61,7 @@ def test_a_failed_run_does_not_stop_the_others() -> None:
 
 
 def test_stop_on_failure_pauses_with_its_reason_and_a_person_resumes() -> None:
-    ground = Playground(PIPELINE, script=lambda _: Failed("boom"))
+    ground = InMemoryManager(PIPELINE, script=lambda _: Failed("boom"))
     backfill = ground.backfill("d", JANUARY, max_active_runs=1, stop_on_failure=2)
     ground.drain()
     row = ground.row(backfill)
@@ -76,7 +76,7 @@ def test_stop_on_failure_pauses_with_its_reason_and_a_person_resumes() -> None:
 
 def test_retries_wait_longer_each_time_and_then_it_fails() -> None:
     retrying = {"a": {"retries": 2, "retry_delay": 10.0, "retry_backoff": 3.0}}
-    ground = Playground(dag_spec("d", "a", each=retrying), script=lambda _: Failed("boom"))
+    ground = InMemoryManager(dag_spec("d", "a", each=retrying), script=lambda _: Failed("boom"))
     began = ground.clock.now()
     ground.backfill("d", JANUARY[:1])
     ground.drain()
@@ -87,7 +87,7 @@ def test_retries_wait_longer_each_time_and_then_it_fails() -> None:
 
 
 def test_each_try_keeps_the_spark_jobs_that_it_ran() -> None:
-    ground = Playground(dag_spec("d", "a", each={"a": {"retries": 2, "retry_delay": 1.0}}), script=never)
+    ground = InMemoryManager(dag_spec("d", "a", each={"a": {"retries": 2, "retry_delay": 1.0}}), script=never)
     ground.backfill("d", JANUARY[:1])
     for outcome, jobs in ((Failed("boom"), (3, 4)), (Lost("gone"), (7,)), (Succeeded(), ())):
         ground.drain()
@@ -99,7 +99,7 @@ def test_each_try_keeps_the_spark_jobs_that_it_ran() -> None:
 
 
 def test_a_failure_that_can_not_be_mended_is_not_retried() -> None:
-    ground = Playground(
+    ground = InMemoryManager(
         dag_spec("d", "a", each={"a": {"retries": 2}}), script=lambda _: Failed("no such pool", retryable=False)
     )
     ground.backfill("d", JANUARY[:1])
@@ -108,7 +108,7 @@ def test_a_failure_that_can_not_be_mended_is_not_retried() -> None:
 
 
 def test_depends_on_past_waits_for_the_same_task_in_the_run_before() -> None:
-    ground = Playground(dag_spec("d", "a", each={"a": {"depends_on_past": True}}), script=never)
+    ground = InMemoryManager(dag_spec("d", "a", each={"a": {"depends_on_past": True}}), script=never)
     ground.backfill("d", JANUARY)
     order = []
     for _ in JANUARY:
@@ -123,7 +123,9 @@ def test_depends_on_past_waits_for_the_same_task_in_the_run_before() -> None:
 
 
 def test_depends_on_past_is_content_with_a_skipped_task() -> None:
-    ground = Playground(dag_spec("d", "a", each={"a": {"depends_on_past": True}}), script=lambda _: Skipped("no data"))
+    ground = InMemoryManager(
+        dag_spec("d", "a", each={"a": {"depends_on_past": True}}), script=lambda _: Skipped("no data")
+    )
     backfill = ground.backfill("d", JANUARY)
     ground.drain()
     assert ground.row(backfill).state == s.SUCCESS
@@ -132,7 +134,7 @@ def test_depends_on_past_is_content_with_a_skipped_task() -> None:
 def test_what_depends_on_a_failed_past_is_a_deadlock_that_names_run_and_task() -> None:
     fails = {"2013-01-02"}
     spec = dag_spec("d", "a", each={"a": {"depends_on_past": True}})
-    ground = Playground(spec, script=lambda it: Failed("boom") if it.run.run_id[10:20] in fails else Succeeded())
+    ground = InMemoryManager(spec, script=lambda it: Failed("boom") if it.run.run_id[10:20] in fails else Succeeded())
     backfill = ground.backfill("d", JANUARY, max_active_runs=2)
     ground.drain()
     row = ground.row(backfill)
@@ -145,7 +147,7 @@ def test_what_depends_on_a_failed_past_is_a_deadlock_that_names_run_and_task() -
 
 def test_a_deadlock_lets_the_rest_of_the_run_do_its_work() -> None:
     spec = dag_spec("d", "load", "roll", upstream={"roll": ["load"]}, each={"roll": {"depends_on_past": True}})
-    ground = Playground(
+    ground = InMemoryManager(
         spec, script=lambda it: Failed("x") if it.task.task_id == "roll" and "01-01" in it.run.run_id else Succeeded()
     )
     backfill = ground.backfill("d", JANUARY)
@@ -155,7 +157,7 @@ def test_a_deadlock_lets_the_rest_of_the_run_do_its_work() -> None:
 
 
 def test_pause_lets_what_runs_go_on_and_starts_no_new_run() -> None:
-    ground = Playground(PIPELINE, script=never)
+    ground = InMemoryManager(PIPELINE, script=never)
     backfill = ground.backfill("d", JANUARY, max_active_runs=1)
     ground.drain()
     ground.ask("backfill.pause", backfill_id=backfill)
@@ -172,7 +174,7 @@ def test_pause_lets_what_runs_go_on_and_starts_no_new_run() -> None:
 
 @pytest.mark.parametrize("finish", [False, True])
 def test_cancel_closes_what_is_pending_and_stops_or_lets_finish_what_runs(finish: bool) -> None:
-    ground = Playground(PIPELINE, script=never)
+    ground = InMemoryManager(PIPELINE, script=never)
     backfill = ground.backfill("d", JANUARY, max_active_runs=2)
     ground.drain()
     ground.ask("backfill.cancel", backfill_id=backfill, let_running_finish=finish)
@@ -193,7 +195,7 @@ def test_cancel_closes_what_is_pending_and_stops_or_lets_finish_what_runs(finish
 
 
 def test_a_second_backfill_leaves_out_dates_that_have_a_run() -> None:
-    ground = Playground(PIPELINE)
+    ground = InMemoryManager(PIPELINE)
     ground.backfill("d", JANUARY[:2])
     ground.drain()
     again = ground.backfill("d", JANUARY)
@@ -203,7 +205,7 @@ def test_a_second_backfill_leaves_out_dates_that_have_a_run() -> None:
 
 
 def test_two_backfills_over_the_same_dates_meet_and_one_gives_way() -> None:
-    ground = Playground(PIPELINE, script=never)
+    ground = InMemoryManager(PIPELINE, script=never)
     ground.backfill("d", JANUARY[:3])
     other = ground.backfill("d", JANUARY[1:4], reprocess="completed")
     ground.drain()
@@ -213,7 +215,7 @@ def test_two_backfills_over_the_same_dates_meet_and_one_gives_way() -> None:
 
 
 def test_a_date_done_again_gets_a_new_run_and_the_old_one_is_kept() -> None:
-    ground = Playground(PIPELINE)
+    ground = InMemoryManager(PIPELINE)
     ground.backfill("d", JANUARY[:3])
     ground.drain()
     again = ground.backfill("d", JANUARY[1:2], reprocess="completed")
@@ -226,7 +228,7 @@ def test_a_date_done_again_gets_a_new_run_and_the_old_one_is_kept() -> None:
 
 
 def test_a_run_inserted_between_others_takes_its_place_in_the_timeline() -> None:
-    ground = Playground(PIPELINE)
+    ground = InMemoryManager(PIPELINE)
     ground.backfill("d", [JANUARY[0], JANUARY[4]])
     ground.drain()
     ground.backfill("d", [JANUARY[2]])
@@ -236,7 +238,7 @@ def test_a_run_inserted_between_others_takes_its_place_in_the_timeline() -> None
 
 
 def test_only_chosen_tasks_run_and_without_upstream_what_is_before_them_counts_as_done() -> None:
-    ground = Playground(PIPELINE)
+    ground = InMemoryManager(PIPELINE)
     backfill = ground.backfill("d", JANUARY[:2], tasks="^b$", with_upstream=False)
     ground.drain()
     assert ground.row(backfill).state == s.SUCCESS
@@ -245,7 +247,7 @@ def test_only_chosen_tasks_run_and_without_upstream_what_is_before_them_counts_a
 
 
 def test_mark_success_runs_nothing() -> None:
-    ground = Playground(PIPELINE)
+    ground = InMemoryManager(PIPELINE)
     backfill = ground.backfill("d", JANUARY, mark_success=True)
     ground.drain()
     assert ground.row(backfill).state == s.SUCCESS and not ground.launched
@@ -253,7 +255,7 @@ def test_mark_success_runs_nothing() -> None:
 
 
 def test_partitions_run_by_key_and_each_key_once() -> None:
-    ground = Playground(PIPELINE)
+    ground = InMemoryManager(PIPELINE)
     backfill = ground.backfill("d", keys=["eu", "us"])
     ground.drain()
     assert ground.states(backfill) == {s.SUCCESS: 2}
@@ -264,7 +266,7 @@ def test_partitions_run_by_key_and_each_key_once() -> None:
 
 
 def test_two_backfills_over_the_same_partition_keys_meet_and_one_gives_way() -> None:
-    ground = Playground(PIPELINE, script=never)
+    ground = InMemoryManager(PIPELINE, script=never)
     first = ground.backfill("d", keys=["eu", "us"])
     second = ground.backfill("d", keys=["us", "asia"], reprocess="completed")
     ground.drain()
@@ -281,7 +283,7 @@ def test_two_backfills_over_the_same_partition_keys_meet_and_one_gives_way() -> 
 
 
 def test_a_backfill_of_which_all_is_left_out_is_a_success() -> None:
-    ground = Playground(PIPELINE)
+    ground = InMemoryManager(PIPELINE)
     ground.backfill("d", JANUARY)
     ground.drain()
     ground.launched.clear()
@@ -292,7 +294,7 @@ def test_a_backfill_of_which_all_is_left_out_is_a_success() -> None:
 
 
 def test_what_a_backfill_sets_holds_for_its_own_runs_and_for_no_others() -> None:
-    ground = Playground(dag_spec("d", "a"), script=lambda _: Failed("boom"))
+    ground = InMemoryManager(dag_spec("d", "a"), script=lambda _: Failed("boom"))
     own = {"overrides_json": json.dumps({"retries": 2}), "conf_json": json.dumps({"full": True})}
     ground.backfill("d", JANUARY[:1], **own)
     ground.backfill("d", JANUARY[1:2])
@@ -306,7 +308,7 @@ def test_what_a_backfill_sets_holds_for_its_own_runs_and_for_no_others() -> None
 
 def test_a_run_inserted_before_a_live_one_is_waited_for_by_what_has_not_begun() -> None:
     spec = dag_spec("d", "load", "roll", upstream={"roll": ["load"]}, each={"roll": {"depends_on_past": True}})
-    ground = Playground(spec, script=lambda it: None if it.task.task_id == "load" else Succeeded())
+    ground = InMemoryManager(spec, script=lambda it: None if it.task.task_id == "load" else Succeeded())
     ground.backfill("d", JANUARY[1:2], ignore_first_depends_on_past=False)
     ground.drain()
     ground.backfill("d", JANUARY[:1])
@@ -321,7 +323,7 @@ def test_a_run_inserted_before_a_live_one_is_waited_for_by_what_has_not_begun() 
 
 
 def test_higher_priority_goes_first_then_older() -> None:
-    ground = Playground(dag_spec("low", "t"), dag_spec("high", "t"), script=never, slots=2)
+    ground = InMemoryManager(dag_spec("low", "t"), dag_spec("high", "t"), script=never, slots=2)
     ground.backfill("low", JANUARY[:2], priority=0)
     ground.backfill("high", JANUARY[:2], priority=5)
     ground.drain()
@@ -329,7 +331,7 @@ def test_higher_priority_goes_first_then_older() -> None:
 
 
 def test_limits_of_dag_and_task_hold() -> None:
-    ground = Playground(
+    ground = InMemoryManager(
         dag_spec("d", "t", max_active_tasks=3), dag_spec("e", "t", each={"t": {"max_active_tis": 1}}), script=never
     )
     ground.backfill("d", JANUARY)
@@ -339,14 +341,14 @@ def test_limits_of_dag_and_task_hold() -> None:
 
 
 def test_a_backfill_never_takes_a_scheduled_runs_slots() -> None:
-    ground = Playground(dag_spec("d", "t", each={"t": {"pool": "scheduled"}}), script=never)
+    ground = InMemoryManager(dag_spec("d", "t", each={"t": {"pool": "scheduled"}}), script=never)
     ground.backfill("d", JANUARY[:1])
     ground.drain()
     assert ground.launched[0].pool == "backfill"
 
 
 def test_a_crash_costs_no_try_and_what_had_finished_stays_finished() -> None:
-    ground = Playground(PIPELINE, script=lambda it: Succeeded() if it.task.task_id == "a" else None)
+    ground = InMemoryManager(PIPELINE, script=lambda it: Succeeded() if it.task.task_id == "a" else None)
     backfill = ground.backfill("d", JANUARY)
     ground.drain()
     assert {key[2] for key in ground.running} == {"b"}
@@ -362,7 +364,7 @@ def test_a_crash_costs_no_try_and_what_had_finished_stays_finished() -> None:
 
 def test_a_task_that_spark_lost_runs_again_without_costing_a_try() -> None:
     lost = iter([Lost("Spark went away"), Succeeded()])
-    ground = Playground(dag_spec("d", "t"), script=lambda _: next(lost))
+    ground = InMemoryManager(dag_spec("d", "t"), script=lambda _: next(lost))
     ground.backfill("d", JANUARY[:1])
     ground.drain()
     (ti,) = ground.tasks("d")
@@ -370,7 +372,7 @@ def test_a_task_that_spark_lost_runs_again_without_costing_a_try() -> None:
 
 
 def test_a_manager_told_to_stop_starts_nothing_more_and_the_next_one_goes_on() -> None:
-    ground = Playground(PIPELINE, script=never)
+    ground = InMemoryManager(PIPELINE, script=never)
     backfill = ground.backfill("d", JANUARY[:2], max_active_runs=1)
     ground.drain()
     free, now = {"scheduled": 16, "backfill": 16}, ground.clock.now()
@@ -398,7 +400,7 @@ def test_a_manager_told_to_stop_starts_nothing_more_and_the_next_one_goes_on() -
 
 
 def test_a_hidden_backfill_is_cancelled_and_keeps_its_rows() -> None:
-    ground = Playground(dag_spec("flights", "clean"), script=lambda _: None)
+    ground = InMemoryManager(dag_spec("flights", "clean"), script=lambda _: None)
     backfill = ground.backfill("flights", days("2013-01-01", 3), max_active_runs=1)
     ground.drain()
 

@@ -7,12 +7,12 @@ import json
 from datetime import datetime, timedelta
 
 import pytest
-from manager_stories import accepted, at, clear, dates, dies_after, key_of, never, nothing_hangs, timeline
+from support.scenarios import accepted, at, clear, dates, dies_after, key_of, never, nothing_hangs, timeline
 
-from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
-from backfill_manager.manager.reading_ahead import WINDOW
+from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.manager.prefetch import WINDOW
 from backfill_manager.model import states as s
-from backfill_manager.testing import Playground, dag_spec, days
+from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 SPEC = dag_spec("d", "a", batchable=True)
 BACKWARDS = json.dumps({"type": "schedule", "run_backwards": True})
@@ -21,7 +21,7 @@ BACKWARDS = json.dumps({"type": "schedule", "run_backwards": True})
 def poisoned(*poison: str) -> object:
     """A script: a run fails when one of these days lies in its interval."""
 
-    def script(launch: Launch) -> Outcome | None:
+    def script(launch: TaskLaunch) -> Outcome | None:
         run = launch.run
         assert run.interval_start is not None and run.interval_end is not None
         return (
@@ -31,11 +31,11 @@ def poisoned(*poison: str) -> object:
     return script
 
 
-def ground_with(*poison: str) -> Playground:
-    return Playground(SPEC, script=poisoned(*poison))  # type: ignore[arg-type]
+def ground_with(*poison: str) -> InMemoryManager:
+    return InMemoryManager(SPEC, script=poisoned(*poison))  # type: ignore[arg-type]
 
 
-def spans(ground: Playground) -> list[tuple[str, int]]:
+def spans(ground: InMemoryManager) -> list[tuple[str, int]]:
     return [(f"{run.logical_date:%m-%d}", run.items) for run in ground.runs("d") if run.state != s.OVERRIDDEN]
 
 
@@ -53,7 +53,7 @@ def test_a_batch_joins_adjacent_items_in_one_run_over_the_joined_interval_and_th
 
 
 def test_the_items_of_a_batch_run_and_end_together() -> None:
-    ground = Playground(SPEC, script=never)
+    ground = InMemoryManager(SPEC, script=never)
     backfill = ground.backfill("d", days("2013-01-01", 6), batch=3, max_active_runs=1)
     ground.drain()
     assert ground.states(backfill) == {s.RUNNING: 3, s.PENDING: 3}
@@ -141,7 +141,7 @@ def test_two_poisoned_days_are_both_found() -> None:
 
 
 def test_everything_poisoned_fails_each_day_by_itself() -> None:
-    ground = Playground(SPEC, script=lambda _: Failed("always"))
+    ground = InMemoryManager(SPEC, script=lambda _: Failed("always"))
     backfill = ground.backfill("d", days("2013-01-01", 8), batch=8)
     nothing_hangs(ground)
     assert ground.states(backfill) == {s.FAILED: 8}
@@ -173,7 +173,7 @@ def test_stop_on_failure_counts_days_not_batches() -> None:
 
 def test_halves_keep_to_depends_on_past() -> None:
     spec = dag_spec("d", "a", batchable=True, each={"a": {"depends_on_past": True}})
-    ground = Playground(spec, script=poisoned("2013-01-05"))  # type: ignore[arg-type]
+    ground = InMemoryManager(spec, script=poisoned("2013-01-05"))  # type: ignore[arg-type]
     backfill = ground.backfill("d", days("2013-01-01", 8), batch=4)
     nothing_hangs(ground)
     assert ground.row(backfill).state == s.FAILED
@@ -202,7 +202,7 @@ def test_a_crash_anywhere_in_a_batched_backfill_changes_nothing_in_what_comes_ou
 
 @pytest.mark.parametrize("tables", range(4))
 def test_a_run_made_with_a_larger_batch_is_adopted_whole_though_the_batch_is_smaller_now(tables: int) -> None:
-    ground = Playground(SPEC, script=never)
+    ground = InMemoryManager(SPEC, script=never)
     backfill = ground.backfill("d", days("2013-01-01", 8), batch=4, max_active_runs=1)
     dies_after(ground, tables)
     ground.alive.backfills[backfill].row  # noqa: B018  it is alive
@@ -234,7 +234,7 @@ def test_a_batch_that_failed_and_is_cleared_while_its_halves_wait_takes_its_item
 
 
 def test_two_backfills_at_once_the_one_that_comes_second_leaves_out_what_the_others_batch_has_done_meanwhile() -> None:
-    ground = Playground(SPEC, script=never)
+    ground = InMemoryManager(SPEC, script=never)
     ground.backfill("d", days("2013-01-01", 6), batch=6)
     ground.drain()
     other = ground.backfill("d", days("2013-01-03", 2), is_paused=True, state=s.PAUSED)
@@ -270,7 +270,7 @@ def test_a_batch_larger_than_what_is_held_at_once_is_one_run() -> None:
 
 def test_the_halves_of_a_huge_batch_do_not_hang_when_the_batch_is_made_small_and_the_manager_dies() -> None:
     n = 4 * WINDOW + 300
-    ground = Playground(SPEC, script=never)
+    ground = InMemoryManager(SPEC, script=never)
     backfill = ground.backfill("d", days("2010-01-01", n), batch=4 * WINDOW, max_active_runs=1)
     ground.drain()
     ground.finish(key_of(ground, "2010"), Failed("boom"))
@@ -288,14 +288,14 @@ def test_the_halves_of_a_huge_batch_do_not_hang_when_the_batch_is_made_small_and
 def test_hours_of_a_day_that_changes_its_clocks_join_like_any_others() -> None:
     start = datetime(2024, 3, 31, tzinfo=at("2024-03-31").tzinfo)
     hours = [(start + timedelta(hours=n), start + timedelta(hours=n + 1)) for n in range(23)]
-    ground = Playground(dag_spec("d", "a", schedule="@hourly", timezone="Europe/Amsterdam", batchable=True))
+    ground = InMemoryManager(dag_spec("d", "a", schedule="@hourly", timezone="Europe/Amsterdam", batchable=True))
     ground.backfill("d", hours, batch=24)
     nothing_hangs(ground)
     assert [run.items for run in ground.runs("d")] == [23]
 
 
 def test_partition_keys_are_never_joined() -> None:
-    ground = Playground(SPEC)
+    ground = InMemoryManager(SPEC)
     backfill = ground.backfill("d", keys=["eu", "us", "asia"], batch=3)
     nothing_hangs(ground)
     assert [run.items for run in ground.runs("d")] == [1, 1, 1]
@@ -308,7 +308,7 @@ def test_partition_keys_are_never_joined() -> None:
 def test_a_batch_that_fails_while_its_backfill_is_being_cancelled_is_not_tried_in_halves(
     ticks: int, finish: bool
 ) -> None:
-    ground = Playground(SPEC, script=never)
+    ground = InMemoryManager(SPEC, script=never)
     backfill = ground.backfill("d", days("2013-01-01", 8), batch=4, max_active_runs=1)
     ground.drain()
     ground.ask("backfill.cancel", backfill_id=backfill, let_running_finish=finish)
@@ -339,7 +339,7 @@ def test_a_batch_that_takes_away_the_neighbour_of_another_backfills_dates_leaves
 def test_days_that_fail_in_an_earlier_window_find_their_place_in_the_timeline() -> None:
     """Halves of a batch come back after what was held of the timeline has moved on."""
     n = 2 * WINDOW
-    ground = Playground(
+    ground = InMemoryManager(
         SPEC, script=lambda it: None if "2013-01-01" in it.run.run_id and it.run.items > 1 else Succeeded()
     )
     backfill = ground.backfill("d", days("2013-01-01", n), batch=4, max_active_runs=2)

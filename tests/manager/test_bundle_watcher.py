@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backfill_manager.dags.store import DagStore, Shelf
+from backfill_manager.dags.catalog import DagCatalog, DagStore
 from backfill_manager.manager import bundle_watcher
 from backfill_manager.manager.bundle_watcher import LEAST_WAIT_S, BundleWatcher, Parsed, ParsedAll
 from backfill_manager.manager.instructions import ParseWanted
@@ -38,7 +38,7 @@ class Nightly(BundleParser):
 class Watching:
     def __init__(self, tmp_path: Path, **parsers: str) -> None:
         """A bundle per parser: `good="standard"` has a folder `good` with a DAG of that name."""
-        self.root, self.clock, self.shelf = tmp_path, FakeClock(), Shelf()
+        self.root, self.clock, self.shelf = tmp_path, FakeClock(), DagCatalog()
         self.events: SimpleQueue[Any] = SimpleQueue()
         self.store = DagStore(self.shelf)
         bundles = []

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from manager_stories import (
+from support.scenarios import (
     Stubborn,
     accepted,
     clear,
@@ -21,10 +21,10 @@ from manager_stories import (
 
 from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.execution.outcome import Ended, Failed, Launch, Outcome, Skipped, Succeeded
+from backfill_manager.execution.outcomes import Ended, Failed, Outcome, Skipped, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagVersion, TaskInstance, TaskTry
-from backfill_manager.testing import FakeClock, Playground, dag_spec, days
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 ALL_OF_A = ("a.on_success", "a.on_failure")
 OF_THE_RUN = ("on_success", "on_failure")
@@ -38,30 +38,30 @@ def chain(*callbacks: str, **settings: object) -> DagSpec:
     return dag_spec("d", "a", "b", upstream={"b": ["a"]}, callbacks=callbacks, **settings)
 
 
-def fails(*task_ids: str) -> Callable[[Launch], Outcome | None]:
+def fails(*task_ids: str) -> Callable[[TaskLaunch], Outcome | None]:
     return lambda launch: Failed("boom") if launch.task.task_id in task_ids else Succeeded()
 
 
-def goes_on(*task_ids: str, failing: tuple[str, ...] = ()) -> Callable[[Launch], Outcome | None]:
+def goes_on(*task_ids: str, failing: tuple[str, ...] = ()) -> Callable[[TaskLaunch], Outcome | None]:
     """These run until they are told to end."""
     return lambda launch: None if launch.task.task_id in task_ids else fails(*failing)(launch)
 
 
-def done(ground: Playground, n: int = 1, **fields: object) -> str:
+def done(ground: InMemoryManager, n: int = 1, **fields: object) -> str:
     backfill = ground.backfill("d", JANUARY[:n], **fields)
     ground.drain()
     return backfill
 
 
-def states_of(ground: Playground, run_id: str = FIRST) -> dict[str, str]:
+def states_of(ground: InMemoryManager, run_id: str = FIRST) -> dict[str, str]:
     return {ti.task_id: ti.state for ti in ground.store.read(TaskInstance) if ti.run_id == run_id}
 
 
-def order(ground: Playground) -> list[str]:
+def order(ground: InMemoryManager) -> list[str]:
     return [launch.task.task_id for launch in ground.launched]
 
 
-def told(ground: Playground) -> list[Ended]:
+def told(ground: InMemoryManager) -> list[Ended]:
     """What the callbacks were given, in the order in which they started."""
     return [launch.ended for launch in ground.launched if launch.ended is not None]
 
@@ -70,7 +70,7 @@ def told(ground: Playground) -> list[Ended]:
 
 
 def test_a_task_that_succeeds_calls_on_success_and_has_nothing_to_tell_on_failure() -> None:
-    ground = Playground(chain(*ALL_OF_A))
+    ground = InMemoryManager(chain(*ALL_OF_A))
     backfill = done(ground)
     assert states_of(ground) == {
         "a": s.SUCCESS, "b": s.SUCCESS, "a.on_success": s.SUCCESS, "a.on_failure": s.SKIPPED
@@ -83,7 +83,7 @@ def test_a_task_that_succeeds_calls_on_success_and_has_nothing_to_tell_on_failur
 def test_a_task_calls_on_failure_after_its_last_try_and_at_once() -> None:
     """While other tasks of the run go on."""
     spec = dag_spec("d", "a", "slow", callbacks=ALL_OF_A, each={"a": {"retries": 2}})
-    ground = Playground(spec, script=goes_on("slow", failing=("a",)))
+    ground = InMemoryManager(spec, script=goes_on("slow", failing=("a",)))
     done(ground)
     assert order(ground) == ["a", "slow", "a", "a", "a.on_failure"]
     assert told(ground) == [Ended("a", s.FAILED, "boom")]
@@ -94,7 +94,7 @@ def test_a_task_calls_on_failure_after_its_last_try_and_at_once() -> None:
 
 @pytest.mark.parametrize(("outcome", "b"), [(Failed("boom"), s.UPSTREAM_FAILED), (Skipped("no data"), s.SKIPPED)])
 def test_what_was_skipped_or_could_not_start_calls_nobody(outcome: Outcome, b: str) -> None:
-    ground = Playground(chain("b.on_success", "b.on_failure"), script=lambda _: outcome)
+    ground = InMemoryManager(chain("b.on_success", "b.on_failure"), script=lambda _: outcome)
     done(ground)
     assert states_of(ground) == {
         "a": outcome_state(outcome),
@@ -119,7 +119,7 @@ def outcome_state(outcome: Outcome) -> str:
 def test_the_run_calls_when_all_its_tasks_and_their_callbacks_have_finished(
     failing: tuple[str, ...], called: str, ended: Ended
 ) -> None:
-    ground = Playground(chain(*ALL_OF_A, *OF_THE_RUN), script=goes_on(*ALL_OF_A, failing=failing))
+    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=goes_on(*ALL_OF_A, failing=failing))
     done(ground)
     assert called not in order(ground), "a callback of a task goes on"
     ground.finish(key_of(ground, FIRST, f"a.{called}"), Succeeded())
@@ -129,7 +129,7 @@ def test_the_run_calls_when_all_its_tasks_and_their_callbacks_have_finished(
 
 
 def test_a_run_ends_after_its_callbacks() -> None:
-    ground = Playground(chain(*OF_THE_RUN), script=goes_on("on_success"))
+    ground = InMemoryManager(chain(*OF_THE_RUN), script=goes_on("on_success"))
     backfill = done(ground)
     assert [run.state for run in ground.runs("d")] == [s.RUNNING]
     assert ground.states(backfill) == {s.RUNNING: 1}
@@ -145,7 +145,7 @@ def test_a_run_ends_after_its_callbacks() -> None:
 def test_a_callback_that_fails_changes_nothing_of_the_run_and_the_log_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ground = Playground(chain(*ALL_OF_A, *OF_THE_RUN), script=fails(*ALL_OF_A, *OF_THE_RUN))
+    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails(*ALL_OF_A, *OF_THE_RUN))
     backfill = done(ground)
     assert [(run.state, run.reason) for run in ground.runs("d")] == [(s.SUCCESS, None)]
     assert ground.row(backfill).state == s.SUCCESS
@@ -159,14 +159,14 @@ def test_a_callback_that_fails_changes_nothing_of_the_run_and_the_log_says_so(
 
 
 def test_a_callback_that_fails_is_not_the_reason_of_a_run_that_failed() -> None:
-    ground = Playground(chain("a.on_failure"), script=fails("a", "a.on_failure"))
+    ground = InMemoryManager(chain("a.on_failure"), script=fails("a", "a.on_failure"))
     done(ground)
     assert [(run.state, run.reason) for run in ground.runs("d")] == [(s.FAILED, "failed: a")]
 
 
 def test_a_callback_has_tries_and_a_state_like_any_task() -> None:
     spec = chain("a.on_success", each={"a.on_success": {"retries": 1}})
-    ground = Playground(
+    ground = InMemoryManager(
         spec, script=lambda launch: Failed("boom") if launch.ended and not launch.ti.failures else Succeeded()
     )
     done(ground)
@@ -180,13 +180,13 @@ def test_a_callback_has_tries_and_a_state_like_any_task() -> None:
 
 def test_a_task_that_depends_on_the_past_does_not_wait_for_callbacks() -> None:
     spec = chain(*ALL_OF_A, each={"a": {"depends_on_past": True}})
-    ground = Playground(spec, script=goes_on("a.on_success"))
+    ground = InMemoryManager(spec, script=goes_on("a.on_success"))
     done(ground, 2, max_active_runs=2)
     assert states_of(ground, SECOND)["a"] == s.SUCCESS
 
 
 def test_callbacks_run_in_the_pool_of_the_run_with_its_version_and_settings() -> None:
-    ground = Playground(
+    ground = InMemoryManager(
         chain("a.on_success", "on_success"), scheduled=True, clock=FakeClock(JANUARY[0][0].replace(tzinfo=UTC))
     )
     backfill = ground.backfill("d", JANUARY[:1], overrides_json=json.dumps({"on_success.timeout": 7, "timeout": 5}))
@@ -202,7 +202,7 @@ def test_callbacks_run_in_the_pool_of_the_run_with_its_version_and_settings() ->
 
 
 def test_a_run_that_tells_takes_no_more_room_than_its_pool_has() -> None:
-    ground = Playground(chain("on_success", max_active_tasks=1), script=goes_on("on_success"))
+    ground = InMemoryManager(chain("on_success", max_active_tasks=1), script=goes_on("on_success"))
     done(ground, 2, max_active_runs=2)
     assert len(ground.running) == 1
 
@@ -211,7 +211,7 @@ def test_a_run_that_tells_takes_no_more_room_than_its_pool_has() -> None:
 
 
 def test_a_callback_goes_with_its_task_whatever_the_expression_says() -> None:
-    ground = Playground(chain(*ALL_OF_A, "b.on_success", "on_success"))
+    ground = InMemoryManager(chain(*ALL_OF_A, "b.on_success", "on_success"))
     done(ground, tasks="^b$", with_upstream=False)
     assert order(ground) == ["b", "b.on_success", "on_success"]
     assert {states_of(ground)[task_id] for task_id in ("a", *ALL_OF_A)} == {s.SKIPPED}
@@ -224,7 +224,7 @@ def test_an_expression_that_is_found_in_a_callbacks_id_only_chooses_nothing() ->
 
 
 def test_a_backfill_that_only_marks_success_calls_nobody() -> None:
-    ground = Playground(chain(*ALL_OF_A, *OF_THE_RUN))
+    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN))
     backfill = done(ground, mark_success=True)
     assert ground.row(backfill).state == s.SUCCESS
     assert not ground.launched
@@ -232,7 +232,7 @@ def test_a_backfill_that_only_marks_success_calls_nobody() -> None:
 
 
 def test_a_task_run_by_hand_calls_nobody_and_a_callback_can_not_be_run_by_hand() -> None:
-    ground = Playground(chain(*ALL_OF_A, *OF_THE_RUN))
+    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN))
     accepted(ground, "task.run", dag_id="d", task_id="a", logical_date="2013-01-01T00:00:00Z")
     assert order(ground) == ["a"]
     assert [ti.task_id for ti in ground.tasks("d")] == ["a"]
@@ -243,10 +243,10 @@ def test_a_task_run_by_hand_calls_nobody_and_a_callback_can_not_be_run_by_hand()
 # -- deadlocks --------------------------------------------------------------------------------------------------------
 
 
-def deadlocked() -> tuple[Playground, str]:
+def deadlocked() -> tuple[InMemoryManager, str]:
     """The first day fails, so the second can never start: it waits for its past."""
     spec = chain("b.on_failure", *OF_THE_RUN, each={"a": {"depends_on_past": True}}, batchable=True)
-    ground = Playground(spec, script=lambda launch: Failed("boom") if launch.run.run_id == FIRST else Succeeded())
+    ground = InMemoryManager(spec, script=lambda launch: Failed("boom") if launch.run.run_id == FIRST else Succeeded())
     return ground, done(ground, 5, max_active_runs=1)
 
 
@@ -262,7 +262,9 @@ def test_a_deadlocked_run_calls_on_failure_and_says_what_blocks() -> None:
 
 
 def test_a_batch_that_never_began_is_not_halved_because_it_told_of_it() -> None:
-    ground = Playground(chain("on_failure", each={"a": {"depends_on_past": True}}, batchable=True), script=fails("a"))
+    ground = InMemoryManager(
+        chain("on_failure", each={"a": {"depends_on_past": True}}, batchable=True), script=fails("a")
+    )
     done(ground, 1)
     backfill = ground.backfill("d", JANUARY[1:3], batch=2, ignore_first_depends_on_past=False)
     ground.drain()
@@ -281,7 +283,7 @@ def test_a_batch_that_never_began_is_not_halved_because_it_told_of_it() -> None:
 
 
 def test_a_cancelled_run_calls_nobody() -> None:
-    ground = Playground(chain(*ALL_OF_A, *OF_THE_RUN), script=never)
+    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=never)
     backfill = done(ground)
     accepted(ground, "run.cancel", dag_id="d", run_id=FIRST)
     nothing_hangs(ground)
@@ -290,7 +292,7 @@ def test_a_cancelled_run_calls_nobody() -> None:
 
 
 def test_a_cancelled_backfill_stops_its_callbacks_and_a_run_that_had_done_its_work_keeps_its_state() -> None:
-    ground = Playground(chain("on_success"), script=goes_on("on_success"))
+    ground = InMemoryManager(chain("on_success"), script=goes_on("on_success"))
     backfill = done(ground)
     accepted(ground, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
     nothing_hangs(ground)
@@ -299,7 +301,7 @@ def test_a_cancelled_backfill_stops_its_callbacks_and_a_run_that_had_done_its_wo
 
 
 def test_a_cancelled_run_of_which_only_a_callback_is_left_is_told_of_as_what_it_is() -> None:
-    ground = Playground(chain("on_success"), script=goes_on("on_success"))
+    ground = InMemoryManager(chain("on_success"), script=goes_on("on_success"))
     done(ground)
     answer = accepted(ground, "run.cancel", dag_id="d", run_id=FIRST)
     assert answer.message == f"run {FIRST} had done its work; its callbacks are cancelled"
@@ -308,7 +310,7 @@ def test_a_cancelled_run_of_which_only_a_callback_is_left_is_told_of_as_what_it_
 
 @pytest.mark.parametrize("state", [s.SUCCESS, s.FAILED])
 def test_a_run_that_a_person_marks_calls_nobody(state: str) -> None:
-    ground = Playground(chain(*ALL_OF_A, *OF_THE_RUN), script=never)
+    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=never)
     done(ground)
     accepted(ground, "run.mark", dag_id="d", run_id=FIRST, state=state)
     nothing_hangs(ground)
@@ -319,7 +321,9 @@ def test_a_run_that_a_person_marks_calls_nobody(state: str) -> None:
 
 
 def test_marking_a_run_stops_the_callback_that_is_under_way_and_a_failed_one_marks_nothing() -> None:
-    ground = Playground(chain("a.on_success", "on_success"), script=goes_on("on_success", failing=("a.on_success",)))
+    ground = InMemoryManager(
+        chain("a.on_success", "on_success"), script=goes_on("on_success", failing=("a.on_success",))
+    )
     done(ground)
     accepted(ground, "run.mark", dag_id="d", run_id=FIRST, state=s.FAILED)
     nothing_hangs(ground)
@@ -332,7 +336,7 @@ def test_marking_a_run_stops_the_callback_that_is_under_way_and_a_failed_one_mar
 @pytest.mark.parametrize("state", [s.SUCCESS, s.FAILED])
 def test_a_task_that_a_person_marks_calls_nobody_but_the_run_tells_how_it_ended(state: str) -> None:
     spec = dag_spec("d", "a", "b", callbacks=(*ALL_OF_A, *OF_THE_RUN))
-    ground = Playground(spec, script=goes_on("a", "b"))
+    ground = InMemoryManager(spec, script=goes_on("a", "b"))
     done(ground)
     accepted(ground, "task.mark", dag_id="d", run_id=FIRST, task_id="a", state=state)
     assert {states_of(ground)[task_id] for task_id in ALL_OF_A} == {s.SKIPPED}
@@ -342,7 +346,7 @@ def test_a_task_that_a_person_marks_calls_nobody_but_the_run_tells_how_it_ended(
 
 
 def test_a_marked_task_that_lets_others_run_has_the_run_tell_anew() -> None:
-    ground = Playground(chain("a.on_failure", "b.on_success", *OF_THE_RUN), script=fails("a"))
+    ground = InMemoryManager(chain("a.on_failure", "b.on_success", *OF_THE_RUN), script=fails("a"))
     done(ground)
     assert order(ground) == ["a", "a.on_failure", "on_failure"]
     ground.launched.clear()
@@ -354,7 +358,7 @@ def test_a_marked_task_that_lets_others_run_has_the_run_tell_anew() -> None:
 
 
 def test_a_marked_task_of_a_run_that_tells_waits_for_it_to_stop_and_has_it_told_anew() -> None:
-    ground = Playground(chain(*OF_THE_RUN), script=goes_on("on_failure", failing=("a",)))
+    ground = InMemoryManager(chain(*OF_THE_RUN), script=goes_on("on_failure", failing=("a",)))
     done(ground)
     ground.script = fails()
     accepted(ground, "task.mark", dag_id="d", run_id=FIRST, task_id="a", state=s.SUCCESS)
@@ -365,7 +369,7 @@ def test_a_marked_task_of_a_run_that_tells_waits_for_it_to_stop_and_has_it_told_
 
 def test_a_callback_that_waits_for_its_next_try_is_not_called_after_a_mark() -> None:
     spec = dag_spec("d", "a", callbacks=OF_THE_RUN, each={"on_failure": {"retries": 1}})
-    ground = Playground(spec, script=fails("a", "on_failure"))
+    ground = InMemoryManager(spec, script=fails("a", "on_failure"))
     ground.backfill("d", JANUARY[:1])
     while states_of(ground).get("on_failure") != s.UP_FOR_RETRY:
         ground.tick()
@@ -380,7 +384,7 @@ def test_a_callback_that_waits_for_its_next_try_is_not_called_after_a_mark() -> 
 
 
 def test_what_is_cleared_calls_back_again_with_the_new_outcome() -> None:
-    ground = Playground(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
+    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
     done(ground)
     ground.launched.clear()
     ground.script = fails()
@@ -394,7 +398,7 @@ def test_what_is_cleared_calls_back_again_with_the_new_outcome() -> None:
 
 
 def test_a_cleared_task_has_its_own_callbacks_and_those_of_the_run_called_and_no_others() -> None:
-    ground = Playground(chain("a.on_success", "b.on_success", "on_success"))
+    ground = InMemoryManager(chain("a.on_success", "b.on_success", "on_success"))
     done(ground)
     ground.launched.clear()
     accepted(ground, "tasks.clear", **clear("d", tasks="^b"))
@@ -404,7 +408,7 @@ def test_a_cleared_task_has_its_own_callbacks_and_those_of_the_run_called_and_no
 
 @pytest.mark.parametrize("named", ["a.on_failure", r"^a\.on_failure$"])
 def test_a_callback_by_its_whole_id_tells_again_and_nothing_else_runs(named: str) -> None:
-    ground = Playground(chain(*ALL_OF_A, "on_failure"), script=fails("a", "a.on_failure"))
+    ground = InMemoryManager(chain(*ALL_OF_A, "on_failure"), script=fails("a", "a.on_failure"))
     backfill = done(ground)
     ground.launched.clear()
     ground.script = fails()
@@ -418,7 +422,7 @@ def test_a_callback_by_its_whole_id_tells_again_and_nothing_else_runs(named: str
 
 def test_a_callback_of_the_run_that_waits_for_a_slot_is_told_the_same_when_one_of_a_task_is_cleared() -> None:
     spec = dag_spec("d", "a", callbacks=("a.on_failure", "on_failure"), each={"on_failure": {"max_active_tis": 1}})
-    ground = Playground(spec, script=goes_on("on_failure", failing=("a",)))
+    ground = InMemoryManager(spec, script=goes_on("on_failure", failing=("a",)))
     done(ground, 2, max_active_runs=2)
     (waiting,) = [ti for ti in ground.tasks("d", "on_failure") if ti.state == s.SCHEDULED]
     accepted(ground, "tasks.clear", **clear("d", run_ids=[waiting.run_id], tasks="a.on_failure"))
@@ -459,7 +463,7 @@ def test_a_task_stopped_to_be_cleared_calls_back_when_it_has_run() -> None:
 
 
 def test_a_retry_of_a_backfill_calls_back_for_what_failed() -> None:
-    ground = Playground(chain(*OF_THE_RUN), script=fails("a"))
+    ground = InMemoryManager(chain(*OF_THE_RUN), script=fails("a"))
     backfill = done(ground)
     ground.script = fails()
     accepted(ground, "backfill.retry", backfill_id=backfill)
@@ -468,7 +472,7 @@ def test_a_retry_of_a_backfill_calls_back_for_what_failed() -> None:
 
 
 def test_a_run_moved_to_a_version_without_its_callbacks_loses_them_and_one_with_more_gains_them() -> None:
-    ground = Playground(chain(*ALL_OF_A))
+    ground = InMemoryManager(chain(*ALL_OF_A))
     done(ground)
     ground.add_dag(chain("a.on_success", "on_success"))
     ground.launched.clear()
@@ -479,7 +483,7 @@ def test_a_run_moved_to_a_version_without_its_callbacks_loses_them_and_one_with_
 
 
 def test_a_version_stored_before_there_were_callbacks_can_be_read() -> None:
-    ground = Playground(chain())
+    ground = InMemoryManager(chain())
     (version,) = ground.store.read(DagVersion)
     assert "calls_back" not in version.definition_json and "watches" not in version.definition_json
     assert DagSpec.from_json(version.definition_json) == chain()
@@ -490,7 +494,7 @@ def test_a_version_stored_before_there_were_callbacks_can_be_read() -> None:
 
 
 def test_a_callback_that_the_managers_end_broke_off_tells_again_and_costs_no_try() -> None:
-    ground = Playground(chain("on_failure"), script=goes_on("on_failure", failing=("a",)))
+    ground = InMemoryManager(chain("on_failure"), script=goes_on("on_failure", failing=("a",)))
     backfill = done(ground)
     ground.script = fails()
     ground.crash()
@@ -502,29 +506,29 @@ def test_a_callback_that_the_managers_end_broke_off_tells_again_and_costs_no_try
     assert ground.row(backfill).state == s.FAILED
 
 
-def a_failure() -> Playground:
-    ground = Playground(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
+def a_failure() -> InMemoryManager:
+    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
     ground.backfill("d", JANUARY[:2], max_active_runs=2)
     return ground
 
 
-def a_deadlock() -> Playground:
+def a_deadlock() -> InMemoryManager:
     spec = chain("on_failure", each={"a": {"depends_on_past": True}})
-    ground = Playground(spec, script=lambda launch: Failed("boom") if launch.run.run_id == FIRST else Succeeded())
+    ground = InMemoryManager(spec, script=lambda launch: Failed("boom") if launch.run.run_id == FIRST else Succeeded())
     ground.backfill("d", JANUARY[:3])
     return ground
 
 
-def a_clear() -> Playground:
-    ground = Playground(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
+def a_clear() -> InMemoryManager:
+    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
     done(ground)
     ground.script = fails()
     ground.ask("tasks.clear", **clear("d", only_failed=True))
     return ground
 
 
-def a_mark() -> Playground:
-    ground = Playground(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
+def a_mark() -> InMemoryManager:
+    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
     done(ground)
     ground.script = fails()
     ground.ask("task.mark", dag_id="d", run_id=FIRST, task_id="a", state=s.SUCCESS)
@@ -532,8 +536,8 @@ def a_mark() -> Playground:
 
 
 @pytest.mark.parametrize("history", [a_failure, a_deadlock, a_clear, a_mark], ids=lambda history: history.__name__)
-def test_killed_after_any_table_the_same_is_told(history: Callable[[], Playground]) -> None:
-    def outcome(ground: Playground) -> object:
+def test_killed_after_any_table_the_same_is_told(history: Callable[[], InMemoryManager]) -> None:
+    def outcome(ground: InMemoryManager) -> object:
         tasks = {(ti.run_id, ti.task_id, ti.state, ti.error) for ti in ground.store.read(TaskInstance)}
         runs = {(run.run_id, run.state, run.reason) for run in ground.runs("d")}
         calls = {(launch.run.run_id, launch.task.task_id, launch.ended) for launch in ground.launched if launch.ended}

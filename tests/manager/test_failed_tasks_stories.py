@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from manager_stories import accepted, at, clear, never, nothing_hangs, refused, task_of
+from support.scenarios import accepted, at, clear, never, nothing_hangs, refused, task_of
 
-from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
+from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskTry
-from backfill_manager.testing import FakeClock, Playground, dag_spec, days
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 FOUR = dag_spec(
     "d", "load", "clean", "report", "other", upstream={"clean": ["load"], "report": ["clean"], "other": ["load"]},
@@ -23,9 +23,9 @@ class World:
 
     def __init__(self, *broken: str, scheduled: bool = False) -> None:
         self.broken = set(broken)
-        self.ground = Playground(FOUR, script=self.script, clock=FakeClock(at("2024-01-08")), scheduled=scheduled)
+        self.ground = InMemoryManager(FOUR, script=self.script, clock=FakeClock(at("2024-01-08")), scheduled=scheduled)
 
-    def script(self, launch: Launch) -> Outcome | None:
+    def script(self, launch: TaskLaunch) -> Outcome | None:
         name = f"{launch.task.task_id} {launch.run.logical_date:%m-%d}"
         return Failed("boom") if name in self.broken else Succeeded()
 

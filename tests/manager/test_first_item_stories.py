@@ -4,27 +4,27 @@ depend on the past at all."""
 from __future__ import annotations
 
 import pytest
-from manager_stories import accepted, nothing_hangs, refused
+from support.scenarios import accepted, nothing_hangs, refused
 
-from backfill_manager.execution.outcome import Failed, Launch, Outcome, Skipped, Succeeded
+from backfill_manager.execution.outcomes import Failed, Outcome, Skipped, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
-from backfill_manager.testing import Playground, dag_spec, days
+from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 JANUARY = days("2013-01-01", 8)
 ROLL = dag_spec("d", "roll", each={"roll": {"depends_on_past": True}}, batchable=True)
 
 
-def failing_on(*dates: str) -> Playground:
+def failing_on(*dates: str) -> InMemoryManager:
     """A DAG whose task depends on the past; on these days it fails until `mend`."""
-    ground = Playground(ROLL, script=lambda it: Failed("boom") if it.run.run_id[15:20] in dates else Succeeded())
+    ground = InMemoryManager(ROLL, script=lambda it: Failed("boom") if it.run.run_id[15:20] in dates else Succeeded())
     return ground
 
 
-def mend(ground: Playground) -> None:
+def mend(ground: InMemoryManager) -> None:
     ground.script = lambda _: Succeeded()
 
 
-def after_a_failure(day: int = 0) -> Playground:
+def after_a_failure(day: int = 0) -> InMemoryManager:
     """The run of one day has failed, and nothing else has run."""
     ground = failing_on(f"01-{day + 1:02}")
     ground.backfill("d", JANUARY[day : day + 1])
@@ -33,7 +33,7 @@ def after_a_failure(day: int = 0) -> Playground:
     return ground
 
 
-def states(ground: Playground, backfill: str) -> list[str]:
+def states(ground: InMemoryManager, backfill: str) -> list[str]:
     nothing_hangs(ground)
     return [item.state for item in ground.items(backfill)]
 
@@ -85,7 +85,7 @@ def test_of_several_stretches_only_the_very_first_item_is_the_first() -> None:
 
 
 def test_a_run_that_is_going_on_before_it_is_not_waited_for_either() -> None:
-    ground = Playground(ROLL, script=lambda it: None if "01-01" in it.run.run_id else Succeeded())
+    ground = InMemoryManager(ROLL, script=lambda it: None if "01-01" in it.run.run_id else Succeeded())
     ground.backfill("d", JANUARY[:1])
     ground.drain()
     backfill = ground.backfill("d", JANUARY[1:2])
@@ -159,13 +159,13 @@ def test_a_skipped_task_of_the_first_item_is_past_enough() -> None:
 # -- what is not chosen does not depend on the past -------------------------------------------------------------------
 
 
-def by_hand(_: Launch) -> Outcome | None:
+def by_hand(_: TaskLaunch) -> Outcome | None:
     return None
 
 
 def test_a_task_that_is_not_chosen_keeps_no_order() -> None:
     spec = dag_spec("d", "load", "roll", each={"roll": {"depends_on_past": True}})
-    ground = Playground(spec, script=by_hand)
+    ground = InMemoryManager(spec, script=by_hand)
     backfill = ground.backfill("d", JANUARY[:3], tasks="^load$", max_active_runs=3)
     assert not ground.alive.backfills[backfill].depends_on_past
     accepted(ground, "backfill.set", backfill_id=backfill, changes={"tasks": "roll"})
@@ -174,7 +174,7 @@ def test_a_task_that_is_not_chosen_keeps_no_order() -> None:
 
 def test_newest_first_looks_only_at_the_tasks_that_are_chosen_also_when_they_change() -> None:
     spec = dag_spec("d", "load", "roll", each={"roll": {"depends_on_past": True}})
-    ground = Playground(spec, script=by_hand)
+    ground = InMemoryManager(spec, script=by_hand)
     config = '{"type": "schedule", "run_backwards": true}'
     backfill = ground.backfill("d", JANUARY[:3], tasks="^load$", config_json=config)
     accepted(ground, "backfill.set", backfill_id=backfill, changes={"overrides": {"retries": 2}})
@@ -185,7 +185,7 @@ def test_newest_first_looks_only_at_the_tasks_that_are_chosen_also_when_they_cha
 
 
 def test_a_pool_that_is_not_there_or_closed_is_refused_by_the_manager_too() -> None:
-    ground = Playground(dag_spec("d", "load"), script=by_hand)
+    ground = InMemoryManager(dag_spec("d", "load"), script=by_hand)
     backfill = ground.backfill("d", JANUARY[:3])
     ask = {"dag_id": "d", "start_date": "2013-01-01T00:00:00Z", "end_date": "2013-01-02T00:00:00Z"}
     for overrides, told in (

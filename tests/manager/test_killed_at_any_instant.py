@@ -14,13 +14,13 @@ from collections.abc import Callable
 from datetime import datetime
 
 import pytest
-from manager_stories import Killed, Mortal, a_third_kill_would_fail_a_task, accepted, clear, dies_after
+from support.scenarios import Killed, Mortal, a_third_kill_would_fail_a_task, accepted, clear, dies_after
 
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
+from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun, Response, TaskInstance, TaskTry
-from backfill_manager.testing import FakeClock, Playground, dag_spec, days
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 SEEDS = 150
 SPEC = dag_spec(
@@ -37,14 +37,14 @@ def test_every_item_ends_as_it_would_have_and_nothing_finished_runs_again(seed: 
     flaky = {n for n in range(8) if chance.random() < 0.3}
     finished: set[tuple[str, str]] = set()
 
-    def script(launch: Launch) -> Outcome | None:
+    def script(launch: TaskLaunch) -> Outcome | None:
         day, task = launch.run.logical_date.day, launch.task.task_id  # type: ignore[union-attr]
         assert (launch.run.run_id, task) not in finished, "what had finished runs again"
         if task == "load" and (day in fails_always or (day in flaky and launch.ti.failures == 0)):
             return Failed("boom")
         return Succeeded()
 
-    ground = Playground(SPEC, script=script)
+    ground = InMemoryManager(SPEC, script=script)
     first = ground.backfill("d", days("2024-01-01", 5), max_active_runs=chance.randint(1, 4))
     second = ground.backfill("d", days("2024-01-03", 5), reprocess="failed", max_active_runs=chance.randint(1, 4))
     for _ in range(chance.randint(1, 6)):
@@ -93,9 +93,9 @@ class Poisoned:
             start_date=datetime(2024, 1, 1, tzinfo=UTC),
         )  # fmt: skip
         clock = FakeClock(datetime(2024, 1, 6, tzinfo=UTC))
-        self.ground = Playground(spec, script=self.script, clock=clock, scheduled=scheduled)
+        self.ground = InMemoryManager(spec, script=self.script, clock=clock, scheduled=scheduled)
 
-    def script(self, launch: Launch) -> Outcome | None:
+    def script(self, launch: TaskLaunch) -> Outcome | None:
         start, end = launch.run.interval_start, launch.run.interval_end
         assert start is not None and end is not None
         poisoned = any(start <= datetime(2024, 1, day, tzinfo=UTC) < end for day in self.poison)

@@ -8,24 +8,24 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
-from manager_stories import Killed, accepted, clear, never, task_of
+from support.scenarios import Killed, accepted, clear, never, task_of
 
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcome import (
+from backfill_manager.execution.outcomes import (
     Cancelled,
     Failed,
-    Launch,
     Lost,
     Outcome,
     Postponed,
     PutBack,
     Skipped,
     Succeeded,
+    TaskLaunch,
 )
 from backfill_manager.manager.losses import ALONE_FOR_S, BACK_OFF_S
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance, TaskTry
-from backfill_manager.testing import Playground, dag_spec, days
+from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -35,14 +35,16 @@ class Machine:
 
     The process is started again whenever it ends, as by a supervisor, until nothing is left to do."""
 
-    def __init__(self, *specs: object, kills: Callable[[Launch], bool], takes: Callable[[Launch], float]) -> None:
+    def __init__(
+        self, *specs: object, kills: Callable[[TaskLaunch], bool], takes: Callable[[TaskLaunch], float]
+    ) -> None:
         self.kills, self.takes = kills, takes
         self.ends_at: dict[tuple[str, str, str, int], datetime] = {}
         self.crashes = 0
         self.beside: list[tuple[str, int]] = []  # (task, others running) when the process ended
-        self.ground = Playground(*specs, script=self.begin)  # type: ignore[arg-type]
+        self.ground = InMemoryManager(*specs, script=self.begin)  # type: ignore[arg-type]
 
-    def begin(self, launch: Launch) -> Outcome | None:
+    def begin(self, launch: TaskLaunch) -> Outcome | None:
         self.ends_at[launch.key] = self.ground.clock.now() + timedelta(seconds=self.takes(launch))
         return None
 
@@ -87,7 +89,7 @@ def test_a_task_that_ends_the_process_fails_after_three_starts_and_says_why() ->
 
 
 def test_each_loss_waits_longer_before_the_next_start() -> None:
-    ground = Playground(dag_spec("d", "work"), script=never)
+    ground = InMemoryManager(dag_spec("d", "work"), script=never)
     ground.backfill("d", days("2024-01-01", 1))
     for seconds in BACK_OFF_S[:2]:
         ground.drain()
@@ -120,7 +122,7 @@ def test_other_tasks_succeed_however_many_runs_of_a_crashing_dag_come(kill_after
 
 
 def test_a_suspect_goes_first_and_has_the_manager_to_itself_for_a_while() -> None:
-    ground = Playground(dag_spec("a", "work"), dag_spec("b", "work"), script=never)
+    ground = InMemoryManager(dag_spec("a", "work"), dag_spec("b", "work"), script=never)
     for dag in ("a", "b"):
         ground.backfill(dag, days("2024-01-01", 1))
     ground.drain()
@@ -148,7 +150,7 @@ def test_a_suspect_goes_first_and_has_the_manager_to_itself_for_a_while() -> Non
 
 
 def test_a_third_loss_beside_other_tasks_proves_nothing() -> None:
-    ground = Playground(dag_spec("a", "work"), dag_spec("b", "work"), script=never)
+    ground = InMemoryManager(dag_spec("a", "work"), dag_spec("b", "work"), script=never)
     ground.backfill("a", days("2024-01-01", 1))
     for _ in range(2):
         ground.drain()
@@ -172,7 +174,7 @@ ENDS: list[Outcome] = [Succeeded(), Failed("boom"), Skipped("no data"), Cancelle
 
 @pytest.mark.parametrize("outcome", ENDS, ids=lambda outcome: type(outcome).__name__)
 def test_any_other_end_ends_the_row(outcome: Outcome) -> None:
-    ground = Playground(dag_spec("d", "work", each={"work": {"retries": 1}}), script=never)
+    ground = InMemoryManager(dag_spec("d", "work", each={"work": {"retries": 1}}), script=never)
     ground.backfill("d", days("2024-01-01", 1))
     ground.drain()
     ground.crash()
@@ -198,7 +200,7 @@ def test_a_clear_gives_a_task_that_ended_the_process_three_new_starts() -> None:
 
 
 def lost_once(outcome: Outcome) -> TaskInstance:
-    ground = Playground(dag_spec("d", "work"), script=never)
+    ground = InMemoryManager(dag_spec("d", "work"), script=never)
     ground.backfill("d", days("2024-01-01", 1))
     ground.drain()
     (key,) = ground.running
@@ -225,14 +227,14 @@ def test_what_can_not_run_here_for_a_moment_waits_and_is_not_counted() -> None:
 def test_spark_gone_beneath_a_task_is_counted_as_the_end_of_the_process_is() -> None:
     work = lost_once(Lost("Spark went away while it ran: its JVM has ended", alone=True))
     assert (work.losses, work.state) == (1, s.UP_FOR_RETRY)
-    ground = Playground(dag_spec("d", "work"), script=lambda it: Lost("Spark went away", alone=True))
+    ground = InMemoryManager(dag_spec("d", "work"), script=lambda it: Lost("Spark went away", alone=True))
     ground.backfill("d", days("2024-01-01", 1))
     ground.drain()
     assert Counter(it.state for it in ground.store.read(TaskTry)) == {"lost": 2, s.FAILED: 1}
 
 
 def test_what_a_leader_left_that_gave_its_lease_back_is_put_back_and_not_counted() -> None:
-    ground = Playground(dag_spec("d", "work"), script=never)
+    ground = InMemoryManager(dag_spec("d", "work"), script=never)
     ground.backfill("d", days("2024-01-01", 1))
     ground.drain()
     ground.leader.resign(ground.clock.now())  # it could commit nothing more, but this
@@ -243,7 +245,7 @@ def test_what_a_leader_left_that_gave_its_lease_back_is_put_back_and_not_counted
 
 def test_until_lost_tasks_run_again_a_pool_is_given_no_more_than_it_has_slots() -> None:
     """What waits in the executor can't be told from what has just begun when the process ends: it would be counted too."""
-    ground = Playground(dag_spec("d", "work"), script=never, slots=4)
+    ground = InMemoryManager(dag_spec("d", "work"), script=never, slots=4)
     ground.backfill("d", days("2024-01-01", 12), max_active_runs=12)
     ground.drain()
     assert len(ground.running) == 12, "a free slot has its next task at hand"
@@ -264,10 +266,10 @@ def test_until_lost_tasks_run_again_a_pool_is_given_no_more_than_it_has_slots() 
 
 
 def test_a_killed_playground_is_the_process_that_ends() -> None:
-    def dies(_: Launch) -> Outcome | None:
+    def dies(_: TaskLaunch) -> Outcome | None:
         raise Killed
 
-    ground = Playground(dag_spec("d", "work"), script=dies)
+    ground = InMemoryManager(dag_spec("d", "work"), script=dies)
     ground.backfill("d", days("2024-01-01", 1))
     for _ in range(3):
         with pytest.raises(Killed):

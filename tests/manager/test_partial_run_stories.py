@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from manager_stories import accepted, at, clear, nothing_hangs
+from support.scenarios import accepted, at, clear, nothing_hangs
 
-from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
-from backfill_manager.manager.reading_ahead import timeline_around
+from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
-from backfill_manager.testing import FakeClock, Playground, dag_spec, days
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 CHAIN = dag_spec("d", "a", "b", "c", upstream={"b": ["a"], "c": ["b"]})
 DAYS = days("2024-01-01", 3)
 
 
-def world(script: object = lambda _: Succeeded()) -> Playground:
-    return Playground(CHAIN, script=script, clock=FakeClock(at("2024-01-08")))  # type: ignore[arg-type]
+def world(script: object = lambda _: Succeeded()) -> InMemoryManager:
+    return InMemoryManager(CHAIN, script=script, clock=FakeClock(at("2024-01-08")))  # type: ignore[arg-type]
 
 
-def ran(ground: Playground, n: int = 1, **fields: object) -> list[str]:
+def ran(ground: InMemoryManager, n: int = 1, **fields: object) -> list[str]:
     """The tasks that a backfill of so many days ran, in order."""
     ground.launched.clear()
     ground.backfill("d", DAYS[:n], **fields)
@@ -45,7 +45,7 @@ def test_a_backfill_of_an_older_release_goes_on_with_the_tasks_that_it_named_alo
 @pytest.mark.parametrize("rule", ["all_success", "all_failed", "one_success", "one_failed", "none_skipped", "all_done"])
 def test_a_task_that_was_left_out_holds_none_that_was_chosen_whatever_its_trigger_rule(rule: str) -> None:
     spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"b": {"trigger_rule": rule}})
-    ground = Playground(spec)
+    ground = InMemoryManager(spec)
     assert ran(ground, tasks="^b$", with_upstream=False) == ["b"]
     assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
 
@@ -53,7 +53,7 @@ def test_a_task_that_was_left_out_holds_none_that_was_chosen_whatever_its_trigge
 @pytest.mark.parametrize("reprocess", ["none", "failed", "failed_tasks", "completed"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_whole_backfill_does_a_date_that_was_only_done_in_part(reprocess: str, fails: bool) -> None:
-    def script(launch: Launch) -> Outcome | None:
+    def script(launch: TaskLaunch) -> Outcome | None:
         return Failed("boom") if fails and launch.run.is_partial else Succeeded()
 
     ground = world(script)

@@ -4,7 +4,7 @@ lookback), decided without Spark, Delta or a JVM. The clock begins at 2024-01-01
 from __future__ import annotations
 
 import pytest
-from manager_stories import (
+from support.scenarios import (
     accepted,
     at,
     clear,
@@ -20,11 +20,11 @@ from manager_stories import (
     timeline,
 )  # fmt: skip
 
-from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
+from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
-from backfill_manager.testing import FakeClock, Playground, dag_spec, days
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 FROM_2024 = {"start_date": at("2024-01-01"), "catchup": True}
 PAST = {"a": {"depends_on_past": True}}
@@ -34,7 +34,7 @@ PAST = {"a": {"depends_on_past": True}}
 
 
 def test_a_scheduled_run_is_made_at_its_intervals_end_and_not_a_moment_before() -> None:
-    ground = Playground(dag_spec("d", "a", start_date=at("2024-01-01")), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", start_date=at("2024-01-01")), scheduled=True)
     play(ground, "2024-01-01T23:59:59")
     assert not ground.runs("d")
     assert next_due(ground) == at("2024-01-02")
@@ -49,7 +49,9 @@ def test_a_scheduled_run_is_made_at_its_intervals_end_and_not_a_moment_before() 
 
 def test_several_dags_that_are_due_at_once_are_all_made_in_one_turn() -> None:
     daily = [dag_spec(f"d{n}", "a", start_date=at("2024-01-01")) for n in range(20)]
-    ground = Playground(*daily, dag_spec("hourly", "a", schedule="@hourly", **FROM_2024), scheduled=True, slots=100)
+    ground = InMemoryManager(
+        *daily, dag_spec("hourly", "a", schedule="@hourly", **FROM_2024), scheduled=True, slots=100
+    )
     ground.clock.advance(hours=24)
     ground.tick()
     assert [len(ground.runs(spec.dag_id)) for spec in daily] == [1] * 20
@@ -59,7 +61,7 @@ def test_several_dags_that_are_due_at_once_are_all_made_in_one_turn() -> None:
 
 
 def test_a_paused_dag_gets_no_scheduled_run_and_may_be_backfilled_all_the_same() -> None:
-    ground = Playground(dag_spec("d", "a", **FROM_2024))
+    ground = InMemoryManager(dag_spec("d", "a", **FROM_2024))
     backfill = ground.backfill("d", days("2024-01-01", 2))
     play(ground, "2024-01-10")
     assert next_due(ground) is None
@@ -68,7 +70,7 @@ def test_a_paused_dag_gets_no_scheduled_run_and_may_be_backfilled_all_the_same()
 
 
 def test_pausing_a_dag_stops_its_scheduled_runs_and_what_runs_goes_on() -> None:
-    ground = Playground(dag_spec("d", "a", "b", upstream={"b": ["a"]}, **FROM_2024), scheduled=True, script=never)
+    ground = InMemoryManager(dag_spec("d", "a", "b", upstream={"b": ["a"]}, **FROM_2024), scheduled=True, script=never)
     play(ground, "2024-01-02")
     accepted(ground, "dag.pause", dag_id="d")
     ground.script = lambda _: Succeeded()
@@ -81,7 +83,7 @@ def test_pausing_a_dag_stops_its_scheduled_runs_and_what_runs_goes_on() -> None:
     ("catchup", "made"), [(False, ["01-01", "01-09"]), (True, [f"01-{d:02}" for d in range(1, 10)])]
 )
 def test_unpausing_makes_the_latest_only_or_with_catchup_all_that_were_missed(catchup: bool, made: list[str]) -> None:
-    ground = Playground(dag_spec("d", "a", start_date=at("2024-01-01"), catchup=catchup), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", start_date=at("2024-01-01"), catchup=catchup), scheduled=True)
     play(ground, "2024-01-02")
     accepted(ground, "dag.pause", dag_id="d")
     play(ground, "2024-01-10T05:00")
@@ -92,7 +94,7 @@ def test_unpausing_makes_the_latest_only_or_with_catchup_all_that_were_missed(ca
 
 @pytest.mark.parametrize(("catchup", "made"), [(False, ["01-01", "01-05"]), (True, [f"01-0{d}" for d in range(1, 6)])])
 def test_after_downtime_missed_time_is_made_good_as_catchup_says(catchup: bool, made: list[str]) -> None:
-    ground = Playground(dag_spec("d", "a", start_date=at("2024-01-01"), catchup=catchup), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", start_date=at("2024-01-01"), catchup=catchup), scheduled=True)
     play(ground, "2024-01-02")
     ground.clock.advance(days=4)
     ground.crash()
@@ -101,7 +103,7 @@ def test_after_downtime_missed_time_is_made_good_as_catchup_says(catchup: bool, 
 
 
 def test_a_run_that_was_due_when_the_manager_died_is_made_once() -> None:
-    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True, script=never)
+    ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), scheduled=True, script=never)
     play(ground, "2024-01-02")
     ground.crash()
     ground.crash()
@@ -112,7 +114,7 @@ def test_a_run_that_was_due_when_the_manager_died_is_made_once() -> None:
 
 
 def test_a_changed_schedule_goes_on_from_the_end_of_what_was_made() -> None:
-    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
     ground.add_dag(dag_spec("d", "a", schedule="0 */6 * * *", **FROM_2024))
     play(ground, "2024-01-04")
@@ -124,7 +126,7 @@ def test_a_changed_schedule_goes_on_from_the_end_of_what_was_made() -> None:
 
 
 def test_a_schedule_that_is_taken_away_makes_nothing_more() -> None:
-    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
     ground.add_dag(dag_spec("d", "a", schedule=None))
     play(ground, "2024-01-10")
@@ -133,7 +135,7 @@ def test_a_schedule_that_is_taken_away_makes_nothing_more() -> None:
 
 
 def test_once_runs_once() -> None:
-    ground = Playground(dag_spec("d", "a", schedule="@once"), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", schedule="@once"), scheduled=True)
     play(ground, "2024-01-03")
     ground.crash()
     play(ground, "2024-01-05")
@@ -141,14 +143,14 @@ def test_once_runs_once() -> None:
 
 
 def test_after_end_date_there_is_nothing_to_wake_for() -> None:
-    ground = Playground(dag_spec("d", "a", end_date=at("2024-01-03"), **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", end_date=at("2024-01-03"), **FROM_2024), scheduled=True)
     play(ground, "2024-02-01")
     assert dates(ground.runs("d")) == ["01-01", "01-02", "01-03"]
     assert next_due(ground) is None
 
 
 def test_the_schedule_goes_on_from_what_a_backfill_has_reached() -> None:
-    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
     accepted(ground, "dag.pause", dag_id="d")
     play(ground, "2024-01-13")
@@ -163,7 +165,7 @@ def test_the_schedule_goes_on_from_what_a_backfill_has_reached() -> None:
 def test_the_schedule_goes_on_from_the_end_of_a_batch_though_a_day_in_it_was_done_again() -> None:
     """The latest run of the timeline is then the day's; the dates after it are the batch's all the same."""
     spec = dag_spec("d", "a", batchable=True, **FROM_2024)
-    ground = Playground(spec, clock=FakeClock(at("2024-01-11")))
+    ground = InMemoryManager(spec, clock=FakeClock(at("2024-01-11")))
     ground.backfill("d", days("2024-01-01", 10), batch=10)
     ground.drain()
     ground.backfill("d", days("2024-01-04", 1), reprocess="completed")
@@ -175,7 +177,7 @@ def test_the_schedule_goes_on_from_the_end_of_a_batch_though_a_day_in_it_was_don
     ]  # fmt: skip
 
 
-def trigger(ground: Playground, date: str | None, **more: object) -> str:
+def trigger(ground: InMemoryManager, date: str | None, **more: object) -> str:
     """The id of the run that it makes."""
     at_date = None if date is None else f"{date}:00Z" if "T" in date else f"{date}T00:00:00Z"
     answer = accepted(ground, "dag.trigger", dag_id="d", logical_date=at_date, conf={}, **more)
@@ -184,7 +186,7 @@ def trigger(ground: Playground, date: str | None, **more: object) -> str:
 
 
 def test_a_run_by_hand_of_a_paused_dag_with_catchup_loses_none_of_the_hours_missed() -> None:
-    ground = Playground(dag_spec("d", "a", schedule="@hourly", **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", schedule="@hourly", **FROM_2024), scheduled=True)
     play(ground, "2024-01-01T03:00")
     accepted(ground, "dag.pause", dag_id="d")
     play(ground, "2024-01-01T08:00")
@@ -199,7 +201,7 @@ def test_a_run_by_hand_of_a_paused_dag_with_catchup_loses_none_of_the_hours_miss
 def test_a_run_by_hand_dated_a_month_ahead_does_not_stop_the_schedule_and_is_done_over_when_its_day_is_complete() -> (
     None
 ):
-    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
     ahead = trigger(ground, "2024-02-03", allow_future=True)
     play(ground, "2024-01-06")
@@ -214,7 +216,7 @@ def test_a_run_by_hand_dated_a_month_ahead_does_not_stop_the_schedule_and_is_don
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_backfill_that_reaches_a_month_ahead_does_not_stop_the_schedule(restart: bool) -> None:
-    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
     ground.backfill("d", days("2024-01-03", 30))
     ground.drain()
@@ -227,7 +229,7 @@ def test_a_backfill_that_reaches_a_month_ahead_does_not_stop_the_schedule(restar
 
 def test_the_schedule_waits_for_a_live_run_of_the_date_that_it_will_do_over() -> None:
     """It was begun before the day was over; one that is alive is never overridden."""
-    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), scheduled=True)
     play(ground, "2024-01-02T23:50")
     ground.script = never
     trigger(ground, "2024-01-02")
@@ -240,7 +242,7 @@ def test_the_schedule_waits_for_a_live_run_of_the_date_that_it_will_do_over() ->
 
 
 def test_a_date_that_was_run_by_hand_when_its_interval_had_ended_is_not_run_again_by_the_schedule() -> None:
-    ground = Playground(dag_spec("d", "a", **FROM_2024))
+    ground = InMemoryManager(dag_spec("d", "a", **FROM_2024))
     ground.clock.advance(days=4)
     trigger(ground, "2024-01-02")
     accepted(ground, "dag.unpause", dag_id="d")
@@ -252,7 +254,7 @@ def test_a_date_that_was_run_by_hand_when_its_interval_had_ended_is_not_run_agai
 
 @pytest.mark.parametrize("by_hand", [1, 40])
 def test_after_a_restart_the_newest_scheduled_run_is_found_behind_any_number_of_runs_by_hand(by_hand: int) -> None:
-    ground = Playground(dag_spec("d", "a", schedule="@hourly", **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", schedule="@hourly", **FROM_2024), scheduled=True)
     play(ground, "2024-01-01T03:00")
     accepted(ground, "dag.pause", dag_id="d")
     play(ground, "2024-01-04T00:00")
@@ -266,7 +268,7 @@ def test_after_a_restart_the_newest_scheduled_run_is_found_behind_any_number_of_
 
 
 def test_a_date_in_the_future_is_refused_unless_it_is_asked_for() -> None:
-    ground = Playground(dag_spec("d", "a", **FROM_2024), dag_spec("by_hand", "a", schedule=None))
+    ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), dag_spec("by_hand", "a", schedule=None))
     told = refused(ground, "dag.trigger", dag_id="d", logical_date="2024-01-05T00:00:00Z", conf={})
     assert told == (
         "--logical-date 2024-01-05T00:00:00Z lies in the future (it is 2024-01-01T00:00:00Z now); to run it before its "
@@ -282,7 +284,7 @@ def test_a_date_in_the_future_is_refused_unless_it_is_asked_for() -> None:
 
 def test_a_partial_run_does_not_keep_the_schedule_from_its_date() -> None:
     spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, **FROM_2024)
-    ground = Playground(spec, clock=FakeClock(at("2024-01-05")))
+    ground = InMemoryManager(spec, clock=FakeClock(at("2024-01-05")))
     ground.backfill("d", days("2024-01-02", 2), tasks="^a$")
     ground.drain()
     accepted(ground, "dag.unpause", dag_id="d")
@@ -291,7 +293,7 @@ def test_a_partial_run_does_not_keep_the_schedule_from_its_date() -> None:
 
 
 def test_a_date_of_the_schedule_that_was_done_over_in_part_or_by_hand_is_not_done_again() -> None:
-    ground = Playground(dag_spec("d", "a", "b", upstream={"b": ["a"]}, **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", "b", upstream={"b": ["a"]}, **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
     ground.backfill("d", days("2024-01-01", 1), tasks="^a$", reprocess="completed")
     trigger(ground, "2024-01-02")
@@ -301,7 +303,7 @@ def test_a_date_of_the_schedule_that_was_done_over_in_part_or_by_hand_is_not_don
 
 
 def test_a_stopping_manager_does_not_wake_for_a_run_that_it_will_not_make() -> None:
-    ground = Playground(dag_spec("d", "a", **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), scheduled=True)
     ground.clock.advance(days=3)
     now = ground.clock.now()
     ground._decisions.look_ahead(now)
@@ -313,7 +315,7 @@ def test_a_stopping_manager_does_not_wake_for_a_run_that_it_will_not_make() -> N
 
 
 def test_no_more_scheduled_runs_are_alive_than_max_active_runs() -> None:
-    ground = Playground(dag_spec("d", "a", max_active_runs=2, **FROM_2024), scheduled=True, script=never)
+    ground = InMemoryManager(dag_spec("d", "a", max_active_runs=2, **FROM_2024), scheduled=True, script=never)
     play(ground, "2024-01-08")
     assert dates(ground.runs("d")) == ["01-01", "01-02"]
     assert next_due(ground) is None, "an ending run comes first"
@@ -323,7 +325,7 @@ def test_no_more_scheduled_runs_are_alive_than_max_active_runs() -> None:
 
 
 def test_a_backfills_runs_do_not_count_in_the_dags_max_active_runs() -> None:
-    ground = Playground(
+    ground = InMemoryManager(
         dag_spec("d", "a", max_active_runs=1, start_date=at("2024-01-01")), scheduled=True, script=never
     )
     ground.backfill("d", days("2023-12-01", 5), max_active_runs=3)
@@ -333,13 +335,13 @@ def test_a_backfills_runs_do_not_count_in_the_dags_max_active_runs() -> None:
 
 
 def test_with_depends_on_past_and_one_run_at_a_time_the_days_follow_each_other() -> None:
-    ground = Playground(dag_spec("d", "a", each=PAST, max_active_runs=1, **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", each=PAST, max_active_runs=1, **FROM_2024), scheduled=True)
     play(ground, "2024-01-10")
     assert [run.state for run in timeline(ground, "d")] == [s.SUCCESS] * 9
 
 
 def test_a_scheduled_run_behind_a_failed_past_is_a_deadlock_told_with_run_and_task() -> None:
-    ground = Playground(
+    ground = InMemoryManager(
         dag_spec("d", "a", each=PAST, **FROM_2024), scheduled=True,
         script=lambda it: Failed("boom") if "01-02" in it.run.run_id else Succeeded(),
     )  # fmt: skip
@@ -351,7 +353,7 @@ def test_a_scheduled_run_behind_a_failed_past_is_a_deadlock_told_with_run_and_ta
 
 
 def test_among_the_ready_scheduled_goes_before_backfill_and_older_first() -> None:
-    ground = Playground(
+    ground = InMemoryManager(
         dag_spec("d", "a", start_date=at("2024-01-01"), each={"a": {"max_active_tis": 1}}), scheduled=True, script=never
     )
     ground.backfill("d", days("2023-12-01", 3))
@@ -369,7 +371,7 @@ def test_among_the_ready_scheduled_goes_before_backfill_and_older_first() -> Non
 
 
 def test_a_higher_priority_goes_before_a_scheduled_run() -> None:
-    ground = Playground(
+    ground = InMemoryManager(
         dag_spec("d", "a", start_date=at("2024-01-01"), each={"a": {"max_active_tis": 1}}), scheduled=True, script=never
     )
     ground.backfill("d", days("2023-12-01", 2), priority=5)
@@ -381,7 +383,7 @@ def test_a_higher_priority_goes_before_a_scheduled_run() -> None:
 
 
 def test_a_backfill_that_fills_its_own_pool_leaves_a_scheduled_runs_slots_free() -> None:
-    ground = Playground(
+    ground = InMemoryManager(
         dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=1000), scheduled=True, script=never, slots=2
     )
     ground.backfill("d", days("2023-01-01", 100), max_active_runs=100)
@@ -390,7 +392,7 @@ def test_a_backfill_that_fills_its_own_pool_leaves_a_scheduled_runs_slots_free()
 
 
 def test_a_task_heavier_than_its_pool_runs_alone_in_it_and_does_not_hang() -> None:
-    ground = Playground(dag_spec("d", "a", each={"a": {"weight": 50}}, **FROM_2024), scheduled=True, slots=4)
+    ground = InMemoryManager(dag_spec("d", "a", each={"a": {"weight": 50}}, **FROM_2024), scheduled=True, slots=4)
     play(ground, "2024-01-02")
     assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
 
@@ -399,7 +401,7 @@ def test_a_task_heavier_than_its_pool_runs_alone_in_it_and_does_not_hang() -> No
 
 
 def test_lookback_does_the_last_intervals_again_older_first_and_keeps_the_old_runs_readable() -> None:
-    ground = Playground(dag_spec("d", "a", lookback=2, **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", lookback=2, **FROM_2024), scheduled=True)
     play(ground, "2024-01-05")
     assert [launch.run.run_id[11:21] + launch.run.run_id[31:] for launch in ground.launched] == [
         "2024-01-01",
@@ -417,7 +419,7 @@ def test_lookback_does_the_last_intervals_again_older_first_and_keeps_the_old_ru
 
 
 def test_lookback_fills_no_gap() -> None:
-    ground = Playground(dag_spec("d", "a", lookback=3, start_date=at("2024-01-01")), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", lookback=3, start_date=at("2024-01-01")), scheduled=True)
     ground.backfill("d", days("2024-01-01", 1))
     ground.drain()
     ground.clock.advance(days=4)
@@ -427,7 +429,7 @@ def test_lookback_fills_no_gap() -> None:
 
 
 def test_lookback_leaves_alone_what_is_running() -> None:
-    ground = Playground(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True, script=never)
+    ground = InMemoryManager(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True, script=never)
     play(ground, "2024-01-04")
     assert [run.run_id[-12:] for run in ground.runs("d")] == ["1T00:00:00Z"[-12:].rjust(12, "0")] * 0 + [
         "-01T00:00:00Z"[-12:], "-02T00:00:00Z"[-12:], "-03T00:00:00Z"[-12:],
@@ -435,7 +437,7 @@ def test_lookback_leaves_alone_what_is_running() -> None:
 
 
 def test_lookback_does_again_what_failed_too_and_what_a_backfill_made() -> None:
-    ground = Playground(
+    ground = InMemoryManager(
         dag_spec("d", "a", lookback=2, **FROM_2024),
         script=lambda it: Failed("boom") if it.run.run_type == "backfill" and "01-02" in it.run.run_id else Succeeded(),
         clock=FakeClock(at("2024-01-03")),
@@ -454,14 +456,14 @@ def test_lookback_with_one_run_at_a_time_and_depends_on_past_is_no_deadlock(
     most: int, each: dict[str, dict[str, bool]] | None
 ) -> None:
     spec = dag_spec("d", "a", each=each, lookback=3, max_active_runs=most, **FROM_2024)
-    ground = Playground(spec, scheduled=True)
+    ground = InMemoryManager(spec, scheduled=True)
     play(ground, "2024-01-08")
     assert [run.state for run in timeline(ground, "d")] == [s.SUCCESS] * 7
     assert len(ground.runs("d")) == 7 + 0 + 1 + 2 + 3 * 4
 
 
 def test_lookback_finds_its_intervals_though_manual_runs_lie_between_them() -> None:
-    ground = Playground(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
     for hour in ("08", "12", "16"):
         accepted(ground, "dag.trigger", dag_id="d", logical_date=f"2024-01-02T{hour}:00:00Z", conf={})
@@ -471,7 +473,7 @@ def test_lookback_finds_its_intervals_though_manual_runs_lie_between_them() -> N
 
 
 def test_lookback_after_a_crash_does_each_date_again_once() -> None:
-    ground = Playground(dag_spec("d", "a", lookback=2, **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", lookback=2, **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
     ground.script = never
     play(ground, "2024-01-04")
@@ -483,7 +485,9 @@ def test_lookback_after_a_crash_does_each_date_again_once() -> None:
 
 
 def test_lookback_of_a_batch_does_the_batch_again_as_one_run() -> None:
-    ground = Playground(dag_spec("d", "a", lookback=3, batchable=True, **FROM_2024), clock=FakeClock(at("2024-01-04")))
+    ground = InMemoryManager(
+        dag_spec("d", "a", lookback=3, batchable=True, **FROM_2024), clock=FakeClock(at("2024-01-04"))
+    )
     ground.backfill("d", days("2024-01-01", 3), batch=3)
     ground.drain()
     accepted(ground, "dag.unpause", dag_id="d")
@@ -501,10 +505,10 @@ def test_a_cleared_old_run_does_not_wait_for_newer_ones_that_wait_for_it() -> No
                     **FROM_2024)  # fmt: skip
     held: list[str] = []
 
-    def script(launch: Launch) -> Outcome | None:
+    def script(launch: TaskLaunch) -> Outcome | None:
         return None if launch.task.task_id in held else Succeeded()
 
-    ground = Playground(spec, scheduled=True, script=script)
+    ground = InMemoryManager(spec, scheduled=True, script=script)
     play(ground, "2024-01-03")
     held.append("a")
     play(ground, "2024-01-04")
@@ -519,7 +523,7 @@ def test_a_cleared_old_run_does_not_wait_for_newer_ones_that_wait_for_it() -> No
 @pytest.mark.parametrize("tables", range(14))
 def test_a_crash_anywhere_while_scheduled_runs_are_made_again_and_anew_changes_nothing(tables: int) -> None:
     """With lookback: every date is made once, and what was done again stays done once."""
-    ground = Playground(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
     ground.clock.advance(days=1)
     dies_after(ground, tables)
@@ -530,7 +534,7 @@ def test_a_crash_anywhere_while_scheduled_runs_are_made_again_and_anew_changes_n
 
 
 def test_the_oldest_run_that_is_held_keeps_its_place_when_manual_runs_hide_what_lies_before() -> None:
-    ground = Playground(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True)
+    ground = InMemoryManager(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True)
     play(ground, "2024-01-03")
     for hour in ("08", "12"):
         accepted(ground, "dag.trigger", dag_id="d", logical_date=f"2024-01-02T{hour}:00:00Z", conf={})
@@ -540,7 +544,7 @@ def test_the_oldest_run_that_is_held_keeps_its_place_when_manual_runs_hide_what_
 
 
 def test_a_backfill_with_all_the_tasks_that_its_dag_allows_holds_no_scheduled_run_back() -> None:
-    ground = Playground(
+    ground = InMemoryManager(
         dag_spec("d", "a", start_date=at("2024-01-01"), max_active_tasks=2), scheduled=True, script=never
     )
     ground.backfill("d", days("2023-12-01", 9), max_active_runs=9)
@@ -552,7 +556,7 @@ def test_a_backfill_with_all_the_tasks_that_its_dag_allows_holds_no_scheduled_ru
 
 def test_a_run_whose_place_an_older_one_took_while_it_waited_for_a_slot_waits_for_it() -> None:
     """Its task was ready, but had no slot; it must not start beside the older run, where one run at once is allowed."""
-    ground = Playground(dag_spec("busy", "work"), dag_spec("d", "work", max_active_runs=1), script=never, slots=1)
+    ground = InMemoryManager(dag_spec("busy", "work"), dag_spec("d", "work", max_active_runs=1), script=never, slots=1)
     for n in range(1, 4):
         accepted(
             ground, "dag.trigger", dag_id="busy", logical_date=f"2024-01-0{n}T00:00:00Z", conf={}, allow_future=True

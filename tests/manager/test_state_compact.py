@@ -13,14 +13,14 @@ import pytest
 from deltalake import DeltaTable
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.manager.deciding import Decisions
+from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.instructions import Instructions
-from backfill_manager.manager.rescuer import wake
-from backfill_manager.model.changes import Changes
+from backfill_manager.manager.recovery import restore_state
 from backfill_manager.model.records import TABLES, DagRun, Manager, Response, TaskTry
-from backfill_manager.requests import asking, kinds
+from backfill_manager.model.transitions import Changes
+from backfill_manager.requests import command_types, submit
 from backfill_manager.store import open_store
-from backfill_manager.store.contract import Store
+from backfill_manager.store.base import Store
 
 NOW = datetime(2024, 1, 1, tzinfo=timezone.utc)
 
@@ -47,7 +47,7 @@ def tick(decisions: Decisions, store: Store) -> None:
 
 def asked_to_compact(decisions: Decisions, store: Store) -> Response:
     """The answer to the newest request."""
-    request = asking.ask(store, SystemClock(), kinds.STATE_COMPACT, {})
+    request = submit.submit(store, SystemClock(), command_types.STATE_COMPACT, {})
     tick(decisions, store)
     tick(decisions, store)  # in which the answer is committed
     (answer,) = [row for row in store.read(Response) if row.request_id == request.request_id]
@@ -63,7 +63,7 @@ def a_try(decisions: Decisions, seq: int) -> None:
 def test_a_state_that_can_not_be_tidied_up_is_told_to_who_asked_and_the_manager_goes_on(state: Store) -> None:
     """A manager that ended of it would carry the request out again, and end again, each time that it starts."""
     leader = state.lead(leading_manager())
-    decisions = Decisions(wake(state, term=1, now=NOW), state, leader)
+    decisions = Decisions(restore_state(state, term=1, now=NOW), state, leader)
     for seq in range(2):
         a_try(decisions, seq)
     gone = next(Path(state.locations()["task_try"]).glob("*.parquet"))
@@ -95,14 +95,14 @@ def versions(state: Store) -> int:
 
 def test_a_compaction_that_is_killed_at_any_of_its_commits_loses_nothing(tmp_path: Path, state: Store) -> None:
     root = str(tmp_path / "state")
-    decisions = Decisions(wake(state, term=1, now=NOW), state, leader := state.lead(leading_manager()))
+    decisions = Decisions(restore_state(state, term=1, now=NOW), state, leader := state.lead(leading_manager()))
     for seq in range(1, 31):
         run = Changes()
         run.put(DagRun("d", f"run{seq}", "manual", "success", 1, seq, NOW))
         leader.commit(run)
         a_try(decisions, seq)
     for _ in range(3):
-        asking.ask(state, SystemClock(), kinds.STATE_COMPACT, {})
+        submit.submit(state, SystemClock(), command_types.STATE_COMPACT, {})
     leader.resign(NOW)
     before = rows(root)
     assert len(before["task_try"]) == 30

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from backfill_manager.errors import IllegalTransition
-from backfill_manager.model import changes as c
 from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
 from backfill_manager.model.records import COMMIT_ORDER, TABLES, Backfill, BackfillItem, DagRun, TaskInstance
 
 AT = datetime(2024, 1, 1, tzinfo=timezone.utc)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_manager.clock import EPOCH
-from backfill_manager.planning.coverage import stretches
+from backfill_manager.planning.coverage import covered_ranges
 
 DAY = 86_400_000_000
 Batch = tuple[int, int, str, int]  # first day, the day after the last, state, DAG version
@@ -32,7 +32,7 @@ def table(batches: list[Batch], items: int = 2) -> pa.Table:
 
 
 def covered(batches: list[Batch]) -> list[tuple[int, int, bool, bool, bool]]:
-    rows: list[dict[str, Any]] = stretches(table(batches), 2).to_pylist()
+    rows: list[dict[str, Any]] = covered_ranges(table(batches), 2).to_pylist()
     return [
         (r["covers_from"] // DAY, r["covers_until"] // DAY, r["cover_is_live"], r["cover_has_success"],
          r["cover_is_fresh"]) for r in rows
@@ -40,7 +40,7 @@ def covered(batches: list[Batch]) -> list[tuple[int, int, bool, bool, bool]]:
 
 
 def test_runs_of_one_item_stand_for_their_own_date_only() -> None:
-    assert stretches(table([(1, 5, "success", 1)], items=1), 1).num_rows == 0
+    assert covered_ranges(table([(1, 5, "success", 1)], items=1), 1).num_rows == 0
 
 
 def test_each_batch_is_a_stretch_in_the_order_of_time() -> None:

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from backfill_manager.clock import EPOCH, parse_instant
 from backfill_manager.dags.definition import DagSpec, TableRead, TaskSpec
-from backfill_manager.model.changes import Changes
 from backfill_manager.model.records import DagRun, Manager
+from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.estimates import estimate, past_runs, with_estimates
-from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.store.file_statistics import file_statistics
 from backfill_manager.store.memory import MemoryStore
 
@@ -54,7 +54,7 @@ def items(intervals: list[tuple[float, float]], skipped: tuple[int, ...] = ()) -
 
 
 def plan(spec: DagSpec, of: pa.Table, **said: Any) -> BackfillPlan:
-    return BackfillPlan(BackfillAsk(spec.dag_id, **said), spec, 1, of)
+    return BackfillPlan(CreateBackfill(spec.dag_id, **said), spec, 1, of)
 
 
 def days(*numbers: int) -> list[tuple[float, float]]:

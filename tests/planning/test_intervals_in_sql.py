@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cron_oracle import Case, expected_intervals, random_case
+from support.cron_reference import Case, expected_intervals, random_case
 
 from backfill_manager.clock import format_instant, from_micros, parse_instant
-from backfill_manager.dags.timetable import Timetable
+from backfill_manager.dags.schedule.timetable import Timetable
 from backfill_manager.planning.intervals import intervals
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 import pytest
-from cron_oracle import UTC, Case, expected_intervals, random_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cron_reference import UTC, Case, expected_intervals, random_case
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.dags.timetable import Timetable
+from backfill_manager.dags.schedule.timetable import Timetable
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.next_run import Upcoming, latest_complete, upcoming
-from backfill_manager.planning.timeline import Stretch
+from backfill_manager.planning.timeline import TimelineWindow
 
 FAR = datetime(2200, 1, 1, tzinfo=UTC)
 
@@ -207,7 +207,7 @@ def test_from_hourly_to_daily_the_rest_of_the_broken_day_is_left_to_a_backfill()
 @pytest.mark.parametrize("catchup", [False, True])
 def test_after_a_backfill_has_reached_past_what_the_schedule_made_it_goes_on_from_there(catchup: bool) -> None:
     spec = dag("@daily", start_date=at("2024-01-01"), catchup=catchup)
-    timeline = Stretch.of(
+    timeline = TimelineWindow.of(
         [day("2024-01-05"), run(at("2024-01-20"), at("2024-01-21"), s.BACKFILL_RUN, made="2024-01-23")]
     )
     assert interval(upcoming(spec, timeline.furthest, at("2024-01-21")))[0] == at("2024-01-21")
@@ -220,7 +220,7 @@ def test_after_a_backfill_has_reached_past_what_the_schedule_made_it_goes_on_fro
 def test_runs_by_hand_and_runs_made_before_their_interval_had_ended_carry_the_schedule_nowhere(
     run_type: str, made: str
 ) -> None:
-    timeline = Stretch.of([day("2024-01-05"), run(at("2024-02-05"), at("2024-02-06"), run_type, made=made)])
+    timeline = TimelineWindow.of([day("2024-01-05"), run(at("2024-02-05"), at("2024-02-06"), run_type, made=made)])
     assert timeline.furthest == day("2024-01-05")
     spec = dag("@daily", start_date=at("2024-01-01"), catchup=True)
     assert interval(upcoming(spec, timeline.furthest, at("2024-01-09")))[0] == at("2024-01-06")
@@ -228,7 +228,7 @@ def test_runs_by_hand_and_runs_made_before_their_interval_had_ended_carry_the_sc
 
 def test_a_partial_run_carries_the_schedule_nowhere_and_its_date_is_not_passed_over() -> None:
     partial = run(at("2024-01-06"), at("2024-01-07"), s.BACKFILL_RUN, made="2024-01-09").evolve(is_partial=True)
-    timeline = Stretch.of([day("2024-01-05"), partial])
+    timeline = TimelineWindow.of([day("2024-01-05"), partial])
     assert timeline.furthest == day("2024-01-05")
     assert not timeline.stands_for_schedule(at("2024-01-06"))
 
@@ -240,7 +240,7 @@ def test_the_schedule_passes_over_a_date_that_was_run_by_hand_once_its_interval_
     made: str, passed_over: bool
 ) -> None:
     by_hand = run(at("2024-01-06"), at("2024-01-07"), s.MANUAL_RUN, made=made)
-    timeline = Stretch.of([day("2024-01-05"), by_hand])
+    timeline = TimelineWindow.of([day("2024-01-05"), by_hand])
     for catchup, now in ((True, "2024-01-20"), (False, "2024-01-07")):
         spec = dag("@daily", start_date=at("2024-01-01"), catchup=catchup)
         found = upcoming(spec, timeline.furthest, at(now), timeline.stands_for_schedule)
@@ -250,7 +250,7 @@ def test_the_schedule_passes_over_a_date_that_was_run_by_hand_once_its_interval_
 def test_a_date_of_the_schedule_that_was_done_over_by_hand_is_where_it_goes_on_from_all_the_same() -> None:
     """Else a DAG with catchup of which the only run was done over would begin again at its start_date."""
     over = day("2024-01-05").evolve(state=s.OVERRIDDEN, overridden_by="manual__2")
-    timeline = Stretch.of([over, run(at("2024-01-05"), at("2024-01-06"), s.MANUAL_RUN, made="2024-01-09")])
+    timeline = TimelineWindow.of([over, run(at("2024-01-05"), at("2024-01-06"), s.MANUAL_RUN, made="2024-01-09")])
     spec = dag("@daily", start_date=at("2023-01-01"), catchup=True)
     assert interval(upcoming(spec, timeline.furthest, at("2024-01-09")))[0] == at("2024-01-06")
 
@@ -343,6 +343,6 @@ def test_for_any_duration_and_start_the_scheduler_makes_what_the_planner_plans(
 def test_without_catchup_what_is_made_is_the_last_of_what_catchup_would_have_made(seed: int, share: float) -> None:
     case = random_case(random.Random(seed))
     now = case.start + (case.end - case.start) * share
-    settings_of = {"timezone": case.timezone, "start_date": case.start}
+    parse_settings = {"timezone": case.timezone, "start_date": case.start}
     every = [pair for pair in expected_intervals(case) if pair[1] <= now]
-    assert chain(dag(case.schedule, catchup=False, **settings_of), now) == every[-1:], case
+    assert chain(dag(case.schedule, catchup=False, **parse_settings), now) == every[-1:], case

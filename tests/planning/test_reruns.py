@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcome import Failed, Launch, Outcome, Succeeded
+from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.reruns import Rerun, with_reruns
-from backfill_manager.requests.backfills import BackfillAsk
+from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.store.schema import arrow_schema
-from backfill_manager.testing import FakeClock, Playground, dag_spec, days
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 CHAIN = dag_spec(
     "d", "a", "b", "c", upstream={"b": ["a"], "c": ["b"]}, batchable=True, callbacks=["b.on_failure"],
@@ -30,22 +30,22 @@ def run_of(day: int) -> str:
     return f"backfill__2024-01-{day:02}T00:00:00Z"
 
 
-def world(*broken: str) -> Playground:
+def world(*broken: str) -> InMemoryManager:
     """`broken`: the tasks that fail, as `b 02` on the second of January."""
 
-    def script(launch: Launch) -> Outcome | None:
+    def script(launch: TaskLaunch) -> Outcome | None:
         return Failed("boom") if f"{launch.task.task_id} {launch.run.logical_date:%d}" in broken else Succeeded()
 
-    return Playground(CHAIN, script=script, clock=FakeClock(datetime(2024, 1, 8, tzinfo=UTC)))
+    return InMemoryManager(CHAIN, script=script, clock=FakeClock(datetime(2024, 1, 8, tzinfo=UTC)))
 
 
-def done(ground: Playground, first: int, last: int, **fields: object) -> str:
+def done(ground: InMemoryManager, first: int, last: int, **fields: object) -> str:
     backfill = ground.backfill("d", WEEK[first - 1 : last], **fields)
     ground.drain()
     return backfill
 
 
-def planned(ground: Playground, *, skipped: Sequence[int] = (), reprocess: str = "failed_tasks") -> BackfillPlan:
+def planned(ground: InMemoryManager, *, skipped: Sequence[int] = (), reprocess: str = "failed_tasks") -> BackfillPlan:
     """A plan of the week, in which the items of these days are skipped."""
     pending = [s.SKIPPED if n in skipped else s.PENDING for n in range(1, 8)]
     starts = [start for start, _ in WEEK]
@@ -56,7 +56,7 @@ def planned(ground: Playground, *, skipped: Sequence[int] = (), reprocess: str =
     }  # fmt: skip
     kinds = arrow_schema(BackfillItem)
     items = pa.table({name: pa.array(values, kinds.field(name).type) for name, values in named.items()})
-    ask = BackfillAsk("d", start_date=starts[0], end_date=starts[-1], reprocess=reprocess)
+    ask = CreateBackfill("d", start_date=starts[0], end_date=starts[-1], reprocess=reprocess)
     return with_reruns(BackfillPlan(ask, CHAIN, 1, items), ground.store)
 
 
@@ -162,7 +162,7 @@ def test_more_failed_runs_than_one_condition_names(monkeypatch: pytest.MonkeyPat
     assert planned(ground, skipped=(1, 3, 5, 6, 7)).reruns == {2: Rerun(run_of(2), 2), 4: Rerun(run_of(4), 3)}
 
 
-def agrees(ground: Playground, plan: BackfillPlan) -> None:
+def agrees(ground: InMemoryManager, plan: BackfillPlan) -> None:
     """The manager makes the plan's pending items real: items that the plan says are re-run keep the run that is there."""
     there = {run.run_id for run in ground.runs("d")}
     ground.script = lambda _: Succeeded()

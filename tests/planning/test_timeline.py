@@ -15,18 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_manager.clock import UTC
-from backfill_manager.manager.reading_ahead import read_ahead, timeline_around
-from backfill_manager.manager.run_maker import make_run
-from backfill_manager.manager.timekeeper import keeps
-from backfill_manager.manager.working_set import LiveBackfill
-from backfill_manager.model import changes as c
+from backfill_manager.manager.create_run import make_run
+from backfill_manager.manager.prefetch import prefetch, timeline_around
+from backfill_manager.manager.schedule import keeps
+from backfill_manager.manager.state import ActiveBackfill
 from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, DagRun
 from backfill_manager.planning.recent_runs import HORIZONS, recent_timelines
-from backfill_manager.planning.timeline import Stretch, number_of, place_of, run_id_for
-from backfill_manager.store.contract import Condition
+from backfill_manager.planning.timeline import TimelineWindow, number_of, place_of, run_id_for
+from backfill_manager.store.base import Condition
 from backfill_manager.store.memory import MemoryStore
-from backfill_manager.testing import Playground, dag_spec
+from backfill_manager.testing import InMemoryManager, dag_spec
 
 DATES = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(14)]
 WINDOW = DATES[4:9]  # what a backfill under way holds
@@ -54,11 +54,11 @@ class Timeline:
     """A DAG's timeline in a store, the parts of it that a manager holds, and the list that it should be."""
 
     def __init__(self) -> None:
-        self.ground = Playground(dag_spec("d", "t", lookback=1), scheduled=True)
+        self.ground = InMemoryManager(dag_spec("d", "t", lookback=1), scheduled=True)
         self.alive, self.store = self.ground.alive, self.ground.store
         self.spec = self.alive.current_spec("d")
-        self.alive.backfills["b"] = LiveBackfill(row=_backfill(), spec=self.spec)
-        read_ahead(self.alive, self.store, DATES[9])
+        self.alive.backfills["b"] = ActiveBackfill(row=_backfill(), spec=self.spec)
+        prefetch(self.alive, self.store, DATES[9])
         self.model: list[tuple[datetime, str]] = []
         self.ids: set[str] = set()
         self.made_at: dict[datetime, int] = {}
@@ -106,7 +106,7 @@ class Timeline:
         self.ids.add(run_id)
         self.outside.add(run_id)
 
-    def _stretch_for(self, run_type: str, dates: list[datetime]) -> Stretch:
+    def _stretch_for(self, run_type: str, dates: list[datetime]) -> TimelineWindow:
         """As the manager has it: the scheduler's own end of the timeline, a backfill's window, or what is read anew."""
         recent = self.alive.recent["d"]
         newest = recent.newest
@@ -114,7 +114,7 @@ class Timeline:
             return recent
         if run_type == s.BACKFILL_RUN and set(dates) <= set(WINDOW):
             return self.alive.backfills["b"].stretch
-        return Stretch.of(timeline_around("d", dates, [], self.store))
+        return TimelineWindow.of(timeline_around("d", dates, [], self.store))
 
     def end(self, state: str, n: int) -> None:
         run = self.alive.runs.pop(("d", self.standing(DATES[n]) or ""), None)
@@ -123,12 +123,12 @@ class Timeline:
 
     def forget(self) -> None:
         self.alive.recent.clear()
-        self.alive.backfills["b"].stretch = Stretch.of(timeline_around("d", WINDOW, [], self.store))
+        self.alive.backfills["b"].stretch = TimelineWindow.of(timeline_around("d", WINDOW, [], self.store))
 
     def settle(self) -> None:
         """The tick is over: committed, and read ahead for the next."""
         self.ground.commit()
-        read_ahead(self.alive, self.store, DATES[9])
+        prefetch(self.alive, self.store, DATES[9])
 
     # -- what must hold -----------------------------------------------------------------------------------------------
     def check_rows(self) -> None:
@@ -144,7 +144,7 @@ class Timeline:
         for (_, run_id), live in self.alive.runs.items():
             assert live.row == rows[run_id], "memory says what the tables say"
 
-    def check_stretch(self, stretch: Stretch, dates: list[datetime]) -> None:
+    def check_stretch(self, stretch: TimelineWindow, dates: list[datetime]) -> None:
         for date in dates:
             standing = stretch.standing(place_of(date, None))
             previous, following = stretch.previous(date), stretch.successor(date)
@@ -152,7 +152,7 @@ class Timeline:
             assert (previous.run_id if previous else None) == self.before(date)
             assert (following.run_id if following else None) == self.after(date)
 
-    def check_newest_end(self, recent: Stretch) -> None:
+    def check_newest_end(self, recent: TimelineWindow) -> None:
         newest = recent.newest
         assert (newest.run_id if newest else None) == (self.model[-1][1] if self.model else None)
         known = [date for date in DATES if recent.floor is None or date > recent.floor]
@@ -201,7 +201,7 @@ def test_a_window_read_from_the_store_gives_the_answers_of_the_whole_timeline(
 ) -> None:
     timeline = told(history)
     dates = DATES[first : first + n]
-    timeline.check_stretch(Stretch.of(timeline_around("d", [dates[0], dates[-1]], [], timeline.store)), dates)
+    timeline.check_stretch(TimelineWindow.of(timeline_around("d", [dates[0], dates[-1]], [], timeline.store)), dates)
     recent = recent_timelines({"d": most}, timeline.store, now)["d"]
     timeline.check_newest_end(recent)
     left = max(1, most - 1)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pendulum
 import pytest
-from cron_oracle import UTC, Case, expected_intervals, random_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cron_reference import UTC, Case, expected_intervals, random_case
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.dags.timetable import Timetable, parse_date, parse_schedule, timetable_of
+from backfill_manager.dags.schedule.timetable import Timetable, parse_date, parse_schedule, timetable_of
 from backfill_manager.errors import InvalidInput, InvalidSchedule
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "intervals.json").read_text(encoding="utf-8"))

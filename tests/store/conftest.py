@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from leadership import Leadership
-from state_stories import unique
+from support.leader_contract import Leadership
+from support.state_changes import unique
 
-from backfill_manager.store.contract import Store
+from backfill_manager.store.base import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backfill_manager.store.delta_spark import DeltaSparkStore
+    from backfill_manager.store.delta_spark.store import DeltaSparkStore
 
 ENGINES = ("memory", "delta-rs", "delta-spark")
 
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark_state(spark: SparkSession) -> DeltaSparkStore:
     """The one state of the Spark engine, for the contract's stories and for those of the engine alone."""
-    from backfill_manager.store.delta_spark import DeltaSparkStore
+    from backfill_manager.store.delta_spark.store import DeltaSparkStore
 
     made = DeltaSparkStore(f"spark_catalog.{unique('state')}", spark)
     made.init()
@@ -44,7 +44,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
         made: Store = MemoryStore()
     elif request.param == "delta-rs":
-        from backfill_manager.store.delta_rs import DeltaRsStore
+        from backfill_manager.store.delta_rs.store import DeltaRsStore
 
         made = DeltaRsStore(str(tmp_path_factory.mktemp("it's a state") / "of affairs"))
     else:

@@ -1,4 +1,4 @@
-"""One suite for all engines: what `store/contract.py` promises, as stories."""
+"""One suite for all engines: what `store/base.py` promises, as stories."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
-from leadership import Leadership
-from state_stories import AT, backfill, changes, item, keys, manager, request, response, run, task, unique
+from support.leader_contract import Leadership
+from support.state_changes import AT, backfill, changes, item, keys, manager, request, response, run, task, unique
 
 from backfill_manager.errors import InvalidInput, LostLease
 from backfill_manager.model.records import (
@@ -25,7 +25,7 @@ from backfill_manager.model.records import (
     TaskTry,
     columns,
 )
-from backfill_manager.store.contract import Condition, Store
+from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.schema import arrow_schema
 
 WICKED = (
@@ -260,7 +260,7 @@ def test_a_successor_sweeps_up_and_the_overtaken_is_refused(store: Store, leader
     with pytest.raises(LostLease):
         old.move_items(mine, "pending", "cancelled", "too late")
     with pytest.raises(LostLease):
-        old.housekeep()
+        old.compact()
     later = [Condition("run_seq", ">=", seq)]
     assert store.read(TaskInstance, later) == [task(dag, seq)]
     assert store.read(TaskTry, later) == []
@@ -367,7 +367,7 @@ def test_sql_with_a_wrong_name_is_answered_with_a_right_one(store: Store) -> Non
 
 def test_housekeeping_leaves_every_row_as_it_was(store: Store, runs: tuple[str, int], leader: Leadership) -> None:
     before = store.read(DagRun, order_by=["run_seq"])
-    leader().housekeep()
+    leader().compact()
     assert store.read(DagRun, order_by=["run_seq"]) == before
 
 
@@ -376,5 +376,5 @@ def test_asked_to_it_tidies_every_table_and_leaves_every_row(
     store: Store, runs: tuple[str, int], leader: Leadership
 ) -> None:
     before = {table: store.count(table, []) for table in TABLES}
-    assert set(leader().housekeep(everywhere=True)) == set(TABLES)
+    assert set(leader().compact(everywhere=True)) == set(TABLES)
     assert {table: store.count(table, []) for table in TABLES} == before

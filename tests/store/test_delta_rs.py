@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
-from state_stories import AT, changes, request, run, takes_over, task
+from support.state_changes import AT, changes, request, run, takes_over, task
 
 from backfill_manager.errors import StateError, StateNotInitialised
 from backfill_manager.model.records import DagRun, Pool, Request, TaskInstance
 from backfill_manager.store import Store, open_store
-from backfill_manager.store.delta_rs import DeltaRsStore
+from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import ENGINE_PROPERTY, SCHEMA_VERSION, VERSION_PROPERTY
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def test_many_processes_may_ask_at_once_and_none_is_lost(state: DeltaRsStore) ->
     expected = {f"{who}-{k}" for who in range(4) for k in range(25)}
     assert {one.request_id for one in state.unanswered()} == expected
     lead.commit(changes(Pool("backfill", 2, 1, 0)))  # and the leader was not disturbed
-    assert lead.housekeep()["request"] == 1
+    assert lead.compact()["request"] == 1
     assert sorted(one.request_id for one in state.read(Request)) == sorted(expected)
 
 

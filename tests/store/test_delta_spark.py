@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from delta.exceptions import captured
 from pyspark.errors.exceptions.captured import CapturedException
-from state_stories import AT, manager, request, takes_over, unique
+from support.state_changes import AT, manager, request, takes_over, unique
 
 from backfill_manager.errors import LostLease, StateError, StateNotInitialised
 from backfill_manager.model.records import BundleRow, Manager, Request
 from backfill_manager.store import Condition, open_store
-from backfill_manager.store.delta_spark import DeltaSparkStore
-from backfill_manager.store.delta_spark_leading import DeltaSparkLeader, Writer
-from backfill_manager.store.delta_spark_tables import own_session
+from backfill_manager.store.delta_spark.leader import DeltaSparkLeader, Writer
+from backfill_manager.store.delta_spark.store import DeltaSparkStore
+from backfill_manager.store.delta_spark.tables import own_session
 from backfill_manager.store.rows import to_arrow
 from backfill_manager.store.schema import ENGINE_PROPERTY, SCHEMA_VERSION, VERSION_PROPERTY
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 
 from backfill_manager.clock import SystemClock, micros
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, RACY_NS, DagFiles, Stamp, belongs, stamp_of
-from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, made_once
+from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, create_atomically
 from backfill_manager.errors import InvalidInput
 
 _ENCRYPTED: Final = 0x1
@@ -65,7 +65,7 @@ class ArchiveSource(BundleSource):
                     f"{self._path} was changed while it was read; write it beside its place and rename it"
                 )
 
-        place = made_once(self._unpacked / f"{_digest(file)}{self._dag_files.key}", fill)
+        place = create_atomically(self._unpacked / f"{_digest(file)}{self._dag_files.key}", fill)
         is_settled = max(stamp[0], stamp[3]) < now_ns - RACY_NS
         self._seen = (stamp, place) if is_settled else None
         return place

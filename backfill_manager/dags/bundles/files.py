@@ -103,7 +103,7 @@ class Look:
     may_make_dags: bool
 
 
-class Stamps:
+class FileFingerprints:
     """Remembers what was read of one bundle, so that a file whose stamp (times, size, inode) is the same is not read again.
 
     A file that was changed in the last two seconds before it was read is read once more the next time: the file
@@ -134,12 +134,12 @@ def read_bundle(
     root: Path,
     *,
     without: Path | None = None,
-    stamps: Stamps | None = None,
+    stamps: FileFingerprints | None = None,
     dag_files: DagFiles = PYTHON_AND_YAML,
 ) -> BundleContent:
     """The folder's content now; `without` is a folder that is none of it. `stamps` must be of the same `dag_files`.
     `InvalidInput` when it can't be read."""
-    stamps = stamps or Stamps()
+    stamps = stamps or FileFingerprints()
     known, began_ns = stamps.of(root), stamps.now_ns()
     looks: dict[str, Look] = {}
     for file, stamp in _entries(root, without, dag_files):

@@ -23,7 +23,7 @@ from typing import Final
 
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, DagFiles, belongs
 from backfill_manager.dags.bundles.git import Blobs, Damaged, Git
-from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, made_once
+from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, create_atomically
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.settings import without_password
 
@@ -78,7 +78,9 @@ class GitSource(BundleSource):
         commit = self._commit()
         tree = self._tree(commit)
         return Fetched(
-            made_once(self._home / "trees" / f"{tree}{self._dag_files.key}", lambda into: self._write(tree, into)),
+            create_atomically(
+                self._home / "trees" / f"{tree}{self._dag_files.key}", lambda into: self._write(tree, into)
+            ),
             commit,
         )
 

@@ -19,7 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, BundleContent, DagFiles, Stamps, read, read_bundle
+from backfill_manager.dags.bundles.files import (
+    PYTHON_AND_YAML,
+    BundleContent,
+    DagFiles,
+    FileFingerprints,
+    read,
+    read_bundle,
+)
 from backfill_manager.errors import InvalidInput
 
 STORE: Final = "files"
@@ -36,7 +43,7 @@ def take(
     base: Path,
     *,
     content: BundleContent | None = None,
-    stamps: Stamps | None = None,
+    stamps: FileFingerprints | None = None,
     dag_files: DagFiles = PYTHON_AND_YAML,
 ) -> Snapshot:
     """The snapshot of the folder `root` under `base`, made if there is none of this content yet. `content` is what was

@@ -69,7 +69,7 @@ def source_of(settings: BundleSettings, *, cache: Path, dag_files: DagFiles = PY
     return FolderSource(path)
 
 
-def made_once(place: Path, fill: Callable[[Path], None]) -> Path:
+def create_atomically(place: Path, fill: Callable[[Path], None]) -> Path:
     """The folder `place`, filled if it does not exist yet; older ones beside it, which nobody reads any more, are removed."""
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)

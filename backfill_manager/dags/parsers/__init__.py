@@ -1,8 +1,8 @@
 """When which files of a bundle are read, how they become DAGs, and what is submitted of them: standard, single pass, event,
 and other people's, who find here what they need (docs/bundles.md)."""
 
-from backfill_manager.dags.loading.dag_file import DagFile
-from backfill_manager.dags.parsers.bundle import Fetched
+from backfill_manager.dags.importing.dag_file import DagFile
+from backfill_manager.dags.parsers.bundle_state import Fetched
 from backfill_manager.dags.parsers.options import ParserOptions
 from backfill_manager.dags.parsers.parser import BundleParser, Changes
 from backfill_manager.dags.parsers.standard import StandardBundleParser

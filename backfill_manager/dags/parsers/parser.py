@@ -24,14 +24,14 @@ from typing import Any, ClassVar
 from backfill_manager.clock import Clock
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, BundleContent, DagFiles, may_make_dags
 from backfill_manager.dags.bundles.manifest import MANIFEST
-from backfill_manager.dags.loading.dag_file import DagFile
-from backfill_manager.dags.loading.import_failure import FailedFile
-from backfill_manager.dags.loading.loader import DagLoader, ParsedFile
-from backfill_manager.dags.parsers.bundle import AnotherParser, Bundle, Fetched
+from backfill_manager.dags.catalog import DagStore
+from backfill_manager.dags.importing.dag_file import DagFile
+from backfill_manager.dags.importing.import_failure import FailedFile
+from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
+from backfill_manager.dags.parsers.bundle_state import AnotherParser, BundleState, Fetched
 from backfill_manager.dags.parsers.options import ParserOptions
-from backfill_manager.dags.store import DagStore
 from backfill_manager.dags.submission import Submission, paths_to
-from backfill_manager.errors import InvalidConfig, InvalidInput, said_by
+from backfill_manager.errors import InvalidConfig, InvalidInput, error_message
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class BundleParser(ABC):
     files: ClassVar[tuple[str, ...]] = PYTHON_AND_YAML.patterns  # `*` matches `/` too; these belong to the bundle
     Options: ClassVar[type[ParserOptions]] = ParserOptions  # what `options` of a bundle may hold
 
-    def __init__(self, bundle: Bundle, loader: DagLoader, store: DagStore, clock: Clock) -> None:
+    def __init__(self, bundle: BundleState, loader: DagLoader, store: DagStore, clock: Clock) -> None:
         self.bundle, self.loader, self.store, self.clock = bundle, loader, store, clock
         self._dag_files = DagFiles(self.files, self.may_make_dags)
         bundle.read_by(self._dag_files, self.Options)
@@ -287,13 +287,13 @@ def check_submission(submission: object, parser: BundleParser) -> None:
             raise InvalidInput(f"{who} DAGs of {one.file} that can't be stored: {error}") from error
 
 
-def unreadable(bundle: Bundle, parser: str, why: str, file: str = ".") -> Submission:
+def unreadable(bundle: BundleState, parser: str, why: str, file: str = ".") -> Submission:
     """The bundle can't be had, or can't be read: its DAGs stay as they are. `file` is to blame; `.` is the bundle."""
     failed = FailedFile(file, None, why)
     return Submission(bundle.name, bundle.place, parser, BundleContent({}, ()), failed=(failed,), readable=False)
 
 
-def readable_again(bundle: Bundle, parser: str) -> Submission:
+def readable_again(bundle: BundleState, parser: str) -> Submission:
     """The bundle could be had after all, and there is nothing to say of its files."""
     content = BundleContent({}, ())
     return Submission(bundle.name, bundle.place, parser, content, covers=(), deactivates=False)
@@ -301,10 +301,10 @@ def readable_again(bundle: Bundle, parser: str) -> Submission:
 
 def failure_of(error: Exception, parser: str) -> str:
     """One line about what a parser raised and should not have."""
-    return f"its parser {parser!r} failed: {type(error).__name__}: {said_by(error).partition(chr(10))[0]}"
+    return f"its parser {parser!r} failed: {type(error).__name__}: {error_message(error).partition(chr(10))[0]}"
 
 
-def unreadable_for(error: InvalidInput, bundle: Bundle, parser: str) -> Submission:
+def unreadable_for(error: InvalidInput, bundle: BundleState, parser: str) -> Submission:
     """The same for what `fetch` raised. What is wrong in the manifest is the manifest's error."""
     if isinstance(error, InvalidConfig) and str(error).startswith(MANIFEST):
         return unreadable(bundle, parser, str(error), MANIFEST)

@@ -12,14 +12,14 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from backfill_manager.clock import Clock
-from backfill_manager.dags.loading.loader import DagLoader
-from backfill_manager.dags.parsers.bundle import AnotherParser, Bundle
+from backfill_manager.dags.catalog import DagStore
+from backfill_manager.dags.importing.loader import DagLoader
+from backfill_manager.dags.parsers.bundle_state import AnotherParser, BundleState
 from backfill_manager.dags.parsers.event import EventBundleParser
 from backfill_manager.dags.parsers.options import ParserOptions, SaidOptions
 from backfill_manager.dags.parsers.parser import BundleParser
 from backfill_manager.dags.parsers.single_pass import SinglePassBundleParser
 from backfill_manager.dags.parsers.standard import StandardBundleParser
-from backfill_manager.dags.store import DagStore
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import PARSER_GROUP, Loc, Said, Settings, unknown_parser
 
@@ -28,7 +28,7 @@ OURS: Final[dict[str, type[BundleParser]]] = {
 }
 
 
-def parser_for(bundle: Bundle, loader: DagLoader, store: DagStore, clock: Clock) -> BundleParser:
+def parser_for(bundle: BundleState, loader: DagLoader, store: DagStore, clock: Clock) -> BundleParser:
     """The parser that is configured; where nothing is, the one that the bundle's manifest names now. `InvalidInput` when the
     bundle can't be had, `InvalidConfig` when its manifest, its parser or the parser's options are wrong."""
     with suppress(AnotherParser):  # which one is known now

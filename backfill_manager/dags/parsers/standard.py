@@ -20,7 +20,7 @@ from math import floor
 from typing import Any, ClassVar, Final
 
 from backfill_manager.dags.bundles.files import BundleContent
-from backfill_manager.dags.parsers.bundle import Fetched
+from backfill_manager.dags.parsers.bundle_state import Fetched
 from backfill_manager.dags.parsers.parser import BundleParser
 from backfill_manager.dags.submission import Submission, paths_to
 from backfill_manager.settings import DirectorySettings

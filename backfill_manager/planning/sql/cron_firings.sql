@@ -1,6 +1,6 @@
 -- A cron expression as five sets, and a zone as windows -> the intervals between consecutive firings, in epoch micros.
 --
--- Each window is a stretch of wall-clock readings with one offset (dags/zone.py): its days are a sequence, the days that match
+-- Each window is a stretch of wall-clock readings with one offset (dags/schedule/timezones.py): its days are a sequence, the days that match
 -- the calendar sets are crossed with the times of the day, and a reading becomes an instant by subtraction. No join and no
 -- shuffle: range(0, 1, 1, 1) is one partition, and everything stays in it. Values come as text because text, unlike a number,
 -- is not compiled into the generated code, so that the next backfill finds that code warm.

@@ -1,0 +1,75 @@
+"""A Spark session for the few commands that can't do without one: a dry run when no manager leads, and any look at a state
+in `catalog.schema`, which only Spark can open."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backfill_manager.model.records import Pool
+from backfill_manager.store.uri import is_local
+
+if TYPE_CHECKING:
+    from backfill_manager.cli.context import CliContext
+
+
+@contextmanager
+def local_spark(call: CliContext) -> Iterator[Any]:
+    """For looking only: what Spark makes for itself is taken away again."""
+    with _quiet_stderr(unless=call.debug), _no_new_warehouse(call.settings.warehouse):
+        spark = start_spark(call)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def start_spark(call: CliContext) -> Any:
+    """A SparkSession as the settings say. It is stopped with the process if nobody stops it before."""
+    from backfill_manager.execution.session import build_session
+
+    settings = call.settings
+    pools = [Pool(name=p.name, slots=p.slots, weight=p.weight, min_share=p.min_share) for p in settings.pools]
+    with _quiet_stderr(unless=call.debug):
+        return build_session(
+            pools=pools,
+            app_name="bfm",
+            master=settings.spark.master,
+            warehouse=settings.warehouse,
+            conf=settings.spark.conf,
+        )
+
+
+@contextmanager
+def _no_new_warehouse(warehouse: str) -> Iterator[None]:
+    """Spark makes the folder of the warehouse as soon as it is asked for any table."""
+    folder = Path(warehouse)
+    was_there = not is_local(warehouse) or folder.exists()
+    try:
+        yield
+    finally:
+        if not was_there and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+@contextmanager
+def _quiet_stderr(*, unless: bool) -> Iterator[None]:
+    """Spark's JVM greets people on standard error; nobody who asked for a plan wants to read that."""
+    if unless:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as away:
+        os.dup2(away.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)

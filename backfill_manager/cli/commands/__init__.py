@@ -1,0 +1,1 @@
+"""The commands of `bfm`, a file for each noun."""

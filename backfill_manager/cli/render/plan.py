@@ -1,0 +1,140 @@
+"""What a dry run shows: the items, what they come to, what they will read and how long it will take, and the backfills
+of other DAGs that follow from it. Values in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from backfill_manager.cli.commands.backfill import item_columns
+from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.render.output import Column, seconds, size
+
+SHOWN_FIRST, SHOWN_LAST = 20, 5
+_SIZES: Final = (
+    Column("rows", right=True, write=lambda n: f"{n:,}"),
+    Column("files", right=True, write=lambda n: f"{n:,}"),
+    Column("bytes", "size", right=True, write=lambda n: size(n)),
+)
+
+
+def print_plan(call: CliContext, plan: Mapping[str, Any]) -> None:
+    if not call.out.is_table:
+        call.out.document(plan)
+        return
+    _print_items(call, plan["items"])
+    summary = plan["summary"]
+    call.out.line("")
+    call.out.line(f"{counts_in_words(summary)}.")
+    if (tasks := summary.get("tasks")) is not None:
+        call.out.line(f"Only these tasks run: {', '.join(tasks)}.")
+    for line in estimate_lines(summary.get("estimate") or {}):
+        call.out.line(line)
+    if plan.get("downstream"):
+        call.out.line("")
+        for line in tree_lines(summary.get("dag_id", "this DAG"), summary, plan["downstream"]):
+            call.out.line(line)
+    for dag_id, why in (summary.get("left_out") or {}).items():
+        call.out.remark(f"{dag_id} would be left out: {why}.")
+    skipped = summary["skipped"]
+    if not summary["pending"] and skipped:
+        call.out.remark("Nothing would run.")
+    if not summary["pending"] and "already exists" in skipped:
+        call.out.remark(
+            "--reprocess completed takes dates that have a run, too; failed those whose run failed, as a new run; failed_tasks "
+            "their failed tasks, in place."
+        )
+    if "not complete yet" in skipped:
+        call.out.remark("Intervals that have not ended are left out (not complete yet); --allow-future runs them, too.")
+
+
+def _print_items(call: CliContext, items: Sequence[Mapping[str, Any]]) -> None:
+    again = [{**one, "re-runs": rerun_in_words(one)} for one in items] if _said(items, "failed_tasks") else None
+    items = again or items
+    more = ["re-runs"] if again else []
+    columns: list[Column | str] = [*item_columns(items, *more), *(one for one in _SIZES if _said(items, one.field))]
+    if len(items) <= SHOWN_FIRST + SHOWN_LAST + 1:
+        call.out.rows(items, columns, empty="Nothing would run.")
+        return
+    left_out = {"ordinal": "…", "logical_date": f"… {len(items) - SHOWN_FIRST - SHOWN_LAST} more"}
+    if items[0].get("logical_date") is None:
+        left_out["partition_key"] = left_out.pop("logical_date")
+    call.out.rows([*items[:SHOWN_FIRST], left_out, *items[-SHOWN_LAST:]], columns)
+
+
+def rerun_in_words(item: Mapping[str, Any]) -> str | None:
+    """`2 failed tasks in run backfill__2013-01-05T05:00:00Z`; None for an item that gets a new run."""
+    if not item.get("failed_tasks"):
+        return None
+    return f"{_number(item['failed_tasks'], 'failed task')} in run {item['run_id']}"
+
+
+def _said(items: Sequence[Mapping[str, Any]], field: str) -> bool:
+    return any(item.get(field) is not None for item in items)
+
+
+def counts_in_words(summary: Mapping[str, Any]) -> str:
+    """`31 items: 30 would run in 3 runs, 1 skipped (in flight)`"""
+    runs = summary.get("runs")
+    batched = f" in {_number(runs, 'run')}" if runs is not None and runs < summary["pending"] else ""
+    again = summary.get("reruns") or {}
+    of_it = (
+        f" ({_number(again['runs'], 'run')} in place, to re-run {_number(again['failed_tasks'], 'failed task')})"
+        if again
+        else ""
+    )
+    parts = [f"{summary['pending']} would run{batched}{of_it}"]
+    parts += [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
+    return f"{_number(summary['items'], 'item')}: {', '.join(parts)}"
+
+
+def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
+    """What will be read, how long a run takes, when it will be over; only what is known."""
+    if estimate.get("rows") is not None:
+        known = [f"{estimate['rows']:,} rows"]
+        if estimate.get("files") is not None:
+            known.append(f"in {_number(estimate['files'], 'file')}")
+        read = " ".join(known) + (f", {size(estimate['bytes'])}" if estimate.get("bytes") is not None else "")
+        yield f"They will read about {read}."
+    item = estimate.get("run_s") or {}  # per item, also where several make one run
+    if item.get("median") is not None:
+        span = f" ({seconds(item['shortest'])} to {seconds(item['longest'])} so far)" if "shortest" in item else ""
+        total = estimate.get("total_s")
+        end = f", until {estimate['finishes_at']}" if estimate.get("finishes_at") else ""
+        whole = "" if total is None else f"; all of it about {seconds(total)}{end}"
+        yield f"An item takes about {seconds(item['median'])}{span}{whole}."
+    if unknown := estimate.get("unknown"):
+        yield f"Nothing is known of the size of {', '.join(unknown)}."
+
+
+def tree_lines(dag_id: str, summary: Mapping[str, Any], downstream: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Each DAG below the one it waits for (the last of them, when there are several; the others are named)."""
+    yield f"{dag_id}: {_counts_and_time(summary)}"
+    below: dict[str, list[Mapping[str, Any]]] = {}
+    for plan in downstream:
+        waits_for = _names(plan["waits_for"])
+        below.setdefault(waits_for[-1] if waits_for else dag_id, []).append(plan)
+    yield from _branches(dag_id, below, "")
+
+
+def _branches(dag_id: str, below: Mapping[str, Sequence[Mapping[str, Any]]], indent: str) -> Iterator[str]:
+    children = below.get(dag_id, ())
+    for number, plan in enumerate(children, start=1):
+        last = number == len(children)
+        others = [name for name in _names(plan["waits_for"]) if name != dag_id]
+        also = f" (waits for {' and '.join(others)}, too)" if others else ""
+        yield f"{indent}{'└─ ' if last else '├─ '}{plan['dag_id']}{also}: {_counts_and_time(plan['summary'])}"
+        yield from _branches(plan["dag_id"], below, indent + ("   " if last else "│  "))
+
+
+def _counts_and_time(summary: Mapping[str, Any]) -> str:
+    total = (summary.get("estimate") or {}).get("total_s")
+    return counts_in_words(summary) + ("" if total is None else f", about {seconds(total)}")
+
+
+def _names(waits_for: Any) -> list[str]:
+    return [waits_for] if isinstance(waits_for, str) else list(waits_for or ())
+
+
+def _number(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

@@ -1,0 +1,127 @@
+"""How far a backfill is, as a picture and as a line. Values in, text out: nothing here reads a state or a clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Group
+from rich.text import Text
+
+from backfill_manager.cli.render.output import COLOURS, first_line, seconds
+from backfill_manager.model import states
+
+WINDOW_S: Final = 60.0
+_DRAWN: Final = (states.SUCCESS, states.SKIPPED, states.FAILED, states.CANCELLED, states.RUNNING, states.PENDING)
+_SIGN: Final = {states.RUNNING: "▓", states.PENDING: "░"}
+_MOST_TASKS: Final = 8
+
+
+class Pace:
+    """Items that ended per minute, over the last minute of looking (or all of it, while that is less)."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def saw(self, at: float, ended: int) -> None:
+        """`at` in seconds that only go forward."""
+        self._seen.append((at, ended))
+        while len(self._seen) > 2 and at - self._seen[1][0] >= WINDOW_S:
+            self._seen.popleft()
+
+    @property
+    def per_minute(self) -> float | None:
+        if len(self._seen) < 2:
+            return None
+        (since, before), (until, now) = self._seen[0], self._seen[-1]
+        return (now - before) * 60 / (until - since) if until > since and now > before else None
+
+    def seconds_left(self, left: int) -> float | None:
+        return left * 60 / self.per_minute if self.per_minute else None
+
+
+def ended(backfill: Mapping[str, Any]) -> int:
+    """Items that ran to an end; what the plan skipped took no time and says nothing of the pace."""
+    return int(backfill["success"] + backfill["failed"] + backfill["cancelled"])
+
+
+def left(backfill: Mapping[str, Any]) -> int:
+    return int(backfill["pending"] + backfill["running"])
+
+
+def status_line(backfill: Mapping[str, Any], pace: Pace) -> Text:
+    """`running  12/31  11 success, 1 failed, 4 running, 15 pending  38.2/min  30 s left`. While nothing has ended under
+    our eyes, the time left is the view's (`time_left_s`)."""
+    text = Text(backfill["state"], style=COLOURS.get(backfill["state"], ""))
+    if backfill["planned"]:
+        text.append(f"  {backfill['planned'] - left(backfill)}/{backfill['planned']}", style="bold")
+        text.append("  ").append_text(Text(", ").join(_counts(backfill)))
+    if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED:
+        text.append(f"  {pace.per_minute:.1f}/min")
+        text.append(f"  {seconds(pace.seconds_left(left(backfill)) or 0)} left")
+    elif backfill["state"] == states.RUNNING and backfill.get("time_left_s") is not None:
+        text.append(f"  about {seconds(backfill['time_left_s'])} left")
+    if backfill["reason"]:
+        text.append(f"  ({backfill['reason']})", style="yellow")
+    return text
+
+
+def bar(backfill: Mapping[str, Any], width: int) -> Text:
+    """One stretch for each state, as long as its share of the plan; a state that has any item is never invisible."""
+    planned = sum(backfill[state] for state in _DRAWN)
+    if not planned:
+        return Text("░" * width, style="bright_black")
+    drawn = [state for state in _DRAWN if backfill[state]]
+    cells = {state: max(1, backfill[state] * width // planned) for state in drawn}
+    longest = max(drawn, key=lambda state: cells[state])
+    cells[longest] = max(1, cells[longest] + width - sum(cells.values()))
+    text = Text()
+    for state in drawn:
+        text.append(_SIGN.get(state, "█") * cells[state], style=COLOURS[state])
+    return text
+
+
+def picture(backfill: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], pace: Pace, width: int) -> Group:
+    """What `watch` shows on a screen: title, bar, numbers, and the tasks that run now."""
+    title = Text.assemble("Backfill ", (backfill["backfill_id"], "bold"), " of ", (backfill["dag_id"], "bold"))
+    lines: list[Text] = [title, bar(backfill, max(10, min(width - 2, 100))), status_line(backfill, pace)]
+    for task in tasks[:_MOST_TASKS]:
+        took = "" if task.get("for_s") is None else f"  {seconds(task['for_s'])}"
+        retry = f"  try {task['try_number']}" if task["try_number"] > 1 else ""
+        lines.append(
+            Text(f"  {task['task_id']}  {task['run_id']}{took}{retry}", style="cyan", overflow="ellipsis", no_wrap=True)
+        )
+    if len(tasks) > _MOST_TASKS:
+        lines.append(Text(f"  and {len(tasks) - _MOST_TASKS} more", style="bright_black"))
+    return Group(*lines)
+
+
+def failure_line(item: Mapping[str, Any], task: Mapping[str, Any] | None) -> Text:
+    """One item that failed: which, by which task, why."""
+    which = item["logical_date"] or item["partition_key"] or f"item {item['ordinal']}"
+    text = Text.assemble(("failed ", "red"), str(which))
+    if task is not None:
+        text.append(f"  {task['task_id']}: {first_line(task['error'] or 'no message')}")
+    elif item["reason"]:
+        text.append(f"  {first_line(item['reason'])}")
+    return text
+
+
+def summary_line(backfill: Mapping[str, Any], took_s: float | None) -> Text:
+    state = backfill["state"]
+    text = Text.assemble(
+        f"Backfill {backfill['backfill_id']} of {backfill['dag_id']}: ", (state, COLOURS.get(state, ""))
+    )
+    counts = Text(", ").join(_counts(backfill))
+    text.append(f", {backfill['planned']} items")
+    if counts:
+        text.append(": ").append_text(counts)
+    if took_s is not None:
+        text.append(f", in {seconds(took_s)}")
+    text.append(".")
+    return text.append(f" {backfill['reason']}", style="yellow") if backfill["reason"] else text
+
+
+def _counts(backfill: Mapping[str, Any]) -> list[Text]:
+    return [Text(f"{backfill[state]} {state}", style=COLOURS[state]) for state in _DRAWN if backfill[state]]

@@ -1,0 +1,198 @@
+"""The single place that serialises and versions DAGs.
+
+What a bundle's parser has found comes in as a `Submission`; what it changes is decided in `versions` and put into the
+manager's working set, which the next tick commits. Anyone else reads `dag` and `dag_version`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.importing.loader import ParsedFile
+from backfill_manager.dags.submission import Submission, paths_to
+from backfill_manager.dags.versions import changes_for
+from backfill_manager.errors import NotFound
+from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
+
+What = Literal["new", "changed", "moved", "back", "deactivated"]
+
+
+class DagCatalog:
+    """What is known of DAGs and where they come from. The manager's working set is one; one by itself is paper, to think on:
+    nothing that is put there reaches a table."""
+
+    def __init__(self) -> None:
+        self.dags: dict[str, DagRow] = {}
+        self.versions: dict[tuple[str, int], DagVersion] = {}
+        self.problems: dict[tuple[str, str], ImportProblem] = {}
+        self.bundles: dict[str, BundleRow] = {}
+
+    def put(self, row: Record) -> None:
+        """Know this row in its new form."""
+        if isinstance(row, DagRow):
+            self.dags[row.dag_id] = row
+        elif isinstance(row, DagVersion):
+            self.versions[row.dag_id, row.version] = row
+        elif isinstance(row, ImportProblem):
+            self.problems[row.bundle, row.file] = row
+        elif isinstance(row, BundleRow):
+            self.bundles[row.name] = row
+
+
+@dataclass(frozen=True)
+class DagChange:
+    """`what` happened to a DAG; `version` is its current one now."""
+
+    dag_id: str
+    file: str
+    what: What
+    version: int
+
+
+@dataclass(frozen=True)
+class SubmissionResult:
+    """What came of a submission."""
+
+    bundle: str
+    changes: tuple[DagChange, ...]
+    dags: int  # defined by the files that it spoke for
+    errors: tuple[ImportProblem, ...]  # of these files, as they stand now
+    commit_id: str | None
+
+    def to_json_document(self) -> dict[str, Any]:
+        return {
+            "bundle": self.bundle,
+            "commit_id": self.commit_id,
+            "dags": self.dags,
+            "changes": [
+                {"dag_id": c.dag_id, "file": c.file, "change": c.what, "version": c.version} for c in self.changes
+            ],
+            "errors": [{"file": e.file, "line": e.line, "message": e.message} for e in self.errors],
+        }
+
+
+class DagStore:
+    """Not thread-safe but for `read`, `bundle`, `files_of` and `may_be_taken`, which parsers may call from theirs."""
+
+    def __init__(self, shelf: DagCatalog) -> None:
+        self._shelf = shelf
+
+    def read(self, dag_id: str) -> tuple[DagSpec, DagVersion]:
+        """The last good version. `NotFound` for a DAG that no bundle ever made."""
+        row = self._shelf.dags.get(dag_id)
+        if row is None:
+            raise NotFound("DAG", dag_id, list(self._shelf.dags))
+        version = self._shelf.versions[dag_id, row.current_version]
+        return DagSpec.from_json(version.definition_json), version
+
+    def bundle(self, name: str) -> BundleRow | None:
+        """What is known of a bundle: when its files were last read (`parsed_at`) and what it held then; None: nothing."""
+        return self._shelf.bundles.get(name)
+
+    def files_of(self, bundle: str) -> frozenset[str]:
+        """The files that the bundle's active DAGs come from, and those with an error: they are read whatever they hold."""
+        made = (row.file for row in list(self._shelf.dags.values()) if row.bundle == bundle and row.is_active)
+        failed = (p.file for p in list(self._shelf.problems.values()) if p.bundle == bundle and p.is_current)
+        return frozenset((*made, *failed))
+
+    def may_be_taken(self, bundle: str, parsed: Iterable[ParsedFile]) -> bool:
+        """One of these files has an error because an id of it belonged to another file, which has let it go since."""
+        failed = {p.file for p in list(self._shelf.problems.values()) if p.bundle == bundle and p.is_current}
+        return any(
+            all(self._is_free(dag_id, bundle, file.file) for dag_id in file.dag_ids)
+            for file in parsed
+            if file.file in failed
+        )
+
+    def _is_free(self, dag_id: str, bundle: str, file: str) -> bool:
+        row = self._shelf.dags.get(dag_id)
+        if row is None or (row.bundle, row.file) == (bundle, file):
+            return True
+        return not row.is_active and row.deactivated_by is None
+
+    def submit(self, submission: Submission, at: datetime) -> SubmissionResult:
+        """Take in what a parser has found."""
+        rows = self._changes(submission, at)
+        taken = self._taken(submission, rows)
+        for row in rows:
+            self._shelf.put(row)
+        return taken
+
+    def preview(self, submission: Submission, at: datetime) -> SubmissionResult:
+        """What `submit` would do; nothing is changed."""
+        return self._taken(submission, self._changes(submission, at))
+
+    def deactivate_dag(self, dag_id: str, *, by: str, at: datetime) -> DagRow:
+        """Until it has new content, or its file is parsed because someone asks for it. What runs of it goes on."""
+        row = self._shelf.dags.get(dag_id)
+        if row is None:
+            raise NotFound("DAG", dag_id, list(self._shelf.dags))
+        self._shelf.put(row.evolve(is_active=False, deactivated_by=by, updated_at=at))
+        return self._shelf.dags[dag_id]
+
+    def deactivate_subpath(self, bundle: str, subpath: str, *, by: str, at: datetime) -> tuple[str, ...]:
+        """The same for every active DAG of the files under `subpath`; "" is all of the bundle. Returns their ids."""
+        found = [
+            row.dag_id
+            for row in self._shelf.dags.values()
+            if row.bundle == bundle and row.is_active and subpath in paths_to(row.file)
+        ]
+        for dag_id in found:
+            self.deactivate_dag(dag_id, by=by, at=at)
+        return tuple(sorted(found))
+
+    def keep_bundles(self, names: Collection[str], at: datetime) -> tuple[str, ...]:
+        """DAGs and errors of bundles that are configured no more go; returns the ids of the DAGs."""
+        gone = [row for row in self._shelf.dags.values() if row.is_active and row.bundle not in names]
+        problems = [p for p in self._shelf.problems.values() if p.is_current and p.bundle not in names]
+        for row in gone:
+            self._shelf.put(row.evolve(is_active=False, updated_at=at))
+        for problem in problems:
+            self._shelf.put(problem.evolve(is_current=False, last_seen_at=at))
+        return tuple(sorted(row.dag_id for row in gone))
+
+    def _changes(self, submission: Submission, at: datetime) -> list[Record]:
+        shelf = self._shelf
+        return changes_for(
+            submission,
+            shelf.dags.values(),
+            shelf.versions.values(),
+            shelf.problems.values(),
+            at,
+            shelf.bundles.get(submission.bundle),
+        )
+
+    def _taken(self, submission: Submission, rows: Iterable[Record]) -> SubmissionResult:
+        rows = list(rows)
+        problems = {p.file: p for p in self._shelf.problems.values() if p.bundle == submission.bundle}
+        problems.update({row.file: row for row in rows if isinstance(row, ImportProblem)})
+        return SubmissionResult(
+            bundle=submission.bundle,
+            changes=tuple(self._change(row) for row in rows if isinstance(row, DagRow)),
+            dags=sum(len(parsed.dag_ids) for parsed in submission.parsed),
+            errors=tuple(p for file, p in sorted(problems.items()) if p.is_current and _is_about(submission, file)),
+            commit_id=submission.commit_id,
+        )
+
+    def _change(self, now: DagRow) -> DagChange:
+        before = self._shelf.dags.get(now.dag_id)
+        what: What
+        if not now.is_active:
+            what = "deactivated"
+        elif before is None:
+            what = "new"
+        elif not before.is_active:
+            what = "back"
+        elif (before.bundle, before.file) != (now.bundle, now.file):
+            what = "moved"
+        else:
+            what = "changed"
+        return DagChange(now.dag_id, now.file, what, now.current_version)
+
+
+def _is_about(submission: Submission, file: str) -> bool:
+    return submission.speaks_for(file) or any(failure.file == file for failure in submission.failed)

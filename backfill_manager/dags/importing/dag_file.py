@@ -1,0 +1,131 @@
+"""A file of a bundle in a format of a parser's own, as the parser's `read` is given it, in a process of its own.
+
+`read` makes DAGs as a Python file does, with `dag`, `sql` and `task`: all that it makes are the file's. What it raises is
+the file's import error; `at` and `wrong` tell the line of the file that is to blame.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FunctionType, ModuleType, TracebackType
+from typing import Any, NoReturn
+
+from backfill_manager.dags.authoring import Dag, collecting
+from backfill_manager.dags.bundles.files import YAML_DAGS
+from backfill_manager.dags.importing.import_scope import ImportScope
+from backfill_manager.dags.yaml.text import at_line
+from backfill_manager.errors import InvalidDag, nearest
+
+
+@dataclass(frozen=True)
+class DagFile:
+    """`name` is the path within the bundle, with `/`; `path` is where the file can be read now, `root` the folder that
+    holds the bundle's files."""
+
+    name: str
+    path: Path
+    root: Path
+    import_module: Callable[[str], ModuleType]  # a module of the bundle, by its name there
+    _usual: Callable[[], list[Dag]]
+
+    def text(self) -> str:
+        """Its content. `InvalidDag`, with the line, for what is not UTF-8."""
+        content = self.path.read_bytes()
+        try:
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = content[: error.start].count(b"\n") + 1
+            self.wrong(line, f"not UTF-8 text: there is a byte 0x{content[error.start]:02x}; save the file as UTF-8")
+
+    def at(self, line: int) -> _AtLine:
+        """`with file.at(3):` whatever is raised inside is an error of line 3."""
+        return _AtLine(self.path, line)
+
+    def wrong(self, line: int, message: str) -> NoReturn:
+        """Raise `InvalidDag`: the file is wrong in that line."""
+        at_line(self.path, line, partial(_raise, InvalidDag(message)))
+        raise AssertionError("at_line has raised")
+
+    def function(self, reference: str) -> FunctionType:
+        """The function that `module:function` names in the bundle, for `task(...)`. `InvalidDag` when there is none."""
+        module, _, name = reference.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), name)):
+            raise InvalidDag(f"must be module:function, such as helpers:clean, not {reference!r}")
+        try:
+            found = self.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise  # it is there, and imports something that is not
+            raise InvalidDag(f"{reference} names the module {module}, which is not in the bundle") from None
+        function = getattr(found, name, None)
+        if not isinstance(function, FunctionType):
+            known = [name for name, value in vars(found).items() if isinstance(value, FunctionType)]
+            raise InvalidDag(f"{reference} names no function of {module}{nearest(name, known, n=1)}")
+        return function
+
+    def as_usual(self) -> list[Dag]:
+        """The DAGs of a Python or `*.dag.yaml` file, for a parser that reads those too."""
+        if not self.name.endswith((".py", *YAML_DAGS)):
+            raise InvalidDag("is neither Python nor *.dag.yaml; the parser of its bundle has no `read` for it")
+        return self._usual()
+
+
+@dataclass(frozen=True)
+class _AtLine:
+    path: Path
+    line: int
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is not None:
+            at_line(self.path, self.line, partial(_raise, error))
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
+
+
+def dags_made_by(reader: str, bundle: ImportScope, file: str, options: Mapping[str, Any]) -> list[Dag]:
+    """The DAGs of `file`, by the parser class `reader` (`module:Class`; "" is Python and YAML). What it raises comes out."""
+    if not reader:
+        return bundle.dags_of(file)
+    parser = _class_named(reader)
+    path = bundle.root / file
+    given = DagFile(file, path, bundle.root, bundle.import_module, partial(bundle.dags_of, file))
+    with collecting(bundle.root, path) as collection:
+        returned = parser.read(given, parser.Options.model_validate(dict(options)))
+        others = _returned(returned, reader)
+    return [*collection.dags, *(dag for dag in others if not any(dag is one for one in collection.dags))]
+
+
+def _class_named(reader: str) -> Any:
+    module, _, name = reader.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # a package of somebody else's may raise anything
+        raise InvalidDag(
+            f"its parser {reader} can't be imported ({type(error).__name__}: {error}); is its package installed here?"
+        ) from error
+    return found
+
+
+def _returned(returned: Any, reader: str) -> list[Dag]:
+    """DAGs that `read` returned or yielded, which need not be: all that it makes count."""
+    if returned is None:
+        return []
+    dags = (
+        list(returned) if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Dag) else [returned]
+    )
+    for dag in dags:
+        if not isinstance(dag, Dag):
+            told = f"{reader}.read gave a {type(dag).__name__}; it makes DAGs with `dag` of backfill_manager"
+            raise InvalidDag(f"{told}, and need not return anything")
+    return dags

@@ -1,0 +1,190 @@
+"""Modules of a bundle, seen from that bundle only.
+
+Two versions of a DAG may run at the same time, each with a `helpers.py` of its own. Python has one `sys.modules`, so
+each bundle folder (a snapshot) gets a package of its own there, `bfm_bundle_<n>`, and its files are modules of that
+package: `bfm_bundle_3.helpers`. Code of the bundle writes `import helpers` all the same: its modules get an
+`__import__` that looks for the bundle's own names in its package first. So nothing is put on `sys.path`, nothing is
+swapped in `sys.modules`, no lock is held while user code runs, and an import inside a task, hours later, in any
+thread, finds the right version too.
+
+What the bundle offers comes before what is installed; the standard library and `backfill_manager` come before the
+bundle. Only `import` statements are seen: `importlib.import_module("helpers")` knows nothing of bundles.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import itertools
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, Final
+
+from backfill_manager.dags.authoring import Dag, collecting
+from backfill_manager.dags.bundles.files import YAML_DAGS
+
+PACKAGE: Final = "bfm_bundle_"
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class ImportScope:
+    """A folder of Python files that has been given a package. YAML files find their functions there."""
+
+    root: Path
+    package: ModuleType
+    names: frozenset[str]  # what `import x` finds in it
+    odd: Mapping[str, Path]  # modules whose file name is no Python name
+    made: dict[str, list[Dag]]  # what each module's top level made, by its name; each YAML file, by its path
+
+    def dags_of(self, file: str) -> list[Dag]:
+        """The DAGs of `file` (a path within the bundle), which is executed if it was not. What it raises comes out."""
+        if file.endswith(YAML_DAGS):
+            if file not in self.made:
+                self.made[file] = self._dags_of_yaml(file)
+            return self.made[file]
+        name = self.module_name(file)
+        importlib.import_module(name)
+        return self.made[name]
+
+    def _dags_of_yaml(self, file: str) -> list[Dag]:
+        from backfill_manager.dags.yaml.reader import dags_of_yaml
+
+        return dags_of_yaml(self.root / file, root=self.root, import_module=self.import_module)
+
+    def import_module(self, name: str) -> ModuleType:
+        """What `import name` finds in the bundle. `ModuleNotFoundError` for what it does not offer."""
+        if name.partition(".")[0] not in self.names:
+            raise ModuleNotFoundError(f"No module named {name!r} in the bundle", name=name)
+        module: ModuleType = _importer(self)(name, fromlist=("",))
+        return module
+
+    def module_name(self, file: str) -> str:
+        parts = Path(file).with_suffix("").parts
+        if all(part.isidentifier() for part in parts):
+            return ".".join((self.package.__name__, *parts))
+        return f"{self.package.__name__}.{_odd_name(file)}"
+
+    def modules(self) -> tuple[ModuleType, ...]:
+        """The package, and every module of it that has been imported up to now."""
+        inside = self.package.__name__ + "."
+        found = [module for name, module in list(sys.modules.items()) if name.startswith(inside)]
+        return (self.package, *found)
+
+    def close(self) -> None:
+        """Take its modules out again. Functions that are held elsewhere keep running, but can't import any more."""
+        for module in self.modules():
+            sys.modules.pop(module.__name__, None)
+        _bundles.pop(self.package.__name__, None)
+
+
+def open_bundle(root: Path) -> ImportScope:
+    """Give the folder a package. Each call gives another one, so that an edited file is seen anew."""
+    importlib.invalidate_caches()
+    package = ModuleType(f"{PACKAGE}{next(_numbers)}", f"The files of {root}.")
+    package.__path__ = [str(root)]
+    package.__file__ = str(root / "__init__.py")  # says where it is, to those who ask what belongs to a folder
+    names, odd = _names(root), _odd_files(root, package.__name__)
+    bundle = ImportScope(root, package, names - sys.stdlib_module_names - {"backfill_manager"}, odd, {})
+    _bundles[package.__name__] = bundle
+    sys.modules[package.__name__] = package
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    return bundle
+
+
+_bundles: dict[str, ImportScope] = {}
+
+
+def _names(root: Path) -> frozenset[str]:
+    files = {path.stem for path in root.glob("*.py")}
+    folders = {
+        path.name for path in root.iterdir() if path.is_dir() and path.name.isidentifier() and _holds_python(path)
+    }
+    return frozenset(files | folders)
+
+
+def _holds_python(folder: Path) -> bool:
+    return any(name.endswith(".py") for _, _, names in os.walk(folder) for name in names)
+
+
+def _odd_files(root: Path, package: str) -> dict[str, Path]:
+    found = (
+        path
+        for path in root.rglob("*.py")
+        if not all(p.isidentifier() for p in path.relative_to(root).with_suffix("").parts)
+    )
+    return {f"{package}.{_odd_name(str(path.relative_to(root)))}": path for path in found}
+
+
+def _odd_name(file: str) -> str:
+    """A Python name for `2024/my-dag.v2.py` that no other file of the bundle has."""
+    return "file_" + re.sub(r"\W", lambda found: f"_{ord(found[0]):x}_", file.removesuffix(".py"))
+
+
+class _Loader(SourceFileLoader):
+    """Compiles the source (no `__pycache__` in snapshots, no stale byte code), gives the module its `__import__`."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+    def exec_module(self, module: ModuleType) -> None:
+        bundle = _bundles[module.__name__.partition(".")[0]]
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _importer(bundle)}
+        with collecting(bundle.root, Path(self.path)) as collection:
+            super().exec_module(module)
+        bundle.made[module.__name__] = collection.dags
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a module that travels by value leaves its loader at home
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(PACKAGE):
+            return None
+        bundle = _bundles.get(fullname.partition(".")[0])
+        if bundle is not None and fullname in bundle.odd:
+            file = bundle.odd[fullname]
+            return spec_from_file_location(fullname, file, loader=_Loader(fullname, str(file)))
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+def _importer(bundle: ImportScope) -> Any:
+    package = bundle.package.__name__
+
+    def import_(
+        name: str,
+        globals: Mapping[str, object] | None = None,
+        locals: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        top = name.partition(".")[0]
+        if level or top not in bundle.names:
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        try:
+            found = builtins.__import__(f"{package}.{name}", globals, locals, fromlist or ("",), 0)
+        except ModuleNotFoundError as error:
+            if error.name and error.name.startswith(f"{package}."):
+                inside = error.name.removeprefix(f"{package}.")
+                raise ModuleNotFoundError(f"No module named {inside!r} in the bundle", name=inside) from None
+            raise
+        return found if fromlist else sys.modules[f"{package}.{top}"]
+
+    return import_

@@ -1,0 +1,275 @@
+"""From DAG files to definitions and import errors, without ever running a DAG file in this process.
+
+    file of a snapshot ─► worker (warm) ─► a process forked for this file ─► ParsedFile | FailedFile
+
+A file gives all of its DAGs or one error, never half a result. The workers (`worker_process` here, `worker` over there)
+stay; the processes that run the files' code live for one file each, so files are kept apart from each other and from
+the manager.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import LifoQueue
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, Any, Final
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.importing.import_failure import FailedFile, as_text, explain, explain_dump
+from backfill_manager.dags.importing.parse_file import Request
+from backfill_manager.dags.importing.worker_process import LARGEST_ANSWER, Reply, WorkerProcess
+from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInput, shorten
+
+if TYPE_CHECKING:
+    from backfill_manager.dags.authoring import Dag
+
+_PRELOADABLE: Final = ("pyspark", "pandas")  # dear to import; a worker has one once a file has asked for it
+MOST_WORKERS: Final = 4
+LONGEST_MESSAGE: Final = 2000  # characters; lists of errors repeat them
+LONGEST_TRACEBACK: Final = 50_000
+_ATTEMPTS: Final = 3  # to find a worker that gets as far as the file
+
+
+class LoaderClosed(BackfillManagerError):
+    """The loader was closed before all files were read; nothing is known of any."""
+
+
+@dataclass(frozen=True)
+class ParsedFile:
+    """What one file defines. `definitions` are its DAGs as JSON, as they were made where the file was run, and in the
+    order of `dag_ids`. Of the bundle's other files: `imported` are those it imported, `read` all it opened; `listed` are
+    folders whose files it asked for (`""` is the root). Names within the bundle, with `/`."""
+
+    file: str
+    dag_ids: tuple[str, ...]
+    definitions: tuple[str, ...]
+    imported: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
+
+    @property
+    def dags(self) -> tuple[DagSpec, ...]:
+        """Read from the definitions each time."""
+        return tuple(DagSpec.from_json(text) for text in self.definitions)
+
+
+class DagLoader:
+    """A pool of at most `workers` processes, started when first needed. `load` may be called from any thread; several at
+    once take turns file by file, so that a bundle of many or slow files holds up no other. `close` may be called from any
+    thread, at any time: a `load` that is under way then raises `LoaderClosed`."""
+
+    def __init__(self, *, workers: int | None = None) -> None:
+        self._count = workers or min(MOST_WORKERS, os.cpu_count() or 1)
+        self._places: LifoQueue[WorkerProcess | None] = LifoQueue()  # the last one used is the warmest
+        for _ in range(self._count):
+            self._places.put(None)
+        self._started: list[WorkerProcess] = []
+        self._lock = Lock()
+        self._loads, self._load_ended = 0, Condition(self._lock)  # how many are under way
+        self._closed = False
+        self._unfit: set[str] = set()  # modules that no worker gets through importing
+
+    def load(
+        self,
+        root: Path,
+        files: Sequence[str],
+        *,
+        import_timeout: float = 30.0,
+        import_memory_mb: int = 1024,
+        limits: Mapping[str, int] | None = None,
+        reader: str = "",
+        options: Mapping[str, Any] | None = None,
+    ) -> list[ParsedFile | FailedFile]:
+        """What each of `files` of the folder `root` (a snapshot: it does not change) defines, in their order. A file may
+        take `import_timeout` seconds and `import_memory_mb` MB; `limits` are what its DAGs get that say nothing. `reader` is
+        `module:Class` of a parser whose `read` makes the DAGs, given `options`; "" is Python and YAML."""
+
+        def parse(file: str) -> ParsedFile | FailedFile:
+            if as_text(file) != file:
+                return FailedFile(file, None, "its name is not UTF-8; give it another one")
+            request = Request(
+                str(root),
+                file,
+                import_timeout,
+                import_memory_mb,
+                dict(limits or {}),
+                reader=reader,
+                options=options or {},
+            )
+            return result_of(self._ask(request), request)
+
+        with self._under_way(), ThreadPoolExecutor(self._count, thread_name_prefix="bfm-parse") as threads:
+            return list(threads.map(parse, files))
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        with self._lock:
+            self._loads += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._loads -= 1
+                self._load_ended.notify_all()
+
+    def process_ids(self) -> tuple[int, ...]:
+        """Of the workers that are there now."""
+        with self._lock:
+            return tuple(worker.pid for worker in self._started if worker.lives)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for worker in self._started:
+                worker.stop()
+            self._load_ended.wait_for(lambda: self._loads == 0)
+            for worker in self._started:
+                worker.close()
+            self._started.clear()
+
+    def __enter__(self) -> DagLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, request: Request) -> Reply:
+        """A worker that ends before it comes to the file is not the file's fault: another one is asked."""
+        wanted = _preloads(Path(request.root) / request.file)
+        if request.reader:
+            wanted += (request.reader.partition(":")[0],)
+        reply = Reply()
+        for _ in range(_ATTEMPTS):
+            preload = tuple(name for name in wanted if name not in self._unfit)
+            with self._worker() as worker:
+                reply = worker.ask(dataclasses.replace(request, preload=preload))
+                new = set(preload) - worker.preloaded
+            if self._closed:
+                raise LoaderClosed("The loader of DAG files was closed")
+            if reply.began or reply.refused:
+                return reply
+            self._unfit |= new
+        return reply
+
+    @contextmanager
+    def _worker(self) -> Iterator[WorkerProcess]:
+        """One that nobody else is using now."""
+        worker = self._places.get()
+        try:
+            if worker is None:
+                worker = self._start()
+            yield worker
+        finally:
+            if worker is not None and not worker.lives:
+                self._remove(worker)
+                worker = None
+            self._places.put(worker)
+
+    def _start(self) -> WorkerProcess:
+        with self._lock:
+            if self._closed:
+                raise LoaderClosed("The loader of DAG files is closed")
+            worker = WorkerProcess()
+            self._started.append(worker)
+            return worker
+
+    def _remove(self, worker: WorkerProcess) -> None:
+        with self._lock:
+            if worker in self._started:
+                self._started.remove(worker)
+                worker.close()
+
+
+def _preloads(path: Path) -> tuple[str, ...]:
+    """A cheap look at the text: what it names may be in a comment, which costs one import and nothing else."""
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return ()  # who executes it will say so
+    return tuple(name for name in _PRELOADABLE if name.encode() in text)
+
+
+def result_of(reply: Reply, request: Request) -> ParsedFile | FailedFile:
+    """What a worker's reply says about the file."""
+    file = request.file
+    if reply.refused:
+        return FailedFile(file, None, reply.refused)
+    if not reply.began:
+        how = _ending(reply.worker_code) if reply.worker_code is not None else "did not get as far"
+        return FailedFile(file, None, f"no process could be had to read the file in: each of {_ATTEMPTS} {how}")
+    if len(reply.told) > LARGEST_ANSWER:
+        return FailedFile(file, None, f"its DAGs take more than {LARGEST_ANSWER >> 20} MB to write down")
+    if reply.code == 0 and reply.told:
+        return _parsed(reply.told, file)
+    return _silent(reply, request)
+
+
+def _parsed(told: bytes, file: str) -> ParsedFile | FailedFile:
+    """The file could write to the pipe as well, so nothing is taken for granted about what came through."""
+    try:
+        answer: dict[str, Any] = json.loads(told)
+        if "failed" in answer:
+            return _as_kept(FailedFile(**answer["failed"]))
+        definitions = tuple(answer["dags"])
+        others = (tuple(answer[name]) for name in ("imported", "read", "listed"))
+        dag_ids = tuple(DagSpec.from_json(text).dag_id for text in definitions)
+        return ParsedFile(file, dag_ids, definitions, *others)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return FailedFile(
+            file, None, "what its process answered can't be read; does it write to files it did not open?"
+        )
+
+
+def _as_kept(failed: FailedFile) -> FailedFile:
+    """Not longer than lists can repeat, and without secrets once more: with this environment, as the file may have taken one out
+    of that of its process."""
+    from backfill_manager.telemetry import hide_secrets  # costs more than a light command
+
+    message, told = (as_text(hide_secrets(text)) for text in (failed.message, failed.traceback))
+    short = shorten(message, LONGEST_MESSAGE), shorten(told, LONGEST_TRACEBACK)
+    return dataclasses.replace(failed, message=short[0], traceback=short[1])
+
+
+def _silent(reply: Reply, request: Request) -> FailedFile:
+    """The file's process ended without an answer."""
+    root, file = Path(request.root), request.file
+    dump = reply.told.decode("utf-8", "replace")
+    if reply.late or "Timeout (" in dump:
+        took = f"took longer than {request.seconds:g} seconds to be read (import_timeout of its bundle)"
+        return explain_dump(dump, root, file, took)
+    _, crashed, crash = dump.partition("Fatal Python error: ")
+    if crashed:
+        return explain_dump(dump, root, file, f"the file crashed Python: {crash.splitlines()[0][:60]}")
+    if reply.code is None:
+        how = _ending(reply.worker_code or 0)
+        return FailedFile(file, None, f"the process that watched over the file {how}; does the file kill its parent?")
+    return FailedFile(file, None, f"the process that read the file {_ending(reply.code)} before its DAGs were made")
+
+
+def _ending(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def load_file(path: str | Path, *, root: Path | None = None) -> list[Dag]:
+    """The DAGs of one file, executed in this process: for `dags test` and for tests of one's own DAGs. `root` is the
+    bundle that its imports start from, by default its folder. `InvalidDag` names file and line of whatever is wrong."""
+    from backfill_manager.dags.importing.import_scope import open_bundle
+
+    file = Path(path).absolute()
+    folder = (root or file.parent).absolute()
+    if not file.is_file():
+        raise InvalidInput(f"{path} is not a file")
+    bundle = open_bundle(folder)
+    name = file.relative_to(folder).as_posix()
+    try:
+        return [dataclasses.replace(dag, spec=dataclasses.replace(dag.spec, file=name)) for dag in bundle.dags_of(name)]
+    except (Exception, SystemExit) as error:
+        bundle.close()
+        raise InvalidDag(str(explain(error, folder, name))) from error

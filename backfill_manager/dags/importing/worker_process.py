@@ -1,0 +1,167 @@
+"""A worker as the manager sees it: a process that is asked to read one file after another, and may die of each.
+
+What it is told and answers stands in `worker`. Nothing that a file does to its own process, to the worker or to the
+pipe comes out of here as anything but a `Reply`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from backfill_manager.clock import SystemClock
+from backfill_manager.dags.importing.parse_file import Request
+
+LARGEST_ANSWER: Final = 64 << 20
+OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
+_START_UP_S: Final = 120.0  # for the worker to start, and to import pandas or PySpark on a busy machine
+_GRACE_S: Final = 10.0  # for the worker, which waits `GRACE_S` of its own, to end the file's process first
+_STOP_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """`began`: the file's process was there. `code`: how it ended; None when nobody is left to tell, because the worker
+    was lost: `worker_code` then says how. `late`: it took longer than its time. `refused`: why it was not read."""
+
+    told: bytes = b""
+    began: bool = False
+    code: int | None = None
+    worker_code: int | None = None
+    late: bool = False
+    refused: str = ""
+
+
+class WorkerProcess:
+    """May be used by one thread at a time; `stop` by any."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()  # a real process takes real time
+        self.preloaded: set[str] = set()
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "backfill_manager.dags.importing.worker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),), start_new_session=True,
+                env=_environment(),
+            )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, request: Request) -> Reply:
+        """Have one file read. Afterwards the worker may be lost (`lives`)."""
+        pipe, theirs = os.pipe()
+        try:
+            try:
+                socket.send_fds(self._control, [request.to_json().encode() + b"\n"], [theirs])
+            except OSError:  # it has died, or was stopped, while it had nothing to do
+                return self._lost(None, b"")
+            finally:
+                os.close(theirs)
+            reply = self._listen(pipe, request.seconds)
+        finally:
+            os.close(pipe)
+        if reply.code is not None:
+            self.preloaded |= set(request.preload)
+        return reply
+
+    def stop(self) -> None:
+        """And with it the process of the file that it is reading."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def close(self) -> None:
+        """After `stop`, when no thread uses it any more."""
+        self.stop()
+        self._control.close()
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _listen(self, pipe: int, seconds: float) -> Reply:
+        told, lines = bytearray(), bytearray()
+        child: int | None = None
+        deadline = self._clock.monotonic() + _START_UP_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            selector.register(self._control, selectors.EVENT_READ)
+            while True:
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    return self._lost(child, told, late=True)
+                for key, _ in selector.select(left):
+                    if key.fd == pipe:
+                        if not _read(pipe, told):
+                            selector.unregister(pipe)
+                        if len(told) > LARGEST_ANSWER:
+                            return self._lost(child, told)
+                        continue
+                    heard = _receive(self._control)
+                    if not heard:
+                        return self._lost(child, told)
+                    lines += heard
+                while b"\n" in lines:
+                    line, _, lines = lines.partition(b"\n")
+                    message: dict[str, Any] = json.loads(line)
+                    if "pid" not in message:
+                        _drain(pipe, told)
+                        return Reply(bytes(told), began="code" in message, **message)
+                    child = message["pid"]
+                    deadline = self._clock.monotonic() + seconds + _GRACE_S
+
+    def _lost(self, child: int | None, told: bytes | bytearray, late: bool = False) -> Reply:
+        """It can't be used any more. The file's process first: as long as the worker is there, its id is its own."""
+        if child is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child, signal.SIGKILL)
+        if late or len(told) > LARGEST_ANSWER:
+            self._process.kill()
+        self.stop()
+        return Reply(bytes(told), began=child is not None, worker_code=self._process.returncode, late=late)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the same modules to be found, but no way into our JVM: a DAG file that starts Spark when it is read
+    would otherwise be given, and could stop, the session that tasks are running in."""
+    kept = {name: value for name, value in os.environ.items() if name not in OUR_JVM}
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def _receive(control: socket.socket) -> bytes:
+    try:
+        return control.recv(4096)
+    except ConnectionResetError:
+        return b""
+
+
+def _read(pipe: int, into: bytearray) -> bool:
+    chunk = os.read(pipe, 1 << 16)
+    into += chunk
+    return bool(chunk)
+
+
+def _drain(pipe: int, into: bytearray) -> None:
+    """What is in the pipe still. Its end is not waited for: whoever got away from us may hold the pipe open."""
+    os.set_blocking(pipe, False)
+    with suppress(BlockingIOError):
+        while len(into) <= LARGEST_ANSWER and _read(pipe, into):
+            pass

@@ -1,0 +1,1 @@
+"""Cron expressions, time zones and timetables."""

@@ -1,0 +1,1 @@
+"""DAGs written in YAML: reading them, and the JSON schema for editors."""

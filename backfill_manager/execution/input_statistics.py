@@ -1,0 +1,63 @@
+"""Where a table that a DAG reads lies, and what its files hold by its log: for estimates, no query is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from backfill_manager.execution.catalog import folder_of
+from backfill_manager.execution.sql_lexer import identifier
+from backfill_manager.store.file_statistics import file_statistics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+def input_files(spark: SparkSession) -> Callable[[str, str | None], pa.Table | None]:
+    """Gives `store.file_statistics` of a table by its name or path, and None for one that isn't there, or isn't Delta.
+    Each table is looked at once, so take a new one for each plan."""
+
+    @cache
+    def files_of(table: str, time_column: str | None) -> pa.Table | None:
+        location = location_of(spark, table)
+        return None if location is None else file_statistics(location, time_column)
+
+    return files_of
+
+
+def location_of(spark: SparkSession, table: str) -> str | None:
+    """The path or URI of a Delta table. As for `ctx.write` a name with a `/` in it is one already, whether it is there or
+    not; another name is a folder of the warehouse, or else what the catalog says. None if there is no such table."""
+    from delta.tables import DeltaTable
+
+    if "/" in table:
+        return _plain(table)
+    folder = folder_of(spark, table)
+    if folder is not None and DeltaTable.isDeltaTable(spark, folder):
+        return _plain(folder)
+    return _in_catalog(spark, table)
+
+
+def _in_catalog(spark: SparkSession, table: str) -> str | None:
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        parsed: Any = spark._jsparkSession.sessionState().sqlParser().parseMultipartIdentifier(table)
+        name = ".".join(identifier(str(parsed.apply(i))) for i in range(parsed.length()))
+        if not spark.catalog.tableExists(name):
+            return None
+        (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").collect()
+    except (ParseException, AnalysisException):  # no name at all; a view; a table of another format
+        return None
+    if detail["format"] != "delta" or not detail["location"]:
+        return None
+    location = str(detail["location"])
+    return unquote(_plain(location)) if location.startswith("file:") else location
+
+
+def _plain(location: str) -> str:
+    """A local path without `file:`, which delta-rs and Spark spell differently."""
+    return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location

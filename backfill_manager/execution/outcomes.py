@@ -1,0 +1,124 @@
+"""What goes into the executor and what comes out: values, matched once (`manager.apply_outcomes`).
+
+Launch ─► Executor ─► TaskStarted ─► TaskEnded(outcome)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.execution.interval import Interval
+from backfill_manager.model.records import DagRun, DagVersion, TaskInstance, TaskLog
+
+LaunchKey = tuple[str, str, str, int]  # dag_id, run_id, task_id, launch
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a callback tells of: a task of its run, or the whole run."""
+
+    task_id: str | None  # None: the run
+    state: str  # success, failed
+    error: str | None = None  # the task's error in one line, or the run's reason: "failed: clean"
+
+
+@dataclass(frozen=True)
+class TaskLaunch:
+    """One start of one task instance, with everything that its thread needs and no more."""
+
+    ti: TaskInstance  # in state queued
+    run: DagRun
+    dag: DagSpec
+    task: TaskSpec
+    version: DagVersion
+    pool: str
+    params: dict[str, Any] = field(default_factory=dict)  # the DAG's, with the run's conf laid over them
+    results: dict[str, Any] = field(default_factory=dict)  # of finished upstream tasks, by task id
+    timeout_s: float | None = None
+    priority: int = 0
+    ended: Ended | None = None  # of a callback: what it tells of
+
+    @property
+    def key(self) -> LaunchKey:
+        return (self.ti.dag_id, self.ti.run_id, self.ti.task_id, self.ti.launch)
+
+    @property
+    def interval(self) -> Interval | None:
+        if self.run.interval_start is None or self.run.interval_end is None:
+            return None
+        return Interval(self.run.interval_start, self.run.interval_end)
+
+
+@dataclass(frozen=True)
+class Succeeded:
+    result_json: str | None = None
+    rows_written: int | None = None
+
+
+@dataclass(frozen=True)
+class Failed:
+    error: str  # one line for tables and lists; the traceback is in the task's log
+    retryable: bool = True
+
+
+@dataclass(frozen=True)
+class Skipped:
+    reason: str
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    reason: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Spark went away while it ran: no try is spent, but it may be the task that ends it, so losses are counted
+    (`manager.losses`). `alone`: no other task had begun at that moment."""
+
+    reason: str
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class PutBack:
+    """The manager was told to stop, or has handed over, before the task had finished: it starts again, and nothing is
+    counted."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Postponed:
+    """Something outside of the task keeps it from running here for a moment (a lease that is not certain, no thread left):
+    it starts again after a while, and nothing is counted."""
+
+    reason: str
+
+
+Outcome = Succeeded | Failed | Skipped | Cancelled | Lost | PutBack | Postponed
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    key: LaunchKey
+    at: datetime
+
+
+@dataclass(frozen=True)
+class TaskEnded:
+    key: LaunchKey
+    outcome: Outcome
+    at: datetime
+    spark_jobs: tuple[int, ...] = ()  # ids within the Spark application, see `spark_jobs.SparkJobs`
+
+
+@dataclass(frozen=True)
+class TaskLogged:
+    lines: tuple[TaskLog, ...]
+
+
+Event = TaskStarted | TaskEnded | TaskLogged

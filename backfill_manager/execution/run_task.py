@@ -1,0 +1,116 @@
+"""One try of one task, in the thread and for the scope that the executor gives it: from a `TaskLaunch` to an `Outcome`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
+from backfill_manager.execution.context import TaskContext, worker_context
+from backfill_manager.execution.error_format import one_line, traceback_text, why_spark_is_gone
+from backfill_manager.execution.executor_runtime import TaskSkipped
+from backfill_manager.execution.executor_task import FailedOnWorker, run_on_worker
+from backfill_manager.execution.outcomes import Failed, Lost, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.output_identity import StateIdentity
+from backfill_manager.execution.spark_properties import SparkJobGroup
+from backfill_manager.execution.spark_sql import run_sql
+from backfill_manager.execution.task_log import TaskLogger
+from backfill_manager.execution.task_result import to_result_json
+from backfill_manager.model.records import DagVersion
+from backfill_manager.telemetry import hide_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+
+class LoadedDag(Protocol):
+    """A DAG with its code, as `dags.importing.code_cache.Library` gives it."""
+
+    @property
+    def spec(self) -> DagSpec: ...
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]: ...
+
+
+class CodeCacheProtocol(Protocol):
+    def dag(self, version: DagVersion) -> LoadedDag: ...
+    def folder(self, version: DagVersion) -> Path: ...
+    def using(self, version: DagVersion) -> AbstractContextManager[None]: ...
+
+
+def run_task(
+    launch: TaskLaunch,
+    scope: SparkJobGroup,
+    *,
+    spark: SparkSession,
+    library: CodeCacheProtocol,
+    refuse_if_abandoned: Callable[[], None],
+    state: StateIdentity,
+) -> Outcome:
+    """Run the task. Whatever happens in it comes back as a value; the traceback goes into the try's log."""
+    try:
+        with scope.entered(), library.using(launch.version):
+            return _run(launch, scope, spark, library, refuse_if_abandoned, state)
+    except TaskSkipped as skipped:
+        return Skipped(hide_secrets(skipped.reason))
+    except AbandonedTry as refused:
+        scope.log("WARNING", str(refused))
+        return Failed(one_line(refused), retryable=False)
+    except LostLease as unsure:  # if it does lead, the task runs again; if not, nothing that it says is heard
+        scope.log("WARNING", str(unsure))
+        return Postponed(one_line(unsure))
+    except FailedOnWorker as failed:
+        return Failed(hide_secrets(str(failed)))
+    except BaseException as error:  # noqa: BLE001 - users' code: anything may come, SystemExit too; it is told, not hidden
+        if why := why_spark_is_gone(spark):
+            return Lost(why)
+        scope.log("ERROR", traceback_text(error))
+        return Failed(one_line(error), retryable=not isinstance(error, InvalidInput))
+
+
+def _run(
+    launch: TaskLaunch,
+    scope: SparkJobGroup,
+    spark: SparkSession,
+    library: CodeCacheProtocol,
+    refuse_if_abandoned: Callable[[], None],
+    state: StateIdentity,
+) -> Succeeded:
+    task = launch.task
+    if task.kind == "executor":
+        result = run_on_worker(
+            spark.sparkContext,
+            _function(launch, library),
+            worker_context(launch),
+            snapshot=library.folder(launch.version),
+            log=scope.log,
+        )
+        return Succeeded(result)
+    function = _function(launch, library) if task.kind == "python" else None
+    session = spark.newSession()
+    session.conf.set("spark.scheduler.pool", launch.pool)
+    log = TaskLogger(f"{launch.ti.dag_id}.{task.task_id}", scope.log)
+    ctx = TaskContext(launch, session, log, refuse_if_abandoned, state)
+    if function is None:
+        run_sql(launch, ctx, refuse_if_abandoned, state)
+        return Succeeded(None, ctx.rows_written)
+    returned = function(ctx)
+    result = (
+        None if task.is_callback else to_result_json(task.task_id, returned)
+    )  # nobody reads what a callback returns
+    return Succeeded(result, ctx.rows_written)
+
+
+def _function(launch: TaskLaunch, library: CodeCacheProtocol) -> Callable[..., Any]:
+    functions = library.dag(launch.version).functions
+    if launch.task.task_id not in functions:
+        raise InvalidInput(
+            f"version {launch.version.version} of DAG {launch.dag.dag_id!r} has no function "
+            f"for task {launch.task.task_id!r}"
+        )
+    return functions[launch.task.task_id]

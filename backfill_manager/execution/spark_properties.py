@@ -1,0 +1,205 @@
+"""Every Spark job of a task runs in its pool, under its tag and name, whichever of the task's threads starts it.
+
+Spark keeps pool, job group, tags and description as properties of a thread. SQL jobs find the pool in their session;
+RDD jobs, and tag and group for all, only in the thread that starts them, and a plain Python thread starts with none.
+So while an executor is open, a thread that a task's thread starts (and a work item that it gives to a
+`ThreadPoolExecutor`, whoever made that) takes the properties of the starter along, as threads in the JVM do. Threads
+that belong to no task are left as they are, and after the last executor has closed nothing of this is left.
+
+All tasks share the manager's SparkContext, so `stop()` is refused in the threads of a task, whichever session it is called on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from backfill_manager.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+_thread = threading.local()
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, eq=False)
+class SparkJobGroup:
+    """What every Spark job of one try carries. `tag` names the try for people. `group` is for cancelling, which Spark
+    remembers for ever so as to refuse later jobs: no other try may have the same, so it is numbered."""
+
+    sc: SparkContext
+    pool: str
+    tag: str  # without commas: Spark's separator of tags
+    description: str
+    log: Callable[[str, str], None]  # (level, message): a line into the try's log
+    group: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group", f"{self.tag}#{next(_numbers)}")
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """The current thread works for this try."""
+        before = _properties(self.sc)
+        self.sc.setJobGroup(self.group, self.description)
+        self.sc.addJobTag(self.tag)
+        self.sc.setLocalProperty("spark.scheduler.pool", self.pool)
+        _thread.scope = self
+        try:
+            yield
+        finally:
+            _thread.scope = None
+            with ignore_stopped_context():
+                _set_properties(self.sc, before)
+
+    def cancel_jobs(self) -> None:
+        """Stop its running jobs, and refuse those that its threads may still try to start."""
+        with ignore_stopped_context():
+            self.sc._jsc.sc().cancelJobGroupAndFutureJobs(self.group)
+            self.sc._jsc.cancelJobsWithTag(self.tag)  # of code that has set a job group of its own
+
+
+def current_job_group() -> SparkJobGroup | None:
+    """The try that the current thread works for."""
+    return getattr(_thread, "scope", None)
+
+
+@contextlib.contextmanager
+def ignore_stopped_context() -> Iterator[None]:
+    """For what is only tidying: with no Spark left there is nothing to tidy."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (Py4JError, OSError):
+        return
+    except AttributeError:  # a stopped SparkContext has no `_jsc`
+        return
+
+
+def _properties(sc: SparkContext) -> Any:
+    """A copy of what the current thread has set, the task's own settings among it."""
+    return sc._jsc.sc().getLocalProperties().clone()
+
+
+def _set_properties(sc: SparkContext, properties: Any) -> None:
+    """All of them at once; None for none."""
+    sc._jsc.sc().setLocalProperties(properties if properties is not None else sc._jvm.java.util.Properties())
+
+
+# -- taking it along --------------------------------------------------------------------------------------------------
+
+
+class _ContextPropagation:
+    """The scope and the Spark properties of the thread that made this, for another one."""
+
+    def __init__(self, scope: SparkJobGroup | None) -> None:
+        self.scope = scope
+        self._properties: Any = None
+        if scope is not None:
+            with ignore_stopped_context():
+                self._properties = _properties(scope.sc)
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        before = current_job_group()
+        if before is self.scope:
+            return work()
+        sc = (self.scope or before).sc  # type: ignore[union-attr]  # one of the two is a scope: they differ
+        kept: Any = None
+        with ignore_stopped_context():
+            kept = _properties(sc)
+            _set_properties(sc, self._properties)
+        _thread.scope = self.scope
+        try:
+            return work()
+        finally:
+            _thread.scope = before
+            if kept is not None:
+                with ignore_stopped_context():
+                    _set_properties(sc, kept)
+
+
+_lock = threading.Lock()
+_open = 0
+_original: dict[str, Any] = {}
+
+
+def _start(thread: threading.Thread) -> None:
+    scope = current_job_group()
+    if scope is not None:
+        carried, run = _ContextPropagation(scope), thread.run
+
+        def run_within() -> None:
+            del thread.run  # the instance's; it would keep the thread alive through this closure
+            carried.run(run)
+
+        thread.run = run_within  # type: ignore[method-assign]
+    _original["start"](thread)
+
+
+def _submit(pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    carried = _ContextPropagation(current_job_group())  # even of none: the pool's thread may have been made by a task
+    future: Future[Any] = _original["submit"](pool, carried.run, functools.partial(fn, *args, **kwargs))
+    return future
+
+
+def _stop(sc: SparkContext) -> None:
+    """Of every session and of `SparkContext.getOrCreate()` alike: they share the manager's SparkContext."""
+    if current_job_group() is not None:
+        raise InvalidInput(
+            "A task must not stop Spark: the session and the SparkContext belong to the manager, and all other tasks work "
+            "with them. Take the stop() out of the task; its own session goes away with it."
+        )
+    _original["stop"](sc)
+
+
+def _leave_rdds_alone(session: Any) -> None:
+    """PySpark binds `RDD.toDF` of all RDDs to whichever session was made last: another task's, in another pool."""
+
+
+def install(spark: SparkSession) -> None:
+    """Let threads inherit, and refuse a task that stops Spark, until `remove` has been called as often. `RDD.toDF` is bound
+    to `spark`, which names no pool: its jobs go to the pool of the thread."""
+    global _open
+    from pyspark import SparkContext
+    from pyspark.sql import session
+
+    with _lock:
+        _open += 1
+        if _open > 1:
+            return
+        _original.update(
+            start=threading.Thread.start, submit=ThreadPoolExecutor.submit, monkey_patch=session._monkey_patch_RDD,
+            stop=SparkContext.stop,
+        )  # fmt: skip
+        threading.Thread.start = _start  # type: ignore[method-assign,assignment]
+        ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign,assignment]
+        session._monkey_patch_RDD(spark)
+        session._monkey_patch_RDD = _leave_rdds_alone
+        SparkContext.stop = _stop
+
+
+def remove() -> None:
+    global _open
+    from pyspark import SparkContext
+    from pyspark.sql import session
+
+    with _lock:
+        _open -= 1
+        if _open > 0:
+            return
+        if threading.Thread.start is _start:  # else somebody has wrapped ours since: it stays, and does nothing
+            threading.Thread.start = _original["start"]  # type: ignore[method-assign]
+        if ThreadPoolExecutor.submit is _submit:
+            ThreadPoolExecutor.submit = _original["submit"]  # type: ignore[method-assign]
+        session._monkey_patch_RDD = _original["monkey_patch"]
+        if SparkContext.stop is _stop:
+            SparkContext.stop = _original["stop"]

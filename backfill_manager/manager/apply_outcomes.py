@@ -1,0 +1,87 @@
+"""What the executor tells becomes changes: an outcome is a value, matched once. Pure, but for a line in the manager's log
+about a callback that failed: its run goes on as if nothing were, and nobody else would hear of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.execution.outcomes import (
+    Cancelled,
+    Event,
+    Failed,
+    Lost,
+    Postponed,
+    PutBack,
+    Skipped,
+    Succeeded,
+    TaskEnded,
+    TaskLogged,
+    TaskStarted,
+)
+from backfill_manager.manager.losses import POSTPONED_FOR_S, after_loss
+from backfill_manager.manager.state import ManagerState
+from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
+from backfill_manager.model.records import TaskInstance
+from backfill_manager.telemetry import get_logger
+
+log = get_logger("outcomes")
+
+WITHOUT_A_TRY = (Lost, PutBack, Postponed)  # the try is told as `lost`, and the task has as many left as before
+
+
+def apply_outcomes(alive: ManagerState, events: list[Event], term: int) -> None:
+    """Fold events into the working set, in the order in which they came. An event of a start that is not the task's
+    present one (a try given up long ago) changes nothing."""
+    for event in events:
+        if isinstance(event, TaskLogged):
+            for line in event.lines:
+                alive.changes.put(line)
+            continue
+        dag_id, run_id, task_id, launch = event.key
+        run = alive.runs.get((dag_id, run_id))
+        ti = run.tasks.get(task_id) if run else None
+        if run is None or ti is None or ti.launch != launch or ti.state not in s.TASK_STARTED:
+            continue
+        if isinstance(event, TaskStarted):
+            alive.put(c.started(ti, event.at))
+            continue
+        if ti.state == s.QUEUED and not isinstance(event.outcome, (*WITHOUT_A_TRY, Cancelled)):
+            ti = c.started(ti, event.at)  # refused before its thread began
+        moved = _ended(ti, event, run.spec.task(task_id))
+        alive.put(moved)
+        if moved.state == s.FAILED and run.spec.is_callback(task_id):
+            log.warning("callback failed", dag=dag_id, run=run_id, callback=task_id, error=moved.error)
+        if isinstance(event.outcome, WITHOUT_A_TRY) and moved.state == s.UP_FOR_RETRY:
+            tried, state = moved.evolve(try_number=ti.try_number, error=event.outcome.reason), "lost"
+        else:
+            tried, state = moved, moved_state(moved)
+        alive.changes.put(c.try_of(tried, term, state, event.spark_jobs))
+
+
+def moved_state(ti: TaskInstance) -> str:
+    """A try that is followed by another has failed, whatever its task is now."""
+    return s.FAILED if ti.state == s.UP_FOR_RETRY else ti.state
+
+
+def _ended(ti: TaskInstance, event: TaskEnded, task: TaskSpec) -> TaskInstance:
+    match event.outcome:
+        case Succeeded(result_json, rows_written):
+            return c.succeeded(ti, event.at, result_json, rows_written)
+        case Skipped(reason):
+            return c.skipped(ti, event.at, reason)
+        case Cancelled(reason):
+            return c.cancelled(ti, event.at, reason)
+        case Lost(reason, alone):
+            return after_loss(ti, event.at, alone=alone, reason=reason)
+        case PutBack(reason):
+            return c.put_back(ti, event.at, reason, event.at)
+        case Postponed(reason):
+            return c.put_back(ti, event.at, reason, event.at + timedelta(seconds=POSTPONED_FOR_S))
+        case Failed(error, retryable):
+            if retryable and ti.failures < task.retries:
+                return c.up_for_retry(
+                    ti, event.at, error, event.at + timedelta(seconds=task.delay_before(ti.failures + 1))
+                )
+            return c.failed(ti, event.at, error)

@@ -1,0 +1,277 @@
+"""Items become runs; backfills end. Pure decisions over the working set.
+
+Items are taken in order, as many at a time as the backfill's `batch` allows, while fewer than `max_active_runs` of its
+runs are live. The timeline is looked at once more before each: what has come to stand on a date since the plan was made
+decides whether it is re-done or left out. A whole backfill takes a date that has a partial run for one without any.
+
+With `reprocess` `failed_tasks`, the failed tasks of a run that is there, and all that depends on them, are run again in
+place: the run becomes this backfill's, and so its limits, its pool, pause and cancel are those that hold.
+
+The state of a backfill is derived: it ends when its items have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from itertools import islice
+from typing import Final, Literal
+
+from backfill_manager.clock import EPOCH
+from backfill_manager.manager.create_run import make_run, selected_of
+from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.items import end_items
+from backfill_manager.manager.runs import end_run
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
+from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
+from backfill_manager.model.records import BackfillItem, DagRun
+from backfill_manager.planning.batches import next_batch
+from backfill_manager.planning.clear_plan import failed_and_after
+from backfill_manager.planning.timeline import place_of
+from backfill_manager.requests.time_window import TimeWindow
+
+REDO: Final = {"none": frozenset[str](), "failed": frozenset({s.FAILED, s.CANCELLED}),
+        "failed_tasks": frozenset({s.FAILED, s.CANCELLED}),
+        "completed": frozenset({s.FAILED, s.CANCELLED, s.SUCCESS})}  # fmt: skip
+Verdict = Literal["make", "rerun", "adopt", "in flight", "already exists"]
+
+
+def advance_backfills(alive: ManagerState, now: datetime, next_seq: Callable[[int], int], todo: Instructions) -> None:
+    """Everything that follows for the backfills from the working set as it is."""
+    for live in list(alive.backfills.values()):
+        _keep_backfill(alive, live, now, next_seq, todo)
+
+
+def opens_next(alive: ManagerState, now: datetime) -> datetime | None:
+    """When the next backfill that waits for its working hours may go on."""
+    waiting = [
+        TimeWindow.parse(live.row.window).opens_at(now, live.spec.timezone)
+        for live in alive.backfills.values()
+        if live.row.window is not None and not live.row.is_paused and live.counts[s.PENDING] and not _is_open(live, now)
+    ]
+    return min(waiting, default=None)
+
+
+def _is_open(live: ActiveBackfill, now: datetime) -> bool:
+    return live.row.window is None or TimeWindow.parse(live.row.window).is_open(now, live.spec.timezone)
+
+
+def _keep_backfill(
+    alive: ManagerState, live: ActiveBackfill, now: datetime, next_seq: Callable[[int], int], todo: Instructions
+) -> None:
+    failures = live.counts[s.FAILED] - live.row.failed_when_resumed
+    limit = live.row.stop_on_failure
+    if limit is not None and failures >= limit and live.counts[s.PENDING] and not live.row.is_paused:
+        alive.put(c.backfill_paused(live.row, f"{failures} failed items: paused by stop_on_failure={limit}"))
+    if not live.row.is_paused and not live.row.is_cancelling and _is_open(live, now):
+        _make_runs(alive, live, now, next_seq)
+    if live.row.state == s.QUEUED and live.running:
+        alive.put(c.backfill_started(live.row, now))
+    if live.counts[s.PENDING] == 0 and live.counts[s.RUNNING] == 0:
+        _end_backfill(alive, live, now)
+
+
+def _make_runs(alive: ManagerState, live: ActiveBackfill, now: datetime, next_seq: Callable[[int], int]) -> None:
+    if live.stretch.has_gap:
+        return  # read again before the next tick
+    in_order = live.depends_on_past
+    at = 0  # items before this one wait for a parent of the cascade
+    while at < len(live.pending) and len(live.running) < live.row.max_active_runs:
+        batch = list(islice(live.pending, at, at + live.row.batch + 1))  # one more: it shows whether the batch is whole
+        if batch[0].batch is not None:  # half of a failed batch, which may have been larger than what is set now
+            batch = [item for item in islice(live.pending, at, None) if item.batch == batch[0].batch]
+        items = batch[: next_batch(batch, live.row.batch)]
+        if at + len(items) == len(live.pending) and live.window_is_short and 1 < live.row.batch >= len(items):
+            return  # the rest of it has not been read yet
+        waits = _wait_verdict(alive, live, items)
+        if waits == "wait":
+            if in_order:
+                return
+            at += len(items)
+            continue
+        for _ in items:
+            del live.pending[at]
+        if waits == "start" and not _take(alive, live, items, at, now, next_seq):
+            return  # read before the next tick
+
+
+def _wait_verdict(alive: ManagerState, live: ActiveBackfill, items: list[BackfillItem]) -> str:
+    """`start`, `wait`, or `ended`: what they read will not come."""
+    if not live.parents:
+        return "start"
+    if live.waits is None:
+        return "wait"  # read before the next tick
+    told = [live.waits.verdict(item) for item in items]
+    if any(word == "wait" for word, _ in told):
+        return "wait"
+    lost = next((before for word, before in told if word == "fail"), None)
+    if lost is None:
+        return "start"
+    for item in items:
+        reason = f"it reads item {lost.ordinal} of backfill {lost.backfill_id}, which is {lost.state}"
+        alive.put_item(live, item, c.item_ended(item, s.FAILED, reason))
+    return "ended"
+
+
+def _take(
+    alive: ManagerState,
+    live: ActiveBackfill,
+    items: list[BackfillItem],
+    at: int,
+    now: datetime,
+    next_seq: Callable[[int], int],
+) -> bool:
+    """Make one run of as many of the first items as may be run; those after one that may not come back to the queue.
+    False: the run whose failed tasks are to run again has to be read first."""
+    verdicts = [_verdict(live, item) for item in items]
+    first, standing = verdicts[0]
+    taken, may_go_on = 1, True
+    if first in ("adopt", "rerun"):
+        assert standing is not None
+        taken = next((n for n, item in enumerate(items) if not _is_of(live, item, standing)), len(items))
+        while taken == len(items) and at < len(live.pending) and _is_of(live, live.pending[at], standing):
+            items.append(live.pending[at])
+            del live.pending[at]
+            taken += 1
+        if first == "adopt":
+            _adopt(alive, live, items[:taken], standing)
+        else:
+            taken, may_go_on = _rerun(alive, live, items[:taken], standing, now, next_seq)
+    elif first == "make":
+        taken = next((n for n, (word, _) in enumerate(verdicts) if word != "make"), len(items))
+        _make(alive, live, items[:taken], [run for _, run in verdicts[:taken] if run is not None], now, next_seq)
+    else:
+        alive.put_item(live, items[0], c.item_ended(items[0], s.SKIPPED, first))
+    for item in reversed(items[taken:]):
+        live.pending.insert(at, item)
+    return may_go_on
+
+
+def _verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun | None]:
+    """What becomes of an item, and the run that stands on its date (for `rerun` and `adopt`: or covers it)."""
+    standing = live.stretch.standing(place_of(item.logical_date, item.partition_key))
+    there = standing or live.stretch.covering(item.logical_date)
+    if there is None:
+        return "make", None
+    mine, is_live = there.backfill_id == live.row.backfill_id, there.state in s.RUN_LIVE
+    counts = not (there.is_partial and live.is_whole)
+    may_rerun = live.reruns_failed_tasks and counts and there.state in REDO["failed_tasks"]
+    if mine and there.run_id == item.run_id and not is_live:  # its own run of before, which failed
+        return ("rerun", there) if may_rerun and item.batch is None else ("make", standing)
+    if mine and (there.ordinal == item.ordinal or live.took_over(there)):
+        return "adopt", there
+    if is_live:
+        return "in flight", None
+    if not mine and counts and there.state not in REDO[live.row.reprocess]:
+        return "already exists", None
+    return ("rerun", there) if may_rerun else ("make", standing)
+
+
+def runs_to_rerun(live: ActiveBackfill) -> list[DagRun]:
+    """Of the window's next items the runs whose failed tasks are to run again, as many as may be alive at once."""
+    wanted: dict[str, DagRun] = {}
+    if live.reruns_failed_tasks:
+        for item in live.pending:
+            word, run = _verdict(live, item)
+            if word == "rerun" and run is not None:
+                wanted[run.run_id] = run
+            if len(wanted) >= live.row.max_active_runs:
+                break
+    return list(wanted.values())
+
+
+def _is_of(live: ActiveBackfill, item: BackfillItem, run: DagRun) -> bool:
+    """The run is the one that stands for the item's date."""
+    place = place_of(item.logical_date, item.partition_key)
+    there = live.stretch.standing(place) or live.stretch.covering(item.logical_date)
+    return there is not None and there.run_id == run.run_id
+
+
+def _adopt(alive: ManagerState, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> None:
+    """The run was committed, then a crash came before its items were: they are derived from the run."""
+    begun = _begin(alive, live, items, run)
+    if (run.dag_id, run.run_id) not in alive.runs:
+        del live.running[run.dag_id, run.run_id]
+        end_items(alive, live, begun, run)
+
+
+def _rerun(
+    alive: ManagerState,
+    live: ActiveBackfill,
+    items: list[BackfillItem],
+    standing: DagRun,
+    now: datetime,
+    next_seq: Callable[[int], int],
+) -> tuple[int, bool]:
+    """The failed tasks of a run that is there are set back, with what depends on them, and the run is this backfill's;
+    returns how many of the items it took, and False if it has to be read first."""
+    seen, tasks = live.failed_runs.get(standing.key, (None, {}))
+    if seen != standing:
+        return 0, False
+    spec = alive.spec_of_run(standing, live.row)
+    again = failed_and_after(spec, tasks.values())
+    if not again:  # nothing of it failed: a new run does the date over
+        own = standing if items[0].logical_date == standing.logical_date else None
+        _make(alive, live, items[:1], [own] if own else [], now, next_seq)
+        return 1, True
+    reopened = c.run_reopened(standing).evolve(backfill_id=live.row.backfill_id, ordinal=items[0].ordinal)
+    run = ActiveRun(reopened, spec, dict(tasks), selected_of(standing, spec, tasks.values()))
+    alive.runs[run.key] = run
+    alive.put(reopened)
+    for task_id in sorted((again | spec.callbacks_of(again)) & tasks.keys()):
+        ti = tasks[task_id].evolve(priority=spec.task(task_id).priority + live.row.priority)
+        alive.put(c.cleared(ti, live.row.request_id) if ti.state in s.TASK_FINISHED else ti)
+    _begin(alive, live, items, reopened)
+    return len(items), True
+
+
+def _begin(alive: ManagerState, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> list[BackfillItem]:
+    begun = [c.item_started(item, run.run_id) for item in items]
+    live.running.setdefault((run.dag_id, run.run_id), []).extend(begun)
+    for was, item in zip(items, begun, strict=True):
+        alive.put_item(live, was, item)
+    return begun
+
+
+def _make(
+    alive: ManagerState,
+    live: ActiveBackfill,
+    items: list[BackfillItem],
+    standing: list[DagRun],
+    now: datetime,
+    next_seq: Callable[[int], int],
+) -> None:
+    first = min(items, key=lambda item: item.interval_start or EPOCH)  # backwards the last one is the oldest
+    ends = [item.interval_end for item in items if item.interval_end is not None]
+    place = place_of(first.logical_date, first.partition_key)
+    row = DagRun(
+        dag_id=live.row.dag_id, run_id=live.stretch.next_run_id(s.BACKFILL_RUN, place), run_type=s.BACKFILL_RUN,
+        state=s.QUEUED, dag_version=live.row.dag_version, run_seq=next_seq(1), created_at=now,
+        logical_date=first.logical_date, interval_start=first.interval_start, interval_end=max(ends, default=None),
+        partition_key=first.partition_key, backfill_id=live.row.backfill_id, ordinal=items[0].ordinal,
+        items=len(items), conf_json=live.row.conf_json,
+    )  # fmt: skip
+    run = make_run(
+        alive, row, live.spec, stretch=live.stretch, overrides=standing, selected=live.selected,
+        priority=live.row.priority, now=now,
+    )  # fmt: skip
+    _begin(alive, live, items, run.row)
+    if live.row.state == s.QUEUED:  # also one whose runs are all marked at once
+        alive.put(c.backfill_started(live.row, now))
+    if live.row.mark_success:
+        for ti in list(run.tasks.values()):
+            if ti.state == s.NONE:
+                is_callback = run.spec.is_callback(ti.task_id)
+                alive.put(c.skipped(ti, now, "marked success") if is_callback else c.marked_success(ti, now))
+        end_run(alive, run, s.SUCCESS, now, "marked success")
+
+
+def _end_backfill(alive: ManagerState, live: ActiveBackfill, now: datetime) -> None:
+    wrong = {state: live.counts[state] for state in (s.FAILED, s.CANCELLED) if live.counts[state]}
+    state = s.CANCELLED if live.row.is_cancelled else s.FAILED if wrong else s.SUCCESS
+    reason = live.row.reason
+    if state == s.FAILED and reason is None:
+        reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {live.row.planned} items"
+    alive.put(c.backfill_ended(live.row, state, now, reason))
+    del alive.backfills[live.row.backfill_id]

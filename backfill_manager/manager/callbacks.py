@@ -1,0 +1,79 @@
+"""Callbacks are tasks of the run that tell how one of its tasks, or the whole run, has ended. Pure.
+
+A callback waits (`none`) until what it watches has ended. If that ended as it tells of, it is scheduled like any task: in
+the run's pool, with the run's version, with tries and a log of its own; else it is skipped. Those of the whole run wait
+for those of its tasks. The run ends after them, and its outcome is computed without them: they decide nothing.
+
+What is told is derived from the task instances alone, so a callback that a crash broke off is told the same again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.execution.outcomes import Ended
+from backfill_manager.manager.state import ActiveRun, ManagerState
+from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
+from backfill_manager.planning.trigger_rules import run_outcome
+
+NOTHING_TO_TELL: Final = "nothing to tell"
+
+
+def call_back(alive: ManagerState, run: ActiveRun, now: datetime) -> None:
+    """Move the run's callbacks on as far as what they watch lets them."""
+    for callback in run.spec.callbacks:
+        ti = run.tasks.get(callback.task_id)
+        if ti is None:
+            continue
+        if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= now):
+            alive.put(c.scheduled(ti))
+        if ti.state != s.NONE or (callback.watches is None and not _told_of_tasks(run)):
+            continue
+        ended = ended_of(run, callback)
+        if ended is not None:
+            has_to = ended.state == callback.calls_back
+            alive.put(c.scheduled(ti) if has_to else c.skipped(ti, now, NOTHING_TO_TELL))
+
+
+def ended_of(run: ActiveRun, callback: TaskSpec) -> Ended | None:
+    """How that has ended which the callback watches; None: it goes on."""
+    if callback.watches is None:
+        if any(ti.state not in s.TASK_FINISHED for ti in run.work):
+            return None
+        state = outcome_of(run)
+        return Ended(None, state, reason_of(run, state))
+    watched = run.tasks.get(callback.watches)
+    if watched is None:
+        return Ended(callback.watches, s.REMOVED)
+    return Ended(watched.task_id, watched.state, watched.error) if watched.state in s.TASK_FINISHED else None
+
+
+def _told_of_tasks(run: ActiveRun) -> bool:
+    """The callbacks of its tasks have finished."""
+    of_tasks = (run.tasks.get(callback.task_id) for callback in run.spec.callbacks if callback.watches is not None)
+    return all(ti is None or ti.state in s.TASK_FINISHED for ti in of_tasks)
+
+
+def outcome_of(run: ActiveRun) -> str:
+    """The state of a run whose tasks have all finished; its callbacks may not have."""
+    states = {ti.task_id: ti.state for ti in run.work if ti.task_id in run.selected}
+    leaves = [states[task_id] for task_id in run.spec.leaves if task_id in states]
+    outcome = run_outcome(leaves or list(states.values()), list(states.values()))
+    return s.FAILED if outcome == s.SUCCESS and _deadlock(run) else outcome
+
+
+def reason_of(run: ActiveRun, state: str) -> str | None:
+    """Why it ended so, in one line; None: there is nothing to be said."""
+    failed = sorted(ti.task_id for ti in run.work if ti.state == s.FAILED)
+    if state != s.FAILED:
+        return None
+    return _deadlock(run) or (f"failed: {', '.join(failed)}" if failed else None)
+
+
+def _deadlock(run: ActiveRun) -> str | None:
+    """Only a task that could never have started has `upstream_failed` and a reason."""
+    tasks = (run.tasks[task.task_id] for task in run.spec.in_order if task.task_id in run.tasks)
+    return next((ti.error for ti in tasks if ti.state == s.UPSTREAM_FAILED and ti.error), None)

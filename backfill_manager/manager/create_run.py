@@ -1,0 +1,70 @@
+"""A run is made, and takes its place in the timeline: the only way in which one comes to be. Pure.
+
+Whatever stands on its date (or, for a batch, on the dates in its interval) is overridden by it; its successor's pointer
+moves to it; its task instances begin as `none`. All of this is one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.manager.state import ActiveRun, ManagerState
+from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
+from backfill_manager.model.records import DagRun, TaskInstance
+from backfill_manager.model.transitions import NOT_SELECTED
+from backfill_manager.planning.timeline import TimelineWindow
+
+
+def selected_of(row: DagRun, spec: DagSpec, tasks: Iterable[TaskInstance]) -> frozenset[str]:
+    """The tasks that a run of before was made to run: those that were not left out when it was made."""
+    there = {ti.task_id: ti.state == s.SKIPPED and ti.error == NOT_SELECTED for ti in tasks}
+    if row.run_type == s.EXTERNAL_RUN:
+        return frozenset(there)
+    return frozenset(task_id for task_id in spec.by_id if not there.get(task_id, False))
+
+
+def make_run(
+    alive: ManagerState,
+    row: DagRun,
+    spec: DagSpec,
+    *,
+    stretch: TimelineWindow | None,
+    overrides: Iterable[DagRun] = (),
+    selected: Collection[str] | None = None,
+    priority: int = 0,
+    now: datetime,
+) -> ActiveRun:
+    """`stretch` holds the timeline round its date; None for an external run, which stands outside. `overrides` are
+    finished runs that it does over. Only `selected` tasks are to run (None: all); the others are skipped, and the run is
+    partial."""
+    for standing in overrides:
+        gone = c.run_overridden(standing, row.run_id)
+        alive.put(gone)
+        if stretch is not None:
+            stretch.know(gone)
+    if stretch is not None:
+        previous, successor = stretch.previous(row.logical_date), stretch.successor(row.logical_date)
+        row = row.evolve(previous_run_id=previous.run_id if previous else None)
+        if successor is not None:
+            alive.put(c.run_follows(successor, row.run_id))
+    chosen = frozenset(spec.by_id) if selected is None else frozenset(selected)
+    if row.run_type != s.EXTERNAL_RUN:
+        row = row.evolve(is_partial=any(task.task_id not in chosen for task in spec.work))
+    run = ActiveRun(row=row, spec=spec, tasks={}, selected=chosen)
+    alive.runs[run.key] = run
+    if stretch is not None:
+        for held in alive.stretches(row.dag_id):
+            held.put(row)
+    alive.put(row)
+    for task in spec.tasks:
+        if row.run_type == s.EXTERNAL_RUN and task.task_id not in chosen:
+            continue
+        ti = TaskInstance(
+            dag_id=row.dag_id, run_id=row.run_id, task_id=task.task_id, state=s.NONE, run_seq=row.run_seq,
+            priority=task.priority + priority,
+        )  # fmt: skip
+        alive.put(ti if task.task_id in chosen else c.skipped(ti, now, NOT_SELECTED))
+    return run

@@ -1,0 +1,98 @@
+"""What one tick decides, in its order: the one path through all decisions, for the manager and for tests in memory.
+
+    look ahead ─► outcomes ─► requests ─► time ─► runs ─► backfills ─► new runs ─► dispatch
+
+Nothing here runs a task, commits or waits; the tables are read only between commits, when they say what memory says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from backfill_manager.errors import StateError
+from backfill_manager.execution.outcomes import Event
+from backfill_manager.manager import (
+    apply_outcomes,
+    backfills,
+    dispatcher,
+    runs,
+    schedule,
+)
+from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.losses import held_until
+from backfill_manager.manager.prefetch import prefetch
+from backfill_manager.manager.request_handler import RequestHandler
+from backfill_manager.manager.state import ManagerState
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Request
+from backfill_manager.requests import command_types
+from backfill_manager.store.base import Leader, Store
+
+
+class Decisions:
+    """The decisions of one term. `free`: by pool, slots that are neither taken nor spoken for."""
+
+    def __init__(self, alive: ManagerState, store: Store, leader: Leader) -> None:
+        self.alive, self._store, self.leader = alive, store, leader
+        self.inbox = RequestHandler(alive, store, leader)
+        self._draining = False
+
+    def decide(
+        self,
+        events: Iterable[Event],
+        requests: Iterable[Request],
+        free: Mapping[str, int],
+        now: datetime,
+        todo: Instructions,
+        *,
+        draining: bool = False,
+    ) -> None:
+        alive, next_seq, self._draining = self.alive, self.leader.next_seq, draining
+        apply_outcomes.apply_outcomes(alive, list(events), self.leader.term)
+        self.inbox.take_in(requests, now, todo)
+        if not draining:
+            schedule.fire_schedules(alive, now, next_seq)
+        runs.advance_runs(alive, now, todo)
+        known = set(alive.runs)
+        backfills.advance_backfills(alive, now, next_seq, todo)
+        if set(alive.runs) - known:
+            runs.advance_runs(alive, now, todo)  # what has just been made may start in this same tick
+        if not draining:
+            dispatcher.dispatch(alive, free, now, todo)
+
+    def look_ahead(self, now: datetime) -> None:
+        """Read what the decisions need. Before anything of this tick has changed."""
+        prefetch(self.alive, self._store, now)
+
+    def commit(self, todo: Instructions) -> bool:
+        """The group commit of the tick; True if there was anything."""
+        changes = self.alive.take_changes()
+        for move in todo.moves:
+            self.leader.move_items(move.backfill_id, move.was, move.state, move.reason)
+        if len(changes):
+            self.leader.commit(changes)
+        if not self.inbox.is_planning:  # a plan may come back for a version that is not current any more
+            self.alive.evict_versions()
+        return bool(len(changes) or todo.moves)
+
+    def tidy_up(self, request_id: str, now: datetime) -> None:
+        """The whole state, as somebody has asked for. What goes wrong is the answer: a manager that ended of it would be
+        asked the same again when it starts next."""
+        try:
+            files = self.leader.compact(everywhere=True)
+        except StateError as error:
+            self.inbox.refuse(request_id, command_types.STATE_COMPACT, str(error), now)
+        else:
+            self.inbox.compacted(request_id, files, now)
+
+    def next_due(self, now: datetime) -> datetime | None:
+        """When something is to be decided even if nothing happens: a retry, a scheduled run, working hours, the end of the
+        time that a task has to itself."""
+        retries = [
+            ti.retry_at for _, ti in self.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None
+        ]
+        scheduled = None if self._draining else schedule.next_due(self.alive, now)
+        held = None if self._draining else held_until((ti for _, ti in self.alive.tasks()), now)
+        others = (scheduled, backfills.opens_next(self.alive, now), held)
+        return min([*retries, *(at for at in others if at is not None)], default=None)

@@ -1,0 +1,135 @@
+"""What is finished lives again: a run whose tasks were cleared or marked, with the items it had taken and their backfill.
+
+States are derived: the run is `queued`, its items and its backfill `running`, and they end again by the usual rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Final
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import Refused
+from backfill_manager.manager.create_run import selected_of
+from backfill_manager.manager.items import forget_waits
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState, RunKey
+from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
+from backfill_manager.model.records import Backfill, BackfillItem, DagRun, DagVersion, TaskInstance
+from backfill_manager.store.base import Condition, Store
+
+AT_ONCE: Final = 500  # runs that are read together
+
+
+class LoadedRows:
+    """What the tables say of some runs, with their tasks and the items that they took: each read when it is first asked for,
+    and for all of them together, as a clear may name a hundred thousand."""
+
+    def __init__(self, store: Store, keys: Iterable[RunKey]) -> None:
+        self._store, wanted = store, sorted(set(keys))
+        self._parts = [wanted[start : start + AT_ONCE] for start in range(0, len(wanted), AT_ONCE)]
+
+    @cached_property
+    def rows(self) -> dict[RunKey, DagRun]:
+        found = (row for part in self._parts for row in self._store.read(DagRun, _of_runs(part)))
+        asked = {key for part in self._parts for key in part}
+        return {row.key: row for row in found if row.key in asked}
+
+    def tasks(self, row: DagRun) -> dict[str, TaskInstance]:
+        """The task instances of a run, by task id."""
+        return self._tasks[row.key]
+
+    def items(self, row: DagRun) -> list[BackfillItem]:
+        return self._items[row.backfill_id or "", row.run_id]
+
+    @cached_property
+    def _tasks(self) -> defaultdict[RunKey, dict[str, TaskInstance]]:
+        tasks: defaultdict[RunKey, dict[str, TaskInstance]] = defaultdict(dict)
+        for part in self._parts:
+            made = [self.rows[key].run_seq for key in part if key in self.rows]
+            if made:
+                files = [Condition("run_seq", ">=", min(made)), Condition("run_seq", "<=", max(made))]
+                for ti in self._store.read(TaskInstance, [*files, *_of_runs(part)]):
+                    tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
+        return tasks
+
+    @cached_property
+    def _items(self) -> defaultdict[tuple[str, str], list[BackfillItem]]:
+        items: defaultdict[tuple[str, str], list[BackfillItem]] = defaultdict(list)
+        for part in self._parts:
+            rows = [self.rows[key] for key in part if key in self.rows]
+            backfills = sorted({row.backfill_id for row in rows if row.backfill_id})
+            if backfills:
+                run_ids = sorted({row.run_id for row in rows})
+                taken = [Condition("backfill_id", "in", backfills), Condition("run_id", "in", run_ids)]
+                for item in self._store.read(BackfillItem, taken, order_by=["ordinal"]):
+                    items[item.backfill_id, item.run_id or ""].append(item)
+        return items
+
+
+def _of_runs(keys: Sequence[RunKey]) -> list[Condition]:
+    """And some others: any of these DAGs with any of these ids."""
+    return [
+        Condition("dag_id", "in", sorted({dag_id for dag_id, _ in keys})),
+        Condition("run_id", "in", sorted({run_id for _, run_id in keys})),
+    ]
+
+
+def reopen_run(alive: ManagerState, store: Store, row: DagRun, at_hand: LoadedRows) -> ActiveRun:
+    """`row` has finished. `Refused` if it was overridden: another run stands in its place."""
+    if row.state == s.OVERRIDDEN:
+        raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; repair that one.")
+    version_spec(alive, store, row.dag_id, row.dag_version)
+    tasks = at_hand.tasks(row)
+    owner = reopen_backfill_of(alive, store, row, at_hand)
+    spec = alive.spec_of_run(row, owner.row if owner else None)
+    run = ActiveRun(row=row, spec=spec, tasks=tasks, selected=selected_of(row, spec, tasks.values()))
+    alive.runs[run.key] = run
+    alive.put(c.run_reopened(row))
+    return run
+
+
+def reopen_backfill_of(alive: ManagerState, store: Store, row: DagRun, at_hand: LoadedRows) -> ActiveBackfill | None:
+    """The backfill that made this run, alive, with the run's items running."""
+    if row.backfill_id is None:
+        return None
+    live = alive.backfills.get(row.backfill_id)
+    if live is None:
+        rows = store.read(Backfill, [Condition("backfill_id", "=", row.backfill_id)])
+        if not rows:
+            return None
+        live = load_backfill(alive, store, rows[0])
+        alive.backfills[row.backfill_id] = live
+        alive.put(c.backfill_reopened(live.row))
+    running: list[BackfillItem] = []
+    for stored in at_hand.items(row):
+        item = alive.changes.latest(stored)
+        if item.state in (s.SUCCESS, s.FAILED, s.CANCELLED):
+            again = c.item_reopened(item)
+            alive.put_item(live, item, again)
+            running.append(again)
+        elif item.state == s.RUNNING:  # a crash came between it and its backfill
+            running.append(item)
+    if running:
+        live.running[row.dag_id, row.run_id] = running
+        forget_waits(alive, row.backfill_id)
+    return live
+
+
+def load_backfill(alive: ManagerState, store: Store, row: Backfill) -> ActiveBackfill:
+    """With its counts, without its items: they are read ahead of the next tick."""
+    version_spec(alive, store, row.dag_id, row.dag_version)
+    live = ActiveBackfill(row=row, spec=alive.spec_of_backfill(row))
+    counted = store.count(BackfillItem.TABLE, ["state"], [Condition("backfill_id", "=", row.backfill_id)])
+    live.counts = Counter({str(state): n for (state,), n in counted.items()})
+    return live
+
+
+def version_spec(alive: ManagerState, store: Store, dag_id: str, version: int) -> DagSpec:
+    """The definition of any version that there ever was."""
+    if (dag_id, version) not in alive.versions:
+        where = [Condition("dag_id", "=", dag_id), Condition("version", "=", version)]
+        alive.learn(store.read(DagVersion, where))
+    return alive.spec(dag_id, version)

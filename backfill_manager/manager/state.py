@@ -1,0 +1,233 @@
+"""What is alive, as plain values: the manager's memory. What is finished lives in the tables only.
+
+`ManagerState.put(row)` is the one way a decision changes anything: it changes memory and the tick's `Changes` alike, so that what
+is remembered and what is committed are the same list.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from backfill_manager.dags.catalog import DagCatalog
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.overrides import with_overrides
+from backfill_manager.model import states as s
+from backfill_manager.model.records import (
+    Backfill,
+    BackfillItem,
+    DagRun,
+    DagVersion,
+    Pool,
+    Record,
+    TaskInstance,
+)
+from backfill_manager.model.transitions import Changes
+from backfill_manager.planning.dependency_tracker import DependencyTracker
+from backfill_manager.planning.next_run import Upcoming
+from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.requests.backfills import selected_of_backfill
+
+RunKey = tuple[str, str]  # dag_id, run_id
+
+
+@dataclass
+class ActiveRun:
+    """A queued or running run with its task instances."""
+
+    row: DagRun
+    spec: DagSpec
+    tasks: dict[str, TaskInstance]
+    selected: frozenset[str]  # task ids that this run is to run, callbacks too; the others are taken as done
+    past: dict[str, str] | None = (
+        None  # task states of the previous run once it is finished; None: not known here (yet)
+    )
+    may_start: bool = True  # `max_active_runs` has a place for it, as of this tick
+
+    @property
+    def key(self) -> RunKey:
+        return (self.row.dag_id, self.row.run_id)
+
+    @property
+    def is_for_schedule(self) -> bool:
+        """Made by the schedule, and not run again by a backfill."""
+        return self.row.run_type == s.SCHEDULED_RUN and self.row.backfill_id is None
+
+    @property
+    def work(self) -> list[TaskInstance]:
+        """The task instances that are no callbacks: those that decide how it ends."""
+        every = list(self.tasks.values())
+        return [ti for ti in every if not self.spec.is_callback(ti.task_id)] if self.spec.callbacks else every
+
+    @property
+    def needs_past(self) -> bool:
+        return self.row.previous_run_id is not None and any(
+            task.depends_on_past and task.task_id in self.selected for task in self.spec.tasks
+        )
+
+
+@dataclass
+class ActiveBackfill:
+    """A backfill that has not ended, with the next of its pending items (a window: never all of a million)."""
+
+    row: Backfill
+    spec: DagSpec
+    pending: deque[BackfillItem] = field(default_factory=deque)
+    counts: Counter[str] = field(default_factory=Counter)  # items by state, all of them
+    running: dict[RunKey, list[BackfillItem]] = field(default_factory=dict)  # the items that each live run has taken
+    stretch: TimelineWindow = field(default_factory=TimelineWindow)  # the timeline around the window
+    waits: DependencyTracker | None = None  # of a cascade: what the window's items wait for; None: not known (any more)
+    first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not known (any more)
+    failed_runs: dict[RunKey, tuple[DagRun, dict[str, TaskInstance]]] = field(
+        default_factory=dict
+    )  # as the tables have them: the next whose failed tasks are to run again
+
+    @property
+    def selected(self) -> frozenset[str]:
+        return frozenset(selected_of_backfill(self.row, self.spec))
+
+    @property
+    def is_whole(self) -> bool:
+        """Its runs leave no task out."""
+        return self.row.tasks is None or self.selected >= {task.task_id for task in self.spec.work}
+
+    @property
+    def reruns_failed_tasks(self) -> bool:
+        """The failed tasks of runs that are there already are run again in place."""
+        return self.row.reprocess == "failed_tasks"
+
+    def took_over(self, run: DagRun) -> bool:
+        """The run was there before this backfill, which runs its failed tasks again."""
+        return run.backfill_id == self.row.backfill_id and run.run_seq < self.row.run_seq
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What was asked for: the tagged union."""
+        config: dict[str, Any] = json.loads(self.row.config_json)
+        return config
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """Backfills that write what this one reads."""
+        return tuple(json.loads(self.row.parents_json))
+
+    @property
+    def depends_on_past(self) -> bool:
+        """Whether a task that it runs does."""
+        return self.spec.depends_on_past and any(self.spec.task(task_id).depends_on_past for task_id in self.selected)
+
+    @property
+    def window_is_short(self) -> bool:
+        return len(self.pending) < self.counts[s.PENDING]
+
+
+class ManagerState(DagCatalog):
+    """The working set. Plain dictionaries; whoever reads them may, whoever changes a row says `put`. Of `versions` it holds
+    the current ones, and those of live runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pools: dict[str, Pool] = {}
+        self.backfills: dict[str, ActiveBackfill] = {}
+        self.runs: dict[RunKey, ActiveRun] = {}
+        self.recent: dict[str, TimelineWindow] = {}  # of DAGs with a schedule: the newest end of the timeline
+        self.changes = Changes()  # since the last commit
+        self.due: dict[str, tuple[object, Upcoming | None]] = {}  # the timekeeper's: what comes next, and its ground
+        self._specs: dict[tuple[str, int], DagSpec] = {}
+
+    def put(self, row: Record) -> None:
+        """Remember this row in its new form and have it committed."""
+        if isinstance(row, TaskInstance):
+            self.runs[row.dag_id, row.run_id].tasks[row.task_id] = row
+        elif isinstance(row, DagRun):
+            if live := self.runs.get((row.dag_id, row.run_id)):
+                if live.row.previous_run_id != row.previous_run_id:
+                    live.past = None  # another run comes before it now
+                live.row = row
+            for stretch in self.stretches(row.dag_id):
+                stretch.know(row)
+        elif isinstance(row, Backfill):
+            if owner := self.backfills.get(row.backfill_id):
+                owner.row = row
+        elif isinstance(row, Pool):
+            self.pools[row.name] = row
+        else:
+            super().put(row)
+        self.changes.put(row)
+
+    def put_item(self, backfill: ActiveBackfill, was: BackfillItem, now: BackfillItem) -> None:
+        """An item changes its state: the count by state goes with it."""
+        if now.state == s.SKIPPED and now.ordinal == backfill.first:
+            backfill.first = None  # read again
+        backfill.counts[was.state] -= 1
+        backfill.counts[now.state] += 1
+        self.changes.put(now)
+        for other in self.backfills.values():
+            if other.waits is not None:
+                other.waits.know(now)
+
+    def stretches(self, dag_id: str) -> Iterator[TimelineWindow]:
+        """Every part of the DAG's timeline that is held here."""
+        if dag_id in self.recent:
+            yield self.recent[dag_id]
+        for backfill in self.backfills.values():
+            if backfill.row.dag_id == dag_id:
+                yield backfill.stretch
+
+    def take_changes(self) -> Changes:
+        taken, self.changes = self.changes, Changes()
+        return taken
+
+    def spec(self, dag_id: str, version: int) -> DagSpec:
+        """The definition of a version that the working set holds."""
+        key = (dag_id, version)
+        if key not in self._specs:
+            self._specs[key] = DagSpec.from_json(self.versions[key].definition_json)
+        return self._specs[key]
+
+    def spec_of_backfill(self, row: Backfill) -> DagSpec:
+        """The version it was asked with, and its own settings on top."""
+        return with_overrides(self.spec(row.dag_id, row.dag_version), json.loads(row.overrides_json))
+
+    def spec_of_run(self, row: DagRun, owner: Backfill | None) -> DagSpec:
+        spec = self.spec(row.dag_id, row.dag_version)
+        if owner is None:
+            return spec
+        overrides = json.loads(owner.overrides_json)
+        if row.dag_version != owner.dag_version:  # it may lack a task that they name
+            overrides = {
+                name: value for name, value in overrides.items() if name.rpartition(".")[0] in {"", *spec.by_id}
+            }
+        return with_overrides(spec, overrides)
+
+    def learn(self, versions: Iterable[DagVersion]) -> None:
+        """Versions that the tables hold already."""
+        for version in versions:
+            self.versions[version.dag_id, version.version] = version
+
+    def evict_versions(self) -> None:
+        """Those that nothing alive needs, once they are the larger part: who edits DAGs for months fills no memory. The
+        tables have them all (`bringing_back.version_spec`)."""
+        if len(self.versions) <= 2 * (len(self.dags) + len(self.runs) + len(self.backfills)):
+            return
+        needed = {(row.dag_id, row.current_version) for row in self.dags.values()}
+        needed |= {(live.row.dag_id, live.row.dag_version) for live in self.runs.values()}
+        needed |= {(live.row.dag_id, live.row.dag_version) for live in self.backfills.values()}
+        self.versions = {key: version for key, version in self.versions.items() if key in needed}
+        self._specs = {key: spec for key, spec in self._specs.items() if key in needed}
+
+    def current_spec(self, dag_id: str) -> DagSpec:
+        return self.spec(dag_id, self.dags[dag_id].current_version)
+
+    def tasks(self) -> Iterator[tuple[ActiveRun, TaskInstance]]:
+        for run in self.runs.values():
+            for ti in run.tasks.values():
+                yield run, ti
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs and nothing is to be run (a paused backfill waits for a person, not for us)."""
+        return not self.runs and all(b.row.is_paused for b in self.backfills.values())

@@ -1,0 +1,57 @@
+"""What the items of one backfill of a cascade wait for: the items of its parents whose intervals they overlap.
+
+Held for a window of items only, and only what is not done yet; kept up to date by `know`. Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from backfill_manager.model import states as s
+from backfill_manager.model.records import BackfillItem
+
+DONE: Final = frozenset({s.SUCCESS, s.SKIPPED})
+FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
+
+
+class DependencyTracker:
+    """Made of the parents' items that were not done when it was made."""
+
+    def __init__(self, items: Iterable[BackfillItem]) -> None:
+        self._items: dict[tuple[str, int], BackfillItem] = {}
+        self._starts: dict[str, list[tuple[datetime, int]]] = {}  # of each parent, in order: its intervals don't meet
+        for item in items:
+            if item.interval_start is not None:
+                self._items[item.backfill_id, item.ordinal] = item
+                self._starts.setdefault(item.backfill_id, []).append((item.interval_start, item.ordinal))
+        for starts in self._starts.values():
+            starts.sort()
+
+    def know(self, item: BackfillItem) -> None:
+        """An item of any backfill has changed."""
+        if (item.backfill_id, item.ordinal) in self._items:
+            self._items[item.backfill_id, item.ordinal] = item
+
+    def verdict(self, item: BackfillItem) -> tuple[str, BackfillItem | None]:
+        """`("start", None)`, `("wait", the one it waits for)`, or `("fail", the one that will not come)`."""
+        waits_for: BackfillItem | None = None
+        for before in self._overlapping(item):
+            if before.state in FAILED:
+                return "fail", before
+            if before.state not in DONE:
+                waits_for = waits_for or before
+        return ("start", None) if waits_for is None else ("wait", waits_for)
+
+    def _overlapping(self, item: BackfillItem) -> Iterable[BackfillItem]:
+        start, end = item.interval_start, item.interval_end
+        if start is None or end is None:
+            return
+        for parent, starts in self._starts.items():
+            first = max(0, bisect_right(starts, (start, 2**62)) - 1)
+            for _, ordinal in starts[first : bisect_left(starts, (end, 0))]:
+                before = self._items[parent, ordinal]
+                if before.interval_end is not None and before.interval_end > start:
+                    yield before

@@ -1,0 +1,185 @@
+"""`--downstream`: a backfill, and with it one of every DAG that reads what it writes, and so on.
+
+A DAG stands below another if it reads a table that the other writes; names are the same whatever their case. Each DAG of
+the tree is planned once, after all that it waits for: the intervals of its own schedule that overlap at least one item
+that will run of a DAG that it reads from. They are done again whether they have succeeded or not, as their input
+changes; one that has not ended (this week, of days that have) is skipped like any other: its own schedule runs it. A DAG
+that reads its own output is not below itself; DAGs that read from each other in a circle are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import graphlib
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from backfill_manager.clock import from_micros
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.overrides import with_overrides
+from backfill_manager.dags.schedule.timetable import ONCE, timetable_of
+from backfill_manager.errors import InvalidInput
+from backfill_manager.model import states
+from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.planning.interval_overlap import Spans, micros_of
+from backfill_manager.requests.backfills import MOST_ITEMS, CreateBackfill
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from backfill_manager.planning.interval_overlap import Numbers
+    from backfill_manager.store.base import Store
+
+Dags = Mapping[str, tuple[DagSpec, int]]  # by dag_id: the current definition of an active DAG, and its version
+PlanOne = Callable[[CreateBackfill, DagSpec, int], BackfillPlan]
+
+
+def plan_as_asked(
+    spark: SparkSession, store: Store, ask: CreateBackfill, dag: DagSpec, dag_version: int, others: Dags, now: datetime
+) -> BackfillPlan:
+    """The plan of a request: with its overrides and, if asked for, all that stands below it among the `others`. What the
+    manager performs and every dry run prints. What has not ended by `now` is not complete, in all of them."""
+
+    def plan_one(ask: CreateBackfill, dag: DagSpec, dag_version: int) -> BackfillPlan:
+        ask = ask.with_defaults(dag, now)
+        return plan_backfill(spark, ask, dag, dag_version, existing_runs(store, ask, dag), now)
+
+    plan = plan_one(ask, with_overrides(dag, ask.overrides), dag_version)
+    return with_downstream(plan, others, plan_one) if ask.downstream else plan
+
+
+def with_downstream(root: BackfillPlan, others: Dags, plan_one: PlanOne) -> BackfillPlan:
+    """The plan with its `downstream`, each after those it waits for, and what had to be left out of it with the reason."""
+    planned = {root.dag.dag_id: root}
+    left_out: dict[str, str] = {}
+    for dag_id, writers in tree(root.dag, [spec for spec, _ in others.values()]).items():
+        dag, dag_version = others[dag_id]
+        parents = tuple(writer for writer in writers if writer in planned)
+        changed = _changed([planned[parent] for parent in parents])
+        ask = _ask_below(root.ask, dag, changed)
+        if isinstance(ask, CreateBackfill):
+            plan = _only_meeting(plan_one(ask, dag, dag_version), changed)
+            if plan.items.num_rows:
+                planned[dag_id] = dataclasses.replace(plan, parents=parents)
+                continue
+            ask = "none of its intervals overlaps one that would run"
+        left_out[dag_id] = ask
+    del planned[root.dag.dag_id]
+    return dataclasses.replace(root, downstream=tuple(planned.values()), left_out=left_out)
+
+
+def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
+    """Every DAG below `root` -> the DAGs of the tree that write what it reads; each after those it waits for.
+    `InvalidInput` for a circle."""
+    specs = {dag.dag_id: dag for dag in sorted(dags, key=lambda dag: dag.dag_id)} | {root.dag_id: root}
+    readers: dict[str, set[str]] = {}
+    for dag in specs.values():
+        for read in dag.reads:
+            readers.setdefault(read.table.casefold(), set()).add(dag.dag_id)
+    waits_for: dict[str, set[str]] = {root.dag_id: set()}
+    todo = [root.dag_id]
+    while todo:
+        writer = todo.pop(0)
+        for reader in sorted(
+            {r for table in specs[writer].writes for r in readers.get(table.casefold(), ())} - {writer}
+        ):
+            if reader not in waits_for:
+                todo.append(reader)
+            waits_for.setdefault(reader, set()).add(writer)
+    try:
+        order = list(graphlib.TopologicalSorter(waits_for).static_order())
+    except graphlib.CycleError as error:
+        raise InvalidInput(
+            f"--downstream can't be used with DAG {root.dag_id!r}: {' >> '.join(error.args[1])} read in a circle what"
+            " each other write, so there is no first; backfill them one by one"
+        ) from None
+    place = {dag_id: n for n, dag_id in enumerate(order)}
+    return {
+        dag_id: tuple(sorted(waits_for[dag_id], key=place.__getitem__)) for dag_id in order if dag_id != root.dag_id
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Changed:
+    """The intervals that will be written anew, with both ends included, in epoch micros; an interval without a length is
+    the instant that it is."""
+
+    first: Numbers
+    last: Numbers
+
+    @property
+    def start(self) -> datetime:
+        return from_micros(int(self.first.min()))
+
+    @property
+    def end(self) -> datetime:
+        """The first instant after all of them."""
+        return from_micros(int(self.last.max())) + timedelta(microseconds=1)
+
+
+def _changed(plans: Iterable[BackfillPlan]) -> _Changed:
+    firsts, lasts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for plan in plans:
+        starts, ends = _intervals(plan.items.filter(_will_run(plan.items)))
+        firsts.append(starts)
+        lasts.append(np.maximum(ends - 1, starts))
+    return _Changed(np.concatenate(firsts), np.concatenate(lasts))
+
+
+def _will_run(items: pa.Table) -> pa.ChunkedArray:
+    import pyarrow.compute as pc
+
+    return pc.and_(pc.equal(items["state"], states.PENDING), pc.is_valid(items["interval_start"]))
+
+
+def _intervals(items: pa.Table) -> tuple[Numbers, Numbers]:
+    return micros_of(items["interval_start"]), micros_of(items["interval_end"])
+
+
+def _ask_below(root: CreateBackfill, dag: DagSpec, changed: _Changed) -> CreateBackfill | str:
+    """What is asked of a DAG below, over the range of what it reads; or why it is left out."""
+    if dag.schedule is None or dag.schedule == ONCE:
+        has = "it has no schedule" if dag.schedule is None else f"it has the schedule {ONCE!r}"
+        return f"{has}, so nothing tells which of its runs read what changes"
+    if not len(changed.first):
+        return "nothing that it reads would be written"
+    timetable = timetable_of(dag, changed.start)
+    first = timetable.last_at_or_before(changed.start) or changed.start
+    last = timetable.last_before(changed.end)
+    if last is None or last < first:
+        return "none of its intervals overlaps one that would run"
+    about = timetable.about_how_many(first, last)
+    if about > MOST_ITEMS:
+        raise InvalidInput(
+            f"--downstream: DAG {dag.dag_id!r} has about {about:,} intervals in that range, more than one backfill may"
+            f" ({MOST_ITEMS:,}); ask for a shorter one"
+        )
+    return CreateBackfill(
+        dag_id=dag.dag_id,
+        start_date=first,
+        end_date=last,
+        # in the order of what it waits for, unless its own tasks need the older dates first
+        run_backwards=root.run_backwards and not any(task.depends_on_past for task in dag.tasks),
+        reprocess="completed",
+        max_active_runs=root.max_active_runs,
+        pool=root.pool,
+        priority=root.priority,
+        window=root.window,
+        is_polite=root.is_polite,
+        allow_future=root.allow_future,
+        ignore_first_depends_on_past=root.ignore_first_depends_on_past,
+    )
+
+
+def _only_meeting(plan: BackfillPlan, changed: _Changed) -> BackfillPlan:
+    """The items that overlap what changes, numbered anew."""
+    import pyarrow as pa
+
+    meets = Spans(changed.first, changed.last).meeting(*_intervals(plan.items)) > 0
+    items = plan.items.filter(pa.array(meets))
+    ordinals = pa.array(np.arange(1, items.num_rows + 1))
+    return dataclasses.replace(plan, items=items.set_column(0, items.schema.field("ordinal"), ordinals))

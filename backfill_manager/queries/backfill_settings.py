@@ -1,0 +1,82 @@
+"""What a backfill is set to, as far as it has been asked for, and a mark that tells whether somebody has changed it since.
+
+Changes that wait for the manager count as made: whoever changes it next should see them, and not undo them unseen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from backfill_manager.errors import InvalidInput
+from backfill_manager.model.records import Backfill, Request
+from backfill_manager.queries.requests import request_details
+from backfill_manager.requests.backfills import UPDATABLE_FIELDS, setting_of
+from backfill_manager.requests.command_types import BACKFILL_SET, parse_payload
+from backfill_manager.store.base import Condition, Store
+
+
+@dataclass(frozen=True)
+class SettingsNow:
+    """`values` by name (see `requests.backfills.CHANGEABLE`); `version` is another text after each change. `last`: the
+    request that last changed it, and `waiting` those that the manager has not answered yet, oldest first."""
+
+    values: dict[str, Any]
+    version: str
+    last: dict[str, Any] | None
+    waiting: tuple[dict[str, Any], ...]
+
+    def differing(self, drawn: Mapping[str, Any]) -> list[str]:
+        """The names of the settings that are not any more what they were when a form was drawn."""
+        return [name for name in UPDATABLE_FIELDS if name in drawn and drawn[name] != self.values[name]]
+
+
+def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
+    """`found`: the backfill as `queries.backfills` tells it."""
+    backfill_id = found["backfill_id"]
+    rows = store.read(Backfill, [Condition("backfill_id", "=", backfill_id)], limit=1)
+    changed_by = rows[0].changed_by if rows else ""
+    waiting = [one for one in store.unanswered() if one.kind == BACKFILL_SET and _is_of(one, backfill_id)]
+    values = {name: setting_of(rows[0], name) if rows else found[name] for name in UPDATABLE_FIELDS}
+    for request in waiting:
+        values |= json.loads(request.payload_json)["changes"]
+    last = _request(store, changed_by) if changed_by else None
+    return SettingsNow(
+        values, "+".join([changed_by, *(one.request_id for one in waiting)]), last,
+        tuple(request_details(one, None) for one in waiting),
+    )  # fmt: skip
+
+
+def children_of_each(store: Store) -> dict[str, list[dict[str, Any]]]:
+    """For each backfill of a cascade those that wait for it: `backfill_id`, `dag_id`, `state`."""
+    found = store.read(Backfill, [Condition("parents_json", "!=", "[]")], order_by=("created_at", "backfill_id"))
+    children: dict[str, list[dict[str, Any]]] = {}
+    for row in found:
+        for parent in json.loads(row.parents_json):
+            children.setdefault(parent, []).append(_short(row))
+    return children
+
+
+def parents_of(store: Store, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The backfills that this one waits for, in the same form."""
+    ids = tuple(found["parents"])
+    rows = store.read(Backfill, [Condition("backfill_id", "in", ids)], order_by=("created_at",)) if ids else []
+    return [_short(row) for row in rows]
+
+
+def _short(row: Backfill) -> dict[str, Any]:
+    return {"backfill_id": row.backfill_id, "dag_id": row.dag_id, "state": row.state}
+
+
+def _is_of(request: Request, backfill_id: str) -> bool:
+    try:
+        return bool(parse_payload(request.kind, request.payload_json)["backfill_id"] == backfill_id)
+    except InvalidInput:  # the manager refuses it
+        return False
+
+
+def _request(store: Store, request_id: str) -> dict[str, Any] | None:
+    rows = store.read(Request, [Condition("request_id", "=", request_id)], limit=1)
+    return request_details(rows[0], None) if rows else None

@@ -1,0 +1,60 @@
+"""Bundles: where DAGs come from, as the manager last saw them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from backfill_manager.clock import format_instant
+from backfill_manager.errors import NotFound
+from backfill_manager.model.records import BundleRow
+from backfill_manager.settings import BundleSettings
+from backfill_manager.store.base import Condition, Store
+
+
+def list_bundles(store: Store, configured: list[BundleSettings]) -> list[dict[str, Any]]:
+    """Those that were read, and those that are configured; `dags` counts active ones, `errors` files that can't be read."""
+    dags = store.count("dag", ("bundle",), [Condition("is_active", "=", True)])
+    errors = store.count("import_error", ("bundle",), [Condition("is_current", "=", True)])
+    rows = {row.name: row for row in store.read(BundleRow)}
+    here = {bundle.name: bundle for bundle in configured}
+    return [_view(name, rows.get(name), here.get(name), dags, errors) for name in sorted({*rows, *here})]
+
+
+def _view(
+    name: str,
+    row: BundleRow | None,
+    settings: BundleSettings | None,
+    dags: dict[tuple[Any, ...], int],
+    errors: dict[tuple[Any, ...], int],
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "path": settings.place if settings else row.path if row else "",
+        "parser": row.parser if row else settings.parser if settings else "",
+        "is_configured": settings is not None,
+        "dags": dags.get((name,), 0),
+        "errors": errors.get((name,), 0),
+        "commit_id": row.commit_id if row else None,
+        "content_hash": row.content_hash if row else None,
+        "refreshed_at": format_instant(row.refreshed_at) if row else None,
+        "parsed_at": format_instant(row.parsed_at) if row else None,
+        "settings": _settings(row, settings),
+    }
+
+
+def _settings(row: BundleRow | None, settings: BundleSettings | None) -> dict[str, Any] | None:
+    """How it is read: as the manager last found in configuration and manifest together; before that, as it is configured
+    here, without the parser's own options, of which only the parser knows which are secret."""
+    if row is not None and row.settings_json:
+        found: dict[str, Any] = json.loads(row.settings_json)
+        return found
+    return settings.model_copy(update={"options": {}}).shown() if settings else None
+
+
+def find_bundle(bundles: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """`NotFound` when there is none of that name."""
+    found = next((one for one in bundles if one["name"] == name), None)
+    if found is None:
+        raise NotFound("bundle", name, [one["name"] for one in bundles], hint="; see `bfm bundles list`.")
+    return found

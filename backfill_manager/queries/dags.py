@@ -1,0 +1,255 @@
+"""DAGs as they stand: what is current, when each runs next, and which files could not be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from backfill_manager.clock import format_instant
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.versions import refuse_inactive, why_inactive
+from backfill_manager.errors import NotFound, shorten
+from backfill_manager.model import states
+from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
+from backfill_manager.planning.recent_runs import recent_timelines
+from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.store.base import Condition, Store
+
+if TYPE_CHECKING:
+    from backfill_manager.dags.schedule.timetable import Timetable
+    from backfill_manager.planning.next_run import Upcoming
+
+LONGEST_LISTED: Final = 1000  # characters of a description that a list tells
+NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles, start one with `bfm manager start`."
+
+
+def list_dags(store: Store, now: datetime, *, active: bool | None = True) -> list[dict[str, Any]]:
+    """By id. `active`: those that a file defines now (True), those that none does any more (False), or both (None)."""
+    where = [] if active is None else [Condition("is_active", "=", active)]
+    rows = store.read(DagRow, where, order_by=("dag_id",))
+    specs = _current_specs(store, rows)
+    reached = schedules_reached(store, [row for row in rows if row.dag_id in specs], now)
+    return [_view(row, specs[row.dag_id], reached[row.dag_id], now) for row in rows if row.dag_id in specs]
+
+
+def schedules_reached(store: Store, dags: Sequence[DagRow], now: datetime) -> dict[str, TimelineWindow]:
+    """For each DAG the newest end of its timeline: how far its schedule has come, and which dates have a run already."""
+    wanted = {row.dag_id: 1 for row in dags if row.schedule is not None}
+    found = recent_timelines(wanted, store, now) if wanted else {}
+    return {row.dag_id: found.get(row.dag_id, TimelineWindow()) for row in dags}
+
+
+def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
+    """For what asks something of a DAG: its row and the definition of its current version. `NotFound` with the nearest
+    names; `Refused` for one that is not active."""
+    row, spec = known_dag(store, dag_id)
+    refuse_inactive(row)
+    return row, spec
+
+
+def known_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
+    """For what only reads: the same of a DAG that is, or ever was, there."""
+    rows = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
+    if not rows:
+        known = [row.dag_id for row in store.read(DagRow)]
+        raise NotFound("DAG", dag_id, known, hint="; see `bfm dags list`." if known else NO_DAGS)
+    row = rows[0]
+    specs = _current_specs(store, rows)
+    if dag_id not in specs:
+        raise NotFound("DAG version", f"{dag_id} v{row.current_version}", hint="; `bfm state check` tells more.")
+    return row, specs[dag_id]
+
+
+def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
+    """A DAG that is, or ever was, there; `NotFound` with the nearest names."""
+    row, spec = known_dag(store, dag_id)
+    counts = store.count("dag_run", ("state",), [Condition("dag_id", "=", dag_id)])
+    return {
+        **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
+        "description": spec.description,
+        "start_date": format_instant(spec.start_date),
+        "end_date": format_instant(spec.end_date),
+        "catchup": spec.catchup,
+        "max_active_runs": spec.max_active_runs,
+        "max_active_tasks": spec.max_active_tasks,
+        "batchable": spec.batchable,
+        "params": spec.params,
+        "tasks": list_tasks(spec),
+        "runs": {state: number for (state,), number in sorted(counts.items())},
+    }
+
+
+def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
+    """Each after those it waits for; callbacks, which have `calls_back`, come last. One that `watches` no task tells of
+    the whole run."""
+    return [_task_view(spec, task) for task in spec.in_order]
+
+
+def next_intervals_of(
+    store: Store, dag_id: str, now: datetime, n: int, *, after: datetime | None = None
+) -> list[dict[str, Any]]:
+    """`next_intervals` of a DAG by its id: none of one that is not active."""
+    row, spec = known_dag(store, dag_id)
+    if not row.is_active:
+        return []
+    return next_intervals(spec, schedules_reached(store, [row], now)[dag_id], now, n, after=after)
+
+
+def next_intervals(
+    spec: DagSpec, reached: TimelineWindow, now: datetime, n: int, *, after: datetime | None = None
+) -> list[dict[str, Any]]:
+    """The next `n` intervals that the scheduler makes runs of; `reached` is the newest end of the timeline. The first may
+    be due already. `after`: the end of one of them, to go on behind it."""
+    latest = reached.furthest
+    if after is not None:
+        latest, now = _made(spec, after - timedelta(microseconds=1), after, now), max(now, after)
+    return [
+        {
+            "logical_date": format_instant(one.start),
+            "interval_start": format_instant(one.start),
+            "interval_end": format_instant(one.end),
+            "due_at": format_instant(one.due_at),
+        }
+        for one in islice(_upcoming(spec, latest, now, reached.stands_for_schedule), n)
+    ]
+
+
+def list_import_errors(store: Store) -> list[dict[str, Any]]:
+    rows = store.read(ImportProblem, [Condition("is_current", "=", True)], order_by=("bundle", "file"))
+    return [
+        {
+            "bundle": row.bundle,
+            "file": row.file,
+            "line": row.line,
+            "message": row.message,
+            "traceback": row.traceback,
+            "first_seen_at": format_instant(row.first_seen_at),
+            "last_seen_at": format_instant(row.last_seen_at),
+        }
+        for row in rows
+    ]
+
+
+def count_import_errors(store: Store) -> int:
+    return store.count("import_error", (), [Condition("is_current", "=", True)]).get((), 0)
+
+
+def all_dags(store: Store) -> dict[str, DagRow]:
+    """Every DAG that is or ever was there, by id."""
+    return {row.dag_id: row for row in store.read(DagRow, order_by=("dag_id",))}
+
+
+def current_dags(store: Store) -> dict[str, tuple[DagSpec, int]]:
+    """The current definition of every DAG that is there, and its version, by id."""
+    rows = store.read(DagRow, [Condition("is_active", "=", True)], order_by=("dag_id",))
+    specs = _current_specs(store, rows)
+    return {row.dag_id: (specs[row.dag_id], row.current_version) for row in rows if row.dag_id in specs}
+
+
+def spec_reader(store: Store) -> Callable[[str, int], DagSpec]:
+    """Gives the definition of a DAG's version; each is read once. `NotFound` for a version that is not there."""
+
+    @cache
+    def spec_of(dag_id: str, version: int) -> DagSpec:
+        rows = store.read(DagVersion, [Condition("dag_id", "=", dag_id), Condition("version", "=", version)], limit=1)
+        if not rows:
+            raise NotFound("DAG version", f"{dag_id} v{version}", hint="; `bfm state check` tells more.")
+        return DagSpec.from_json(rows[0].definition_json)
+
+    return spec_of
+
+
+def spec_of_run(store: Store, run: DagRun) -> DagSpec | None:
+    """The definition of the version that the run has, whatever is current; None when that version is gone."""
+    try:
+        return spec_reader(store)(run.dag_id, run.dag_version)
+    except NotFound:
+        return None
+
+
+def _current_specs(store: Store, rows: list[DagRow]) -> dict[str, DagSpec]:
+    if not rows:
+        return {}
+    wanted = {(row.dag_id, row.current_version) for row in rows}
+    where = [
+        Condition("dag_id", "in", tuple(row.dag_id for row in rows)),
+        Condition("version", "in", tuple({row.current_version for row in rows})),
+    ]
+    return {
+        version.dag_id: DagSpec.from_json(version.definition_json)
+        for version in store.read(DagVersion, where)
+        if (version.dag_id, version.version) in wanted
+    }
+
+
+def _timetable(spec: DagSpec) -> Timetable:
+    from backfill_manager.dags.schedule.timetable import timetable_of
+
+    return timetable_of(spec)
+
+
+def _upcoming(
+    spec: DagSpec, latest: DagRun | None, now: datetime, taken: Callable[[datetime], bool]
+) -> Iterator[Upcoming]:
+    """One after the other, each as if the run before it had been made in time."""
+    from backfill_manager.planning.next_run import upcoming
+
+    following = upcoming(spec, latest, now, taken)
+    while following is not None:
+        yield following
+        made = _made(spec, following.start, following.end, now)
+        following = upcoming(spec, made, max(now, following.due_at), taken)
+
+
+def _made(spec: DagSpec, start: datetime, end: datetime, now: datetime) -> DagRun:
+    return DagRun(
+        dag_id=spec.dag_id, run_id="", run_type=states.SCHEDULED_RUN, state=states.SUCCESS, dag_version=0, run_seq=0,
+        created_at=now, logical_date=start, interval_start=start, interval_end=end,
+    )  # fmt: skip
+
+
+def _view(row: DagRow, spec: DagSpec, reached: TimelineWindow, now: datetime) -> dict[str, Any]:
+    upcoming = next_intervals(spec, reached, now, 1) if row.is_active else []
+    return {
+        "dag_id": row.dag_id,
+        "description": None if spec.description is None else shorten(spec.description, LONGEST_LISTED),
+        "schedule": spec.schedule,
+        "schedule_in_words": _timetable(spec).describe(),
+        "timezone": spec.timezone,
+        "is_paused": row.is_paused,
+        "is_active": row.is_active,
+        "version": row.current_version,
+        "bundle": row.bundle,
+        "file": row.file,
+        "owner": spec.owner,
+        "tags": json.loads(row.tags_json),
+        "next_logical_date": upcoming[0]["logical_date"] if upcoming else None,
+        "next_due_at": upcoming[0]["due_at"] if upcoming else None,
+        "updated_at": format_instant(row.updated_at),
+        "inactive_since": None if row.is_active else format_instant(row.updated_at),
+        "inactive_reason": None if row.is_active else why_inactive(row),
+    }
+
+
+def _task_view(spec: DagSpec, task: TaskSpec) -> dict[str, Any]:
+    return {
+        "task_id": task.task_id,
+        "kind": task.kind,
+        "upstream": list(task.upstream),
+        "downstream": list(spec.downstream(task.task_id)),
+        "calls_back": task.calls_back,
+        "watches": task.watches,
+        "trigger_rule": None if task.is_callback else task.trigger_rule,
+        "retries": task.retries,
+        "retry_delay_s": task.retry_delay,
+        "timeout_s": task.timeout,
+        "depends_on_past": task.depends_on_past,
+        "pool": task.pool,
+        "priority": task.priority,
+        "weight": task.weight,
+        "max_active_tis": task.max_active_tis,
+    }

@@ -1,0 +1,51 @@
+"""Pools and what they hold at the moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.model import states
+from backfill_manager.model.records import DagVersion, Pool
+from backfill_manager.store.base import Condition, Store
+
+_HELD = (states.QUEUED, states.RUNNING)
+
+
+def list_pools(store: Store) -> list[dict[str, Any]]:
+    """`used` counts slots (a task may take several), `queued` and `running` count task instances."""
+    where = [Condition("state", "in", _HELD)]
+    held = store.count("task_instance", ("pool", "dag_id", "task_id", "state"), where)
+    weights = _weights(store, {dag_id for _, dag_id, _, _ in held})
+    tasks: Counter[tuple[str, str]] = Counter()
+    slots: Counter[str] = Counter()
+    for (pool, dag_id, task_id, state), number in held.items():
+        tasks[pool, state] += number
+        slots[pool] += number * weights.get((dag_id, task_id), 1)
+    return [
+        {
+            "name": row.name,
+            "slots": row.slots,
+            "weight": row.weight,
+            "min_share": row.min_share,
+            "used": slots[row.name],
+            "free": max(row.slots - slots[row.name], 0),
+            "queued": tasks[row.name, states.QUEUED],
+            "running": tasks[row.name, states.RUNNING],
+        }
+        for row in store.read(Pool, order_by=("name",))
+    ]
+
+
+def _weights(store: Store, dag_ids: set[str]) -> dict[tuple[str, str], int]:
+    """By the newest version of each DAG; a task that is gone from it counts as one slot."""
+    if not dag_ids:
+        return {}
+    versions = store.read(DagVersion, [Condition("dag_id", "in", tuple(dag_ids))], order_by=("version",))
+    newest = {row.dag_id: row for row in versions}
+    return {
+        (dag_id, task.task_id): task.weight
+        for dag_id, row in newest.items()
+        for task in DagSpec.from_json(row.definition_json).tasks
+    }

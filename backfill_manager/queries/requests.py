@@ -1,0 +1,121 @@
+"""Requests beside their answers. Lists tell what a request is about and not all that was asked (the dates of a backfill, run
+parameters), nor what the manager answered beside words (a plan): `request_details` does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any, Final
+
+from backfill_manager.clock import format_instant
+from backfill_manager.model.records import Request, Response
+from backfill_manager.queries.id_lookup import LATEST, choose
+from backfill_manager.queries.paging import Order, read_page
+from backfill_manager.store.base import Condition, Store
+
+WAITING = "waiting"
+NOT_LISTED: Final = ("payload_json",)  # of a request, and of an answer
+NAMES: Final = ("dag_id", "run_id", "task_id", "backfill_id", "name", "bundle", "subpath", "host")
+LONGEST_NAME: Final = 4000  # characters; a run id of a partition is the longest
+LONGEST_LOOKED_INTO: Final = 100_000  # characters of a payload that a list reads for the names in it
+MOST_NAMED: Final = 1000  # requests whose ids a condition names; for more all answers are read
+
+
+def list_requests(store: Store, *, limit: int | None = None) -> list[dict[str, Any]]:
+    """Newest first; a request that was sent twice is one."""
+    rows: dict[str, Request] = {}
+    for row in store.read(Request, order_by=("-requested_at",), limit=limit, without=NOT_LISTED):
+        rows.setdefault(row.request_id, row)
+    return _listed(store, rows.values())
+
+
+def page_of_requests(
+    store: Store, order: Order, limit: int, after: tuple[Any, Any] | None, *, kind: str | None = None
+) -> tuple[list[dict[str, Any]], tuple[Any, Any] | None]:
+    """Up to `limit` requests behind the place `after`, and the place of the last if more follow."""
+    where = [] if kind is None else [Condition("kind", "=", kind)]
+    rows = read_page(store, Request, where, order, limit + 1, after, without=NOT_LISTED)
+    more, rows = len(rows) > limit, rows[:limit]
+    once = {row.request_id: row for row in reversed(rows)}
+    return _listed(store, list(reversed(once.values()))), order.place(rows[-1]) if more else None
+
+
+def _listed(store: Store, rows: Collection[Request]) -> list[dict[str, Any]]:
+    if not rows:
+        return []
+    where = [Condition("request_id", "in", tuple(row.request_id for row in rows))] if len(rows) <= MOST_NAMED else []
+    answers = {row.request_id: row for row in store.read(Response, where, without=NOT_LISTED)}
+    short = [*where, Condition("payload_json", "shorter_than", LONGEST_LOOKED_INTO)]
+    payloads = {row.request_id: row.payload_json for row in store.read(Request, short)}
+    return [
+        request_view(row.evolve(payload_json=payloads.get(row.request_id, "{}")), answers.get(row.request_id))
+        for row in rows
+    ]
+
+
+def find_request(store: Store, wanted: str) -> dict[str, Any]:
+    """By id, a beginning of it, or `latest`."""
+    where = [] if wanted == LATEST else [Condition("request_id", "starts_with", wanted)]
+    newest_first = ("-requested_at",)
+    rows = store.read(Request, where, newest_first, limit=1 if wanted == LATEST else 20, without=NOT_LISTED)
+    if not rows and wanted != LATEST:  # for a message that names the nearest
+        rows = store.read(Request, (), newest_first, limit=1000, without=NOT_LISTED)
+    by_id = {row.request_id: row for row in reversed(rows)}
+    hint = "; see `bfm requests list`." if by_id else "; nothing was asked yet."
+    of_it = [Condition("request_id", "=", choose("request", wanted, list(reversed(by_id)), hint=hint))]
+    answers = store.read(Response, of_it, limit=1)
+    [row] = store.read(Request, of_it, order_by=("requested_at",), limit=1)
+    return request_details(row, answers[0] if answers else None)
+
+
+def request_details(row: Request, answer: Response | None) -> dict[str, Any]:
+    """With all that was asked, and what the manager answered beside words."""
+    shown = request_view(row, answer)
+    return {
+        "request_id": row.request_id, "kind": row.kind, "payload": _json(row.payload_json), **shown,
+        "result": result_of(answer),
+    }  # fmt: skip
+
+
+def request_view(row: Request, answer: Response | None) -> dict[str, Any]:
+    return {
+        "request_id": row.request_id,
+        "kind": row.kind,
+        "about": _about(_json(row.payload_json or "{}")),  # not read where only the answer is of interest
+        "requested_by": row.requested_by,
+        "requested_at": format_instant(row.requested_at),
+        "source": row.source,
+        "requested_from": row.requested_from,
+        "outcome": answer.outcome if answer else WAITING,
+        "object_id": answer.object_id if answer else None,
+        "message": answer.message if answer else None,
+        "answered_at": format_instant(answer.answered_at) if answer else None,
+    }
+
+
+def result_of(answer: Response | None) -> Any:
+    """What the manager answered beside its words: the plan of a dry run, what came of parsing a bundle."""
+    return None if answer is None or answer.payload_json is None else _json(answer.payload_json)
+
+
+def _about(payload: Any) -> dict[str, str]:
+    """The ids and names in a payload."""
+    if not isinstance(payload, dict):
+        return {}
+    ask = payload.get("ask")
+    inside = (
+        {"dag_id": ask.get("dag_id") or (None if ask.get("is_regex") else ask.get("dag"))}
+        if isinstance(ask, dict)
+        else {}
+    )
+    found = {**inside, **payload}
+    return {
+        name: found[name] for name in NAMES if isinstance(found.get(name), str) and len(found[name]) <= LONGEST_NAME
+    }
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:  # whoever wrote this row did not use `requests.submit`; show what is there
+        return text

@@ -1,0 +1,158 @@
+"""Dag runs. A run id is unique within its DAG only: `DAG/RUN` names one whatever other DAGs have.
+
+Lists tell all of a run but its parameters, which every run of a backfill has alike and which may be large: `run_view`,
+without them, is for lists, `run_details` for one run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from backfill_manager.clock import format_instant
+from backfill_manager.errors import Ambiguous, InvalidInput, NotFound, RunOfSeveralDags
+from backfill_manager.model import states
+from backfill_manager.model.records import DagRow, DagRun
+from backfill_manager.queries.id_lookup import LATEST
+from backfill_manager.queries.paging import Order, read_page
+from backfill_manager.store.base import Condition, Store
+
+NOT_LISTED: Final = ("conf_json",)
+
+
+def list_runs(
+    store: Store,
+    *,
+    dag_id: str | None = None,
+    backfill_id: str | None = None,
+    in_states: Sequence[str] = (),
+    limit: int | None = None,
+) -> list[dict[str, Any]]:
+    """Newest made first."""
+    where = [
+        Condition(column, "=", value) for column, value in (("dag_id", dag_id), ("backfill_id", backfill_id)) if value
+    ]
+    if in_states:
+        where.append(Condition("state", "in", tuple(in_states)))
+    rows = store.read(DagRun, where, order_by=("-run_seq",), limit=limit, without=NOT_LISTED)
+    return [run_view(row) for row in rows]
+
+
+def page_of_runs(
+    store: Store,
+    order: Order,
+    limit: int,
+    after: tuple[Any, Any] | None,
+    *,
+    dag_id: str | None = None,
+    backfill_id: str | None = None,
+    in_states: Sequence[str] = (),
+    run_type: str | None = None,
+) -> tuple[list[dict[str, Any]], tuple[Any, Any] | None]:
+    """Up to `limit` runs behind the place `after`, and the place of the last if more follow."""
+    chosen = (("dag_id", dag_id), ("backfill_id", backfill_id), ("run_type", run_type))
+    where = [Condition(column, "=", value) for column, value in chosen if value is not None]
+    if in_states:
+        where.append(Condition("state", "in", tuple(in_states)))
+    rows = read_page(store, DagRun, where, order, limit + 1, after, without=NOT_LISTED)
+    more, rows = len(rows) > limit, rows[:limit]
+    return [run_view(row) for row in rows], order.place(rows[-1]) if more else None
+
+
+def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
+    """By id, beginning of an id, logical date, or `latest`, each also as `DAG/RUN`; of `dag_id` or, without one, wherever
+    it is unique. `NotFound`; `Ambiguous`, or `RunOfSeveralDags` with the names that tell them apart."""
+    dag_id, wanted = _with_dag(store, wanted, dag_id)
+    within = [Condition("dag_id", "=", dag_id)] if dag_id else []
+    place = f"run of DAG {dag_id!r} with the id" if dag_id else "run"
+    if wanted == LATEST:
+        newest = store.read(DagRun, within, order_by=("-run_seq",), limit=1)
+        if not newest:
+            raise NotFound(place, wanted, hint="; nothing has run yet.")
+        return newest[0]
+    found = _called(store, wanted, within)
+    if not found:
+        beginning = [*within, Condition("run_id", "starts_with", wanted)]
+        found = store.read(DagRun, beginning, order_by=("-run_seq",), limit=50, without=NOT_LISTED)
+        if len(found) == 1:
+            found = store.read(DagRun, beginning, limit=1)
+    if not found and dag_id:
+        found = _of_date(store, wanted, dag_id)
+    if not found:
+        if dag_id and not _is_dag(store, dag_id):
+            raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)], hint="; see `bfm dags list`.")
+        others = store.read(DagRun, within, order_by=("-run_seq",), limit=500, without=NOT_LISTED)
+        known = [row.run_id for row in others]
+        raise NotFound(place, wanted, known, hint="; see `bfm runs list`.")
+    if len(found) > 1:
+        if len({row.dag_id for row in found}) > 1:
+            raise RunOfSeveralDags(wanted, sorted(row.key for row in found))
+        raise Ambiguous("run", wanted, [row.run_id for row in found])
+    return found[0]
+
+
+def _called(store: Store, run_id: str, within: Sequence[Condition] = ()) -> list[DagRun]:
+    """The runs with exactly this id: one in each DAG that has it."""
+    return store.read(DagRun, [*within, Condition("run_id", "=", run_id)], order_by=("-run_seq",), limit=50)
+
+
+def _with_dag(store: Store, wanted: str, dag_id: str | None) -> tuple[str | None, str]:
+    """`DAG/RUN` in its two parts. A partition's run id may hold a slash too: one that is there means itself."""
+    first, slash, rest = wanted.partition("/")
+    if not (slash and rest) or dag_id not in (None, first) or _called(store, wanted):
+        return dag_id, wanted
+    return (first, rest) if _is_dag(store, first) else (dag_id, wanted)
+
+
+def _is_dag(store: Store, dag_id: str) -> bool:
+    """It is, or ever was, one."""
+    of_dag = [Condition("dag_id", "=", dag_id)]
+    return bool(store.read(DagRow, of_dag, limit=1) or store.read(DagRun, of_dag, limit=1))
+
+
+def _of_date(store: Store, text: str, dag_id: str) -> list[DagRun]:
+    """Runs of a logical date as people write it, in the DAG's zone; the one that stands in the timeline, if any does."""
+    from backfill_manager.dags.schedule.timetable import parse_date
+
+    dags = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
+    try:
+        at = parse_date(text, dags[0].timezone if dags else "UTC", name="RUN")
+    except InvalidInput:
+        return []
+    where = [Condition("dag_id", "=", dag_id), Condition("logical_date", "=", at)]
+    rows = store.read(DagRun, where, order_by=("-run_seq",))
+    standing = [row for row in rows if row.state != states.OVERRIDDEN and row.run_type != states.EXTERNAL_RUN]
+    return standing or rows
+
+
+def run_view(row: DagRun) -> dict[str, Any]:
+    return {
+        "run_id": row.run_id,
+        "dag_id": row.dag_id,
+        "run_type": row.run_type,
+        "state": row.state,
+        "logical_date": format_instant(row.logical_date),
+        "interval_start": format_instant(row.interval_start),
+        "interval_end": format_instant(row.interval_end),
+        "partition_key": row.partition_key,
+        "previous_run_id": row.previous_run_id,
+        "overridden_by": row.overridden_by,
+        "backfill_id": row.backfill_id,
+        "dag_version": row.dag_version,
+        "started_at": format_instant(row.started_at),
+        "ended_at": format_instant(row.ended_at),
+        "duration_s": None
+        if row.started_at is None or row.ended_at is None
+        else round((row.ended_at - row.started_at).total_seconds(), 3),
+        "reason": row.reason,
+        "ordinal": row.ordinal,
+        "items": row.items,
+        "is_partial": row.is_partial,
+        "created_at": format_instant(row.created_at),
+    }
+
+
+def run_details(row: DagRun) -> dict[str, Any]:
+    """With its parameters."""
+    return {**run_view(row), "conf": json.loads(row.conf_json)}

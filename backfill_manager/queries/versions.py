@@ -1,0 +1,141 @@
+"""Versions of a DAG, and what differs between two of them: settings, tasks, and the files that they run."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from pathlib import Path
+from typing import Any
+
+from backfill_manager.clock import format_instant
+from backfill_manager.dags.bundles.files import ALL_FILES, read_bundle
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.importing.import_failure import as_text
+from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.model.records import DagRow, DagVersion
+from backfill_manager.store.base import Condition, Store
+
+CONTEXT_LINES = 3
+
+
+def list_versions(store: Store, dag_id: str) -> list[dict[str, Any]]:
+    """Newest first. `NotFound` for a DAG that never was."""
+    row = _row(store, dag_id)
+    found = store.read(DagVersion, [Condition("dag_id", "=", dag_id)], order_by=("-version",))
+    return [
+        {
+            "dag_id": one.dag_id,
+            "version": one.version,
+            "is_current": one.version == row.current_version,
+            "created_at": format_instant(one.created_at),
+            "bundle": one.bundle,
+            "file": one.file,
+            "commit_id": one.commit_id,
+            "content_hash": one.content_hash,
+            "snapshot": one.snapshot,
+        }
+        for one in found
+    ]
+
+
+def diff_versions(store: Store, dag_id: str, before: int, after: int) -> dict[str, Any]:
+    """`{"settings": [{"name", "before", "after"}], "tasks": [{"task_id", "change", "settings"}], "files": [{"file",
+    "change", "diff"}]}`; `files` is None when one of the snapshots can't be seen from here."""
+    row = _row(store, dag_id)
+    old, new = (_version(store, dag_id, number) for number in (before, after))
+    was, now = (DagSpec.from_json(version.definition_json) for version in (old, new))
+    others = {
+        other.file
+        for other in store.read(DagRow, [Condition("bundle", "=", row.bundle)])
+        if other.file not in (old.file, new.file)
+    }
+    return {
+        "dag_id": dag_id,
+        "before": before,
+        "after": after,
+        "settings": _settings(was, now, without=("tasks", "dag_id")),
+        "tasks": _tasks(was, now),
+        "files": _files(Path(old.snapshot), Path(new.snapshot), others),
+    }
+
+
+def code_of(store: Store, dag_id: str, version: int) -> dict[str, Any]:
+    """The file that the version was made by: `{"file", "text"}`; text None when its snapshot can't be seen from here."""
+    found = _version(store, dag_id, version)
+    text = _text(Path(found.snapshot), found.file) if found.snapshot else None
+    return {"dag_id": dag_id, "version": version, "file": found.file, "text": text}
+
+
+def _row(store: Store, dag_id: str) -> DagRow:
+    found = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
+    if not found:
+        raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)])
+    return found[0]
+
+
+def _version(store: Store, dag_id: str, number: int) -> DagVersion:
+    where = [Condition("dag_id", "=", dag_id), Condition("version", "=", number)]
+    found = store.read(DagVersion, where, limit=1)
+    if not found:
+        known = sorted(version["version"] for version in list_versions(store, dag_id))
+        if not known:
+            raise InvalidInput(f"DAG {dag_id!r} has no versions")
+        raise InvalidInput(f"DAG {dag_id!r} has no version {number}; it has {known[0]} to {known[-1]}")
+    return found[0]
+
+
+def _settings(was: DagSpec | TaskSpec, now: DagSpec | TaskSpec, without: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    names = [field.name for field in dataclasses.fields(was) if field.name not in without]
+    return [
+        {"name": name, "before": _plain(getattr(was, name)), "after": _plain(getattr(now, name))}
+        for name in names
+        if getattr(was, name) != getattr(now, name)
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return format_instant(value) if hasattr(value, "tzinfo") else value
+
+
+def _tasks(was: DagSpec, now: DagSpec) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for task_id in dict.fromkeys((*was.by_id, *now.by_id)):
+        old, new = was.by_id.get(task_id), now.by_id.get(task_id)
+        if old is None or new is None:
+            found.append({"task_id": task_id, "change": "removed" if new is None else "added", "settings": []})
+        elif old != new:
+            found.append({"task_id": task_id, "change": "changed", "settings": _settings(old, new)})
+    return found
+
+
+def _files(old: Path, new: Path, others: set[str]) -> list[dict[str, Any]] | None:
+    if not old.is_dir() or not new.is_dir():
+        return None
+    found: list[dict[str, Any]] = []
+    was, now = (read_bundle(snapshot, dag_files=ALL_FILES).files for snapshot in (old, new))
+    for file in sorted({*was, *now} - others):
+        if was.get(file) == now.get(file):
+            continue
+        before, after = _text(old, file), _text(new, file)
+        change = "added" if before is None else "removed" if after is None else "changed"
+        name = as_text(file)
+        lines = difflib.unified_diff(
+            (before or "").splitlines(), (after or "").splitlines(), name, name, n=CONTEXT_LINES, lineterm=""
+        )
+        found.append({"file": name, "change": change, "diff": "\n".join(lines)})
+    return found
+
+
+def _text(snapshot: Path, file: str) -> str | None:
+    """None for what can't be read, or leads out of the snapshot (`../../etc/passwd`, a link): that is nobody's DAG."""
+    try:
+        path = (snapshot / file).resolve()
+        if not path.is_relative_to(snapshot.resolve()) or not path.is_file():
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError, RuntimeError):  # not allowed; no path at all (a null byte); links that go round
+        return None

@@ -1,0 +1,101 @@
+"""Asking is appending: one row in `request`, and a look now and then whether the manager has answered it.
+
+The same request id sent twice has the effect of once. A new backfill's id is derived from the request id, so that a
+client that doesn't know whether its first attempt arrived may simply repeat it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from backfill_manager.clock import Clock
+from backfill_manager.errors import InvalidInput
+from backfill_manager.model.records import Request, Response
+from backfill_manager.requests.command_types import check_length, check_payload, parse_payload
+from backfill_manager.store.base import Condition, Store
+
+__all__ = ["id_from", "parse_payload", "response_to", "submit", "wait_for_response"]
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+def submit(
+    store: Store,
+    clock: Clock,
+    kind: str,
+    payload: dict[str, Any],
+    *,
+    request_id: str | None = None,
+    requested_by: str | None = None,
+    source: str = "cli",
+    requested_from: str | None = None,
+) -> Request:
+    """Append one request. With a `request_id` that is there already nothing is written and the first one is returned;
+    `InvalidInput` if that one asked for something else."""
+    payload_json = json.dumps(check_payload(kind, payload), sort_keys=True, ensure_ascii=False)
+    check_length(kind, payload_json)
+    if request_id is not None:
+        if not _REQUEST_ID.fullmatch(request_id):
+            raise InvalidInput(
+                f"The request id {request_id!r} must be 1 to 64 letters, digits, '_', '.' or '-', "
+                "and begin with a letter or digit"
+            )
+        before = store.read(Request, [Condition("request_id", "=", request_id)], limit=1)
+        if before:
+            if (before[0].kind, before[0].payload_json) != (kind, payload_json):
+                raise InvalidInput(
+                    f"The request id {request_id!r} was used for another request ({before[0].kind}); choose a new one"
+                )
+            return before[0]
+    request = Request(
+        request_id=request_id or clock.new_id(),
+        kind=kind,
+        payload_json=payload_json,
+        requested_by=requested_by or current_user(),
+        requested_at=clock.now(),
+        source=source,
+        requested_from=requested_from,
+    )
+    store.ask(request)
+    return request
+
+
+def id_from(request_id: str) -> str:
+    """The id of the new thing that this request asks for: the same whenever it is sent again."""
+    return hashlib.sha256(request_id.encode()).hexdigest()[:12]
+
+
+def current_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container's user without a name
+        return "unknown"
+
+
+def response_to(store: Store, request_id: str) -> Response | None:
+    found = store.read(Response, [Condition("request_id", "=", request_id)], limit=1)
+    return found[0] if found else None
+
+
+def wait_for_response(
+    store: Store,
+    clock: Clock,
+    request_id: str,
+    timeout_s: float,
+    *,
+    pause: Callable[[float], None] = time.sleep,
+    every_s: float = 0.1,
+) -> Response | None:
+    """The manager's answer, or None when it has not come within `timeout_s` seconds."""
+    until = clock.monotonic() + timeout_s
+    while True:
+        answer = response_to(store, request_id)
+        if answer is not None or clock.monotonic() >= until:
+            return answer
+        pause(every_s)

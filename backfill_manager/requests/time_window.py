@@ -1,0 +1,54 @@
+"""The hours in which a backfill starts work: `20:00-06:00`, read on the wall clock of the DAG's time zone.
+
+The end is not part of it; an end at or before the beginning lies on the next day. `00:00-24:00` is always.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from backfill_manager.clock import UTC
+from backfill_manager.errors import InvalidInput
+
+_CLOCKS_CHANGE_AT = 30  # whole multiples of so many minutes of UTC, in every zone of our time
+_HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """Minutes since midnight; `until` may lie beyond the next midnight."""
+
+    start: int
+    until: int
+
+    @classmethod
+    def parse(cls, text: str, *, name: str = "--window") -> TimeWindow:
+        found = _HOURS.fullmatch(text.strip()) if isinstance(text, str) else None
+        hours = tuple(int(part) for part in found.groups()) if found else None
+        if hours is None or hours[2:] > (24, 0):
+            raise InvalidInput(f"{name}: {str(text)[:40]!r} is not a span of hours; 20:00-06:00 is wanted")
+        start, until = hours[0] * 60 + hours[1], hours[2] * 60 + hours[3]
+        if start == until:
+            raise InvalidInput(f"{name}: {text!r} begins where it ends; leave it out to work at any hour")
+        return cls(start, until if until > start else until + 24 * 60)
+
+    def is_open(self, at: datetime, timezone: str) -> bool:
+        minute = self._minute(at, timezone)
+        return self.start <= minute < self.until or minute + 24 * 60 < self.until
+
+    def opens_at(self, at: datetime, timezone: str) -> datetime:
+        """The first instant at or after `at` at which it is open, to the minute."""
+        there = at if self.is_open(at, timezone) else at.astimezone(UTC).replace(second=0, microsecond=0)
+        while there < at or not self.is_open(there, timezone):
+            wait = (self.start - self._minute(there, timezone)) % (24 * 60)
+            to_change = _CLOCKS_CHANGE_AT - there.minute % _CLOCKS_CHANGE_AT  # until then a clock runs on evenly
+            there += timedelta(minutes=min(wait, to_change) or to_change)
+        return there
+
+    @staticmethod
+    def _minute(at: datetime, timezone: str) -> int:
+        local = at.astimezone(ZoneInfo(timezone))
+        return local.hour * 60 + local.minute

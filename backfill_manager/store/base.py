@@ -1,0 +1,180 @@
+"""What every engine promises. One suite (`tests/store/test_contract.py`) holds all three to it.
+
+Two roles, two types. `Store` is what anyone may have: it reads everything, and appends to `request`. `Leader` is what
+the one leading manager holds: it alone writes the other tables, and every commit of it carries its term, so that one
+that was overtaken fails with `LostLease` at its next commit and has changed nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from backfill_manager.model.records import Manager, Record, Request
+from backfill_manager.model.transitions import Changes
+from backfill_manager.store.uri import canonical_place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+R = TypeVar("R", bound=Record)
+Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "is_null", "not_null", "starts_with", "shorter_than"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`Condition("state", "in", ("queued", "running"))`. A comparison with a null column is not true, as in SQL.
+    `shorter_than` compares the number of characters of a text."""
+
+    column: str
+    operator: Operator
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What `state check` has to say of one table."""
+
+    table: str
+    ok: bool
+    message: str
+
+
+class Store(ABC):
+    engine: str  # "memory", "delta-rs", "delta-spark"
+    root: str
+
+    # -- the state as a whole -----------------------------------------------------------------------------------------
+    @property
+    def place(self) -> str:
+        """Where this state is: the same text for the same place, however `root` spells it."""
+        return canonical_place(self.root)
+
+    def beside(self, root: str) -> Store:
+        """The state at another root, reached as this one is. `StateError` if it can't be."""
+        from backfill_manager.store import open_store
+
+        return open_store(root)
+
+    @abstractmethod
+    def init(self) -> list[str]:
+        """Make the tables that are missing, and add columns that an older release did not have; returns the names of
+        those that were changed. Harmless when repeated. `StateError` if it can't be written, is of a newer version, or
+        belongs to another engine."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """True when the state has been made (cheap: looks at one table)."""
+
+    @abstractmethod
+    def check(self) -> list[Finding]:
+        """Look at every table: there, readable, right columns, right version and engine, no features others lack."""
+
+    @abstractmethod
+    def locations(self) -> dict[str, str]:
+        """Table name -> where it is (a URI or a three-part name), for people who read it with other tools."""
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def read(
+        self,
+        record: type[R],
+        where: Sequence[Condition] = (),
+        order_by: Sequence[str] = (),
+        limit: int | None = None,
+        without: Sequence[str] = (),
+    ) -> list[R]:
+        """Rows that meet every condition. `order_by` names columns, `-` before one turns it round; nulls come last.
+        `without`: columns that are not read, and are None in the rows, which are to be shown and never to be committed."""
+
+    @abstractmethod
+    def read_arrow(self, table: str, columns: Sequence[str], where: Sequence[Condition] = ()) -> pa.Table:
+        """The same as an Arrow table (instants as timestamp[us, UTC]), for what must not become Python rows."""
+
+    @abstractmethod
+    def count(self, table: str, by: Sequence[str], where: Sequence[Condition] = ()) -> dict[tuple[Any, ...], int]:
+        """Number of rows for each combination of the columns `by` (an empty `by` gives one total under `()`)."""
+
+    @abstractmethod
+    def unanswered(self) -> list[Request]:
+        """Requests without a response, oldest first; one row for each request id."""
+
+    @abstractmethod
+    def version(self, table: str) -> int:
+        """A number that changes whenever the table has. Milliseconds; asked many times a second, by those who keep what
+        they have read for as long as it is still so."""
+
+    def requests_version(self) -> int:
+        """A number that changes when a request has arrived."""
+        return self.version(Request.TABLE)
+
+    @abstractmethod
+    def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """One read-only SQL statement over the state tables (names as they are): column names and rows. `InvalidInput`
+        for anything that is not a single query or that the engine can't make sense of."""
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def ask(self, request: Request) -> None:
+        """Append one request. The only write open to clients; many may do so at once. `StateError` if it can't."""
+
+    # -- leadership ---------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def lease(self) -> Manager | None:
+        """The row of the highest term, or None when nobody has ever led."""
+
+    @abstractmethod
+    def lead(self, row: Manager) -> Leader:
+        """Take the lease with this row, whose term is one above the last one seen: append it by compare-and-swap, then
+        put a fencing commit into every table that leaders write. `LostLease` if someone else was quicker. Orphans of a
+        predecessor that crashed in the middle of a tick (rows whose parents never came) are swept away."""
+
+    def close(self) -> None:  # noqa: B027 - most engines hold nothing
+        """Let go of whatever is held."""
+
+
+class Leader(ABC):
+    """The writing half. Not thread-safe but for `heartbeat`, which has a table of its own."""
+
+    row: Manager
+
+    @property
+    def term(self) -> int:
+        return self.row.term
+
+    @abstractmethod
+    def next_seq(self, n: int = 1) -> int:
+        """Reserve `n` consecutive numbers of `run_seq`; returns the first. Higher than every number in the state."""
+
+    @abstractmethod
+    def commit(self, changes: Changes) -> None:
+        """The group commit of a tick: for each touched table, in `COMMIT_ORDER`, one MERGE by `run_seq` and key (or one
+        append, for tables whose rows never change). `LostLease` if this term is over; a table whose commit failed, and
+        those after it, are unchanged."""
+
+    @abstractmethod
+    def append_items(self, items: pa.Table) -> None:
+        """Append planned items (columns of `backfill_item`) as they are, never as Python rows. Items that a crashed
+        attempt left under the same backfill id are replaced."""
+
+    @abstractmethod
+    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
+        """Every item of this backfill whose state `was` takes this state, with the reason, in one statement: there may
+        be a million of them. `LostLease` as in `commit`."""
+
+    @abstractmethod
+    def heartbeat(self, at: datetime, **known: Any) -> None:
+        """Say in the lease row that this leader lives, and what is `known` of it (columns of `Manager`; None says nothing).
+        `LostLease` if it does not lead any more."""
+
+    @abstractmethod
+    def resign(self, at: datetime) -> None:
+        """Mark the lease as given back (`stopped`), so that a standby need not wait for it to run out."""
+
+    @abstractmethod
+    def compact(self, *, everywhere: bool = False) -> dict[str, int]:
+        """Compact, checkpoint, clean the log and vacuum where it is due, or `everywhere`, thoroughly; returns table -> files
+        now. Called between ticks, from the thread that commits."""

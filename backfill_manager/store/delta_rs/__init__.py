@@ -1,0 +1,1 @@
+"""The store over delta-rs: no JVM."""

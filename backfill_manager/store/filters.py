@@ -1,0 +1,118 @@
+"""What a condition means, and whether it makes sense: one reading of `Condition` for all engines.
+
+The engines render the conditions in their own tongue (`delta_rs_sql`, `delta_spark`); here they are checked against the
+columns, brought into their plainest form, and, for the memory engine, applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.model.records import TABLES, Record, columns
+from backfill_manager.store.base import Condition, R
+
+COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "in": lambda a, b: a in b,
+    "starts_with": lambda a, b: a.startswith(b),
+    "shorter_than": lambda a, b: len(a) < b,
+}
+
+
+def record_of(table: str) -> type[Record]:
+    if table not in TABLES:
+        raise InvalidInput(f"The state has no table {table!r}{nearest(table, TABLES) or ''}")
+    return TABLES[table]
+
+
+def known_columns(record: type[Record], names: Sequence[str]) -> list[str]:
+    known = columns(record)
+    for name in names:
+        if name not in known:
+            raise InvalidInput(f"Table {record.TABLE} has no column {name!r}{nearest(name, known)}")
+    return list(names)
+
+
+def columns_without(record: type[Record], left_out: Sequence[str]) -> list[str]:
+    known_columns(record, left_out)
+    return [name for name in columns(record) if name not in left_out]
+
+
+def records_of(record: type[R], names: Sequence[str], values: Sequence[Sequence[Any]]) -> list[R]:
+    """Rows from the values of the columns `names`; other columns are None."""
+    rows = zip(*values, strict=True)
+    if len(names) == len(columns(record)):
+        return [record(*row) for row in rows]
+    left_out = {name: None for name in columns(record) if name not in names}
+    return [record(**dict(zip(names, row, strict=True)), **left_out) for row in rows]
+
+
+def checked(record: type[Record], where: Sequence[Condition]) -> list[Condition] | None:
+    """The same conditions, with columns, operators and the types of values checked. None when no row can ever meet
+    them: a comparison with null, or a choice among nothing."""
+    plain: list[Condition] = []
+    for condition in where:
+        known_columns(record, [condition.column])
+        if condition.operator in ("is_null", "not_null"):
+            plain.append(condition)
+            continue
+        if condition.operator not in COMPARISONS:
+            raise InvalidInput(
+                f"{condition.operator!r} is not a condition; one of {', '.join([*COMPARISONS, 'is_null', 'not_null'])}"
+            )
+        many = condition.operator == "in"
+        values = [v for v in (condition.value if many else (condition.value,)) if v is not None]
+        if not values:
+            return None
+        for value in values:
+            _check_type(record, condition, value)
+        plain.append(Condition(condition.column, condition.operator, tuple(values) if many else values[0]))
+    return plain
+
+
+def _check_type(record: type[Record], condition: Condition, value: Any) -> None:
+    kind, _ = columns(record)[condition.column]
+    if condition.operator == "shorter_than":
+        if kind is str and type(value) is int:
+            return
+        raise InvalidInput(
+            f"{record.TABLE}.{condition.column} can't be compared with a number of characters, {value!r}"
+        )
+    fits = (
+        type(value) is kind
+        or (kind is float and type(value) is int)
+        or (kind is datetime and isinstance(value, datetime))
+    )
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise InvalidInput(f"{record.TABLE}.{condition.column} is compared with {value}, which has no time zone")
+    if not fits or (condition.operator == "starts_with" and kind is not str):
+        raise InvalidInput(
+            f"{record.TABLE}.{condition.column} holds {kind.__name__}; {condition.operator} {value!r} makes no sense"
+        )
+
+
+def meets(row: Record, conditions: Sequence[Condition]) -> bool:
+    for condition in conditions:
+        value = getattr(row, condition.column)
+        if value is None or condition.operator in ("is_null", "not_null"):
+            met = (value is None) == (condition.operator == "is_null")
+        else:
+            met = COMPARISONS[condition.operator](value, condition.value)
+        if not met:
+            return False
+    return True
+
+
+def orders(record: type[Record], order_by: Sequence[str]) -> list[tuple[str, bool]]:
+    """`["-created_at"]` -> `[("created_at", True)]`; True is descending."""
+    found = [(name.removeprefix("-"), name.startswith("-")) for name in order_by]
+    known_columns(record, [name for name, _ in found])
+    return found

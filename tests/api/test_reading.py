@@ -1,0 +1,480 @@
+"""Reads: pages that lead from one to the next, ETags, ids as people shorten them, problems that name the field."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from support.api_server import Stage
+
+from backfill_manager.api.context import MOST_KEPT, MOST_KEPT_BYTES, weight
+from backfill_manager.clock import UTC, parse_instant
+from backfill_manager.execution.outcomes import Succeeded
+from backfill_manager.model.records import DagRun, ImportProblem, Request, TaskLog
+from backfill_manager.queries.item_map import Cell
+from backfill_manager.requests.command_types import BACKFILL_CREATE
+
+AT = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def every_page(get: Callable[[str], Any], path: str) -> list[list[Any]]:
+    """Page after page, by cursor."""
+    pages: list[list[Any]] = []
+    cursor = ""
+    while True:
+        joined = f"{path}{'&' if '?' in path else '?'}{f'cursor={cursor}' if cursor else ''}"
+        found = get(joined)
+        pages.append(found["items"])
+        cursor = found["next_cursor"]
+        if cursor is None:
+            return pages
+        assert len(pages) < 200, "pages lead in a circle"
+
+
+def a_run(n: int, **fields: Any) -> DagRun:
+    plain: dict[str, Any] = {
+        "dag_id": "flights", "run_id": f"r{n:03}", "run_type": "scheduled", "state": "success", "dag_version": 1,
+        "run_seq": n, "created_at": AT, "logical_date": AT + timedelta(days=n),
+    }  # fmt: skip
+    return DagRun(**{**plain, **fields})
+
+
+@pytest.mark.parametrize(
+    ("order_by", "key"),
+    [
+        ("-created_at", lambda one: -one["n"]),
+        ("created_at", lambda one: one["n"]),
+        ("priority", lambda one: (one["priority"], one["n"])),
+        ("-priority", lambda one: (-one["priority"], -one["n"])),
+    ],
+)
+def test_the_pages_of_backfills_hold_each_once_in_order(stage: Stage, order_by: str, key: Any) -> None:
+    numbers = {}
+    for n in range(11):
+        numbers[stage.backfill(1, priority=n % 3)] = n
+        stage.clock.advance(seconds=1)
+
+    pages = every_page(stage.call.get, f"/backfills?limit=3&order_by={order_by}")
+
+    assert [len(page) for page in pages] == [3, 3, 3, 2]
+    found = [{**one, "n": numbers[one["backfill_id"]]} for page in pages for one in page]
+    assert [one["n"] for one in found] == [one["n"] for one in sorted(found, key=key)]
+    assert {one["n"] for one in found} == set(range(11))
+
+
+def test_those_that_wait_come_first_and_are_paged_too(stage: Stage) -> None:
+    made = [stage.backfill(1) for _ in range(3)]
+    asked = []
+    for n in range(5):
+        stage.clock.advance(seconds=1)
+        body = {"dag_id": "flights", "start_date": "2013-01-01", "end_date": f"2013-01-0{n + 1}"}
+        asked.append(stage.call("POST", "/backfills", json=body).json()["payload"]["backfill_id"])
+
+    for limit in (1, 2, 3, 5, 8, 100):
+        found = [one["backfill_id"] for page in every_page(stage.call.get, f"/backfills?limit={limit}") for one in page]
+        assert (found[:5], set(found[5:]), len(found)) == (asked[::-1], set(made), 8), limit
+
+
+def test_backfills_are_chosen_by_dag_state_and_kind(stage: Stage) -> None:
+    running, paused = stage.backfill(1), stage.backfill(1)
+    stage.call("POST", f"/backfills/{paused}/pause")
+    stage.ground.tick()
+    body = {"dag_id": "flights", "dates": ["2013-01-01"]}
+    waiting = stage.call("POST", "/backfills", json=body).json()["payload"]["backfill_id"]
+
+    def chosen(query: str) -> set[str]:
+        return {one["backfill_id"] for one in stage.call.get(f"/backfills?{query}")["items"]}
+
+    assert chosen("state=paused") == {paused}
+    assert chosen("state=paused&state=queued") >= {paused, waiting}
+    assert chosen("dag_id=other") == set()
+    assert chosen("kind=dates") == {waiting}
+    assert chosen("kind=schedule") == {running, paused}
+
+
+def test_runs_are_paged_by_date_those_without_one_last(stage: Stage) -> None:
+    rows = [a_run(n, logical_date=None, partition_key=str(n)) if n % 4 == 0 else a_run(n) for n in range(1, 14)]
+    stage.put(*rows)
+
+    for order_by, dated in (("logical_date", [n for n in range(1, 14) if n % 4]),):
+        pages = every_page(stage.call.get, f"/dags/flights/runs?limit=4&order_by={order_by}")
+        found = [int(one["run_id"][1:]) for page in pages for one in page]
+        assert found == [*dated, 4, 8, 12]
+    newest = [one["run_id"] for page in every_page(stage.call.get, "/runs?limit=5") for one in page]
+    assert newest == [row.run_id for row in rows[::-1]]
+
+
+def test_items_are_paged_forwards_backwards_and_by_state(stage: Stage) -> None:
+    backfill_id = stage.backfill(25)
+    stage.ground.tick()
+    path = f"/backfills/{backfill_id}/items"
+
+    def ordinals(query: str) -> list[int]:
+        return [one["ordinal"] for page in every_page(stage.call.get, f"{path}?limit=7&{query}") for one in page]
+
+    assert ordinals("") == list(range(1, 26))
+    assert ordinals("order_by=-ordinal") == list(range(25, 0, -1))
+    assert ordinals("state=running") + ordinals("state=pending") == list(range(1, 26))
+    assert stage.call.get(f"{path}?limit=1")["items"][0]["run_id"].startswith("backfill__2013-01-01")
+
+
+def test_requests_and_dags_and_versions_are_paged(stage: Stage) -> None:
+    for n in range(5):
+        stage.store.ask(Request(f"q{n}", BACKFILL_CREATE, "{broken", "eve", AT + timedelta(seconds=n // 2)))
+
+    found = [one["request_id"] for page in every_page(stage.call.get, "/requests?limit=2") for one in page]
+    assert found == ["q4", "q3", "q2", "q1", "q0"]
+    assert [one["dag_id"] for one in stage.call.get("/dags")["items"]] == ["flights"]
+    assert stage.call.get("/dags?order_by=-dag_id&is_paused=false")["items"] == []
+    assert [one["version"] for one in stage.call.get("/dags/flights/versions")["items"]] == [1]
+
+
+def test_import_errors_are_paged_and_hold_their_traceback(stage: Stage) -> None:
+    stage.put(*(ImportProblem("b", f"f{n}.py", 3, "no", "Traceback", n != 2, AT, AT) for n in range(5)))
+    found = [one["file"] for page in every_page(stage.call.get, "/import_errors?limit=2") for one in page]
+    assert found == ["f0.py", "f1.py", "f3.py", "f4.py"]
+
+
+def cursor_of(*said: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "", "x", "!!!", "e30", cursor_of(), cursor_of("-created_at", 1, 1, ""), cursor_of("-created_at", None, 1, ""),
+        cursor_of("-created_at", "2024", "x", ""), cursor_of("created_at", "2024-01-01T00:00:00Z", 1, ""),
+        cursor_of("-created_at", "2024-01-01T00:00:00Z", 10**30, ""), cursor_of("-created_at", {}, [], 3),
+        cursor_of("-created_at", "0000-99-01", 1, ""), "A" * 4001, quote("\x00"), cursor_of(*"abcdefgh"),
+    ],
+)  # fmt: skip
+def test_a_cursor_that_no_list_gave_is_refused(stage: Stage, cursor: str) -> None:
+    for path in ("/backfills", "/backfills?order_by=-created_at"):
+        told = stage.call("GET", f"{path}{'&' if '?' in path else '?'}cursor={cursor}")
+        assert told.status_code == 422, told.text
+
+
+@pytest.mark.parametrize(
+    ("path", "order_by"),
+    [
+        ("/runs", "-created_at"), ("/dags", "dag_id"), ("/dags/flights/versions", "-version"), ("/requests", "-requested_at"),
+        ("/backfills/latest/items", "ordinal"), ("/dags/flights/grid", "date"), ("/dags/flights/runs", "-created_at"),
+    ],
+)  # fmt: skip
+def test_a_cursor_of_another_kind_of_list_is_refused(stage: Stage, path: str, order_by: str) -> None:
+    stage.backfill()
+    told = stage.call("GET", f"{path}?cursor={cursor_of(order_by, None, None, 'a mark')}")
+    assert (told.status_code, "not one that a list gave" in told.json()["detail"]) == (422, True)
+
+
+def test_an_answer_that_is_known_already_is_not_sent_again(stage: Stage) -> None:
+    backfill_id = stage.backfill()
+    for path in ("/backfills", f"/backfills/{backfill_id}", f"/backfills/{backfill_id}/items", "/dags", "/pools"):
+        first = stage.call("GET", path)
+        etag = first.headers["etag"]
+        again = stage.call("GET", path, headers={"If-None-Match": f'"other", {etag}'})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag), path
+        assert stage.call("GET", path).content == first.content
+        if not path.endswith(backfill_id):
+            assert stage.call("GET", f"{path}?limit=7").headers["etag"] != etag
+
+    etag = stage.call("GET", f"/backfills/{backfill_id}").headers["etag"]
+    stage.call("POST", f"/backfills/{backfill_id}/pause")
+    stage.ground.tick()
+    changed = stage.call("GET", f"/backfills/{backfill_id}", headers={"If-None-Match": etag})
+    assert (changed.status_code, changed.json()["state"]) == (200, "paused")
+
+
+def test_a_value_is_computed_once_for_each_version_of_its_tables(stage: Stage) -> None:
+    house, computed = stage.app.state.house, list[int]()
+
+    def ask(key: str = "key") -> list[int]:
+        found: list[int] = house.cached_by_version(("pool", "dag"), key, lambda: computed.append(1) or list(computed))
+        return found
+
+    assert ask() is ask()
+    assert len(computed) == 1
+    stage.backfill()
+    ask()
+    assert len(computed) == 1, "another table changed"
+    stage.call("PATCH", "/pools/backfill", json={"slots": 3})
+    stage.ground.tick()
+    ask()
+    assert len(computed) == 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"x" * 100_000,
+        "é" * 100_000,
+        [{"state": "success", "note": n * "x"} for n in range(400)],
+        Cell(1, 2, (0,) * 4_000, "", ""),
+    ],
+)
+def test_what_was_read_is_forgotten_in_time(stage: Stage, value: object) -> None:
+    house = stage.app.state.house
+    weighs = weight(value)
+    assert 80_000 < weighs < 400_000
+    for n in range(2000):
+        house.cached_by_version(("pool",), ("page", n), lambda: value)
+    assert MOST_KEPT_BYTES - 2 * weighs < sum(kept.size for kept in house._kept.values()) <= MOST_KEPT_BYTES
+    for n in range(2000):
+        house.cached_by_version(("pool",), ("number", n), int)
+    assert len(house._kept) == MOST_KEPT
+
+
+def test_a_long_address_weighs_as_much_as_a_long_answer(stage: Stage) -> None:
+    house = stage.app.state.house
+    for n in range(MOST_KEPT):
+        house.cached_by_version(("pool",), ("json", f"?note={n:060000}"), int)
+    assert len(house._kept) <= MOST_KEPT_BYTES / 60_000
+
+
+def test_a_backfill_is_found_by_the_beginning_of_its_id_or_as_the_latest(stage: Stage) -> None:
+    first = stage.backfill(1)
+    stage.clock.advance(seconds=1)
+    second = stage.backfill(2)
+
+    assert stage.call.get("/backfills/latest")["planned"] == 2
+    assert stage.call.get(f"/backfills/{second}")["backfill_id"] == second
+    ambiguous = stage.call("GET", f"/backfills/{first[:5]}")
+    assert (ambiguous.status_code, "more than one backfill" in ambiguous.json()["detail"]) == (422, True)
+    problem = stage.call("GET", "/backfills/nothing%20like%20it").json()
+    assert (problem["status"], problem["type"]) == (404, "urn:backfill-manager:problem:not-found")
+    assert problem["instance"] == "/api/v1/backfills/nothing like it"
+
+
+def test_a_run_of_a_partition_is_reached_by_an_id_with_a_slash(stage: Stage) -> None:
+    stage.put(
+        a_run(1, run_id="backfill__eu/west 1+2:3%25", partition_key="eu/west 1+2:3%", logical_date=None),
+        a_run(2, run_id="backfill__eu", partition_key="eu", logical_date=None),
+    )
+
+    path = f"/runs/{quote('backfill__eu/west 1+2:3%25', safe='')}"
+    assert stage.call.get(path)["partition_key"] == "eu/west 1+2:3%"
+    assert stage.call.get(f"{path}/tasks")["items"] == []
+    assert stage.call("POST", f"{path}/cancel").status_code == 409
+
+
+def test_a_run_id_of_two_dags_needs_its_dag(stage: Stage) -> None:
+    stage.put(a_run(1), a_run(2, run_id="r001", dag_id="other"))
+    told = stage.call("GET", "/runs/r001")
+    assert (told.status_code, "other/r001. Name the DAG too" in told.json()["detail"]) == (422, True)
+    assert stage.call.get("/runs/r001?dag_id=other")["dag_id"] == "other"
+    assert stage.call.get("/runs/2024-01-02?dag_id=flights")["run_id"] == "r001"
+
+
+def test_a_run_its_tasks_its_tries_and_its_log(stage: Stage) -> None:
+    stage.backfill(1)
+    stage.ground.tick()
+    stage.ground.tick()
+    [launch] = stage.ground.running.values()
+    stage.ground.finish(launch.key, Succeeded(), spark_jobs=(3, 4))
+    stage.ground.tick()
+    [run] = stage.ground.runs("flights")
+    lines = [
+        TaskLog("flights", run.run_id, "clean", launch, 1, n, AT, "info", f"line {n}", run.run_seq)
+        for launch, n in ((1, 0), (1, 1), (1, 2), (2, 0))
+    ]
+    stage.put(*lines)
+
+    found = stage.call.get(f"/runs/{run.run_id}/tasks")
+    assert {one["task_id"]: one["state"] for one in found["items"]}["clean"] == "success"
+    assert [(one["try_number"], one["term"], one["spark_jobs"]) for one in found["tries"]] == [(1, 1, [3, 4])]
+
+    path = f"/runs/{run.run_id}/tasks/clean/logs"
+    first = stage.call.get(f"{path}?limit=2")
+    assert ([one["message"] for one in first["lines"]], first["after"], first["is_whole"]) == (
+        ["line 0", "line 1"], "1.1", False,
+    )  # fmt: skip
+    rest = stage.call.get(f"{path}?after={first['after']}")
+    assert [(one["launch"], one["line"]) for one in rest["lines"]] == [(1, 2), (2, 0)]
+    assert stage.call.get(f"{path}?after={rest['after']}")["lines"] == []
+    assert stage.call.get(f"{path}?try=9")["lines"] == []
+    for wrong in ("after=0.1", "after=x", "after=1", "try=0"):
+        assert stage.call("GET", f"{path}?{wrong}").status_code == 422
+    assert stage.call("GET", f"/runs/{run.run_id}/tasks/claen/logs").json()["detail"].count("did you mean 'clean'")
+
+
+def test_a_try_that_a_crash_broke_off_is_told_as_lost(stage: Stage) -> None:
+    stage.backfill(1)
+    for _ in range(2):
+        stage.ground.tick()
+    assert stage.ground.running
+    stage.ground.crash()
+    [run] = stage.ground.runs("flights")
+    found = stage.call.get(f"/runs/{run.run_id}/tasks")
+    assert [(one["state"], one["spark_jobs"]) for one in found["tries"]] == [("lost", [])]
+
+
+def test_one_dag_its_grid_its_timeline_and_its_next_intervals(stage: Stage) -> None:
+    stage.put(*(a_run(n) for n in range(1, 6)), a_run(6, run_id="old", state="overridden", overridden_by="r005",
+              logical_date=AT + timedelta(days=5)))  # fmt: skip
+
+    dag = stage.call.get("/dags/flights")
+    assert (dag["runs"], [task["task_id"] for task in dag["tasks"]]) == (
+        {"overridden": 1, "success": 5}, ["clean", "delays"],
+    )  # fmt: skip
+    first = stage.call.get("/dags/flights/grid?limit=2")
+    second = stage.call.get(f"/dags/flights/grid?limit=2&cursor={first['next_cursor']}")
+    third = stage.call.get(f"/dags/flights/grid?limit=2&cursor={second['next_cursor']}")
+    assert [[run["run_id"] for run in page["runs"]] for page in (first, second, third)] == [
+        ["r004", "r005"], ["r002", "r003"], ["r001"],
+    ]  # fmt: skip
+    assert third["next_cursor"] is None
+    made = stage.call.get("/dags/flights/grid?limit=4&order=made")
+    older = stage.call.get(f"/dags/flights/grid?limit=4&order=made&cursor={made['next_cursor']}")
+    assert [run["run_id"] for run in older["runs"] + made["runs"]] == ["r001", "r002", "r003", "r004", "r005", "old"]
+    timeline = stage.call.get("/dags/flights/timeline?limit=2")
+    assert [(run["run_id"], [old["run_id"] for old in run["overridden"]]) for run in timeline["items"]] == [
+        ("r005", ["old"]), ("r004", []),
+    ]  # fmt: skip
+    older = stage.call.get(f"/dags/flights/timeline?limit=2&cursor={timeline['next_cursor']}")
+    assert [run["run_id"] for run in older["items"]] == ["r003", "r002"]
+    oldest = stage.call.get(f"/dags/flights/timeline?limit=1&cursor={older['next_cursor']}")
+    assert ([run["run_id"] for run in oldest["items"]], oldest["next_cursor"]) == (["r001"], None)
+    following = stage.call.get("/dags/flights/next?n=3")
+    assert [parse_instant(one["logical_date"]).day for one in following] == [7, 8, 9]
+    behind = stage.call.get(f"/dags/flights/next?n=2&after={following[-1]['interval_end']}")
+    assert [parse_instant(one["logical_date"]).day for one in behind] == [10, 11]
+
+
+@pytest.mark.parametrize(
+    "at",
+    ["", "yesterday", "5", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00", "2013-13-01"],
+)
+def test_a_list_that_is_to_go_on_from_no_instant_is_refused(stage: Stage, at: str) -> None:
+    told = stage.call("GET", "/dags/flights/next", params={"after": at})
+    assert (told.status_code, told.json()["detail"]) == (
+        422, f"after: {at!r} is no instant of such a list, like 2013-01-01T05:00:00Z.",
+    )  # fmt: skip
+
+
+def test_behind_the_end_of_the_calendar_nothing_comes(stage: Stage) -> None:
+    last = "9998-12-31T23:59:59.999999Z"
+
+    assert stage.call.get(f"/dags/flights/next?n=2&after={last}") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/backfills?limit=0", "query.limit"),
+        ("/backfills?limit=1001", "query.limit"),
+        ("/backfills?order_by=nonsense", "query.order_by"),
+        ("/backfills?state=asleep", "query.state.0"),
+        ("/dags/flights/runs?state=pending", "query.state.0"),
+        ("/dags/flights/versions/diff?before=1", "query.after"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place(stage: Stage, path: str, field: str) -> None:
+    told = stage.call("GET", path)
+    assert (told.status_code, [one["field"] for one in told.json()["errors"]]) == (422, [field])
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"{", "The body is not JSON: Expecting property name enclosed in double quotes, at character 2."),
+        (b'{"dag_id": "flights",}', "at character 22."),
+        (b"[" * 50_000, "The body can't be read as JSON: it takes text in UTF-8"),
+        (b'{"priority": ' + b"9" * 5000 + b"}", "no number of thousands of digits"),
+        (gzip.compress(b'{"dag_id": "flights"}'), "that is not compressed"),
+        (b'{"dag_id": 3}', "body.dag_id"),
+        (b'{"dag_id": "flights", "priority": "1"}', "body.priority"),
+        (b'{"dag_id": "flights", "prioritty": 1}', "body.prioritty: Extra inputs are not permitted"),
+        (b'{"dag_id": "flights", "priority": 99999999999999999999}', "body.priority"),
+        (b'{"dag_id": "flights", "conf": {"a": NaN}}', "not finite"),
+        (b'{"dag_id": "flights", "conf": {"a": "\\ud800"}}', "half a character"),
+        (b'{"dag_id": "flights", "conf": ' + b'{"a":' * 60 + b"1" + b"}" * 61, "nested more than 50 levels"),
+        (b"null", "body"),
+        (b"", "body: Field required"),
+    ],
+)  # fmt: skip
+def test_a_body_that_does_not_fit_is_told_why(stage: Stage, body: bytes, told: str) -> None:
+    found = stage.call("POST", "/backfills", content=body, headers={"Content-Type": "application/json"})
+    assert found.status_code in (400, 422)
+    assert told in found.json()["detail"], found.text
+    assert found.headers["content-type"] == "application/problem+json"
+    assert stage.asked() == []
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data"])
+@pytest.mark.parametrize("path", ["/backfills", "/backfills/dry_run", "/dags/flights/runs", "/backfills/latest/cancel"])
+def test_a_body_that_is_not_said_to_be_json_is_told_what_to_say(stage: Stage, path: str, kind: str) -> None:
+    stage.backfill(1)
+    asked = stage.asked()
+
+    found = stage.call("POST", path, content=b'{"dag_id": "flights"}', headers={"Content-Type": kind})
+
+    assert (found.status_code, found.json()["detail"]) == (
+        415, f"The body was sent as {kind!r}; send JSON, with `Content-Type: application/json`.",
+    )  # fmt: skip
+    assert stage.asked() == asked
+
+
+@pytest.mark.parametrize("run_id", ["a/b", "a%2Fb", "a%252Fb", "50%", "%", "a%/b", "%25/2F"])
+def test_an_id_with_slashes_and_percent_signs_is_that_very_one(stage: Stage, run_id: str) -> None:
+    told = stage.call("GET", f"/runs/{quote(run_id, safe='')}")
+    assert told.json()["detail"] == f"There is no run {run_id!r}; see `bfm runs list`."
+
+
+def test_a_tag_names_an_answer_whether_it_is_sent_as_weak_or_strong(stage: Stage) -> None:
+    etag = stage.call("GET", "/dags").headers["etag"]
+    for sent in (etag, etag.removeprefix("W/"), f'"another", {etag}', f'W/"another",{etag.removeprefix("W/")}'):
+        assert stage.call("GET", "/dags", headers={"If-None-Match": sent}).status_code == 304
+    assert stage.call("GET", "/dags", headers={"If-None-Match": '"another"'}).status_code == 200
+
+
+def test_short_lists_are_paged_and_ordered_like_the_others(stage: Stage) -> None:
+    pages = every_page(stage.call.get, "/pools?limit=1&order_by=-name")
+    assert [[one["name"] for one in page] for page in pages] == [["scheduled"], ["backfill"]]
+    for path in ("/pools", "/bundles", "/import_errors"):
+        for wrong, field in (("limit=0", "limit"), ("order_by=colour", "order_by")):
+            told = stage.call("GET", f"{path}?{wrong}")
+            assert (told.status_code, told.json()["errors"][0]["field"]) == (422, f"query.{field}")
+        assert stage.call("GET", f"{path}?cursor=nonsense").status_code == 422
+
+
+def test_addresses_and_methods_that_are_not_there_are_problems_too(stage: Stage) -> None:
+    missing = stage.call("GET", "/nothing/here")
+    assert (missing.status_code, missing.json()["instance"]) == (404, "/api/v1/nothing/here")
+    wrong = stage.call("PUT", "/backfills/dry_run")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+    assert stage.call("PUT", "/backfills/x").headers["allow"] == "DELETE, GET, PATCH"
+
+
+def test_metrics_tell_what_the_state_holds(stage: Stage) -> None:
+    stage.backfill(3)
+    stage.ground.tick()
+    stage.call("POST", "/dags/flights/runs")
+
+    told = stage.call("GET", "/metrics").text
+
+    assert 'bfm_backfill_items{state="running"} 3.0' in told
+    assert "bfm_manager_leading 1.0" in told and "bfm_requests_waiting 1.0" in told
+    assert 'bfm_pool_slots{pool="backfill"} 16.0' in told
+    assert 'bfm_http_requests_total{method="POST",route="/api/v1/dags/{dag_id}/runs",status="202"} 1.0' in told
+
+
+def test_the_address_with_the_dag_means_one_run_whatever_others_are_called(stage: Stage) -> None:
+    stage.put(a_run(1), a_run(2, run_id="r001", dag_id="other"), a_run(3, run_id="backfill__a/b%2Fc"))
+    for dag_id in ("flights", "other"):
+        assert stage.call.get(f"/dags/{dag_id}/runs/r001")["dag_id"] == dag_id
+        assert stage.call.get(f"/dags/{dag_id}/runs/r001/tasks")["items"] == []
+        by_query = stage.call.get(f"/runs/r001?dag_id={dag_id}")
+        assert by_query == stage.call.get(f"/dags/{dag_id}/runs/r001") == stage.call.get(f"/runs/{dag_id}%2Fr001")
+        refused = stage.call("POST", f"/dags/{dag_id}/runs/r001/cancel")
+        assert (refused.status_code, f"r001 of {dag_id} has ended" in refused.json()["detail"]) == (409, True)
+        marked = stage.call("POST", f"/dags/{dag_id}/runs/r001/mark", json={"state": "failed"})
+        assert marked.json()["payload"] == {"dag_id": dag_id, "run_id": "r001", "state": "failed"}
+    assert stage.call.get("/dags/flights/runs/backfill__a%2Fb%252Fc")["run_id"] == "backfill__a/b%2Fc"
+    assert "There is no DAG 'flight'" in stage.call("GET", "/dags/flight/runs/r001").json()["detail"]
+    assert stage.call("GET", "/dags/flights/runs/r001/tasks/clean/logs").status_code == 404

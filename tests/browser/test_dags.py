@@ -1,0 +1,160 @@
+"""DAGs in the hands of people: the switch, a run by hand, a clear, a file that can't be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+from support.browser_server import Living, PassingClock, import_problem, living, put, served
+from support.web_user import Route, User, expect
+
+from backfill_manager.clock import parse_instant
+from backfill_manager.execution.outcomes import Failed
+from backfill_manager.model.records import DagRow
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
+
+Somebody = Callable[..., User]
+
+
+@pytest.fixture
+def ground() -> InMemoryManager:
+    spec = dag_spec(
+        "flights", "clean", "delays", upstream={"delays": ["clean"]}, params={"full": False},
+        start_date=parse_instant("2013-01-01T00:00:00Z"), end_date=parse_instant("2013-12-31T00:00:00Z"),
+    )  # fmt: skip
+    return InMemoryManager(spec, clock=FakeClock())
+
+
+@pytest.fixture
+def url(ground: InMemoryManager, stage: ExitStack) -> str:
+    return stage.enter_context(served(ground.store, PassingClock(ground.clock)))
+
+
+@pytest.fixture
+def manager(ground: InMemoryManager, stage: ExitStack) -> Living:
+    return stage.enter_context(living(ground))
+
+
+def test_the_switch_unpauses_and_pauses(somebody: Somebody, url: str, ground: InMemoryManager, manager: Living) -> None:
+    ada = somebody(url)
+    switch = ada.goes("/dags").get_by_role("switch", name="flights runs by its schedule")
+    for paused in (False, True):
+        expect(switch).to_have_attribute("aria-checked", "true" if paused else "false")
+        switch.click()
+        expect(ada.page.get_by_role("status").filter(has_text="Done")).to_be_visible()
+        expect(switch).to_have_attribute("aria-checked", "false" if paused else "true")
+        (row,) = ground.store.read(DagRow)
+        assert row.is_paused == paused
+
+
+def test_a_run_is_triggered_by_hand(somebody: Somebody, url: str, manager: Living) -> None:
+    ada = somebody(url)
+    page = ada.goes("/dags/flights")
+    expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+    page.get_by_role("link", name="Trigger").first.click()
+
+    ada.allows.add(422)
+    page.get_by_label("Parameters of the run").fill("{")
+    page.get_by_role("button", name="Trigger").click()
+    expect(page.get_by_role("alert")).to_contain_text("not JSON")
+    page.get_by_label("Parameters of the run").fill('{"full": true}')
+    page.get_by_label("Logical date").fill("2013-02-05")
+    page.get_by_role("button", name="Trigger").click()
+    expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
+
+    page.get_by_role("link", name="manual__2013-02-05T00:00:00Z: success", exact=True).click()
+    expect(page.locator("dl")).to_contain_text('"full": true')
+    expect(page.get_by_role("heading", name="2 tasks")).to_be_visible()
+
+
+def test_what_failed_is_cleared_and_runs_again(
+    somebody: Somebody, url: str, ground: InMemoryManager, manager: Living
+) -> None:
+    manager.do(lambda it: setattr(it, "script", lambda _: Failed("ValueError: no such day", retryable=False)))
+    manager.do(lambda it: it.backfill("flights", days("2013-01-01", 3)))
+    manager.do(lambda it: it.drain())
+    manager.let_all_succeed()
+
+    ada = somebody(url)
+    page = ada.goes("/dags/flights")
+    page.get_by_role("link", name="Clear", exact=True).click()
+    page.get_by_label("Only tasks that").select_option("failed")
+    page.get_by_label("To, inclusive").fill("2013-01-02")
+    page.get_by_role("checkbox", name="and what comes after them").check()
+    page.get_by_role("button", name="Show what it would clear").click()
+    expect(page.get_by_role("heading", name="4 tasks of 2 runs")).to_be_visible()
+    page.get_by_role("button", name="Clear 4 tasks").click()
+    expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
+    expect(page.get_by_role("link", name="backfill__2013-01-02T00:00:00Z: success", exact=True)).to_be_visible()
+    assert [run.state for run in ground.runs("flights")] == ["success", "success", "failed"]
+
+    page.get_by_role("link", name="backfill__2013-01-02T00:00:00Z: success", exact=True).click()
+    page.get_by_role("link", name="clean").last.click()
+    expect(page.get_by_role("heading", name="Tries that have ended")).to_be_visible()
+    expect(page.locator("#task-tries tbody").get_by_text("ValueError: no such day")).to_be_visible()
+
+
+def test_a_run_is_marked_after_a_question(
+    somebody: Somebody, url: str, ground: InMemoryManager, manager: Living
+) -> None:
+    manager.do(lambda it: setattr(it, "script", lambda _: Failed("ValueError: no such day", retryable=False)))
+    manager.do(lambda it: it.backfill("flights", days("2013-01-01", 1)))
+    manager.do(lambda it: it.drain())
+    ada = somebody(url)
+    page = ada.goes("/dags/flights/runs/latest")
+    asked: list[str] = []
+    page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    page.get_by_role("button", name="Mark success").click()
+    assert asked == ["Mark this run as success, whatever became of it?"]
+    assert [run.state for run in ground.runs("flights")] == ["failed"]
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Mark success").click()
+    expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
+    assert [run.state for run in ground.runs("flights")] == ["success"]
+
+
+def test_a_file_that_can_not_be_read_is_told(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
+    put(ground, import_problem())
+    ada = somebody(url)
+    page = ada.goes("/dags")
+    page.get_by_role("link", name="See what is wrong").click()
+    expect(page.get_by_role("heading", name="Import errors", exact=True)).to_be_visible()
+    for told in ("broken.py", "line 3", "SyntaxError: '(' was never closed <here>"):
+        expect(page.get_by_text(told).first).to_be_visible()
+
+
+def test_dags_are_searched_while_one_types(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
+    ground.add_dag(dag_spec("hotels", "load", description="Nights in beds"))
+    ground.commit()
+    ada = somebody(url)
+    page = ada.goes("/dags")
+    search = page.get_by_role("searchbox")
+    search.press_sequentially("bed")
+    expect(page.get_by_role("link", name="flights", exact=True)).to_have_count(0)
+    expect(page.get_by_role("link", name="hotels", exact=True)).to_be_visible()
+    expect(search).to_be_focused()
+    expect(page).to_have_url(f"{url}/dags?q=bed")
+    search.fill("nothing like it")
+    page.get_by_role("link", name="Show all").click()
+    expect(page.get_by_role("link", name="flights", exact=True)).to_be_visible()
+
+
+def test_a_look_at_the_state_that_comes_late_does_not_undo_a_search(
+    somebody: Somebody, url: str, ground: InMemoryManager
+) -> None:
+    ground.add_dag(dag_spec("hotels", "load", description="Nights in beds"))
+    ground.commit()
+    ada, late = somebody(url), list[Route]()
+    page = ada.page
+    page.route(
+        f"{url}/dags", lambda route: late.append(route) if "x-live" in route.request.headers else route.continue_()
+    )
+    with page.expect_request(lambda request: "x-live" in request.headers and request.url == f"{url}/dags"):
+        ada.goes("/dags")
+    page.get_by_role("searchbox").press_sequentially("bed")
+    expect(page).to_have_url(f"{url}/dags?q=bed")
+    with page.expect_request(lambda request: "x-live" in request.headers and request.url.endswith("?q=bed")):
+        late[0].continue_()
+    expect(page.get_by_role("link", name="hotels", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="flights", exact=True)).to_have_count(0)

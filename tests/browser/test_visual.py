@@ -1,0 +1,208 @@
+"""Every page in a browser: light, dark and on a phone; nothing on the console, nothing too wide, no barrier that axe-core
+calls serious. Each leaves three pictures (`build/screenshots`, or where BFM_SCREENSHOTS says)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from string import Formatter
+
+import pytest
+from fastapi import APIRouter
+from starlette.routing import Route
+from support.browser_server import PassingClock, busy_ground, empty_store, served, with_tokens
+from support.web_user import DESKTOP, PHONE, User, expect, screenshots
+
+from backfill_manager.model.records import Backfill, Request
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
+from backfill_manager.web import router
+from backfill_manager.web.paths import to
+
+Somebody = Callable[..., User]
+
+RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
+# {shop}: the newest backfill of that DAG; {request}: the newest request.
+PAGES = {
+    "dags": "/dags",
+    "dag-grid": "/dags/shop",
+    "dag-grid-wide": "/dags/wide",
+    "dag-grid-without-runs": "/dags/quiet",
+    "dag-graph": "/dags/shop/graph?run=latest",
+    "dag-timeline": "/dags/shop/timeline",
+    "dag-calendar": "/dags/shop/calendar?year=2024",
+    "dag-day": "/dags/shop/day/2024-01-12",
+    "dag-versions": "/dags/shop/versions",
+    "dag-code": "/dags/shop/code",
+    "dag-trigger": "/dags/shop/trigger",
+    "dag-clear": "/dags/shop/clear?preview=true&only=failed",
+    "backfills": "/backfills",
+    "backfill-ended": "/backfills/{shop}",
+    "backfill-running": "/backfills/{wide}",
+    "backfill-of-partitions": "/backfills/{regions}",
+    "backfill-settings": "/backfills/{wide}/settings",
+    "backfill-new": "/backfills/new",
+    "backfill-new-of-a-dag": "/backfills/new?dag=shop",
+    "run": RUN,
+    "run-at-work": "/dags/wide/runs/latest",
+    "task": f"{RUN}/tasks/clean",
+    "task-failed": "/dags/shop/runs/backfill__2024-01-19T00:00:00Z/tasks/aggregate",
+    "pools": "/pools",
+    "import-errors": "/import-errors",
+    "requests": "/requests",
+    "request": "/requests/{request}",
+    "manager": "/manager",
+    "nothing-there": "/nothing/at/this/address",
+}  # fmt: skip
+NOT_FOUND = {"nothing-there"}
+# Not pages of their own: parts, files and what only leads on.
+PARTS = {
+    "/", "/login", "/static/{digest}/{name:path}", "/fragments/standing", "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log",
+    "/backfills/{wanted}/settings/notice", "/backfills/{wanted}/items/{ordinal}", "/runs/{run_id}", "/runs/{dag_id}/{run_id}",
+    "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ground() -> InMemoryManager:
+    return busy_ground()
+
+
+@pytest.fixture(scope="module")
+def busy(ground: InMemoryManager) -> Iterator[str]:
+    with served(ground.store, PassingClock(ground.clock)) as url:
+        yield url
+
+
+def address(page: str, ground: InMemoryManager) -> str:
+    wanted = [name for _, name, _, _ in Formatter().parse(PAGES[page]) if name]
+    newest = {row.dag_id: row.backfill_id for row in ground.store.read(Backfill, order_by=["created_at"])}
+    (request,) = ground.store.read(Request, order_by=["-requested_at"], limit=1)
+    there = {**newest, "request": request.request_id}
+    return PAGES[page].format_map({name: there[name] for name in wanted})
+
+
+def test_every_page_is_looked_at() -> None:
+    parts = [one.router for one in vars(router).values() if isinstance(getattr(one, "router", None), APIRouter)]
+    routes = [one for part in (*parts, router.router) for one in part.routes if isinstance(one, Route)]
+    reading = [one for one in routes if "GET" in (one.methods or ())]
+
+    def path_of(there: str) -> str:
+        fits = [one.path for one in reading if one.path_regex.match(there.partition("?")[0])]
+        return min(fits, key=lambda path: (":" in path, path.count("{")))  # `new` before any id, the last resort last
+
+    assert {one.path for one in reading} - {path_of(there) for there in PAGES.values()} == PARTS
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_in_light_and_dark_and_on_a_phone(
+    somebody: Somebody, ground: InMemoryManager, busy: str, page: str
+) -> None:
+    ada, pictures = somebody(busy), screenshots()
+    ada.allows |= {404} if page in NOT_FOUND else set()
+    ada.goes(address(page, ground))
+    wrong = []
+    for theme in ("light", "dark"):
+        ada.page.emulate_media(color_scheme=theme)
+        ada.page.screenshot(path=pictures / f"{page}-{theme}.png", full_page=True)
+        wrong += [f"{theme}: {told}" for told in ada.barriers()]
+    ada.page.emulate_media(color_scheme="light")
+    ada.page.set_viewport_size(PHONE)
+    ada.page.screenshot(path=pictures / f"{page}-phone.png", full_page=True)
+    wrong += [f"on a phone: {told}" for told in (*ada.too_wide(), *ada.barriers("scrollable-region-focusable"))]
+    assert wrong == []
+
+
+def test_names_as_long_as_they_may_be_fit_on_every_page(somebody: Somebody, stage: ExitStack) -> None:
+    name, key = "n" * 200, "k" * 900
+    ground = InMemoryManager(dag_spec(name, "only", schedule=None), clock=FakeClock())
+    backfill = ground.backfill(name, keys=[key], conf_json=json.dumps({"p": "v" * 900}))
+    ground.drain()
+    [run] = ground.runs(name)
+    wrong = []
+    ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
+    for there in (
+        "/dags", to("dags", name), to("dags", name, "graph", run=run.run_id), to("dags", name, "calendar"),
+        to("dags", name, "versions"), "/backfills", to("backfills", backfill), to("backfills", backfill, "settings"),
+        to("backfills", "new", dag=name), to("runs", name, run.run_id), to("runs", name, run.run_id, "only"),
+    ):  # fmt: skip
+        page = ada.goes(there)
+        for wide in (DESKTOP, {"width": 360, "height": 740}):
+            page.set_viewport_size(wide)
+            wrong += [f"{there[:30]}, {wide['width']} px: {told}" for told in (*ada.too_wide(), *ada.barriers())]
+    assert wrong == []
+
+
+EMPTY = {
+    "/dags": "bfm manager start",
+    "/backfills": "bfm backfill create",
+    "/backfills/new": "bfm manager start",
+    "/pools": "bfm manager start",
+    "/import-errors": "bfm bundles parse",
+    "/requests": "bfm backfill create",
+    "/manager": "bfm manager start",
+}
+
+
+def test_an_empty_system_says_what_to_do_first(somebody: Somebody, stage: ExitStack) -> None:
+    ada = somebody(stage.enter_context(served(empty_store(), PassingClock(FakeClock()))))
+    wrong = []
+    for there, told in EMPTY.items():
+        page = ada.goes(there)
+        expect(page.get_by_role("main")).to_contain_text(told)
+        expect(page.get_by_role("status").filter(has_text="No manager leads.")).to_be_visible()
+        wrong += [f"{there}: {told}" for told in ada.barriers()]
+        page.screenshot(path=screenshots() / f"empty{there.replace('/', '-')}.png", full_page=True)
+    assert wrong == []
+
+
+def test_the_login_in_light_and_dark_and_on_a_phone(
+    somebody: Somebody, ground: InMemoryManager, stage: ExitStack
+) -> None:
+    url = stage.enter_context(served(ground.store, PassingClock(ground.clock), with_tokens(ada="operator")))
+    ada = somebody(url)
+    page = ada.goes("/dags")
+    expect(page.get_by_label("Token")).to_be_focused()
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        assert (theme, ada.barriers()) == (theme, [])
+        page.screenshot(path=screenshots() / f"login-{theme}.png", full_page=True)
+    page.set_viewport_size(PHONE)
+    assert ada.too_wide() == []
+
+
+def test_the_theme_that_was_chosen_is_kept(somebody: Somebody, busy: str) -> None:
+    ada = somebody(busy, color_scheme="light")
+    page = ada.goes("/dags")
+
+    def background() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    light = background()
+    button = page.get_by_role("button", name="Theme:")
+    for told in ("Theme: light", "Theme: dark"):
+        button.click()
+        expect(button).to_have_accessible_name(told)
+    dark = background()
+    assert dark != light
+    page.get_by_role("link", name="Pools", exact=True).click()
+    expect(page.get_by_role("heading", name="Pools", exact=True)).to_be_visible()
+    assert background() == dark
+    button.click()
+    assert background() == light  # as the system has it
+
+
+def test_a_script_that_was_put_into_a_page_does_not_run(somebody: Somebody, busy: str) -> None:
+    ada = somebody(busy)
+    page = ada.goes("/dags")
+    page.evaluate(
+        """() => {
+          const put = document.createElement("script");
+          put.textContent = "window.ran = true";
+          document.body.append(put);
+        }"""
+    )
+    assert not page.evaluate("'ran' in window")
+    (told,) = ada.complaints
+    assert "Content Security Policy" in told
+    ada.complaints.clear()

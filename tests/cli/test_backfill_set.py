@@ -1,0 +1,264 @@
+"""`bfm backfill set` and `retry`; the settings of a backfill when it is asked for; the time it still takes."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from support.bfm import Bfm
+from support.sample_state import NEW_YEAR, FilledState
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.model.records import DagRun, Pool, Request
+from backfill_manager.requests.backfills import CreateBackfill
+
+JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
+
+
+@pytest.fixture
+def filled(state: FilledState) -> FilledState:
+    state.dag(batchable=True)
+    state.pools()
+    state.backfill("b1", {"success": 1, "pending": 3})
+    return state
+
+
+def asked(state: FilledState) -> tuple[str, dict[str, Any]]:
+    [request] = state.store.read(Request)
+    return request.kind, json.loads(request.payload_json)
+
+
+# -- asked for with settings -------------------------------------------------------------------------------------------
+
+
+def test_a_backfill_is_asked_for_with_settings_of_its_own(bfm: Bfm, filled: FilledState) -> None:
+    said = bfm(
+        "backfill", "create", *JANUARY, "--kind", "stale", "--batch", "7", "--set", "retries=3", "--set",
+        "clean.trigger_rule=all_done", "--window", "20:00-06:00", "--polite", "--downstream", "--output", "json",
+    )  # fmt: skip
+
+    assert said.code == 0, said.err
+    ask = CreateBackfill.from_payload(asked(filled)[1]["ask"])
+    assert ask == CreateBackfill(
+        "flights", kind="stale", start_date=NEW_YEAR, end_date=NEW_YEAR + timedelta(days=30), batch=7,
+        overrides={"retries": 3, "clean.trigger_rule": "all_done"}, window="20:00-06:00", is_polite=True, downstream=True,
+    )  # fmt: skip
+    told = said.document
+    assert (told["batch"], told["window"], told["is_polite"], told["parents"]) == (7, "20:00-06:00", True, [])
+    assert told["overrides"] == {"retries": 3, "clean.trigger_rule": "all_done"}
+
+
+WRONG = {
+    "an unknown setting": (("--set", "retires=3"), "did you mean 'retries'"),
+    "a setting of an unknown task": (("--set", "claen.retries=3"), "did you mean 'clean'"),
+    "a wrong value": (("--set", "retries=many"), "--set retries: "),
+    "a setting that has an option": (("--set", "max_active_runs=3"), "--max-active-runs"),
+    "no value": (("--set", "retries"), "must be NAME=VALUE"),
+    "a setting twice": (("--set", "retries=1", "--set", "retries=2"), "names 'retries' twice"),
+    "a batch of a DAG that is not batchable": (("--batch", "3"), "does not say batchable=True"),
+    "hours that are none": (("--window", "evenings"), "20:00-06:00 is wanted"),
+    "hours without length": (("--window", "20:00-20:00"), "begins where it ends"),
+    "stale and reprocess": (("--kind", "stale", "--reprocess", "failed"), "says by itself what is done again"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_settings_that_make_no_sense_are_told_in_one_line(bfm: Bfm, state: FilledState, what: str) -> None:
+    state.dag()
+    state.pools()
+    args, told = WRONG[what]
+
+    said = bfm("backfill", "create", *JANUARY, *args)
+
+    assert (said.code, told in said.error) == (2, True), said.err
+    assert state.store.read(Request) == []
+
+
+def test_an_unknown_setting_lists_those_there_are(bfm: Bfm, filled: FilledState) -> None:
+    said = bfm("backfill", "create", *JANUARY, "--set", "colour=red")
+
+    assert "max_active_tasks, retries, retry_delay" in said.error
+
+
+# -- set ---------------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_is_named_is_changed(bfm: Bfm, filled: FilledState) -> None:
+    filled.leads()
+    filled.clock.meanwhile = [lambda: filled.answers_next(message="changed")]
+
+    said = bfm("backfill", "set", "b1", "--priority", "0", "--no-polite")
+
+    assert (said.code, said.out) == (0, "changed\n")
+    assert asked(filled) == ("backfill.set", {"backfill_id": "b1", "changes": {"priority": 0, "is_polite": False}})
+
+
+def test_everything_about_a_backfill_can_be_changed(bfm: Bfm, filled: FilledState) -> None:
+    filled.put(Pool(name="slow", slots=2, weight=1, min_share=0))
+
+    said = bfm(
+        "backfill", "set", "b1", "--max-active-runs", "2", "--priority", "5", "--pool", "slow", "--batch", "3",
+        "--stop-on-failure", "1", "--window", "20:00-06:00", "--polite", "--tasks", "^cl", "--mark-success",
+        "--set", "retries=3", "--set", "clean.pool=slow", "--conf", '{"full": true}',
+    )  # fmt: skip
+
+    assert said.code == 0, said.err
+    assert asked(filled)[1]["changes"] == {
+        "max_active_runs": 2, "priority": 5, "pool": "slow", "batch": 3, "stop_on_failure": 1, "window": "20:00-06:00",
+        "is_polite": True, "tasks": "^cl", "mark_success": True, "overrides": {"retries": 3, "clean.pool": "slow"},
+        "conf": {"full": True},
+    }  # fmt: skip
+
+
+def test_settings_that_were_made_before_stay(bfm: Bfm, filled: FilledState) -> None:
+    filled.backfill("b2", {"pending": 1}, overrides_json='{"retries": 1, "weight": 2}')
+
+    bfm("backfill", "set", "b2", "--set", "retries=3")
+
+    assert asked(filled)[1]["changes"] == {"overrides": {"retries": 3, "weight": 2}}
+
+
+UNCHANGEABLE = {
+    "nothing": ((), 2, "Nothing to change was named; there are --max-active-runs"),
+    "an unknown setting": (("--set", "colour=red"), 2, "There are max_active_tasks, retries"),
+    "a near setting": (("--set", "retires=3"), 2, "did you mean 'retries'"),
+    "an unknown task": (("--set", "claen.retries=3"), 2, "did you mean 'clean'"),
+    "an unknown pool": (("--pool", "backfil"), 3, "did you mean 'backfill'"),
+    "the pool of the scheduled runs": (("--pool", "scheduled"), 2, "for scheduled runs"),
+    "tasks that there are not": (("--tasks", "^nothing"), 2, "it has clean, delays"),
+    "hours that are none": (("--window", "25:00-26:00"), 2, "is not a span of hours"),
+    "no runs at once": (("--max-active-runs", "0"), 2, "--max-active-runs"),
+    "broken JSON": (("--conf", "{"), 2, "--conf is not JSON"),
+}
+
+
+@pytest.mark.parametrize("what", UNCHANGEABLE)
+def test_a_change_that_makes_no_sense_is_told_in_one_line(bfm: Bfm, filled: FilledState, what: str) -> None:
+    before = filled.fingerprint()
+    args, code, told = UNCHANGEABLE[what]
+
+    said = bfm("backfill", "set", "b1", *args)
+
+    assert (said.code, told in said.error) == (code, True), said.err
+    assert filled.fingerprint() == before
+
+
+def test_batches_need_a_dag_that_is_batchable(bfm: Bfm, state: FilledState) -> None:
+    state.dag("rolling", tasks=[TaskSpec("sum")])
+    state.backfill("b1", {"pending": 3}, dag_id="rolling")
+
+    assert "does not say batchable=True" in bfm("backfill", "set", "b1", "--batch", "2").error
+
+
+def test_a_backfill_that_has_ended_can_not_be_changed(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.backfill("b1", {"success": 1}, state="success")
+
+    said = bfm("backfill", "set", "b1", "--priority", "3")
+
+    assert (said.code, "has ended (success)" in said.error) == (4, True)
+
+
+def test_one_that_still_waits_for_the_manager_can_be_changed(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.asked("b1")
+
+    assert bfm("backfill", "set", "b1", "--set", "retries=3").code == 0
+
+
+# -- retry -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_backfill_is_retried(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("abc1", {"success": 2, "failed": 1}, state="failed")
+    state.clock.meanwhile = [lambda: state.answers_next(message="1 item runs again")]
+
+    said = bfm("backfill", "retry", "abc")
+
+    assert (said.code, said.out) == (0, "1 item runs again\n")
+    assert asked(state) == ("backfill.retry", {"backfill_id": "abc1"})
+
+
+@pytest.mark.parametrize(
+    ("backfill_state", "told"),
+    [
+        ("running", "is running: only one that has ended is retried. `bfm backfill watch b1`"),
+        ("paused", "is paused: only one that has ended is retried"),
+        ("success", "has no failed item: there is nothing to retry"),
+    ],
+)
+def test_a_retry_of_what_lives_or_is_well_is_refused(
+    bfm: Bfm, state: FilledState, backfill_state: str, told: str
+) -> None:
+    state.backfill("b1", {"success": 1}, state=backfill_state)
+    before = state.fingerprint()
+
+    said = bfm("backfill", "retry", "b1")
+
+    assert (said.code, told in said.error) == (4, True)
+    assert state.fingerprint() == before
+
+
+# -- the time left -----------------------------------------------------------------------------------------------------
+
+
+def test_the_time_left_follows_from_the_rate_so_far(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"success": 2, "failed": 1, "running": 1, "pending": 5})
+    state.clock.at += timedelta(seconds=30)
+
+    told = bfm("backfill", "show", "b1", "--output", "json").document
+
+    assert told["time_left_s"] == 60.0, "three items in 30 s, six are left"
+    assert told["finishes_at"] == "2024-05-15T12:01:30Z"
+    assert "time left        1 min 00 s" in bfm("backfill", "show", "b1").out
+
+
+def test_before_anything_has_ended_it_follows_from_past_runs(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("old", {"success": 5}, state="success")  # of 2 s each
+    state.backfill("b1", {"pending": 9}, max_active_runs=4)
+
+    told = bfm("backfill", "show", "b1", "--output", "json").document
+
+    assert told["time_left_s"] == 6.0, "nine runs, four at once, are three rounds"
+
+
+def test_a_batched_run_counts_for_all_its_intervals(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"success": 1, "pending": 10}, batch=10)
+    [run] = state.store.read(DagRun)
+    state.put(run.evolve(items=10))
+    state.clock.at += timedelta(seconds=20)
+
+    assert bfm("backfill", "show", "b1", "--output", "json").document["time_left_s"] == 20.0
+
+
+@pytest.mark.parametrize("backfill_state", ["paused", "success"])
+def test_what_stands_still_has_no_time_left(bfm: Bfm, state: FilledState, backfill_state: str) -> None:
+    state.backfill("b1", {"success": 2, "pending": 5}, state=backfill_state)
+    state.clock.at += timedelta(seconds=30)
+
+    told = bfm("backfill", "show", "b1", "--output", "json").document
+
+    assert (told["time_left_s"], told["finishes_at"]) == (None, None)
+
+
+def test_one_that_works_by_night_promises_no_end(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"success": 1, "pending": 2}, window="20:00-06:00")
+    state.clock.at += timedelta(seconds=30)
+
+    told = bfm("backfill", "show", "b1", "--output", "json").document
+
+    assert (told["time_left_s"], told["finishes_at"]) == (60.0, None)
+
+
+def test_a_watcher_is_told_the_time_left_from_the_first_look_on(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("b1", {"success": 1, "running": 1})
+    state.clock.at += timedelta(seconds=30)
+    state.clock.meanwhile = [lambda: state.goes_on("b1", "success", succeed=[2])]
+
+    said = bfm("backfill", "watch", "b1")
+
+    assert said.out.splitlines()[0] == "running  1/2  1 success, 1 running  about 30 s left"

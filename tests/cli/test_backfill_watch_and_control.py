@@ -1,0 +1,301 @@
+"""Watching a backfill to its end, and pausing, resuming, cancelling it."""
+
+from __future__ import annotations
+
+import pytest
+from support.bfm import Bfm
+from support.sample_state import FilledState
+
+from backfill_manager.cli.app import run
+from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.render.progress import Pace, bar, status_line
+from backfill_manager.model.records import Request
+
+JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
+
+
+def test_watching_ends_with_the_backfill_and_a_summary(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("b1", {"running": 1, "pending": 3})
+    state.clock.meanwhile = [lambda: None] * 10 + [
+        lambda: state.goes_on("b1", succeed=[1, 2], start=[3]),
+        *[lambda: None] * 10,
+        lambda: state.goes_on("b1", "success", succeed=[3, 4]),
+    ]
+
+    said = bfm("backfill", "watch", "b1")
+
+    first, second, last = said.out.splitlines()
+    assert first.startswith("running  0/4  1 running, 3 pending")
+    assert second.startswith("running  2/4  2 success, 1 running, 1 pending")
+    assert "/min" in second
+    assert "left" in second
+    assert last.startswith("Backfill b1 of flights: success, 4 items: 4 success, in ")
+    assert (said.code, said.err) == (0, "")
+
+
+def test_failures_are_told_as_they_come_and_make_exit_code_1(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("b1", {"running": 2})
+    state.clock.meanwhile = [
+        lambda: state.goes_on("b1", fail=[1]),
+        lambda: state.goes_on("b1", "failed", succeed=[2], reason="1 item failed"),
+    ]
+
+    said = bfm("backfill", "watch", "latest")
+
+    assert said.code == 1
+    failures = [line for line in said.out.splitlines() if line.startswith("failed 2013")]
+    assert failures == ["failed 2013-01-01T05:00:00Z  clean: ValueError: no such [day]"]
+    assert said.out.splitlines()[-1].endswith("1 item failed")
+
+
+def test_many_failures_at_once_are_cut_short(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"failed": 25}, state="failed")
+
+    said = bfm("backfill", "watch", "b1")
+
+    assert sum(line.startswith("failed 2013") for line in said.out.splitlines()) == 10
+    assert "and 15 more failed" in said.out
+
+
+def test_as_a_document_only_the_end_is_on_standard_output(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("b1", {"pending": 1})
+    state.clock.meanwhile = [lambda: state.goes_on("b1", "success", succeed=[1])]
+
+    said = bfm("backfill", "watch", "b1", "--output", "json")
+
+    assert (said.document["backfill_id"], said.document["state"], said.document["success"]) == ("b1", "success", 1)
+    assert "1 pending" in said.err
+
+
+def test_a_backfill_that_waits_for_a_manager_says_so(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.asked("b1")
+    state.clock.meanwhile = [lambda: state.backfill("b1", {"success": 1}, state="success")]
+
+    said = bfm("backfill", "watch", "b1")
+
+    assert "No manager is leading; the backfill waits for one" in said.out
+    assert "queued  (waiting for the manager)" in said.out
+    assert said.code == 0
+
+
+def test_watching_a_refused_backfill_tells_why(bfm: Bfm, state: FilledState) -> None:
+    request = state.asked("b1")
+    state.clock.meanwhile = [lambda: state.answers(request, "refused", "every date has a run already")]
+
+    said = bfm("backfill", "watch", "b1")
+
+    assert said.code == 4
+    assert "was refused: every date has a run already" in said.err
+    assert bfm("backfill", "show", "b1").code == 4
+
+
+def test_create_and_wait_watches_what_it_asked_for(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.pools()
+    state.leads()
+
+    def accept(outcome: str, item: str) -> None:
+        request = state.store.unanswered()[-1]
+        backfill_id = bfm_id(request)
+        state.backfill(backfill_id, {item: 1}, state=outcome)
+        state.answers(request)
+
+    state.clock.meanwhile = [lambda: accept("success", "success")]
+    assert bfm("backfill", "create", *JANUARY, "--wait").code == 0
+    state.clock.meanwhile = [lambda: accept("cancelled", "cancelled")]
+    assert bfm("backfill", "create", *JANUARY, "--wait").code == 1
+    state.clock.meanwhile = [lambda: state.answers_next("refused", "no")]
+    assert bfm("backfill", "create", *JANUARY, "--wait").code == 4
+
+
+def bfm_id(request: Request) -> str:
+    import json
+
+    found: str = json.loads(request.payload_json)["backfill_id"]
+    return found
+
+
+def test_waiting_ends_when_the_backfill_has_paused_itself(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.pools()
+    state.leads()
+
+    def pauses() -> None:
+        request = state.store.unanswered()[-1]
+        state.backfill(
+            bfm_id(request), {"failed": 2, "pending": 5}, state="paused", reason="2 items failed", stop_on_failure=2
+        )
+        state.answers(request)
+
+    state.clock.meanwhile = [pauses]
+
+    said = bfm("backfill", "create", *JANUARY, "--stop-on-failure", "2", "--wait")
+
+    assert said.code == 1
+    assert "It waits for you: mend what failed, then `bfm backfill unpause" in said.err
+
+
+def test_whoever_stops_watching_stops_only_that(state: FilledState, capfd: pytest.CaptureFixture[str]) -> None:
+    state.leads()
+    state.backfill("b1", {"pending": 1})
+    before = state.fingerprint()
+
+    def ctrl_c(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    args = ["--state", str(state.root), "backfill", "watch", "b1"]
+    code = run(args, CliContext(environ={}, clock=state.clock, pause=ctrl_c))
+
+    assert code == 130
+    assert "The backfill goes on without this screen" in capfd.readouterr().err
+    assert state.fingerprint() == before
+
+
+@pytest.mark.parametrize("verb", ["pause", "unpause", "cancel"])
+def test_a_living_manager_is_waited_for_and_its_answer_told(bfm: Bfm, state: FilledState, verb: str) -> None:
+    state.leads()
+    state.backfill("abc1", {"pending": 1})
+    state.clock.meanwhile = [lambda: state.answers_next(message="as you wish")]
+
+    said = bfm("backfill", verb, "abc")
+
+    assert (said.code, said.out, said.err) == (0, "as you wish\n", "")
+    [request] = state.store.read(Request)
+    assert request.kind == f"backfill.{verb}"
+    assert '"backfill_id": "abc1"' in request.payload_json
+
+
+def test_a_refusal_is_exit_code_4_with_the_reason(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("b1", {"pending": 1}, state="paused")
+    state.clock.meanwhile = [lambda: state.answers_next("refused", "b1 is paused already")]
+
+    said = bfm("backfill", "pause", "b1")
+
+    assert (said.code, said.error) == (4, "b1 is paused already")
+
+
+def test_without_a_manager_the_request_waits(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"pending": 1})
+
+    said = bfm("backfill", "cancel", "b1", "--let-running-finish", "--output", "json")
+
+    assert said.code == 0
+    assert (said.document["outcome"], said.document["backfill_id"]) == ("waiting", "b1")
+    assert "No manager is leading" in said.err
+    assert '"let_running_finish": true' in state.store.read(Request)[0].payload_json
+
+
+def test_a_slow_manager_is_not_waited_for_for_ever(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("b1", {"pending": 1})
+
+    said = bfm("backfill", "pause", "b1")
+
+    assert said.code == 0
+    assert "has not answered within 5 s" in said.err
+
+
+def test_what_has_ended_can_not_be_steered(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"success": 1}, state="success")
+    before = state.fingerprint()
+
+    for verb in ("pause", "unpause", "cancel"):
+        said = bfm("backfill", verb, "b1")
+        assert (said.code, "has ended (success)" in said.error) == (4, True)
+    assert state.fingerprint() == before
+
+
+def test_a_pool_is_asked_for_with_what_was_left_unsaid(bfm: Bfm, state: FilledState) -> None:
+    state.pools()
+
+    assert bfm("pools", "set", "scheduled", "--slots", "8").code == 0
+    assert bfm("pools", "set", "backfill", "--slots", "2", "--weight", "3").code == 0
+
+    payloads = [request.payload_json for request in state.store.read(Request, order_by=["requested_at", "request_id"])]
+    assert payloads == [
+        '{"min_share": 2, "name": "scheduled", "slots": 8, "weight": 4}',
+        '{"min_share": 0, "name": "backfill", "slots": 2, "weight": 3}',
+    ]
+    assert "did you mean 'backfill'" in bfm("pools", "set", "backfil", "--slots", "8").error
+    assert "conf/manager.yaml" in bfm("pools", "set", "quite_new", "--slots", "8").error
+    assert bfm("pools", "set", "backfill", "--slots", "0").code == 2
+    assert len(state.store.read(Request)) == 2
+
+
+def test_stopping_waits_until_the_manager_is_gone(bfm: Bfm, state: FilledState) -> None:
+    assert "there is nothing to stop" in bfm("manager", "stop").out
+    state.leads()
+    state.clock.meanwhile = [lambda: None, state.goes]
+
+    said = bfm("manager", "stop", "--drain")
+
+    assert (said.code, said.out) == (0, "The manager of term 1 has stopped.\n")
+    [request] = state.store.read(Request)
+    assert (request.kind, request.payload_json) == ("manager.stop", '{"drain": true}')
+
+
+def test_a_manager_that_does_not_stop_is_told(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+
+    said = bfm("manager", "stop", "--timeout", "3")
+
+    assert said.code == 1
+    assert "still leads after 3 s" in said.error
+
+
+def test_a_compaction_whose_manager_ends_before_it_is_carried_out_here(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.clock.meanwhile = [lambda: None, state.goes]
+
+    said = bfm("state", "compact", "--output", "json")
+
+    assert (said.code, said.document["files"]["manager"], said.err) == (0, 1, "")
+    assert [request.kind for request in state.store.read(Request)] == ["state.compact"]
+
+
+def test_a_standby_that_takes_over_is_named(bfm: Bfm, state: FilledState) -> None:
+    def change_over() -> None:
+        state.goes()
+        state.leads()
+
+    state.leads()
+    state.clock.meanwhile = [change_over]
+
+    said = bfm("manager", "stop")
+
+    assert "The manager of term 1 has stopped." in said.out
+    assert "A standby has taken over: term 2" in said.err
+
+
+# -- the picture -------------------------------------------------------------------------------------------------------
+
+COUNTS = {"success": 0, "failed": 0, "cancelled": 0, "skipped": 0, "running": 0, "pending": 0}
+
+
+def test_the_bar_is_full_and_hides_no_state() -> None:
+    for counts in ({"success": 1000, "failed": 1, "pending": 3}, {"pending": 2}, {"running": 1, "skipped": 7}, {}):
+        drawn = bar({**COUNTS, **counts}, 40)
+        assert len(drawn) == 40
+        assert len({span.style for span in drawn.spans}) >= len(counts)
+
+
+def test_the_pace_is_that_of_the_last_minute() -> None:
+    pace = Pace()
+    assert pace.per_minute is None
+    for second in range(0, 121, 10):
+        pace.saw(second, second * 2 if second <= 60 else 120 + (second - 60))
+    assert pace.per_minute == 60, "two a second at first, one a second since"
+    assert pace.seconds_left(30) == 30
+
+
+def test_a_backfill_that_stands_still_promises_no_end() -> None:
+    pace = Pace()
+    for second in range(100):
+        pace.saw(second, 5)
+    told = status_line({**COUNTS, "state": "running", "planned": 9, "success": 5, "pending": 4, "reason": None}, pace)
+    assert told.plain == "running  5/9  5 success, 4 pending"

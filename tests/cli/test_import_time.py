@@ -1,0 +1,104 @@
+"""The command line as a process: what it imports, how it ends, what a closed pipe does to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.sample_state import FilledState
+
+from backfill_manager.dags.definition import TableRead
+
+HEAVY = ("pyspark", "py4j", "delta", "pyarrow", "pandas", "numpy", "structlog", "pendulum", "fastapi")
+SAY_WHAT_IS_LOADED = """
+import sys
+from backfill_manager.cli import main
+code = main(sys.argv[1:])
+print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def process(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("BFM_")}
+    return subprocess.run([sys.executable, *args], cwd=cwd, env=environ, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("dags", "list"),
+        ("backfill", "list"),
+        ("backfill", "create", "flights", "--from", "2013-01-01", "--to", "2013-01-31"),
+        ("backfill", "show", "b1", "--output", "json"),
+        ("backfill", "items", "b1"),
+        ("backfill", "set", "b1", "--set", "retries=3", "--window", "20:00-06:00"),
+        ("dags", "next", "flights", "-n", "3"),
+        ("dags", "trigger", "flights"),
+        ("runs", "timeline", "flights"),
+        ("tasks", "states", "flights", "latest"),
+        ("tasks", "clear", "flights", "-s", "2013-01-01", "--yes"),
+        ("manager", "status"),
+    ],
+    ids=lambda args: " ".join(args[:2]),
+)
+def test_reading_and_asking_load_nothing_heavy(state: FilledState, tmp_path: Path, args: tuple[str, ...]) -> None:
+    state.dag()
+    state.pools()
+    state.backfill("b1", {"success": 2, "pending": 1})
+
+    ended = process("-c", SAY_WHAT_IS_LOADED.format(heavy=HEAVY), *args, cwd=tmp_path)
+
+    assert ended.stderr.splitlines()[-1] == "[]", ended.stderr
+    assert ended.returncode == (1 if args[0] == "manager" else 0)
+
+
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    version = process("-m", "backfill_manager", "--version", cwd=tmp_path)
+    nothing = process("-m", "backfill_manager", "dags", "list", cwd=tmp_path)
+
+    assert (version.returncode, version.stdout.split()[0]) == (0, "backfill_manager")
+    assert (nothing.returncode, nothing.stdout) == (2, "")
+    assert nothing.stderr.startswith("There is no state at ./state.")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(state: FilledState, tmp_path: Path) -> None:
+    state.backfill("b1", {"pending": 3000})
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "backfill_manager", "backfill", "items", "b1", "--output", "json"],
+        cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writer)
+
+    assert (ended.stderr, ended.returncode) == ("", 1)
+
+
+def test_without_a_manager_a_dry_run_plans_here_and_writes_nothing(state: FilledState, tmp_path: Path) -> None:
+    state.dag(writes=("clean_flights",))
+    state.dag("report", reads=(TableRead("clean_flights"),))
+    state.pools()
+    state.backfill("b1", {"success": 2})
+    before = state.fingerprint()
+
+    args = ("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-05", "--downstream", "--dry-run")
+    ended = process("-m", "backfill_manager", *args, "--output", "json", cwd=tmp_path)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    plan = json.loads(ended.stdout)
+    assert set(plan) == {"items", "summary", "downstream"}
+    assert [item["state"] for item in plan["items"]] == ["skipped", "skipped", "pending", "pending", "pending"]
+    assert plan["items"][2]["interval_start"] == "2013-01-03T05:00:00Z"
+    [below] = plan["downstream"]
+    assert (below["dag_id"], below["waits_for"], len(below["items"])) == ("report", ["flights"], 3)
+    assert plan["summary"]["estimate"]["run_s"]["median"] == 2.0
+    assert below["summary"]["estimate"]["unknown"] == ["clean_flights"]
+    assert state.fingerprint() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state"]

@@ -1,0 +1,394 @@
+"""What the reading commands print: the same as a table and as one document, wherever the global options stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from support.bfm import Bfm
+from support.sample_state import DAY, FilledState
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.model.records import DagRun, Request, TaskTry
+
+RUN = "backfill__2013-01-01T05:00:00Z"
+
+
+def test_global_options_work_before_and_after_the_command(bfm: Bfm, state: FilledState, tmp_path: Path) -> None:
+    state.backfill("b1", {"success": 1})
+    (tmp_path / "elsewhere").mkdir()
+    place = str(state.root)
+
+    before = bfm("--state", place, "--output", "json", "backfill", "show", "b1")
+    after = bfm("backfill", "show", "b1", "--output", "json", "--state", place)
+    by_environment = bfm("backfill", "show", "b1", "--output", "json", environ={"BFM_STATE": place})
+
+    assert before.code == 0
+    assert before == after == by_environment
+    assert before.document["backfill_id"] == "b1"
+
+
+def test_an_option_of_the_command_wins_over_a_global_one_of_the_same_name(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"failed": 1}, state="failed")
+    state.backfill("b2", {"success": 1}, state="success")
+
+    said = bfm("--state", str(state.root), "--output", "json", "backfill", "list", "--state", "failed")
+
+    assert [one["backfill_id"] for one in said.document] == ["b1"]
+
+
+def test_a_place_given_as_a_filter_is_explained(bfm: Bfm, state: FilledState) -> None:
+    said = bfm("backfill", "list", "--state", "./state")
+
+    assert said.code == 2
+    assert "'./state' is no state of a backfill" in said.err
+    assert "`bfm --state ./state backfill list`" in said.err
+
+
+def test_backfills_are_listed_as_table_json_and_yaml(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"success": 3, "failed": 1, "pending": 2})
+
+    table, json_, yaml_ = (bfm("backfill", "list", "--output", form) for form in ("table", "json", "yaml"))
+
+    assert "b1" in table.out
+    assert "schedule 2013-01-01T05:00:00Z .. 2013-01-31T05:00:00Z" in table.out
+    assert json_.document == yaml.safe_load(yaml_.out)
+    assert json_.document[0]["success"] == 3
+    assert json_.err == yaml_.err == ""
+
+
+def test_a_list_of_nothing_says_what_to_do(bfm: Bfm, state: FilledState) -> None:
+    assert "ask for one with `bfm backfill create`" in bfm("backfill", "list").err
+    assert "a manager loads them from its bundles" in bfm("dags", "list").err
+    assert bfm("backfill", "list", "--output", "json").out == "[]\n"
+
+
+def test_one_backfill_is_shown_by_prefix_and_as_the_latest(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("abc123", {"success": 2, "pending": 1})
+
+    assert bfm("backfill", "show", "abc", "--output", "json") == bfm("backfill", "show", "latest", "--output", "json")
+    people = bfm("backfill", "show", "latest").out
+    assert "abc123" in people
+    assert "planned" in people
+
+
+def test_items_are_paged_for_people_and_whole_for_programs(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"success": 30, "pending": 30})
+
+    first = bfm("backfill", "items", "b1")
+    second = bfm("backfill", "items", "b1", "--offset", "50")
+    whole = bfm("backfill", "items", "b1", "--output", "json")
+    some = bfm("backfill", "items", "b1", "--output", "json", "--limit", "3", "--offset", "2")
+
+    assert "2013-02-19T05:00:00Z" in first.out
+    assert "2013-02-21T05:00:00Z" not in first.out
+    assert "1 to 50 of 60; then --offset 50" in first.err
+    assert "2013-03-01T05:00:00Z" in second.out
+    assert second.err == ""
+    assert len(whole.document) == 60
+    assert [one["ordinal"] for one in some.document] == [3, 4, 5]
+    assert len(bfm("backfill", "items", "b1", "--state", "pending", "--output", "json").document) == 30
+
+
+def test_dags_are_listed_with_what_is_due_next_and_broken_files_are_counted(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.dag("hourly", schedule={"seconds": 5400})
+    state.dag("gone", is_active=False)
+    state.import_error()
+
+    said = bfm("dags", "list")
+    [flights, hourly] = bfm("dags", "list", "--output", "json").document
+
+    assert "America/New_York" in said.out
+    assert "every 1 h 30 min" in said.out
+    assert "gone" not in said.out
+    assert said.err == "1 file could not be read: see `bfm dags import-errors`.\n"
+    assert (flights["dag_id"], flights["next_logical_date"]) == ("flights", "2024-05-14T04:00:00Z")
+    assert flights["next_due_at"] == "2024-05-15T04:00:00Z", (
+        "yesterday's interval was due when it was over, in New York"
+    )
+    assert hourly["schedule"] == {"seconds": 5400}
+    errors = bfm("dags", "import-errors", "--output", "json").document
+    assert (errors[0]["file"], errors[0]["line"]) == ("broken.py", 3)
+
+
+def test_the_next_intervals_of_a_dag_follow_its_clock(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+
+    told = bfm("dags", "next", "flights", "-n", "3", "--output", "json").document
+
+    assert [one["interval_start"] for one in told] == [f"2024-05-{day}T04:00:00Z" for day in (14, 15, 16)]
+    assert told[0]["interval_end"] == told[0]["due_at"] == told[1]["interval_start"]
+    assert "2024-05-16 00:00:00-04:00" in bfm("dags", "next", "flights", "-n", "3").out
+
+
+def test_what_comes_next_goes_on_from_the_latest_backfill_run_and_not_from_runs_by_hand(
+    bfm: Bfm, state: FilledState
+) -> None:
+    state.dag()
+    state.dag("hourly", schedule="@hourly")
+    state.run(on="2024-05-14", run_type="backfill")
+    state.run(on="2024-05-17", run_type="manual")
+    state.run(on="2024-05-18", run_type="backfill", run_id="early")  # made before its interval had ended
+    state.run(on="2024-05-20", run_type="external", dag_id="flights")
+    state.run(on="2024-05-19", state="overridden", run_id="old")
+
+    told = bfm("dags", "next", "flights", "-n", "2", "--output", "json").document
+    listed = {one["dag_id"]: one["next_due_at"] for one in bfm("dags", "list", "--output", "json").document}
+
+    assert [one["due_at"] for one in told] == ["2024-05-16T04:00:00Z", "2024-05-17T04:00:00Z"]
+    assert listed == {"flights": "2024-05-16T04:00:00Z", "hourly": "2024-05-15T12:00:00Z"}
+
+
+def test_a_dag_without_an_interval_left_says_so(bfm: Bfm, state: FilledState) -> None:
+    state.dag("by_hand", schedule=None)
+    state.dag("over", end_date=state.clock.at - 300 * DAY)
+
+    assert "has no schedule" in bfm("dags", "next", "by_hand").err
+    assert "has no interval left" in bfm("dags", "next", "over").err
+    assert bfm("dags", "next", "over", "--output", "json").out == "[]\n"
+
+
+def test_one_dag_is_shown_with_its_tasks(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.backfill("b1", {"success": 2, "failed": 1})
+
+    told = bfm("dags", "show", "flights", "--output", "json").document
+    people = bfm("dags", "show", "flights").out
+
+    assert [(task["task_id"], task["upstream"]) for task in told["tasks"]] == [("clean", []), ("delays", ["clean"])]
+    assert told["runs"] == {"failed": 1, "success": 2}
+    assert "1 failed, 2 success" in people
+    assert [task["task_id"] for task in bfm("tasks", "list", "flights", "--output", "json").document] == [
+        "clean",
+        "delays",
+    ]
+
+
+def test_callbacks_are_shown_as_what_they_are(bfm: Bfm, state: FilledState) -> None:
+    tasks = (
+        TaskSpec("clean"),
+        TaskSpec("clean.on_failure", calls_back="failed", watches="clean"),
+        TaskSpec("on_success", calls_back="success"),
+    )
+    state.dag(tasks=tasks)
+
+    told = bfm("tasks", "list", "flights", "--output", "json").document
+    assert [(one["task_id"], one["calls_back"], one["watches"], one["trigger_rule"]) for one in told] == [
+        ("clean", None, None, "all_success"), ("clean.on_failure", "failed", "clean", None), ("on_success", "success", None, None)
+    ]  # fmt: skip
+    for people in (bfm("tasks", "list", "flights").out, bfm("dags", "show", "flights").out):
+        assert "tells of clean, when it failed" in people
+        assert "tells of the run, when it succeeded" in people
+    refused = bfm("tasks", "run", "flights", "clean.on_failure", "2013-01-05")
+    assert refused.code == 3
+    assert (
+        "clean.on_failure is a callback and tells how something ended: clear it to have it told again" in refused.error
+    )
+
+
+def test_runs_and_their_tasks_are_listed_and_shown(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.backfill("b1", {"success": 1, "failed": 1})
+
+    [failed] = bfm("runs", "list", "--backfill", "latest", "--state", "failed", "--output", "json").document
+    shown = bfm("runs", "show", "2013-01-02", "--dag", "flights", "--output", "json").document
+    states = bfm("tasks", "states", "flights", failed["run_id"], "--output", "json").document
+
+    assert failed["logical_date"] == "2013-01-02T05:00:00Z"
+    assert shown["run_id"] == failed["run_id"]
+    assert shown["tasks"] == states
+    assert [(one["task_id"], one["state"]) for one in states] == [("clean", "failed"), ("delays", "upstream_failed")]
+    people = bfm("tasks", "states", "flights", "latest").out
+    assert "ValueError: no such [day]" in people, "what comes from the state is not read as markup"
+    assert "second line" not in people
+
+
+def test_a_run_that_left_tasks_out_by_choice_is_told_apart_from_a_whole_one(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.run("2013-01-01", {"clean": "success"}, is_partial=True)
+    state.run("2013-01-02", {"clean": "success", "delays": "success"}, is_partial=False)
+    state.run("2013-01-03", {"clean": "success"})  # made by an older release
+
+    told = bfm("runs", "list", "--output", "json").document
+    assert {one["logical_date"][:10]: one["is_partial"] for one in told} == {
+        "2013-01-01": True, "2013-01-02": False, "2013-01-03": None,
+    }  # fmt: skip
+    assert [one["is_partial"] for one in bfm("runs", "timeline", "flights", "--output", "json").document] == [
+        True, False, None,
+    ]  # fmt: skip
+    for command in (("runs", "list"), ("runs", "timeline", "flights")):
+        lines = bfm(*command).out.splitlines()
+        assert ["partial" in line for line in lines if "2013-01-0" in line].count(True) == 1, command
+        assert "partial" in next(line for line in lines if "2013-01-01" in line), command
+
+    shown = ("runs", "show", "2013-01-01", "--dag", "flights")
+    assert bfm(*shown, "--output", "json").document["is_partial"] is True
+    assert "is partial yes" in [" ".join(line.split()) for line in bfm(*shown).out.splitlines()]
+
+
+def test_a_task_shows_the_spark_jobs_of_its_last_try(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.backfill("b1", {"success": 1})
+    [run] = state.store.read(DagRun)
+    first = TaskTry(run.dag_id, run.run_id, "clean", 1, 1, "failed", run.run_seq, term=1, spark_jobs_json="[1]")
+    state.put(first, first.evolve(launch=2, try_number=2, state="success", spark_jobs_json=str([*range(3, 15)])))
+
+    states = bfm("tasks", "states", "flights", "latest", "--output", "json").document
+    shown = bfm("runs", "show", "latest", "--output", "json").document
+
+    assert {one["task_id"]: one["spark_jobs"] for one in states} == {"clean": [*range(3, 15)], "delays": []}
+    assert [one["spark_jobs"] for one in shown["tries"]] == [[1], [*range(3, 15)]]
+    assert "3, 4, 5, 6, 7 and 7 more" in bfm("tasks", "states", "flights", "latest").out
+
+
+def test_logs_are_printed_and_can_be_followed(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.backfill("b1", {"running": 1})
+    state.logged(RUN, "began [bold]")
+    state.clock.meanwhile = [
+        lambda: state.logged(RUN, "half done"),
+        lambda: state.goes_on("b1", succeed=[1]),
+    ]
+
+    said = bfm("tasks", "logs", "flights", RUN, "clean", "--follow")
+
+    assert said.code == 0
+    assert [line.split(" ", 3)[-1].strip() for line in said.out.splitlines()] == ["began [bold]", "half done"]
+    told = bfm("tasks", "logs", "flights", RUN, "clean", "--output", "json").document
+    assert [line["message"] for line in told] == ["began [bold]", "half done"]
+    assert "has logged nothing" in bfm("tasks", "logs", "flights", RUN, "clean", "--try", "7").err
+    assert bfm("tasks", "logs", "flights", RUN, "claen").code == 3
+
+
+def test_requests_are_listed_and_shown(bfm: Bfm, state: FilledState) -> None:
+    state.answers(state.asked("b1", request_id="abc"), "refused", "no such dates")
+
+    assert bfm("requests", "list", "--output", "json").document[0]["outcome"] == "refused"
+    assert "no such dates" in bfm("requests", "list").out
+    assert bfm("requests", "show", "ab", "--output", "json").document["payload"]["backfill_id"] == "b1"
+    assert bfm("requests", "show", "zz").code == 3
+
+
+def test_the_manager_status_tells_whether_one_leads(bfm: Bfm, state: FilledState) -> None:
+    nobody = bfm("manager", "status")
+    assert (nobody.code, nobody.out) == (1, "")
+    assert "bfm manager start" in nobody.err
+
+    state.leads()
+    leading = bfm("manager", "status")
+    assert leading.code == 0
+    assert "4711" in leading.out
+    told = bfm("manager", "status", "--output", "json").document
+    assert (told["leading"], told["term"], told["host"], told["heartbeat_age_s"]) == (True, 1, "here", 0.0)
+
+    state.goes()
+    stopped = bfm("manager", "status", "--output", "json")
+    assert (stopped.code, stopped.document["leading"]) == (1, False)
+
+
+def test_the_state_is_made_checked_found_and_queried(bfm: Bfm, tmp_path: Path) -> None:
+    made = bfm("state", "init", "--output", "json").document
+    again = bfm("state", "init")
+    checked = bfm("state", "check", "--output", "json")
+    places = bfm("state", "where", "--output", "json").document
+    asked = bfm("state", "sql", "SELECT count(*) AS n, max(started_at) AS at FROM dag_run", "--output", "json")
+
+    assert "dag_run" in made["made"]
+    assert "All is there" in again.out
+    assert (checked.code, {one["outcome"] for one in checked.document}) == (0, {"ok"})
+    assert Path(places["dag_run"]) == tmp_path / "state" / "dag_run"
+    assert asked.document == [{"n": 0, "at": None}]
+    assert bfm("state", "sql", "DROP TABLE dag_run").code == 2
+    assert bfm("state", "sql", "SELECT * FROM dag_rum").code == 2
+
+
+def test_instants_of_a_query_are_utc_with_a_z(bfm: Bfm, state: FilledState) -> None:
+    state.store.ask(Request("r1", "manager.stop", '{"drain": false}', "ada", state.clock.at))
+
+    assert bfm("state", "sql", "SELECT requested_at FROM request", "--output", "json").document == [
+        {"requested_at": "2024-05-15T12:00:00Z"}
+    ]
+
+
+def test_the_configuration_is_shown_with_secrets_masked(bfm: Bfm, tmp_path: Path) -> None:
+    digest = "ab" * 32
+    (tmp_path / "m.yaml").write_text(
+        f"api:\n  session_secret: verysecret{digest}\n  tokens:\n  - {{name: ci, sha256: {digest}, role: operator}}\n"
+        "bundles: [{name: team, git: 'https://verysecret@example.com/dags.git'}]\n"
+        "notifications:\n- {name: chat, url: 'https://hooks.example.com/services/T0/verysecret'}\n"
+        "spark:\n  conf:\n    spark.hadoop.fs.s3a.secret.key: verysecret\n    spark.executor.cores: 2\n"
+    )
+
+    for form in ("table", "json", "yaml"):
+        said = bfm("--conf", "m.yaml", "config", "show", "--output", form)
+        assert said.code == 0
+        assert "verysecret" not in said.out
+        assert digest not in said.out
+    shown = yaml.safe_load(said.out)
+    assert shown["notifications"][0]["url"] == "https://hooks.example.com/********"
+    assert shown["spark"]["conf"]["spark.executor.cores"] == "2"
+    assert shown["api"]["tokens"][0]["name"] == "ci"
+
+
+def test_config_check_tells_where_the_settings_come_from(bfm: Bfm, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("lease: {seconds: 20}\n")
+
+    said = bfm("--conf", "m.yaml", "config", "check", "--output", "json", environ={"BFM_STATE": "x"})
+
+    assert said.document == {"ok": True, "sources": ["defaults", "m.yaml", "environment (BFM_STATE)"]}
+    (tmp_path / "m.yaml").write_text("lease: {secconds: 20}\n")
+    wrong = bfm("--conf", "m.yaml", "config", "check")
+    assert wrong.code == 2
+    assert "line 1" in wrong.err
+    assert "did you mean 'seconds'" in wrong.err
+
+
+def test_pools_are_listed_with_their_use(bfm: Bfm, state: FilledState) -> None:
+    state.pools()
+    state.backfill("b1", {"running": 2})
+
+    told = {one["name"]: one for one in bfm("pools", "list", "--output", "json").document}
+
+    assert (told["backfill"]["used"], told["backfill"]["slots"], told["scheduled"]["used"]) == (2, 16, 0)
+
+
+@pytest.mark.parametrize(
+    "group", ["manager", "dags", "backfill", "runs", "tasks", "requests", "pools", "state", "config"]
+)
+def test_every_command_has_a_help_with_an_example(bfm: Bfm, group: str) -> None:
+    import importlib
+
+    app = importlib.import_module(f"backfill_manager.cli.commands.{group}").app
+    for command in app.registered_commands:
+        said = bfm(group, command.name, "--help")
+        assert said.code == 0
+        assert f"bfm {group} {command.name}" in said.out or "Example" in said.out
+        assert "--output" in said.out
+
+
+def test_the_help_lists_the_groups_in_the_order_of_use(bfm: Bfm) -> None:
+    said = bfm("--help")
+
+    groups = [line.split()[1] for line in said.out.partition(" Commands ")[2].splitlines() if line.startswith("│ ")]
+    named = [one for one in groups if one in {"manager", "dags", "backfill", "runs", "tasks", "state"}]
+    assert named == ["manager", "dags", "backfill", "runs", "tasks", "state"]
+
+
+def test_dags_that_are_gone_are_listed_with_all_and_shown_with_why(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.dag("gone", is_active=False)
+    why = "gone.py of the bundle 'examples' is gone or no longer defines it, since 2024-05-15T12:00:00Z"
+
+    listed = bfm("dags", "list", "--all")
+    assert "gone" not in bfm("dags", "list").out
+    assert [line.split()[0] for line in listed.out.splitlines()[2:]] == ["flights", "gone"]
+    assert why in listed.out
+    assert f"not active        {why}" in bfm("dags", "show", "gone").out
+    assert bfm("dags", "next", "gone").err.strip() == f"gone is not active: {why}."
+    for command in (("dags", "versions", "gone"), ("runs", "timeline", "gone"), ("runs", "list", "--dag", "gone")):
+        assert bfm(*command).code == 0, command
+    for asked in (("dags", "trigger", "gone"), ("dags", "unpause", "gone"), ("dags", "pause", "gone")):
+        said = bfm(*asked)
+        assert (said.code, said.error) == (4, f"DAG 'gone' is not active: {why}."), asked

@@ -1,0 +1,131 @@
+"""What people see of a dry run: batches, estimates, and the tree of backfills that follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.bfm import Bfm
+from support.sample_state import FilledState
+
+from backfill_manager.cli.render.output import size
+from backfill_manager.cli.render.plan import estimate_lines, tree_lines
+
+SUMMARY = {"dag_id": "flights", "items": 4, "pending": 4, "skipped": {}}
+ESTIMATE = {
+    "rows": 336776, "files": 12, "bytes": 8_500_000, "run_s": {"median": 12.0, "shortest": 8.0, "longest": 40.0},
+    "total_s": 360.0, "finishes_at": "2024-05-15T12:06:00Z", "unknown": [],
+}  # fmt: skip
+
+
+def item(n: int, **fields: Any) -> dict[str, Any]:
+    at = f"2013-01-0{n}T05:00:00Z"
+    return {
+        "ordinal": n, "logical_date": at, "interval_start": at, "interval_end": f"2013-01-0{n + 1}T05:00:00Z",
+        "partition_key": None, "state": "pending", "reason": None, "run_id": None, "batch": None, **fields,
+    }  # fmt: skip
+
+
+def shown(bfm: Bfm, state: FilledState, plan: dict[str, Any]) -> str:
+    state.dag(batchable=True)
+    state.pools()
+    state.leads()
+    state.clock.meanwhile = [lambda: state.answers_next(payload=plan)]
+    said = bfm("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-04", "--batch", "2", "-n")
+    assert said.code == 0, said.err
+    return said.out
+
+
+def test_items_that_run_together_have_a_batch(bfm: Bfm, state: FilledState) -> None:
+    items = [item(1, batch=1), item(2, batch=1), item(3, batch=3), item(4, batch=3)]
+
+    out = shown(bfm, state, {"items": items, "summary": {**SUMMARY, "runs": 2}})
+
+    assert "batch" in out.splitlines()[0]
+    assert "4 items: 4 would run in 2 runs." in out
+
+
+def test_where_tasks_are_chosen_those_that_run_are_named(bfm: Bfm, state: FilledState) -> None:
+    plan: dict[str, Any] = {"items": [item(1)], "summary": {**SUMMARY, "tasks": ["clean", "delays"]}}
+
+    assert "Only these tasks run: clean, delays." in shown(bfm, state, plan).splitlines()
+
+
+def test_items_whose_failed_tasks_run_again_in_place_name_the_run(bfm: Bfm, state: FilledState) -> None:
+    run = "backfill__2013-01-02T05:00:00Z"
+    items = [item(1, failed_tasks=None), item(2, run_id=run, failed_tasks=2), item(3, failed_tasks=None)]
+    summary = {**SUMMARY, "items": 3, "pending": 3, "runs": 3, "reruns": {"runs": 1, "failed_tasks": 2}}
+
+    out = shown(bfm, state, {"items": items, "summary": summary})
+
+    assert [line for line in out.splitlines() if f"2 failed tasks in run {run}" in line] == [out.splitlines()[3]]
+    assert "3 items: 3 would run (1 run in place, to re-run 2 failed tasks)." in out
+
+
+def test_what_will_be_read_and_how_long_it_takes_is_told(bfm: Bfm, state: FilledState) -> None:
+    items = [item(n, rows=1000 * n, files=n, bytes=2_000_000) for n in (1, 2)]
+
+    out = shown(bfm, state, {"items": items, "summary": {**SUMMARY, "estimate": ESTIMATE}})
+
+    assert "2,000" in out
+    assert "2.0 MB" in out
+    assert "They will read about 336,776 rows in 12 files, 8.5 MB." in out
+    assert (
+        "An item takes about 12 s (8.0 s to 40 s so far); all of it about 6 min 00 s, until 2024-05-15T12:06:00Z."
+        in out
+    )
+
+
+@pytest.mark.parametrize(
+    ("estimate", "lines"),
+    [
+        ({}, []),
+        ({"rows": None, "run_s": None, "unknown": []}, []),
+        ({"rows": 5, "files": 1, "bytes": 512}, ["They will read about 5 rows in 1 file, 512 B."]),
+        ({"unknown": ["raw", "old"]}, ["Nothing is known of the size of raw, old."]),
+        ({"run_s": {"median": 3.0}}, ["An item takes about 3.0 s."]),
+    ],
+)
+def test_only_what_is_known_is_told(estimate: dict[str, Any], lines: list[str]) -> None:
+    assert list(estimate_lines(estimate)) == lines
+
+
+def test_backfills_that_follow_are_drawn_as_a_tree(bfm: Bfm, state: FilledState) -> None:
+    downstream = [
+        {"dag_id": "delays", "waits_for": ["flights"], "items": [], "summary": SUMMARY},
+        {"dag_id": "weather", "waits_for": ["flights"], "items": [], "summary": {**SUMMARY, "estimate": ESTIMATE}},
+        {"dag_id": "report", "waits_for": ["weather", "delays"], "items": [], "summary": SUMMARY},
+    ]
+
+    out = shown(bfm, state, {"items": [item(1)], "summary": SUMMARY, "downstream": downstream})
+
+    assert out.splitlines()[-4:] == [
+        "flights: 4 items: 4 would run",
+        "├─ delays: 4 items: 4 would run",
+        "│  └─ report (waits for weather, too): 4 items: 4 would run",
+        "└─ weather: 4 items: 4 would run, about 6 min 00 s",
+    ]
+
+
+def test_a_dag_that_is_left_out_of_the_tree_is_named_with_the_reason(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.pools()
+    state.leads()
+    plan = {"items": [item(1)], "summary": {**SUMMARY, "left_out": {"by_hand": "it has no schedule"}}, "downstream": []}
+    state.clock.meanwhile = [lambda: state.answers_next(payload=plan)]
+
+    said = bfm("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-04", "--downstream", "-n")
+
+    assert said.err == "by_hand would be left out: it has no schedule.\n"
+
+
+def test_a_tree_knows_a_single_parent_by_name() -> None:
+    [_, line] = tree_lines("a", SUMMARY, [{"dag_id": "b", "waits_for": "a", "summary": SUMMARY}])
+
+    assert line == "└─ b: 4 items: 4 would run"
+
+
+def test_sizes_are_written_for_people() -> None:
+    assert [size(n) for n in (0, 999, 1500, 123_456, 8_200_000, 5e9, 3e15)] == [
+        "0 B", "999 B", "1.5 kB", "123 kB", "8.2 MB", "5.0 GB", "3000 TB",
+    ]  # fmt: skip

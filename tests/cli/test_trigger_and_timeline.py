@@ -1,0 +1,283 @@
+"""`dags trigger`, `dags pause`, `tasks run`, `runs timeline`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.bfm import Bfm
+from support.sample_state import FilledState
+
+from backfill_manager.model.records import Request
+
+
+def asked(state: FilledState) -> tuple[str, dict[str, Any]]:
+    [request] = state.store.read(Request)
+    return request.kind, json.loads(request.payload_json)
+
+
+# -- trigger -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_by_hand_is_asked_for_in_the_zone_of_the_dag(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+
+    said = bfm("dags", "trigger", "flights", "--logical-date", "2013-01-05", "--conf", '{"full": true}')
+
+    assert said.code == 0
+    assert asked(state) == (
+        "dag.trigger",
+        {"dag_id": "flights", "logical_date": "2013-01-05T05:00:00Z", "conf": {"full": True}},
+    )
+    assert "No manager is leading" in said.err
+
+
+def test_without_a_date_the_interval_that_the_manager_chose_is_told(bfm: Bfm, state: FilledState) -> None:
+    def accept() -> None:
+        run_id = state.run("2024-05-14", run_type="manual", state="queued")
+        state.answers_next(message=f"run {run_id} from 14 to 15 May", object_id=run_id)
+
+    state.dag()
+    state.leads()
+    state.clock.meanwhile = [accept]
+
+    said = bfm("dags", "trigger", "flights")
+
+    assert asked(state)[1]["logical_date"] is None
+    assert said.out == "Asked for: run manual__2024-05-14T04:00:00Z from 14 to 15 May.\n"
+
+
+def test_a_triggered_run_as_a_document(bfm: Bfm, state: FilledState) -> None:
+    def accept() -> None:
+        state.answers_next(object_id=state.run("2024-05-14", run_type="manual", state="queued"))
+
+    state.dag()
+    state.leads()
+    state.clock.meanwhile = [accept]
+
+    told = bfm("dags", "trigger", "flights", "--output", "json").document
+
+    assert (told["outcome"], told["run_id"]) == ("accepted", "manual__2024-05-14T04:00:00Z")
+    assert told["run"]["interval_end"] == "2024-05-15T04:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        (("flihgts",), 3, "did you mean 'flights'"),
+        (("flights", "--logical-date", "soon"), 2, "--logical-date: 'soon' is not a date"),
+        (("flights", "--conf", "[1]"), 2, "must be a JSON object"),
+        (("gone",), 4, "no longer defines it"),
+    ],
+)
+def test_a_run_by_hand_that_makes_no_sense_is_told(
+    bfm: Bfm, state: FilledState, args: tuple[str, ...], code: int, told: str
+) -> None:
+    state.dag()
+    state.dag("gone", is_active=False)
+
+    said = bfm("dags", "trigger", *args)
+
+    assert (said.code, told in said.error) == (code, True)
+    assert state.store.read(Request) == []
+
+
+def test_a_trigger_that_the_manager_refuses_is_exit_code_4(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.leads()
+    state.clock.meanwhile = [lambda: state.answers_next("refused", "2013-01-05 runs already")]
+
+    said = bfm("dags", "trigger", "flights")
+
+    assert (said.code, said.error) == (4, "2013-01-05 runs already")
+
+
+def test_a_date_in_the_future_is_refused_in_one_line_unless_it_is_asked_for(bfm: Bfm, state: FilledState) -> None:
+    """It is noon of 15 May 2024, and eight o'clock in New York."""
+    state.dag()
+    for date, instant in (("2030-01-01", "2030-01-01T05:00:00Z"), ("2024-05-15T08:00:01", "2024-05-15T12:00:01Z")):
+        said = bfm("dags", "trigger", "flights", "--logical-date", date)
+        assert (said.code, said.error) == (
+            2,
+            f"--logical-date {instant} lies in the future (it is 2024-05-15T12:00:00Z now); to run it before its time, add "
+            "--allow-future",
+        )
+    assert state.store.read(Request) == []
+
+    assert bfm("dags", "trigger", "flights", "--logical-date", "2030-01-01", "--allow-future").code == 0
+    assert asked(state) == (
+        "dag.trigger",
+        {"dag_id": "flights", "logical_date": "2030-01-01T05:00:00Z", "conf": {}, "allow_future": True},
+    )
+
+
+def test_the_interval_that_runs_now_is_not_in_the_future(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+
+    assert bfm("dags", "trigger", "flights", "--logical-date", "2024-05-15").code == 0
+    assert asked(state)[1] == {"dag_id": "flights", "logical_date": "2024-05-15T04:00:00Z", "conf": {}}
+
+
+@pytest.mark.parametrize("verb", ["pause", "unpause"])
+def test_a_dag_is_paused_and_resumed(bfm: Bfm, state: FilledState, verb: str) -> None:
+    state.dag()
+
+    assert bfm("dags", verb, "flights").code == 0
+    assert asked(state) == (f"dag.{verb}", {"dag_id": "flights"})
+    assert bfm("dags", verb, "flihgts").code == 3
+
+
+# -- one task by hand --------------------------------------------------------------------------------------------------
+
+BY_HAND = "external__2024-05-15T12:00:00Z"
+
+
+@pytest.mark.parametrize(("ended", "code"), [("success", 0), ("skipped", 0), ("failed", 1)])
+def test_a_task_run_by_hand_is_followed_to_its_end(bfm: Bfm, state: FilledState, ended: str, code: int) -> None:
+    def begin() -> None:
+        state.run("2013-01-05", {"clean": "running"}, run_type="external", run_id=BY_HAND, state="running")
+        state.answers_next(object_id=BY_HAND)
+
+    error = "ValueError: no" if ended == "failed" else None
+    state.dag()
+    state.leads()
+    state.clock.meanwhile = [
+        begin,
+        lambda: state.logged(BY_HAND, "half done"),
+        lambda: state.task_goes(BY_HAND, "clean", ended, error=error),
+    ]
+
+    said = bfm("tasks", "run", "flights", "clean", "2013-01-05")
+
+    assert asked(state) == (
+        "task.run",
+        {"dag_id": "flights", "task_id": "clean", "logical_date": "2013-01-05T05:00:00Z"},
+    )
+    assert said.code == code
+    log, last = said.out.splitlines()
+    assert log.endswith("half done")
+    assert last.startswith(f"clean of flights for 2013-01-05T05:00:00Z: {ended}")
+    assert last.endswith("ValueError: no") == (ended == "failed")
+    assert said.err == f"clean of flights runs as {BY_HAND}.\n"
+
+
+def test_a_task_run_by_hand_as_a_document(bfm: Bfm, state: FilledState) -> None:
+    def done() -> None:
+        state.run("2013-01-05", {"clean": "success"}, run_type="external", run_id=BY_HAND)
+        state.logged(BY_HAND, "done")
+        state.answers_next(object_id=BY_HAND)
+
+    state.dag()
+    state.leads()
+    state.clock.meanwhile = [done]
+
+    told = bfm("tasks", "run", "flights", "clean", "2013-01-05", "--output", "json").document
+
+    assert (told["task_id"], told["state"], told["run_id"]) == ("clean", "success", BY_HAND)
+    assert [line["message"] for line in told["logs"]] == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        (("flights", "claen", "2013-01-05"), 3, "did you mean 'clean'"),
+        (("flihgts", "clean", "2013-01-05"), 3, "did you mean 'flights'"),
+        (("flights", "clean", "soon"), 2, "T: 'soon' is not a date"),
+        (("flights", "clean"), 2, "T"),
+    ],
+)
+def test_a_task_by_hand_that_makes_no_sense_is_told(
+    bfm: Bfm, state: FilledState, args: tuple[str, ...], code: int, told: str
+) -> None:
+    state.dag()
+
+    said = bfm("tasks", "run", *args)
+
+    assert (said.code, told in said.error) == (code, True)
+    assert state.store.read(Request) == []
+
+
+def test_a_manager_that_does_not_begin_the_task_is_told(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.leads()
+
+    said = bfm("tasks", "run", "flights", "clean", "2013-01-05")
+
+    assert said.code == 1
+    assert "has not begun it within 60 s" in said.err
+
+
+# -- the timeline ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(state: FilledState) -> FilledState:
+    """1 January re-done twice, a batch that was put in before it, a run by hand whose predecessor is cancelled."""
+    state.dag()
+    first = state.run("2013-01-01", run_type="scheduled", state="overridden", overridden_by="second", run_id="first")
+    assert first == "first"
+    state.run("2013-01-01", run_type="backfill", state="overridden", overridden_by="third", run_id="second")
+    state.run("2013-01-01", run_type="backfill", run_id="third", dag_version=2, previous_run_id="batch")
+    state.run("2012-12-20", run_type="backfill", run_id="batch", items=12)
+    state.run("2013-01-02", run_type="scheduled", run_id="fourth", state="cancelled", previous_run_id="third")
+    state.run("2013-01-03", run_type="manual", run_id="fifth", state="running", previous_run_id="third")
+    state.run("2013-01-02", run_type="external", run_id="by hand")
+    state.run(None, run_type="backfill", run_id="a partition", partition_key="emea")
+    return state
+
+
+def test_the_timeline_is_told_in_the_order_of_logical_dates_with_what_was_overridden(
+    bfm: Bfm, told: FilledState
+) -> None:
+    runs = bfm("runs", "timeline", "flights", "--output", "json").document
+
+    assert [(run["run_id"], run["previous_run_id"]) for run in runs] == [
+        ("batch", None),
+        ("third", "batch"),
+        ("fourth", "third"),
+        ("fifth", "third"),
+    ]
+    [second] = runs[1]["overridden"]
+    assert (second["run_id"], [one["run_id"] for one in second["overridden"]]) == ("second", ["first"])
+    assert runs[0]["items"] == 12
+
+
+def test_the_timeline_is_drawn_as_people_would(bfm: Bfm, told: FilledState) -> None:
+    lines = bfm("runs", "timeline", "flights").out.splitlines()[2:]
+
+    drawn = [" ".join(line.split()) for line in lines if line.strip()]
+    assert drawn == [
+        "╷ ● 2012-12-20T05:00:00Z success backfill 2012-12-21T05:00:00Z 1 batch 12 intervals",
+        "↑ ● 2013-01-01T05:00:00Z success backfill 2013-01-02T05:00:00Z 2 third",
+        "╰○ 2013-01-01T05:00:00Z overridden backfill 2013-01-02T05:00:00Z 1 second",
+        "╰○ 2013-01-01T05:00:00Z overridden scheduled 2013-01-02T05:00:00Z 1 first",
+        "↑ ⊘ 2013-01-02T05:00:00Z cancelled scheduled 2013-01-03T05:00:00Z 1 fourth",
+        "⇡ ◐ 2013-01-03T05:00:00Z running manual 2013-01-04T05:00:00Z 1 fifth after third",
+    ]
+
+
+def test_only_the_newest_part_of_a_long_timeline_is_shown(bfm: Bfm, told: FilledState) -> None:
+    said = bfm("runs", "timeline", "flights", "-n", "2")
+
+    assert "fifth" in said.out
+    assert "third" in said.out, "as the one that the first line comes after"
+    assert " batch" not in said.out
+    assert "The newest 2; -n shows more." in said.err
+    assert [one["run_id"] for one in bfm("runs", "timeline", "flights", "-n", "1", "--output", "json").document] == [
+        "fifth"
+    ]
+
+
+def test_a_dag_without_runs_or_without_existence_says_so(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+
+    assert "has no run with a logical date yet" in bfm("runs", "timeline", "flights").err
+    assert bfm("runs", "timeline", "flights", "--output", "json").document == []
+    assert bfm("runs", "timeline", "flihgts").code == 3
+
+
+def test_a_run_is_found_by_its_date_whoever_ran_a_task_of_it_by_hand(bfm: Bfm, told: FilledState) -> None:
+    shown = bfm("runs", "show", "2013-01-02", "--dag", "flights", "--output", "json").document
+
+    assert shown["run_id"] == "fourth"

@@ -1,0 +1,159 @@
+"""A state that is not there, not writable, newer, or broken: one line, the right exit code, and nothing is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from support.bfm import Bfm
+from support.sample_state import FilledState
+
+from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY
+
+READING = [
+    ("dags", "list"),
+    ("backfill", "list"),
+    ("backfill", "show", "latest"),
+    ("runs", "list"),
+    ("requests", "list"),
+    ("pools", "list"),
+    ("manager", "status"),
+    ("state", "check"),
+    ("state", "compact"),
+    ("state", "where"),
+    ("state", "sql", "SELECT 1"),
+]
+
+
+@pytest.mark.parametrize("args", READING, ids=" ".join)
+def test_without_a_state_every_command_says_how_to_make_one(bfm: Bfm, tmp_path: Path, args: tuple[str, ...]) -> None:
+    said = bfm("--state", "./nowhere", *args)
+
+    assert said.code == 2
+    assert "There is no state at ./nowhere. Make it with `bfm --state ./nowhere state init`" in said.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_state_that_can_not_be_written_is_told(bfm: Bfm, tmp_path: Path) -> None:
+    (tmp_path / "a_file").write_text("in the way")
+
+    said = bfm("--state", "a_file/state", "state", "init")
+
+    assert said.code == 2
+    assert "a_file/state" in said.error
+    assert (tmp_path / "a_file").read_text() == "in the way"
+
+
+def test_a_request_that_can_not_be_written_is_told(bfm: Bfm, state: FilledState) -> None:
+    state.pools()
+    before = state.fingerprint()
+    log = state.root / "request" / "_delta_log"
+    log.rename(state.root / "request" / "kept")
+    log.symlink_to("kept/00000000000000000000.json/nowhere")  # even root can't write here
+
+    said = bfm("pools", "set", "backfill", "--slots", "3")
+
+    assert said.code == 2
+    assert str(state.root / "request") in said.error
+    log.unlink()
+    (state.root / "request" / "kept").rename(log)
+    assert state.fingerprint() == before
+
+
+def test_a_state_of_a_newer_version_is_left_alone(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    for place in state.store.locations().values():
+        DeltaTable(place).alter.set_table_properties(
+            {VERSION_PROPERTY: str(SCHEMA_VERSION + 1)}, raise_if_not_exists=False
+        )
+    before = state.fingerprint()
+
+    for args in (("runs", "list"), ("state", "init"), ("pools", "set", "backfill", "--slots", "3")):
+        said = bfm(*args)
+        assert said.code == 2
+        assert "this backfill_manager knows" in said.error
+    assert state.fingerprint() == before
+
+
+def test_a_corrupt_table_file_is_named(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"success": 1})
+    for file in (state.root / "dag_run").glob("*.parquet"):
+        file.write_bytes(b"this was a table once")
+    before = state.fingerprint()
+
+    said = bfm("runs", "list")
+    checked = bfm("state", "check", "--output", "json")
+
+    assert said.code == 2
+    assert "dag_run" in said.error
+    assert checked.code == 1
+    assert [one["table"] for one in checked.document if one["outcome"] == "wrong"] == ["dag_run"]
+    assert bfm("backfill", "list").code == 0, "what is whole can still be read"
+    assert state.fingerprint() == before
+
+
+def test_a_corrupt_log_is_named(bfm: Bfm, state: FilledState) -> None:
+    (state.root / "backfill" / "_delta_log" / "00000000000000000000.json").write_text("{nonsense\n")
+
+    said = bfm("backfill", "list")
+
+    assert said.code == 2
+    assert "backfill" in said.error
+
+
+def test_a_table_that_is_gone_is_named(bfm: Bfm, state: FilledState) -> None:
+    import shutil
+
+    shutil.rmtree(state.root / "task_log")
+
+    checked = bfm("state", "check", "--output", "json")
+
+    assert checked.code == 1
+    assert [one["table"] for one in checked.document if one["outcome"] == "wrong"] == ["task_log"]
+
+
+def test_an_ambiguous_beginning_lists_what_begins_so(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("abc1", {})
+    state.backfill("abc2", {})
+
+    said = bfm("backfill", "cancel", "abc")
+
+    assert said.code == 2
+    assert "abc1" in said.error
+    assert "abc2" in said.error
+    assert state.store.unanswered() == []
+
+
+def test_a_wrong_id_offers_the_nearest(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("abc123def456", {})
+
+    said = bfm("backfill", "show", "abc123dfe456")
+
+    assert (said.code, "did you mean 'abc123def456'" in said.error) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("backfil", "list"), "backfill"),
+        (("backfill", "lst"), "list"),
+        (("backfill", "list", "--limt", "3"), "--limit"),
+        (("backfill", "list", "--limit", "many"), "'--limit'"),
+        (("--output", "xml", "dags", "list"), "xml"),
+        (("tasks", "logs", "flights"), "RUN"),
+        (("--conf", "absent.yaml", "dags", "list"), "absent.yaml"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(bfm: Bfm, args: tuple[str, ...], told: str) -> None:
+    said = bfm(*args)
+
+    assert said.code == 2
+    assert told in said.error
+
+
+def test_a_traceback_is_only_for_those_who_ask(bfm: Bfm) -> None:
+    assert "Traceback" not in bfm("backfill", "list").err
+    assert "Traceback" in bfm("--debug", "backfill", "list").err
+    assert "Traceback" in bfm("backfill", "list", "--debug").err

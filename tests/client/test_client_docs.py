@@ -1,0 +1,32 @@
+"""The Python of docs/client.md runs, against a real server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from backfill_manager.model.records import Request
+from backfill_manager.testing import InMemoryManager, days
+
+PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
+
+
+def test_the_examples_run_one_after_the_other(
+    url: str, ground: InMemoryManager, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ground.backfill("flights", days("2013-01-01", 2))
+    names: dict[str, object] = {}
+
+    assert len(BLOCKS) == 3
+    for block in BLOCKS:
+        exec(block.replace("http://127.0.0.1:8099", url), names)
+
+    told = capsys.readouterr().out
+    assert "flights queued waiting for the manager" in told
+    assert "['flights', 'weather']" in told
+    assert "dag.pause waiting" in told
+    assert "only one that has ended is retried" in told
+    assert [request.kind for request in ground.store.read(Request)] == ["backfill.create", "dag.pause"]

@@ -1,0 +1,54 @@
+"""A manager never stays half alive: when a thread that it can't do without fails, it gives its lease back and ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backfill_manager.errors import PartFailed
+from backfill_manager.execution.executor import Executor
+from backfill_manager.manager.bundle_watcher import _Watch
+from backfill_manager.manager.leader_election import Heartbeat
+from backfill_manager.manager.manager import run_manager
+from backfill_manager.manager.planner import Planner
+from backfill_manager.manager.request_poller import RequestPoller
+from backfill_manager.manager.spark_monitor import SparkMonitor
+from backfill_manager.model import states as s
+from backfill_manager.settings import BundleSettings, Settings
+from backfill_manager.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "bundle").mkdir()
+    return Settings(
+        state=str(tmp_path / "state"), bundles=[BundleSettings(name="tests", path=str(tmp_path / "bundle"))]
+    )
+
+
+LOOPS = [
+    (Planner, "_loop", "planner"), (RequestPoller, "_loop", "doorbell"), (Heartbeat, "_loop", "heart"), (_Watch, "_loop", "bundle tests"),
+    (SparkMonitor, "_loop", "spark watch"), (Executor, "_keep_deadlines", "executor of term 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "loop", "name"), LOOPS, ids=[name for _, _, name in LOOPS])
+def test_a_part_that_fails_ends_the_manager_with_one_line_and_its_lease_given_back(
+    part: type, loop: str, name: str, settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: Any) -> None:
+        raise ZeroDivisionError("a bug of ours")
+
+    monkeypatch.setattr(part, loop, fails)
+    with pytest.raises(PartFailed) as ended:
+        run_manager(settings, state=settings.state, spark=spark)
+    said = str(ended.value)
+    assert said.startswith(f"A part of the manager has failed ({name}): ZeroDivisionError: a bug of ours.")
+    assert "start it again" in said and "\n" not in said
+    lease = open_store(settings.state).lease()
+    assert lease is not None and lease.state == s.STOPPED, "a standby takes over at once"

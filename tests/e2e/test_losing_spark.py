@@ -1,0 +1,288 @@
+"""Real managers that lose their Spark, and real tasks that end the process: what is left goes on, once, with the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from support.manager_process import PATIENCE_S, ended, request, rows_of, wait_for
+
+from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Backfill, Manager, Request, Response, TaskInstance, TaskTry
+from backfill_manager.process_info import is_process_alive
+from backfill_manager.requests import command_types, submit
+from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.store import open_store
+from backfill_manager.store.base import Condition, Store
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the JVM of a manager is found in /proc")
+
+FIRST, DAYS = datetime(2024, 1, 1, tzinfo=UTC), 6
+DAG_FILE = """
+import os
+from backfill_manager import dag, task
+
+daily = {"schedule": "@daily", "start_date": "2024-01-01", "end_date": "2024-12-31", "max_active_runs": 3}
+
+
+def append(ctx):
+    from pyspark.sql import functions as f
+    one = ctx.spark.range(1).select(f.lit(ctx.interval.start).alias("at"), f.lit(ctx.run_id).alias("run"))
+    ctx.write(one, f"ROOT/{ctx.dag_id}", mode="append")
+
+
+@dag(**daily)
+def steady():
+    @task
+    def work(ctx):
+        append(ctx)
+
+    work()
+
+
+@dag(**daily)
+def held():
+    @task
+    def work(ctx):
+        import time
+        append(ctx)
+        open(f"ROOT/{ctx.run_id}.has_written", "w").close()
+        while not os.path.exists("ROOT/go on"):
+            time.sleep(0.05)
+
+    work()
+
+
+@dag(**daily)
+def ends_the_process():
+    @task(retries=5, retry_delay=0)
+    def work(ctx):
+        os._exit(7)
+
+    work()
+
+
+@dag(**daily)
+def halts_the_jvm():
+    @task(retries=5, retry_delay=0)
+    def work(ctx):
+        ctx.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().halt(3)
+
+    work()
+
+
+@dag(**daily)
+def stops_spark():
+    @task(retries=5, retry_delay=0)
+    def work(ctx):
+        ctx.spark.stop()
+
+    work()
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "all.py").write_text(DAG_FILE.replace("ROOT", str(tmp_path)))
+    conf = {
+        "state": str(tmp_path / "state"),
+        "warehouse": str(tmp_path / "warehouse"),
+        "bundles": [{"name": "tests", "path": str(tmp_path / "bundle")}],
+        "lease": {"seconds": 600},  # nobody can wait for it to run out
+        "spark": {"master": "local[2]", "conf": {"spark.sql.shuffle.partitions": "1"}},
+    }
+    (tmp_path / "manager.yaml").write_text(json.dumps(conf))
+    return tmp_path
+
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def ready(root: Path) -> Store:
+    """The state, when a manager has read the DAGs."""
+    store = open_store(str(root / "state"))
+    wait_for(store.exists)
+    wait_for(lambda: store.count("dag", [])[()] == 5)
+    return store
+
+
+def ask_for(store: Store, dag_id: str, days: int) -> str:
+    """A backfill of the first days, whose id is the DAG's; the request's id."""
+    return request(
+        store, CreateBackfill(dag_id=dag_id, start_date=FIRST, end_date=FIRST + timedelta(days=days - 1)), dag_id
+    )
+
+
+def backfill(store: Store, dag_id: str, days: int) -> str:
+    ask_for(store, dag_id, days)
+    return dag_id
+
+
+def jvm_of(manager: subprocess.Popen[bytes]) -> int:
+    """The child that is a Java."""
+    for task in Path(f"/proc/{manager.pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            if Path(f"/proc/{child}/comm").read_text().strip() == "java":
+                return int(child)
+    raise AssertionError("it has no JVM")
+
+
+def kill_jvm_of(manager: subprocess.Popen[bytes]) -> int:
+    pid = jvm_of(manager)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def last_line(log: Path) -> str:
+    return log.read_text().rstrip().rpartition("\n")[2]
+
+
+def lease(store: Store) -> tuple[int, str]:
+    row = store.lease()
+    assert row is not None
+    return row.term, row.state
+
+
+def status(root: Path) -> int:
+    command = [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml"), "manager", "status"]
+    return subprocess.run(command, capture_output=True, check=False).returncode
+
+
+def test_a_manager_whose_jvm_is_killed_hands_over_at_once_and_what_was_asked_is_answered_by_the_next(
+    root: Path, managers: Start
+) -> None:
+    leader = managers()
+    store = ready(root)
+    backfill(store, "held", DAYS)
+    wait_for(lambda: len(list(root.glob("*.has_written"))) == 3)
+    standby = managers("--until-idle")
+    wait_for(lambda: b"standing by" in (root / "manager1.log").read_bytes())
+
+    # It wakes without Spark, and finds a request that needs Spark for its answer.
+    os.kill(leader.pid, signal.SIGSTOP)
+    jvm = kill_jvm_of(leader)
+    asked = [ask_for(store, "steady", 2), backfill_dry_run(store)]
+    os.kill(leader.pid, signal.SIGCONT)
+    assert leader.wait(PATIENCE_S) == 1
+    said = last_line(root / "manager0.log")
+    assert said.startswith(f"Spark is gone: its JVM (pid {jvm}) has ended with SIGKILL. This manager has ended"), said
+    assert "go on with the next leader" in said and "Traceback" not in (root / "manager0.log").read_text()
+
+    (root / "go on").touch()
+    assert standby.wait(PATIENCE_S) == 0, (root / "manager1.log").read_text()
+    terms = store.read(Manager, order_by=["term"])
+    assert [(row.term, row.pid, row.state) for row in terms] == [
+        (1, leader.pid, s.STOPPED),
+        (2, standby.pid, s.STOPPED),
+    ]
+    answers = store.read(Response, [Condition("request_id", "in", asked)])
+    assert [(row.outcome, row.term) for row in answers] == [("accepted", 2)] * 2, (
+        "neither refused nor answered by the first"
+    )
+    assert {row.backfill_id: row.state for row in store.read(Backfill)} == {"held": s.SUCCESS, "steady": s.SUCCESS}
+    for dag_id, days in (("held", DAYS), ("steady", 2)):
+        written = Counter(at for at, _ in rows_of(root / dag_id))
+        assert written == {FIRST + timedelta(days=n): 1 for n in range(days)}, "each interval once"
+    tries = store.read(TaskTry, [Condition("dag_id", "=", "held")])
+    assert Counter((it.state, it.term) for it in tries) == {("lost", 1): 3, (s.SUCCESS, 2): DAYS}
+    lost = {it.error for it in tries if it.state == "lost"}
+    assert lost == {f"Spark went away while it ran: its JVM (pid {jvm}) has ended with SIGKILL"}, "each is counted"
+    assert {ti.try_number for ti in store.read(TaskInstance)} == {1}, "it costs no try"
+    assert not any(ti.losses for ti in store.read(TaskInstance)), "who succeeds has lost nothing"
+
+
+def backfill_dry_run(store: Store) -> str:
+    ask = CreateBackfill(dag_id="steady", start_date=FIRST, end_date=FIRST)
+    payload = {"backfill_id": "dry", "ask": json.loads(ask.to_payload())}
+    return submit.submit(store, SystemClock(), command_types.BACKFILL_DRY_RUN, payload).request_id
+
+
+def supervised(
+    start: Start, manager: subprocess.Popen[bytes], store: Store, dag_ids: list[str]
+) -> tuple[list[int], subprocess.Popen[bytes]]:
+    """Start a manager when one has ended, as a supervisor would, until these backfills have ended: the exit codes, and the
+    manager that lives."""
+    where = [Condition("backfill_id", "in", dag_ids), Condition("state", "in", sorted(s.BACKFILL_FINISHED))]
+    started = [manager]
+
+    def is_settled() -> bool:
+        return started[-1].poll() is not None or store.count("backfill", [], where)[()] == len(dag_ids)
+
+    while wait_for(is_settled) and started[-1].poll() is not None:
+        started.append(start())
+    *gone, living = started
+    return [one.returncode for one in gone], living
+
+
+def test_a_task_that_ends_the_process_fails_after_three_starts_and_all_others_succeed(
+    root: Path, managers: Start
+) -> None:
+    """And then, with nothing running: the JVM is killed."""
+    first = managers()
+    store = ready(root)
+    days = {"ends_the_process": 1, "stops_spark": 1, "steady": DAYS}
+    dag_ids = [backfill(store, dag_id, n) for dag_id, n in days.items()]
+    codes, manager = supervised(managers, first, store, dag_ids)
+    assert codes == [7, 7, 7]
+    ended_as = {row.backfill_id: row.state for row in store.read(Backfill)}
+    assert ended_as == {"ends_the_process": s.FAILED, "stops_spark": s.FAILED, "steady": s.SUCCESS}
+    (culprit,) = store.read(TaskInstance, [Condition("dag_id", "=", "ends_the_process")])
+    assert (culprit.state, culprit.launch, culprit.losses) == (s.FAILED, 3, 3)
+    assert culprit.error is not None and "ended 3 times in a row while this task ran" in culprit.error
+    (refused,) = store.read(TaskInstance, [Condition("dag_id", "=", "stops_spark")])
+    assert refused.error is not None and refused.error.startswith("A task must not stop Spark")
+    assert refused.failures == 1, "it is not tried again"
+    assert Counter(at for at, _ in rows_of(root / "steady")).most_common(1)[0][1] == 1, "each interval once"
+
+    assert status(root) == 0
+    kill_jvm_of(manager)
+    assert manager.wait(PATIENCE_S) == 1, "nothing ran that could have failed of it"
+    assert last_line(root / "manager3.log").startswith("Spark is gone: its JVM")
+    assert lease(store) == (4, s.STOPPED) and status(root) == 1
+
+
+def test_a_dags_test_whose_spark_goes_away_ends_and_says_so(root: Path) -> None:
+    command = [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml"), "dags", "test"]
+    command += ["halts_the_jvm", "--logical-date", "2024-01-01T00:00:00Z"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.returncode == 1, done.stderr
+    assert "Spark is gone: its JVM" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_task_that_ends_the_jvm_fails_after_three_starts_and_all_others_succeed(root: Path, managers: Start) -> None:
+    first = managers()
+    store = ready(root)
+    dag_ids = [backfill(store, "halts_the_jvm", 2), backfill(store, "steady", DAYS)]
+    codes, manager = supervised(managers, first, store, dag_ids)
+    assert len(codes) <= 6 and set(codes) == {1}, codes
+    culprits = store.read(TaskInstance, [Condition("dag_id", "=", "halts_the_jvm")])
+    assert [(ti.state, ti.launch) for ti in culprits] == [(s.FAILED, 3)] * 2
+    assert ended(store, "steady").state == s.SUCCESS
+    manager.send_signal(signal.SIGTERM)
+    assert manager.wait(PATIENCE_S) == 0
+
+
+def test_a_stop_of_the_whole_process_group_is_a_stop_and_no_loss(root: Path, managers: Start) -> None:
+    """As systemd does it: the JVM is told to end in the same moment."""
+    manager = managers()
+    store = ready(root)
+    backfill(store, "held", 1)
+    wait_for(lambda: list(root.glob("*.has_written")))
+    jvm = jvm_of(manager)
+    os.killpg(manager.pid, signal.SIGTERM)
+    assert manager.wait(PATIENCE_S) == 0, (root / "manager0.log").read_text()
+    assert not is_process_alive(jvm) and lease(store) == (1, s.STOPPED)
+    (ti,) = store.read(TaskInstance)
+    assert ti.state in (s.UP_FOR_RETRY, s.SCHEDULED) and ti.losses is None, "put back, to start again at once"
+    assert not store.read(Request, [Condition("kind", "=", command_types.MANAGER_STOP)])

@@ -1,0 +1,101 @@
+"""A manager under the real spark-submit: how it stops when told, and that nothing outlives a killed part of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from backfill_manager.model.records import DagRow, Manager
+from backfill_manager.process_info import is_process_alive
+from backfill_manager.store import Store, open_store
+
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE_S = 300.0
+
+
+class Submitted:
+    """`./spark-submit.sh` after its installing, with a state of its own, in a process group of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store: Store = open_store(str(folder / "state"))
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("BFM_")}
+        environ |= {"BFM_STATE": str(folder / "state"), "BFM_WAREHOUSE": str(folder / "warehouse")}
+        self.process = subprocess.Popen(
+            [sys.executable, str(REPOSITORY / "jobs" / "submit.py"), "start"],
+            env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        self._until(lambda: self.store.exists() and bool(self.store.read(DagRow)))
+        self.driver = self.lease.pid
+        self.jvm = int(Path(f"/proc/{self.driver}/stat").read_text().rpartition(")")[2].split()[1])
+
+    @property
+    def lease(self) -> Manager:
+        row = self.store.lease()
+        assert row is not None
+        return row
+
+    def _until(self, seen: Callable[[], bool]) -> None:
+        moment = threading.Event()
+        for _ in range(int(PATIENCE_S / 0.1)):
+            if seen():
+                return
+            assert self.process.poll() is None, self.process.communicate()[0]
+            moment.wait(0.1)
+        raise AssertionError("it does not lead")
+
+    def wait(self) -> tuple[int, str]:
+        """The exit code and what was said. Whoever keeps our pipe open keeps this from returning."""
+        said, _ = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, said
+
+    def nothing_is_left(self) -> bool:
+        moment = threading.Event()
+        for _ in range(int(PATIENCE_S / 0.1)):
+            if not is_process_alive(self.driver) and not is_process_alive(self.jvm):
+                return True
+            moment.wait(0.1)
+        return False
+
+
+@pytest.fixture
+def submitted(tmp_path: Path) -> Iterator[Submitted]:
+    it = Submitted(tmp_path)
+    yield it
+    for pid in (it.process.pid, it.driver, it.jvm):
+        if is_process_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+    it.process.communicate()
+
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the driver's parent in /proc")
+
+
+def test_told_to_stop_the_manager_drains_and_gives_the_lease_back(submitted: Submitted) -> None:
+    submitted.process.send_signal(signal.SIGTERM)
+    code, said = submitted.wait()
+    assert code == 0, said
+    assert submitted.nothing_is_left()
+    assert submitted.lease.state == "stopped", said
+    assert "incubator" not in said and "WARN" not in said  # Spark holds its tongue
+
+
+def test_with_its_jvm_killed_the_driver_ends_too_and_the_exit_code_tells(submitted: Submitted) -> None:
+    os.kill(submitted.jvm, signal.SIGKILL)
+    code, said = submitted.wait()
+    assert code == 137, said
+    assert submitted.nothing_is_left()
+    assert said.count("Spark is gone: ") == 1 and "Traceback" not in said
+    assert submitted.lease.state == "stopped", said
+
+
+def test_with_the_submitter_killed_nothing_goes_on_in_the_dark(submitted: Submitted) -> None:
+    submitted.process.kill()  # and not fetched by us: a dead process that nobody has fetched is dead all the same
+    assert submitted.nothing_is_left()
+    assert submitted.lease.state == "stopped"  # there was time to end well

@@ -1,0 +1,163 @@
+"""`@task.executor`: the function runs on an executor that knows neither its module nor backfill_manager."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from support.executor_fixture import PATIENCE, Stage, a_launch
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.execution.outcomes import Failed, Skipped, Succeeded, TaskLaunch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_runs = itertools.count(1)
+
+
+def play(stage: Stage, function: Callable[[Any], Any], **how: Any) -> tuple[TaskLaunch, Any]:
+    launch = a_launch(kind="executor", run_id=f"run {next(_runs)}", **how)
+    return launch, stage.play(launch, function)
+
+
+def test_its_result_and_its_lines_come_back(stage: Stage) -> None:
+    def task(ctx: Any) -> dict[str, Any]:
+        ctx.log.info("in process %d", __import__("os").getpid())
+        start, end = ctx.interval
+        return {"hours": (end - start).total_seconds() / 3600, "of": ctx.result("count"), "n": ctx.params["n"]}
+
+    launch, outcome = play(
+        stage, task, params={"n": 1}, upstream=("count",), others=(TaskSpec("count"),), results={"count": 7}
+    )
+    assert outcome == Succeeded('{"hours": 24.0, "of": 7, "n": 1}')
+    (line,) = stage.audience.lines(launch)
+    assert line.startswith("in process ") and line != f"in process {os.getpid()}"
+
+
+def test_an_exception_there_is_one_line_here_with_its_traceback_in_the_log(stage: Stage) -> None:
+    def task(ctx: Any) -> None:
+        ctx.log.warning("before")
+        raise ConnectionError("the API said no\nfor long")
+
+    launch, outcome = play(stage, task)
+    assert outcome == Failed("ConnectionError: the API said no")
+    first, second = stage.audience.lines(launch)
+    assert first == "before" and second.startswith("Traceback") and "in task" in second
+
+
+def test_skipping_and_results_that_are_too_much(stage: Stage) -> None:
+    assert play(stage, lambda ctx: ctx.skip("nothing new"))[1] == Skipped("nothing new")
+    _, outcome = play(stage, lambda ctx: "x" * 1_000_001)
+    assert isinstance(outcome, Failed) and "returned 1,000,003 characters of JSON from its executor" in outcome.error
+    _, outcome = play(stage, lambda ctx: {1, 2})
+    assert isinstance(outcome, Failed) and "set is not JSON serializable" in outcome.error
+
+
+def test_what_can_not_be_sent_is_named(stage: Stage) -> None:
+    lock = threading.Lock()
+    _, outcome = play(stage, lambda ctx: lock.locked())
+    assert isinstance(outcome, Failed) and not outcome.retryable
+    assert "task 'work' can't be sent to an executor: cannot pickle '_thread.lock' object" in outcome.error
+
+
+def a_home_of_spark(folder: Path) -> Path:
+    """PySpark's own folder seen from another one: its workers leave their files in the home's `work`."""
+    import pyspark
+
+    folder.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / "api_client.py").write_text("def fetch(n):\n    return {'fetched': n}\n")
+    (bundle / "pipeline.py").write_text(
+        textwrap.dedent("""
+        import os, sys
+        import api_client
+        from api_client import fetch
+
+        LIMIT = 5
+
+        def task(ctx):
+            ctx.log.info("there")
+            return {**fetch(LIMIT), **api_client.fetch(LIMIT), "pid": os.getpid(),
+                    "executor": __import__("pyspark").SparkFiles.getRootDirectory(),
+                    "ours": sorted(m for m in sys.modules if m.startswith("backfill_manager")),
+                    "path": [p for p in sys.path if "bundle" in p], "day": ctx.logical_date.isoformat()}
+        """)
+    )
+    story = """
+        import os, sys
+        sys.path[:0] = [sys.argv[1], sys.argv[2]]
+        from support.executor_fixture import THIS_STATE, Audience, LoadedForTest, OneDag, a_launch
+        from backfill_manager.clock import SystemClock
+        from backfill_manager.execution.executor import Executor
+        from backfill_manager.execution.session import build_session
+        import pipeline
+
+        spark = build_session(master="local-cluster[2,1,512]", pools=[], conf={"spark.executor.memory": "512m"})
+        audience, launch = Audience(), a_launch(kind="executor", snapshot=sys.argv[2])
+        library = OneDag(LoadedForTest(launch.dag, {"work": pipeline.task}))
+        executor = Executor(spark, library=library, on_event=audience,
+                            clock=SystemClock(), term=1, leads=lambda: True, state=THIS_STATE,
+                            slots={"backfill": 1})
+        executor.launch(launch)
+        outcome = audience.outcome(launch)
+        print("OUTCOME", getattr(outcome, "result_json", outcome), flush=True)
+        print("LINES", audience.lines(launch), "PID", os.getpid())
+        executor.close(5)
+        spark.stop()
+    """
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
+    environment |= {"SPARK_HOME": str(a_home_of_spark(tmp_path / "spark")), "SPARK_SCALA_VERSION": "2.13"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parent), str(bundle)],
+        capture_output=True, text=True, timeout=PATIENCE * 3, check=False, env=environment,
+    )  # fmt: skip
+    told = next((line for line in done.stdout.splitlines() if line.startswith("OUTCOME {")), None)
+    assert told is not None, (done.stdout, done.stderr[:6000])
+    result = json.loads(told.removeprefix("OUTCOME "))
+    assert result["fetched"] == 5 and result["day"] == "2013-01-01T00:00:00+00:00"
+    assert result["ours"] == [] and result["path"] == []
+    assert "LINES ['there']" in done.stdout and f"PID {result['pid']}" not in done.stdout
+
+
+def test_a_task_of_a_loaded_bundle_takes_its_modules_along(stage: Stage, tmp_path: Path) -> None:
+    from backfill_manager.dags.importing.code_cache import CodeCache
+
+    (tmp_path / "clients").mkdir()
+    (tmp_path / "clients" / "__init__.py").write_text("from .api import fetch\n")
+    (tmp_path / "clients" / "api.py").write_text("BASE = 40\n\ndef fetch(n):\n    return BASE + n\n")
+    (tmp_path / "numbers_of.py").write_text("import clients\n\nclass Numbers:\n    two = clients.fetch(2)\n")
+    (tmp_path / "pipeline.py").write_text(
+        textwrap.dedent("""
+        import clients
+        from numbers_of import Numbers
+        from backfill_manager import dag, task
+
+        @dag(schedule=None)
+        def stage():
+            @task.executor
+            def work(ctx):
+                return [clients.fetch(1), Numbers.two, Numbers().__class__.__name__]
+            work()
+        """)
+    )
+    launch = a_launch(kind="executor", snapshot=str(tmp_path))
+    version = dataclasses.replace(launch.version, file="pipeline.py", definition_json=launch.dag.to_json())
+    functions = CodeCache().dag(version).functions
+    outcome = stage.play(dataclasses.replace(launch, version=version), functions["work"])
+    assert outcome == Succeeded('[41, 42, "Numbers"]')

@@ -1,0 +1,34 @@
+"""Ninety days of random operations end as SEMANTICS.md says, whatever is asked and whenever the manager is killed.
+
+Sixty histories always, a thousand with `--slow`. A failing seed tells its story: what was asked, and when.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.random_history import Calm, History, Stormy
+
+SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 700)]
+STORMY_SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 340)]
+
+
+def tell(history: History, operations: int) -> None:
+    try:
+        history.run(operations)
+    except Exception as error:
+        last = "\n".join(history.story[-25:])
+        raise AssertionError(f"seed {history.seed}: {error}\n{last}") from error
+
+
+@pytest.mark.parametrize("seed", [*range(40), *SLOW])
+def test_ninety_days_end_as_a_plain_model_predicts(seed: int) -> None:
+    tell(Calm(seed), 110)
+
+
+@pytest.mark.parametrize("seed", [*range(20), *STORMY_SLOW])
+def test_what_is_asked_all_at_once_breaks_no_rule(seed: int) -> None:
+    tell(Stormy(seed), 300)
+
+
+def test_a_history_without_a_crash_ends_in_the_same_state() -> None:
+    tell(Calm(1, fragile=0.0), 200)

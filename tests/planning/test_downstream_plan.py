@@ -1,0 +1,262 @@
+"""A backfill with all that reads what it writes: which DAGs, in which order, over which intervals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backfill_manager.clock import parse_instant
+from backfill_manager.dags.definition import DagSpec, TableRead, TaskSpec
+from backfill_manager.errors import InvalidInput
+from backfill_manager.model.records import DagRun, Manager
+from backfill_manager.model.transitions import Changes
+from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.planning.downstream_plan import plan_as_asked, tree
+from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAY = timedelta(days=1)
+
+
+def dag(dag_id: str, reads: Sequence[str] = (), writes: Sequence[str] = (), **said: Any) -> DagSpec:
+    tasks = said.pop("tasks", (TaskSpec("only"),))
+    return DagSpec(
+        dag_id, tasks, reads=tuple(TableRead(table) for table in reads), writes=tuple(writes),
+        **{"schedule": "@daily", **said},
+    )  # fmt: skip
+
+
+def at(text: str) -> datetime:
+    return parse_instant(f"{text}T00:00:00Z" if len(text) == 10 else text)
+
+
+# -- the tree ----------------------------------------------------------------------------------------------------------
+
+
+def test_all_that_reads_directly_or_not_stands_below_each_after_those_it_waits_for() -> None:
+    raw = dag("raw", writes=["raw"])
+    dags = [
+        raw,
+        dag("a_report", reads=["clean", "lookup"], writes=["report"]),  # first by name, last by what it waits for
+        dag("clean", reads=["raw"], writes=["clean", "rejected"]),
+        dag("lookup", reads=["raw", "elsewhere"], writes=["lookup"]),
+        dag("other", reads=["elsewhere"], writes=["other"]),
+        dag("upstream", writes=["elsewhere"]),
+    ]
+    found = tree(raw, dags)
+    assert found == {"clean": ("raw",), "lookup": ("raw",), "a_report": ("clean", "lookup")}
+    assert list(found) == ["clean", "lookup", "a_report"]
+
+
+def test_a_table_is_the_same_whatever_the_case_of_its_name() -> None:
+    root = dag("root", writes=["Main.Flights"])
+    assert tree(root, [root, dag("reader", reads=["main.FLIGHTS"]), dag("other", reads=["flights"])]) == {
+        "reader": ("root",)
+    }
+
+
+def test_a_dag_that_reads_its_own_output_is_not_below_itself() -> None:
+    root = dag("root", reads=["totals"], writes=["totals"])
+    assert tree(root, [root]) == {}
+    below = dag("below", reads=["totals", "own"], writes=["own"])
+    assert tree(root, [root, below]) == {"below": ("root",)}
+
+
+@pytest.mark.parametrize(
+    ("dags", "circle"),
+    [
+        ([dag("root", reads=["b"], writes=["a"]), dag("below", reads=["a"], writes=["b"])], {"root", "below"}),
+        (
+            [
+                dag("root", writes=["a"]),
+                dag("one", reads=["a", "three"], writes=["one"]),
+                dag("two", reads=["one"], writes=["two"]),
+                dag("three", reads=["two"], writes=["three"]),
+            ],
+            {"one", "two", "three"},
+        ),
+    ],
+)
+def test_dags_that_read_in_a_circle_are_refused_by_name(dags: list[DagSpec], circle: set[str]) -> None:
+    with pytest.raises(InvalidInput, match="in a circle") as refused:
+        tree(dags[0], dags)
+    said = str(refused.value).split(": ")[1].split(" read in")[0].split(" >> ")
+    assert set(said) == circle and said[0] == said[-1]
+
+
+def test_a_circle_elsewhere_is_nobodys_business() -> None:
+    root = dag("root", writes=["a"])
+    circle = [dag("x", reads=["y"], writes=["x"]), dag("y", reads=["x"], writes=["y"])]
+    assert tree(root, [root, *circle, dag("reader", reads=["a"])]) == {"reader": ("root",)}
+
+
+# -- the plans ---------------------------------------------------------------------------------------------------------
+
+
+def state_with(*runs: tuple[str, str, datetime, datetime]) -> MemoryStore:
+    """dag_id, state, interval."""
+    store = MemoryStore()
+    store.init()
+    leader = store.lead(Manager(1, "m", "host", 1, "leading", at("2024-01-01"), at("2024-01-01"), 15, "0"))
+    changes = Changes()
+    for n, (dag_id, state, start, end) in enumerate(runs):
+        run = DagRun(dag_id, f"r{n}", "scheduled", state, 1, leader.next_seq(), start)
+        changes.put(run.evolve(logical_date=start, interval_start=start, interval_end=end))
+    leader.commit(changes)
+    return store
+
+
+def plan(
+    spark: SparkSession,
+    root: DagSpec,
+    below: Iterable[DagSpec],
+    store: MemoryStore | None = None,
+    now: str = "2026-01-01",
+    **said: Any,
+) -> BackfillPlan:
+    others = {one.dag_id: (one, version) for version, one in enumerate([root, *below], 7)}
+    ask = CreateBackfill(root.dag_id, downstream=True, **said)
+    return plan_as_asked(spark, store or state_with(), ask, root, 7, others, at(now))
+
+
+def dates(made: BackfillPlan) -> list[str]:
+    return [date.isoformat()[:16] for date in made.items["logical_date"].to_pylist()]
+
+
+def test_each_dag_below_does_the_intervals_that_overlap_an_item_it_waits_for(spark: SparkSession) -> None:
+    root = dag("hourly", writes=["raw"], schedule="@hourly")
+    below = [
+        dag("daily", reads=["RAW"], writes=["clean"], max_active_runs=3),
+        dag("monthly", reads=["clean"], schedule="@monthly"),
+        dag("weekly", reads=["clean"], schedule="0 0 * * 1"),
+    ]
+    made = plan(
+        spark, root, below, start_date=at("2024-03-09T22:00:00Z"), end_date=at("2024-03-11T00:00:00Z"),
+        pool="heavy", priority=3, window="20:00-06:00", is_polite=True,
+    )  # fmt: skip
+    daily, monthly, weekly = made.downstream
+    assert [p.dag.dag_id for p in made.downstream] == ["daily", "monthly", "weekly"]
+    assert [p.dag_version for p in (made, daily, monthly, weekly)] == [7, 8, 9, 10]
+    assert (daily.parents, monthly.parents, weekly.parents) == (("hourly",), ("daily",), ("daily",))
+    assert dates(daily) == ["2024-03-09T00:00", "2024-03-10T00:00", "2024-03-11T00:00"]
+    assert dates(monthly) == ["2024-03-01T00:00"]
+    assert dates(weekly) == ["2024-03-04T00:00", "2024-03-11T00:00"]
+    assert daily.items["ordinal"].to_pylist() == [1, 2, 3]
+    assert daily.ask == CreateBackfill(
+        "daily", start_date=at("2024-03-09"), end_date=at("2024-03-11"), reprocess="completed", pool="heavy",
+        priority=3, window="20:00-06:00", is_polite=True,
+    )  # fmt: skip
+    assert daily.summary["max_active_runs"] == 3 and "left_out" not in daily.summary
+
+
+def test_what_has_not_ended_is_skipped_in_the_whole_tree_whatever_the_grain(spark: SparkSession) -> None:
+    root = dag("root", writes=["a"])
+    below = [dag("hours", reads=["a"], schedule="@hourly"), dag("weeks", reads=["a"], schedule="0 0 * * 1")]
+    said = {"start_date": at("2024-03-09"), "end_date": at("2024-03-13"), "now": "2024-03-12"}
+    made = plan(spark, root, below, **said)
+    assert made.items["reason"].to_pylist() == [None, None, None, "not complete yet", "not complete yet"]
+    hours, weeks = made.downstream
+    assert hours.summary["pending"] == hours.items.num_rows == 72, "those of the days that run, and no more"
+    assert dates(weeks) == ["2024-03-04T00:00", "2024-03-11T00:00"]
+    assert weeks.items["reason"].to_pylist() == [None, "not complete yet"]
+    hours, weeks = plan(spark, root, below, allow_future=True, ignore_first_depends_on_past=False, **said).downstream
+    assert (hours.summary["pending"], weeks.summary["pending"]) == (120, 2)
+    assert weeks.ask.allow_future and not weeks.ask.ignore_first_depends_on_past
+
+
+def test_what_an_item_left_out_would_write_is_not_read_again(spark: SparkSession) -> None:
+    root, reader = dag("root", writes=["a"]), dag("reader", reads=["a"], schedule="0 */12 * * *")
+    store = state_with(
+        ("root", "success", at("2024-01-02"), at("2024-01-03")),
+        ("reader", "success", at("2024-01-01"), at("2024-01-01T12:00:00Z")),
+        ("reader", "running", at("2024-01-03"), at("2024-01-03T12:00:00Z")),
+    )
+    made = plan(spark, root, [reader], store, start_date=at("2024-01-01"), end_date=at("2024-01-03"))
+    (below,) = made.downstream
+    assert dates(below) == ["2024-01-01T00:00", "2024-01-01T12:00", "2024-01-03T00:00", "2024-01-03T12:00"]
+    assert below.items["ordinal"].to_pylist() == [1, 2, 3, 4]
+    assert below.items["reason"].to_pylist() == [None, None, "in flight", None]
+
+
+def test_a_dag_that_waits_for_two_does_the_intervals_of_both(spark: SparkSession) -> None:
+    root = dag("root", writes=["a"])
+    ahead = dag("ahead", reads=["a"], writes=["b"], schedule="0 0 * * 1")
+    both = dag("both", reads=["a", "b"])
+    (_, made) = plan(spark, root, [both, ahead], start_date=at("2024-01-03"), end_date=at("2024-01-03")).downstream
+    assert made.parents == ("root", "ahead")
+    assert dates(made) == [f"2024-01-{day:02}T00:00" for day in range(1, 8)]
+
+
+def test_what_can_not_be_planned_is_left_out_and_says_why(spark: SparkSession) -> None:
+    root = dag("root", writes=["a"])
+    below = [
+        dag("by_hand", reads=["a"], writes=["b"], schedule=None),
+        dag("once", reads=["a"], schedule="@once"),
+        dag("below_by_hand", reads=["b"]),
+        dag("fine", reads=["a", "b"]),
+    ]
+    made = plan(spark, root, below, start_date=at("2024-01-01"), end_date=at("2024-01-02"))
+    assert [(p.dag.dag_id, p.parents) for p in made.downstream] == [("fine", ("root",))]
+    assert made.summary["left_out"] == {
+        "by_hand": "it has no schedule, so nothing tells which of its runs read what changes",
+        "once": "it has the schedule '@once', so nothing tells which of its runs read what changes",
+        "below_by_hand": "nothing that it reads would be written",
+    }
+
+
+def test_nothing_follows_from_a_backfill_that_has_nothing_to_do(spark: SparkSession) -> None:
+    root, reader = dag("root", writes=["a"]), dag("reader", reads=["a"])
+    store = state_with(("root", "success", at("2024-01-01"), at("2024-01-02")))
+    made = plan(spark, root, [reader], store, start_date=at("2024-01-01"), end_date=at("2024-01-01"))
+    assert made.downstream == () and made.summary["left_out"] == {"reader": "nothing that it reads would be written"}
+    by_key = plan(spark, dag("root", writes=["a"], schedule=None), [reader], kind="partitions", partitions=("south",))
+    assert by_key.downstream == () and list(by_key.summary["left_out"]) == ["reader"]
+
+
+def test_far_apart_dates_don_t_drag_along_what_lies_between(spark: SparkSession) -> None:
+    root, reader = dag("root", writes=["a"], schedule=None), dag("reader", reads=["a"], schedule="@hourly")
+    two = (at("2024-01-01T05:30:00Z"), at("2024-06-01"))
+    made = plan(spark, root, [reader], kind="dates", dates=two)  # without a length: the instants that they are
+    assert dates(made.downstream[0]) == ["2024-01-01T05:00", "2024-06-01T00:00"]
+
+
+def test_newest_first_holds_for_all_but_those_whose_tasks_need_the_past(spark: SparkSession) -> None:
+    root = dag("root", writes=["a"])
+    below = [dag("free", reads=["a"]), dag("past", reads=["a"], tasks=(TaskSpec("t", depends_on_past=True),))]
+    made = plan(spark, root, below, start_date=at("2024-01-01"), end_date=at("2024-01-02"), run_backwards=True)
+    free, past = made.downstream
+    assert dates(free) == ["2024-01-02T00:00", "2024-01-01T00:00"]
+    assert dates(past) == ["2024-01-01T00:00", "2024-01-02T00:00"]
+
+
+def test_more_intervals_than_one_backfill_holds_are_refused_by_name(spark: SparkSession) -> None:
+    root, reader = dag("root", writes=["a"], schedule="@yearly"), dag("reader", reads=["a"], schedule={"seconds": 1})
+    with pytest.raises(InvalidInput, match="'reader' has about 31,622,400 intervals"):
+        plan(spark, root, [reader], start_date=at("2024-01-01"), end_date=at("2024-01-01"))
+
+
+def test_the_dry_run_shows_the_whole_tree(spark: SparkSession) -> None:
+    root, reader = dag("root", writes=["a"]), dag("reader", reads=["a"])
+    made = plan(spark, root, [reader], start_date=at("2024-01-01"), end_date=at("2024-01-02"), overrides={"retries": 3})
+    document = json.loads(json.dumps(made.to_json_document()))
+    (below,) = document["downstream"]
+    assert (below["dag_id"], below["waits_for"]) == ("reader", ["root"])
+    assert [item["logical_date"] for item in below["items"]] == ["2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z"]
+    assert below["summary"] == made.downstream[0].summary
+    assert document["summary"]["left_out"] == {}
+    assert made.dag.task("only").retries == 3  # the override is the root's alone
+    assert made.downstream[0].dag.task("only").retries == 0
+
+
+def test_without_downstream_others_are_not_looked_at(spark: SparkSession) -> None:
+    root, reader = dag("root", writes=["a"]), dag("reader", reads=["a"])
+    ask = CreateBackfill("root", start_date=at("2024-01-01"), end_date=at("2024-01-02"))
+    made = plan_as_asked(spark, state_with(), ask, root, 1, {"reader": (reader, 1)}, at("2026-01-01"))
+    assert made.to_json_document()["downstream"] == [] and "left_out" not in made.summary

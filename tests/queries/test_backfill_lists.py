@@ -1,0 +1,134 @@
+"""What the pages of backfills read: items page by page, settings and who changed them, plans, rates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.sample_state import FilledState
+
+from backfill_manager.errors import NotFound
+from backfill_manager.model.records import Backfill
+from backfill_manager.queries.backfill_items import ItemPage, find_item, page_of_items
+from backfill_manager.queries.backfill_settings import children_of_each, parents_of, settings_now
+from backfill_manager.queries.backfills import find_backfill
+from backfill_manager.queries.plan_preview import plan_shown
+from backfill_manager.queries.rate import items_per_minute
+from backfill_manager.requests import submit
+
+
+def ordinals(page: ItemPage) -> list[int]:
+    return [item["ordinal"] for item in page.items]
+
+
+def test_items_are_paged_forwards_and_back_again(state: FilledState) -> None:
+    state.backfill("aa", {"success": 7})
+    first = page_of_items(state.store, "aa", 1, 7, limit=3)
+    assert (ordinals(first), first.after, first.before) == ([1, 2, 3], 3, None)
+    second = page_of_items(state.store, "aa", 1, 7, after=first.after, limit=3)
+    assert (ordinals(second), second.after, second.before) == ([4, 5, 6], 6, 4)
+    third = page_of_items(state.store, "aa", 1, 7, after=second.after, limit=3)
+    assert (ordinals(third), third.after, third.before) == ([7], None, 7)
+    back = page_of_items(state.store, "aa", 1, 7, before=third.before, limit=3)
+    assert (ordinals(back), back.after, back.before) == ([4, 5, 6], 6, 4)
+    home = page_of_items(state.store, "aa", 1, 7, before=back.before, limit=3)
+    assert (ordinals(home), home.after, home.before) == ([1, 2, 3], 3, None)
+
+
+def test_a_page_keeps_to_its_range_and_its_states(state: FilledState) -> None:
+    state.backfill("aa", {"success": 5, "failed": 5, "pending": 5})
+    assert ordinals(page_of_items(state.store, "aa", 4, 8)) == [4, 5, 6, 7, 8]
+    assert ordinals(page_of_items(state.store, "aa", 4, 8, in_states=("failed",))) == [6, 7, 8]
+    assert ordinals(page_of_items(state.store, "aa", 4, 8, in_states=("failed",), after=6)) == [7, 8]
+    assert page_of_items(state.store, "aa", 1, 3, in_states=("pending",)) == ItemPage([], None, None)
+
+
+def test_one_item_by_its_number(state: FilledState) -> None:
+    state.backfill("aa", {"success": 2})
+    assert find_item(state.store, "aa", 2)["logical_date"] == "2013-01-02T05:00:00Z"
+    with pytest.raises(NotFound, match="'3'"):
+        find_item(state.store, "aa", 3)
+
+
+def test_settings_tell_who_changed_them_and_count_what_waits(state: FilledState) -> None:
+    state.backfill("aa", {"pending": 2}, priority=1, conf_json='{"full": true}')
+    found = find_backfill(state.store, "aa")
+    before = settings_now(state.store, found)
+    assert (before.version, before.last, before.waiting) == ("", None, ())
+    assert (before.values["priority"], before.values["conf"]) == (1, {"full": True})
+
+    change = {"backfill_id": "aa", "changes": {"priority": 5}}
+    submit.submit(state.store, state.clock, "backfill.set", change, request_id="r1", requested_by="grace")
+    waiting = settings_now(state.store, found)
+    assert waiting.values["priority"] == 5
+    assert waiting.version != before.version
+    assert [one["requested_by"] for one in waiting.waiting] == ["grace"]
+    assert waiting.differing(before.values) == ["priority"]
+    assert waiting.differing({**before.values, "priority": 5}) == []
+
+    [row] = state.store.read(Backfill)
+    state.put(row.evolve(priority=5, changed_by="r1"))
+    state.answers(state.store.unanswered()[0])
+    done = settings_now(state.store, find_backfill(state.store, "aa"))
+    assert done.last is not None
+    assert (done.version, done.last["requested_by"], done.waiting, done.values["priority"]) == ("r1", "grace", (), 5)
+
+
+def test_changes_of_another_backfill_are_none_of_its_business(state: FilledState) -> None:
+    state.backfill("aa", {"pending": 2})
+    state.backfill("bb", {"pending": 2})
+    submit.submit(state.store, state.clock, "backfill.set", {"backfill_id": "bb", "changes": {"priority": 5}})
+    assert settings_now(state.store, find_backfill(state.store, "aa")).waiting == ()
+
+
+def test_a_cascade_knows_its_family(state: FilledState) -> None:
+    state.backfill("aa", {"success": 1}, state="success")
+    state.backfill("bb", {"pending": 1}, parents_json='["aa"]')
+    child = find_backfill(state.store, "bb")
+    assert parents_of(state.store, child) == [{"backfill_id": "aa", "dag_id": "flights", "state": "success"}]
+    children = children_of_each(state.store)
+    assert {parent: [one["backfill_id"] for one in theirs] for parent, theirs in children.items()} == {"aa": ["bb"]}
+    assert parents_of(state.store, find_backfill(state.store, "aa")) == []
+
+
+def test_the_rate_is_that_of_the_time_left_and_of_the_whole_when_it_has_ended() -> None:
+    running = {"state": "running", "time_left_s": 120.0, "pending": 30, "running": 10}
+    assert items_per_minute(running) == 20.0
+    ended = {
+        "state": "failed", "time_left_s": None, "started_at": "2024-01-01T00:00:00Z", "success": 25, "failed": 5,
+        "completed_at": "2024-01-01T00:10:00Z",
+    }  # fmt: skip
+    assert items_per_minute(ended) == 3.0
+    assert items_per_minute({**ended, "completed_at": "2024-01-01T00:00:00Z"}) is None
+    assert items_per_minute({**ended, "started_at": None}) is None
+
+
+def plan_of(n: int, skipped: dict[int, str]) -> dict[str, Any]:
+    items = [
+        {
+            "ordinal": k, "logical_date": f"2013-01-{(k - 1) % 28 + 1:02}T05:00:00Z", "partition_key": None,
+            "state": "skipped" if k in skipped else "pending", "reason": skipped.get(k), "batch": None,
+        }
+        for k in range(1, n + 1)
+    ]  # fmt: skip
+    by_reason = {why: list(skipped.values()).count(why) for why in skipped.values()}
+    return {"items": items, "summary": {"items": n, "pending": n - len(skipped), "skipped": by_reason}}
+
+
+def test_a_short_plan_is_shown_whole() -> None:
+    shown = plan_shown(plan_of(5, {2: "already exists"}))
+    assert ([one["ordinal"] for one in shown["items"]], shown["tail"], shown["hidden"]) == ([1, 2, 3, 4, 5], [], 0)
+    assert shown["map"].by_state["skipped"] == 1
+
+
+def test_of_a_long_plan_the_ends_are_shown_and_why_some_are_left_out() -> None:
+    skipped = {k: "already exists" for k in range(100, 150)} | {900: "in flight"}
+    shown = plan_shown(plan_of(1000, skipped))
+    assert len(shown["items"]) + len(shown["tail"]) + shown["hidden"] == 1000
+    assert [one["ordinal"] for one in shown["tail"]] == [998, 999, 1000]
+    told = {one["reason"]: (one["items"], [item["ordinal"] for item in one["some"]]) for one in shown["skipped"]}
+    assert told == {"already exists": (50, list(range(100, 108))), "in flight": (1, [900])}
+
+
+def test_an_empty_plan_has_no_map() -> None:
+    assert plan_shown({"items": [], "summary": {"skipped": {}}})["map"] is None

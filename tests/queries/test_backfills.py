@@ -1,0 +1,153 @@
+"""What is told of backfills: counts from their items, those that wait, those that were refused, names by prefix."""
+
+from __future__ import annotations
+
+import pytest
+from support.sample_state import DAY, FilledState
+
+from backfill_manager.errors import Ambiguous, NotFound, Refused
+from backfill_manager.model.records import Request
+from backfill_manager.queries.backfills import count_items, find_backfill, list_backfills, list_items
+
+FIELDS = [
+    "backfill_id",
+    "dag_id",
+    "state",
+    "config",
+    "reprocess",
+    "max_active_runs",
+    "priority",
+    "pool",
+    "is_paused",
+    "created_at",
+    "started_at",
+    "completed_at",
+    "planned",
+    "pending",
+    "running",
+    "success",
+    "failed",
+    "cancelled",
+    "skipped",
+    "reason",
+]
+ITEM_FIELDS = [
+    "ordinal",
+    "logical_date",
+    "interval_start",
+    "interval_end",
+    "partition_key",
+    "state",
+    "reason",
+    "run_id",
+    "batch",
+]
+
+
+def test_a_backfill_has_the_fields_of_the_interface_and_counts_its_items(state: FilledState) -> None:
+    state.backfill("b1", {"success": 3, "failed": 1, "running": 2, "pending": 4, "skipped": 1})
+
+    [told] = list_backfills(state.store)
+
+    assert list(told)[: len(FIELDS)] == FIELDS
+    assert (told["planned"], told["success"], told["failed"], told["running"], told["pending"], told["skipped"]) == (
+        11, 3, 1, 2, 4, 1,
+    )  # fmt: skip
+    assert told["created_at"] == "2024-05-15T12:00:00Z"
+    assert told["config"]["type"] == "schedule"
+
+
+def test_backfills_are_told_newest_first_and_can_be_chosen(state: FilledState) -> None:
+    state.backfill("older", {"success": 1}, state="success")
+    state.clock.at += DAY
+    state.backfill("newer", {"failed": 1}, state="failed", dag_id="other")
+
+    assert [one["backfill_id"] for one in list_backfills(state.store)] == ["newer", "older"]
+    assert [one["backfill_id"] for one in list_backfills(state.store, dag_id="flights")] == ["older"]
+    assert [one["backfill_id"] for one in list_backfills(state.store, in_states=["failed"])] == ["newer"]
+    assert [one["backfill_id"] for one in list_backfills(state.store, limit=1)] == ["newer"]
+
+
+def test_a_backfill_that_waits_for_its_answer_is_queued(state: FilledState) -> None:
+    state.asked("b1")
+
+    [told] = list_backfills(state.store)
+
+    assert list(told)[: len(FIELDS)] == FIELDS
+    assert (told["state"], told["reason"], told["planned"]) == ("queued", "waiting for the manager", 0)
+    assert find_backfill(state.store, "b1") == {**told, "conf": {}, "overrides": {}}
+    assert list_backfills(state.store, in_states=["running"]) == []
+    assert list_backfills(state.store, dag_id="other") == []
+
+
+def test_a_backfill_that_exists_already_is_not_told_twice_while_its_answer_is_under_way(state: FilledState) -> None:
+    state.asked("b1")
+    state.backfill("b1", {"pending": 2})
+
+    assert [one["state"] for one in list_backfills(state.store)] == ["running"]
+    assert list_backfills(state.store, in_states=["queued"]) == []
+
+
+def test_a_refused_backfill_is_told_with_the_reason_and_is_not_in_the_list(state: FilledState) -> None:
+    state.answers(state.asked("b1"), "refused", "the plan is empty: every date has a run")
+
+    assert list_backfills(state.store) == []
+    for name in ("b1", "latest"):
+        with pytest.raises(Refused, match="was refused: the plan is empty: every date has a run"):
+            find_backfill(state.store, name)
+
+
+def test_a_beginning_that_only_one_has_is_enough(state: FilledState) -> None:
+    state.backfill("abc1", {})
+    state.backfill("abd2", {})
+    state.asked("abe3")
+
+    assert find_backfill(state.store, "abc")["backfill_id"] == "abc1"
+    assert find_backfill(state.store, "abe")["backfill_id"] == "abe3"
+    with pytest.raises(Ambiguous, match=r"more than one backfill: .*abd2"):
+        find_backfill(state.store, "ab")
+
+
+def test_the_latest_is_the_newest_whether_it_was_answered_or_not(state: FilledState) -> None:
+    state.backfill("made", {})
+    assert find_backfill(state.store, "latest")["backfill_id"] == "made"
+    state.clock.at += DAY
+    state.asked("asked")
+    assert find_backfill(state.store, "latest")["backfill_id"] == "asked"
+    state.clock.at += DAY
+    state.backfill("newest", {})
+    assert find_backfill(state.store, "latest")["backfill_id"] == "newest"
+
+
+def test_a_wrong_id_is_told_with_the_nearest(state: FilledState) -> None:
+    with pytest.raises(NotFound, match="there are no backfills yet"):
+        find_backfill(state.store, "latest")
+    state.backfill("abc123def456", {})
+    with pytest.raises(NotFound, match="did you mean 'abc123def456'"):
+        find_backfill(state.store, "abc123dfe456")
+
+
+def test_a_request_that_nobody_can_read_hides_no_backfill(state: FilledState) -> None:
+    state.store.ask(Request("r9", "backfill.create", "{broken", "eve", state.clock.at))
+    state.asked("b1")
+
+    assert [one["backfill_id"] for one in list_backfills(state.store)] == ["b1"]
+
+
+def test_items_come_in_the_order_of_making_page_by_page(state: FilledState) -> None:
+    state.backfill("b1", {"skipped": 1, "success": 2, "failed": 1, "pending": 6})
+    state.backfill("b2", {"pending": 3})
+
+    everything = list_items(state.store, "b1")
+
+    assert [list(one) for one in everything] == [ITEM_FIELDS] * 10
+    assert [one["ordinal"] for one in everything] == list(range(1, 11))
+    assert everything[0] == {
+        "ordinal": 1, "logical_date": "2013-01-01T05:00:00Z", "interval_start": "2013-01-01T05:00:00Z",
+        "interval_end": "2013-01-02T05:00:00Z", "partition_key": None, "state": "skipped", "reason": "already exists",
+        "run_id": None, "batch": None,
+    }  # fmt: skip
+    assert [one["ordinal"] for one in list_items(state.store, "b1", limit=3, offset=4)] == [5, 6, 7]
+    pending = list_items(state.store, "b1", in_states=["pending"], limit=2, offset=3)
+    assert [one["ordinal"] for one in pending] == [8, 9]
+    assert (count_items(state.store, "b1"), count_items(state.store, "b1", ["pending"])) == (10, 6)

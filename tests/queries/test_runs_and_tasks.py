@@ -1,0 +1,201 @@
+"""What is told of runs, their tasks, tries and logs, of pools, requests and the leader."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from support.sample_state import DAY, NEW_YEAR, FilledState
+
+from backfill_manager.errors import Ambiguous, NotFound
+from backfill_manager.model.records import Manager, TaskTry
+from backfill_manager.process_info import manager_id
+from backfill_manager.queries.managers import has_active_manager, is_lease_live, manager_status, spark_pages
+from backfill_manager.queries.pools import list_pools
+from backfill_manager.queries.requests import find_request, list_requests
+from backfill_manager.queries.runs import find_run, list_runs, run_view
+from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
+
+RUN_FIELDS = [
+    "run_id",
+    "dag_id",
+    "run_type",
+    "state",
+    "logical_date",
+    "interval_start",
+    "interval_end",
+    "partition_key",
+    "previous_run_id",
+    "overridden_by",
+    "backfill_id",
+    "dag_version",
+    "started_at",
+    "ended_at",
+]
+TASK_FIELDS = [
+    "dag_id",
+    "run_id",
+    "task_id",
+    "state",
+    "try_number",
+    "pool",
+    "started_at",
+    "ended_at",
+    "duration_s",
+    "error",
+]
+FIRST = "backfill__2013-01-01T05:00:00Z"
+
+
+def test_a_run_has_the_fields_of_the_interface(state: FilledState) -> None:
+    state.backfill("b1", {"success": 2, "failed": 1})
+
+    told = list_runs(state.store, backfill_id="b1")
+
+    assert [list(one)[: len(RUN_FIELDS)] for one in told] == [RUN_FIELDS] * 3
+    assert [one["state"] for one in told] == ["failed", "success", "success"], "newest made first"
+    assert told[2]["run_id"] == FIRST
+    assert told[2]["duration_s"] == 2.0
+    assert [one["state"] for one in list_runs(state.store, in_states=["failed"])] == ["failed"]
+    assert len(list_runs(state.store, limit=2)) == 2
+    assert list_runs(state.store, dag_id="other") == []
+
+
+def test_a_run_is_found_by_id_beginning_date_or_as_the_latest(state: FilledState) -> None:
+    state.dag()
+    state.backfill("b1", {"success": 3})
+
+    assert find_run(state.store, FIRST).run_id == FIRST
+    assert find_run(state.store, "backfill__2013-01-02", dag_id="flights").logical_date == NEW_YEAR + DAY
+    assert find_run(state.store, "2013-01-02", dag_id="flights").logical_date == NEW_YEAR + DAY
+    assert find_run(state.store, "latest").logical_date == NEW_YEAR + 2 * DAY
+    with pytest.raises(Ambiguous, match="more than one run"):
+        find_run(state.store, "backfill__2013", dag_id="flights")
+    with pytest.raises(NotFound, match="did you mean 'backfill__2013-01-03"):
+        find_run(state.store, "backfil__2013-01-03T05:00:00Z", dag_id="flights")
+
+
+def test_a_run_id_that_two_dags_have_needs_its_dag(state: FilledState) -> None:
+    state.backfill("b1", {"success": 1})
+    state.backfill("b2", {"failed": 1}, dag_id="other")
+
+    with pytest.raises(Ambiguous, match=r"flights/\S+, other/\S+\. Name the DAG too"):
+        find_run(state.store, FIRST)
+    assert run_view(find_run(state.store, FIRST, dag_id="other"))["state"] == "failed"
+
+
+def test_the_tasks_of_a_run_have_the_fields_of_the_interface(state: FilledState) -> None:
+    state.backfill("b1", {"failed": 1})
+    run = find_run(state.store, "latest")
+
+    clean, delays = list_task_instances(state.store, run)
+
+    assert list(clean)[: len(TASK_FIELDS)] == TASK_FIELDS
+    assert (clean["task_id"], clean["state"], clean["error"]) == (
+        "clean", "failed", "ValueError: no such [day]\nsecond line",
+    )  # fmt: skip
+    assert (delays["task_id"], delays["state"]) == ("delays", "upstream_failed")
+    with pytest.raises(NotFound, match="did you mean 'clean'"):
+        find_task_instance(state.store, run, "claen")
+
+
+def test_tries_and_log_lines_are_told_in_order(state: FilledState) -> None:
+    state.backfill("b1", {"success": 1})
+    run = find_run(state.store, "latest")
+    state.logged(FIRST, "began", "one table")
+    state.logged(FIRST, "again", launch=2)
+    for launch, told in ((1, "failed"), (2, "success")):
+        state.put(TaskTry("flights", FIRST, "clean", launch, launch, told, run.run_seq, term=1))
+
+    assert [one["message"] for one in list_log_lines(state.store, run, "clean")] == ["began", "one table", "again"]
+    assert [one["message"] for one in list_log_lines(state.store, run, "clean", try_number=2)] == ["again"]
+    assert [one["message"] for one in list_log_lines(state.store, run, "clean", after=(1, 0))] == ["one table", "again"]
+    assert [(one["try_number"], one["state"]) for one in list_tries(state.store, run)] == [
+        (1, "failed"),
+        (2, "success"),
+    ]
+
+
+def test_a_try_tells_which_spark_jobs_it_ran_in_which_term(state: FilledState) -> None:
+    state.backfill("b1", {"success": 1})
+    run = find_run(state.store, "latest")
+    first = TaskTry("flights", FIRST, "clean", 1, 1, "lost", run.run_seq, term=1)
+    state.put(first, first.evolve(launch=2, term=4, state="success", spark_jobs_json="[3, 14]"))
+
+    told = [(one["launch"], one["term"], one["spark_jobs"]) for one in list_tries(state.store, run)]
+
+    assert told == [(1, 1, []), (2, 4, [3, 14])]
+
+
+@pytest.mark.parametrize(
+    ("told", "age_s", "shown"),
+    [
+        ("http://driver:4040", 1, "http://driver:4040"),
+        ("https://driver/spark/", 1, "https://driver/spark"),
+        ("http://driver:4040", 3600, None),
+        (None, 1, None),
+        ("", 1, None),
+        ("javascript:alert(1)", 1, None),
+    ],
+)
+def test_sparks_pages_are_those_of_a_manager_that_lives(
+    state: FilledState, told: str | None, age_s: int, shown: str | None
+) -> None:
+    row = state.leader.row.evolve(spark_ui=told, lease_s=15)
+    assert spark_pages(row, row.heartbeat_at + timedelta(seconds=age_s)) == shown
+    assert spark_pages(row.evolve(state="stopped"), row.heartbeat_at) is None
+    assert spark_pages(None, row.heartbeat_at) is None
+
+
+def test_a_pool_tells_how_much_of_it_is_taken(state: FilledState) -> None:
+    state.pools()
+    state.backfill("b1", {"running": 3, "success": 1})
+
+    backfill, scheduled = list_pools(state.store)
+
+    assert (backfill["name"], backfill["used"], backfill["free"], backfill["running"]) == ("backfill", 3, 13, 3)
+    assert (scheduled["used"], scheduled["weight"], scheduled["min_share"]) == (0, 4, 2)
+
+
+def test_a_request_is_told_beside_its_answer(state: FilledState) -> None:
+    state.answers(state.asked("b1", request_id="aa1"), "refused", "no such dates")
+    state.clock.at += DAY
+    state.asked("b2", request_id="bb2")
+
+    newest, oldest = list_requests(state.store)
+
+    assert (newest["request_id"], newest["outcome"], newest["message"]) == ("bb2", "waiting", None)
+    assert (oldest["request_id"], oldest["outcome"], oldest["message"]) == ("aa1", "refused", "no such dates")
+    found = find_request(state.store, "a")
+    assert found == {**oldest, "payload": found["payload"], "result": None}
+    assert "payload" not in oldest and oldest["about"] == {"dag_id": "flights", "backfill_id": "b1"}
+    assert find_request(state.store, "latest")["payload"]["backfill_id"] == "b2"
+    with pytest.raises(NotFound):
+        find_request(state.store, "zz")
+
+
+def test_a_leader_lives_as_long_as_its_lease(state: FilledState) -> None:
+    assert manager_status(state.store, state.clock.now())["advice"].startswith("No manager has ever led here")
+    state.leads()
+
+    told = manager_status(state.store, state.clock.now())
+    assert (told["leading"], told["term"], told["host"], told["pid"], told["advice"]) == (True, 1, "here", 4711, None)
+
+    later = state.clock.now() + timedelta(seconds=3601)
+    assert not has_active_manager(state.store, later)
+    assert "went away without a word" in manager_status(state.store, later)["advice"]
+
+    state.goes()
+    told = manager_status(state.store, state.clock.now())
+    assert (told["leading"], told["state"]) == (False, "stopped")
+
+
+def test_a_leader_that_was_killed_on_this_machine_does_not_live_on_in_its_lease(state: FilledState) -> None:
+    now = state.clock.now()
+    died = Manager(1, manager_id("0123456789ab"), "here", 2**22 + 1, "leading", now, now, 15, "0")  # above any pid
+
+    assert not is_lease_live(died, now)
+    assert is_lease_live(replace(died, pid=os.getpid()), now)
+    assert is_lease_live(replace(died, manager_id="0123456789ab.deadbeef"), now), "another machine's pids tell nothing"

@@ -1,0 +1,149 @@
+"""After many commits the folders hold few files, and a tick still rewrites little."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
+from support.state_changes import AT, changes, request, run, takes_over, task
+
+from backfill_manager.model.records import TABLES, TaskInstance, TaskTry
+from backfill_manager.store.compaction import (
+    BIG_ROWS,
+    CLEAN_AFTER,
+    COMPACT_AFTER,
+    FEW_FILES,
+    MOST_ROWS,
+    SLICE_ROWS,
+    Span,
+    what_to_rewrite,
+)
+from backfill_manager.store.delta_rs.leader import DeltaRsLeader
+from backfill_manager.store.delta_rs.store import DeltaRsStore
+from backfill_manager.store.schema import LED_TABLES
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> DeltaRsStore:
+    """A state that keeps nothing of the past, so that what is done with it shows at once."""
+    store = DeltaRsStore(str(tmp_path / "state"))
+    store.init()
+    for name in store.locations():
+        zero = dict.fromkeys(("delta.logRetentionDuration", "delta.deletedFileRetentionDuration"), "interval 0 seconds")
+        DeltaTable(store.tables.place(name)).alter.set_table_properties(zero)
+    return store
+
+
+def files(store: DeltaRsStore, table: str) -> tuple[int, int]:
+    """Data files and log entries on disk."""
+    place = Path(store.tables.place(table))
+    return len(list(place.glob("*.parquet"))), len(list(place.glob("_delta_log/*.json")))
+
+
+def test_hundreds_of_ticks_leave_a_handful_of_files(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    ticks = CLEAN_AFTER + COMPACT_AFTER + 5
+    for seq in range(1, ticks + 1):
+        ended = task("d", seq - 1, state="success", ended_at=AT + timedelta(seconds=seq)) if seq > 1 else task("d", 1)
+        tried = TaskTry("d", f"run{seq}", "t", 1, 1, "success", seq, lead.term)
+        lead.commit(changes(ended, task("d", seq), tried))
+        lead.compact()
+    for table in ("task_instance", "task_try"):
+        on_disk, log = files(state, table)
+        assert on_disk <= CLEAN_AFTER and log <= CLEAN_AFTER + 3, (table, on_disk, log)
+        assert len(state.tables.open(table).file_uris()) <= FEW_FILES + COMPACT_AFTER
+    assert state.count("task_instance", ["state"]) == {("success",): ticks - 1, ("none",): 1}
+    assert state.count("task_try", []) == {(): ticks}
+    lead.commit(changes(task("d", ticks + 1)))
+    successor = takes_over(DeltaRsStore(state.root))
+    assert successor.next_seq() == ticks + 2
+
+
+def test_a_tick_copies_as_little_after_a_long_time_as_at_the_beginning(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    assert isinstance(lead, DeltaRsLeader)
+    table, ticks, per_tick = lead._handles["task_instance"], 80, 400
+    copied = []
+    for tick in range(ticks):
+        first = 1 + tick * per_tick
+        rows = [task("d", seq) for seq in range(first, first + per_tick)]
+        rows += [task("d", seq, state="success") for seq in range(max(1, first - per_tick), first)]
+        if tick > 2:  # and a run of long ago that is still at work
+            rows.append(task("d", 7, state="running" if tick % 2 else "none"))
+        copied.append(lead._merge(table, TaskInstance, rows)["num_target_rows_copied"])
+        lead.compact()
+    assert state.count("task_instance", []) == {(): ticks * per_tick}
+    assert max(copied) <= COMPACT_AFTER * per_tick + 2 * SLICE_ROWS, copied
+    told = table.get_add_actions(flatten=True)
+    widths = [
+        high - low for low, high in zip(told["min.run_seq"].to_pylist(), told["max.run_seq"].to_pylist(), strict=True)
+    ]
+    assert len(widths) >= 3 and sum(width < 2 * SLICE_ROWS for width in widths) >= len(widths) - 1, widths
+
+
+def test_requests_are_tidied_while_clients_may_ask(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    for n in range(COMPACT_AFTER + 1):
+        state.ask(request(f"q{n}"))
+    assert lead.compact()["request"] == 1
+    state.ask(request("one more"))
+    assert len(state.unanswered()) == COMPACT_AFTER + 2
+
+
+def test_the_lease_is_tidied_too(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    for n in range(COMPACT_AFTER + 1):
+        lead.heartbeat(AT + timedelta(seconds=n))
+    assert lead.compact() == {"manager": 1}
+    lead.heartbeat(AT + timedelta(hours=1))
+    assert state.lease() == lead.row
+
+
+def test_every_table_that_is_led_can_be_tidied(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    lead.commit(changes(run("d", 1), task("d", 1)))
+    for table in LED_TABLES:
+        lead._housekeeping._compacted[table] = lead._housekeeping._cleaned[table] = -CLEAN_AFTER  # type: ignore[attr-defined]
+    assert set(lead.compact()) >= set(LED_TABLES)
+    assert [finding.message for finding in state.check() if not finding.ok] == []
+
+
+def test_asked_to_everything_is_tidied_down_to_a_file_or_two(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    for seq in range(1, 8):
+        lead.commit(changes(run("d", seq), task("d", seq)))
+    tables = ("dag_run", "task_instance")
+    assert min(len(state.tables.open(table).file_uris()) for table in tables) > 2
+    before = [state.read(TABLES[table], order_by=["run_seq"]) for table in tables]
+    found = lead.compact(everywhere=True)
+    assert set(found) == set(TABLES)
+    assert [found[table] for table in tables] == [1, 1]
+    assert [files(state, table)[0] for table in tables] == [1, 1]  # what was rewritten is gone
+    assert [state.read(TABLES[table], order_by=["run_seq"]) for table in tables] == before
+    lead.commit(changes(run("d", 9)))  # and on it goes
+    assert state.count("dag_run", []) == {(): 8}
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 100, SLICE_ROWS, 2 * SLICE_ROWS, BIG_ROWS, 3 * BIG_ROWS]), max_size=60),
+    hot=st.one_of(st.none(), st.integers(0, 1_000_000)),
+)
+def test_what_is_rewritten_is_affordable_and_leaves_the_big_files_alone(sizes: list[int], hot: int | None) -> None:
+    low, spans = 1, []
+    for size in sizes:
+        spans.append(Span(low, low + size - 1, size))
+        low += size
+    work = what_to_rewrite(spans, hot)
+    if work is None:
+        return
+    touched = [span for span in spans if span.high >= work.begin and (work.end is None or span.low < work.end)]
+    assert sum(span.rows for span in touched) <= MOST_ROWS
+    assert len(touched) > FEW_FILES or any(hot is not None and span.low < hot <= span.high for span in touched)
+    cool = [span for span in touched if hot is None or span.high < hot]
+    assert all(span.rows < BIG_ROWS for span in cool)
+    if work.end is not None:
+        assert touched == cool  # slices become big files only where no tick works

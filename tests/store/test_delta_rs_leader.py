@@ -1,0 +1,229 @@
+"""Who may commit, when two managers meet at one state; and what a commit costs."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from support.state_changes import AT, changes, item, manager, request, run, takes_over, task
+
+from backfill_manager.clock import SystemClock
+from backfill_manager.errors import LostLease
+from backfill_manager.model.records import BackfillItem, DagRun, Manager, Request, TaskInstance
+from backfill_manager.store.base import Condition, Leader
+from backfill_manager.store.delta_rs.leader import DeltaRsLeader
+from backfill_manager.store.delta_rs.store import DeltaRsStore
+from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, arrow_schema
+
+PATIENCE_S = 120.0
+
+
+class LateClock(SystemClock):
+    """The machine's clock, put forward by hand."""
+
+    ahead = timedelta()
+
+    def now(self) -> Any:
+        return super().now() + self.ahead
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> DeltaRsStore:
+    store = DeltaRsStore(str(tmp_path / "state"))
+    store.init()
+    return store
+
+
+def items(n: int, first_seq: int = 1, backfill_id: str = "b") -> pa.Table:
+    columns: dict[str, Any] = {
+        "backfill_id": pa.repeat(pa.scalar(backfill_id), n),
+        "ordinal": pa.array(range(1, n + 1), pa.int64()),
+        "state": pa.repeat(pa.scalar("pending"), n),
+        "run_seq": pa.array(range(first_seq, first_seq + n), pa.int64()),
+        "partition_key": pa.array((f"{k % 977:x}/{k * 7919:x}" for k in range(n)), pa.string()),
+    }
+    schema = arrow_schema(BackfillItem)
+    empty = {field.name: pa.nulls(n, field.type) for field in schema}
+    return pa.table({name: columns.get(name, empty[name]) for name in schema.names}, schema=schema)
+
+
+def test_every_table_leaders_write_knows_the_term(state: DeltaRsStore) -> None:
+    takes_over(state)
+    takes_over(state)
+    assert {state.tables.open(name).transaction_version(LEADER_APP_ID) for name in (*LED_TABLES, "manager")} == {2}
+    assert state.tables.open("request").transaction_version(LEADER_APP_ID) is None
+
+
+def test_of_many_candidates_for_one_term_one_leads(state: DeltaRsStore) -> None:
+    at_once = threading.Barrier(6)
+
+    def candidate(n: int) -> str | None:
+        mine = DeltaRsStore(state.root)
+        at_once.wait()
+        try:
+            return mine.lead(manager(1, host=f"host{n}")).row.host
+        except LostLease:
+            return None
+
+    with ThreadPoolExecutor(6) as threads:
+        winners = [host for host in threads.map(candidate, range(6)) if host]
+    lease = state.lease()
+    assert lease is not None and winners == [lease.host]
+    assert state.count("manager", []) == {(): 1}
+
+
+def test_a_take_over_in_the_middle_of_anothers_ticks_stops_it_for_good(state: DeltaRsStore) -> None:
+    old = takes_over(state)
+    committed: list[int] = []
+    busy, lost = threading.Event(), threading.Event()
+
+    def tick_until_lost() -> None:
+        seq = 0
+        try:
+            while True:
+                seq = old.next_seq()
+                old.commit(changes(task("d", seq), run("d", seq)))
+                committed.append(seq)
+                busy.set()
+        except LostLease:
+            lost.set()
+
+    worker = threading.Thread(target=tick_until_lost)
+    worker.start()
+    assert busy.wait(PATIENCE_S)
+    new = takes_over(DeltaRsStore(state.root))
+    assert lost.wait(PATIENCE_S)
+    worker.join()
+    runs = {row.run_seq for row in state.read(DagRun)}
+    assert (
+        runs >= set(committed) and len(runs - set(committed)) <= 1
+    )  # its last tick may have been whole but for the telling
+    assert {row.run_seq for row in state.read(TaskInstance)} == runs
+    assert new.next_seq() > max(runs)
+    new.commit(changes(run("d", max(runs) + 1)))
+
+
+def test_a_manager_that_slept_until_the_log_was_cleaned_is_still_refused(state: DeltaRsStore) -> None:
+    clock = LateClock()
+    sleeper = takes_over(DeltaRsStore(state.root, clock=clock))
+    awake = takes_over(state)
+    for seq in range(1, 4):
+        awake.commit(changes(run("d", seq)))
+    table = DeltaTable(state.tables.place("dag_run"))
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    assert len(list(Path(state.tables.place("dag_run"), "_delta_log").glob("*.json"))) == 1
+    clock.ahead = timedelta(hours=1)
+    with pytest.raises(LostLease):
+        sleeper.commit(changes(run("d", 99)))
+    assert {row.run_seq for row in state.read(DagRun)} == {1, 2, 3}
+
+
+def test_a_leader_that_is_idle_for_long_and_alone_goes_on(state: DeltaRsStore) -> None:
+    clock = LateClock()
+    lead = takes_over(DeltaRsStore(state.root, clock=clock))
+    clock.ahead = timedelta(hours=1)
+    lead.commit(changes(run("d", 1)))
+    lead.heartbeat(AT)
+    assert state.count("dag_run", []) == {(): 1}
+
+
+def test_the_heartbeat_of_an_overtaken_leader_is_refused_even_as_its_first_sign(state: DeltaRsStore) -> None:
+    old = takes_over(state)
+    new = takes_over(state)
+    with pytest.raises(LostLease):
+        old.heartbeat(AT + timedelta(hours=1))
+    assert state.read(Manager, order_by=["term"]) == [old.row, new.row]
+
+
+def test_an_overtaken_leader_tidies_nothing_away(state: DeltaRsStore) -> None:
+    old = takes_over(state)
+    for seq in range(1, 110):
+        old.commit(changes(run("d", seq)))
+    new = takes_over(state)
+    new.commit(changes(run("d", 110)))
+    with pytest.raises(LostLease):
+        old.compact()
+    assert state.count("dag_run", []) == {(): 110}
+    new.commit(changes(run("d", 111)))
+
+
+def test_two_threads_may_use_the_lease_and_the_tables_at_once(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    beats, done = 20, threading.Event()
+
+    def beat() -> None:
+        for n in range(beats):
+            lead.heartbeat(AT + timedelta(seconds=n))
+        done.set()
+
+    threading.Thread(target=beat).start()
+    for seq in range(1, 31):
+        lead.commit(changes(run("d", seq)))
+        lead.compact()
+    assert done.wait(PATIENCE_S)
+    lease = state.lease()
+    assert lease is not None and lease.heartbeat_at == AT + timedelta(seconds=beats - 1)
+
+
+def test_reading_goes_on_in_many_threads_while_the_leader_commits(state: DeltaRsStore) -> None:
+    lead, stop = takes_over(state), threading.Event()
+    lead.commit(changes(*(task("d", 1, f"t{n}") for n in range(10))))
+
+    def read() -> int:
+        rounds = 0
+        while not stop.is_set() or rounds == 0:
+            states = state.count("task_instance", ["state"])  # a tick is all or nothing: ten of one state
+            assert sum(states.values()) == 10 and len(states) == 1, states
+            rounds += 1
+        return rounds
+
+    with ThreadPoolExecutor(4) as threads:
+        readers = [threads.submit(read) for _ in range(4)]
+        for n in range(30):
+            lead.commit(changes(*(task("d", 1, f"t{k}", "scheduled" if n % 2 else "none") for k in range(10))))
+        stop.set()
+        assert min(reader.result(PATIENCE_S) for reader in readers) >= 1
+
+
+def merge_figures(lead: Leader, record: type[Any], rows: list[Any]) -> dict[str, Any]:
+    assert isinstance(lead, DeltaRsLeader)
+    return lead._merge(lead._handles[record.TABLE], record, rows)
+
+
+def test_a_merge_in_a_big_table_looks_into_the_files_it_must_and_no_others(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    for part in range(20):
+        lead.append_items(items(10_000, first_seq=1 + part * 10_000, backfill_id=f"b{part}"))
+    hot = [item("b19", 9_990 + n, 199_990 + n, "running", partition_key="x") for n in range(10)]
+    figures = merge_figures(lead, BackfillItem, hot)
+    assert figures["num_target_files_scanned"] <= 2 and figures["num_target_files_skipped_during_scan"] >= 18
+    assert figures["num_target_rows_updated"] == 10 and figures["num_target_rows_inserted"] == 0
+    old = [item("b3", 1 + n, 30_001 + n, "running") for n in range(10)]
+    assert merge_figures(lead, BackfillItem, old)["num_target_files_scanned"] <= 2
+    assert state.count("backfill_item", ["state"]) == {("pending",): 199_980, ("running",): 20}
+
+
+def test_a_big_plan_is_cut_into_files_that_a_tick_can_afford_to_rewrite(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    lead.append_items(items(300_000))
+    figures = merge_figures(lead, BackfillItem, [item("b", 1, 1, "running"), item("b", 2, 2, "running")])
+    assert figures["num_target_files_scanned"] == 1
+    assert figures["num_target_rows_copied"] < 150_000
+    assert state.count("backfill_item", []) == {(): 300_000}
+
+
+def test_answers_are_counted_per_request_not_per_row(state: DeltaRsStore) -> None:
+    asked = request("q1")
+    for _ in range(3):
+        state.ask(asked)
+    assert state.unanswered() == [asked]
+    assert state.count("request", [], [Condition("request_id", "=", "q1")]) == {(): 3}
+    assert state.read(Request, limit=1) == [asked]

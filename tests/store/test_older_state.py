@@ -1,0 +1,85 @@
+"""A state that an older release made gets the columns that were added since, and nothing of it is lost."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable, Schema, write_deltalake
+from support.state_changes import unique
+
+from backfill_manager.errors import StateError
+from backfill_manager.model.records import TABLES, BundleRow, DagRow
+from backfill_manager.store.delta_rs.sql import arrow_table
+from backfill_manager.store.delta_rs.store import DeltaRsStore
+from backfill_manager.store.delta_rs.tables import ENGINE as DELTA_RS
+from backfill_manager.store.delta_spark.store import DeltaSparkStore
+from backfill_manager.store.delta_spark.tables import ENGINE as DELTA_SPARK
+from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, properties
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROW = DagRow(
+    dag_id="flights", bundle="examples", file="flights.py", current_version=3, is_paused=True, is_active=True,
+    schedule="@daily", timezone="UTC", updated_at=datetime(2026, 1, 1, tzinfo=timezone.utc),
+)  # fmt: skip
+
+
+def test_columns_are_added_when_the_state_is_opened_to_lead_and_the_rows_stay(tmp_path: Path) -> None:
+    store = DeltaRsStore(str(tmp_path))
+    store.init()
+    place = store.tables.place("dag")
+    now = DeltaTable(place)
+    then = Schema([field for field in now.schema().fields if field.name != "deactivated_by"])
+    DeltaTable.create(
+        place, schema=then, mode="overwrite", configuration={**properties(DELTA_RS), VERSION_PROPERTY: "1"},
+        raise_if_key_not_exists=False,
+    )  # fmt: skip
+    write_deltalake(place, arrow_table(DagRow, [ROW]).drop_columns(["deactivated_by"]), mode="append")
+
+    store = DeltaRsStore(str(tmp_path))
+    with pytest.raises(StateError, match=r"state version 1.*state init"):
+        store.read(DagRow)
+    assert store.init() == ["dag"]
+    assert store.read(DagRow) == [ROW]
+    assert all(finding.ok for finding in store.check())
+    assert DeltaTable(place).metadata().configuration[VERSION_PROPERTY] == str(SCHEMA_VERSION)
+    assert store.init() == []
+
+
+def test_managers_that_start_at_the_same_time_bring_it_up_to_date_together(tmp_path: Path) -> None:
+    """As the leader and its standby do after an upgrade: none of them stops because another was quicker."""
+    store = DeltaRsStore(str(tmp_path))
+    store.init()
+    for name in TABLES:
+        made = DeltaTable(store.tables.place(name))
+        made.alter.set_table_properties({VERSION_PROPERTY: "2"}, raise_if_not_exists=False)
+    with ThreadPoolExecutor(4) as managers:
+        changed = list(managers.map(lambda _: DeltaRsStore(str(tmp_path)).init(), range(4)))
+    assert {name for names in changed for name in names} == set(TABLES)
+    assert all(finding.ok for finding in store.check())
+
+
+def test_so_are_they_in_a_metastore(spark: SparkSession) -> None:
+    schema = unique("older")
+    store = DeltaSparkStore(f"spark_catalog.{schema}", spark)
+    store.init()
+    table = f"spark_catalog.{schema}.bundle"
+    spark.sql(f"DROP TABLE {table}")
+    told = ", ".join(
+        f"'{key}' = '{value}'" for key, value in {**properties(DELTA_SPARK), VERSION_PROPERTY: "1"}.items()
+    )
+    spark.sql(
+        f"CREATE TABLE {table} (name STRING NOT NULL, path STRING NOT NULL, parser STRING NOT NULL, content_hash STRING "
+        f"NOT NULL, refreshed_at TIMESTAMP NOT NULL) USING delta TBLPROPERTIES ({told})"
+    )
+    spark.sql(f"INSERT INTO {table} VALUES ('examples', 'jobs', 'standard', 'abc', TIMESTAMP'2026-01-01 00:00:00')")
+
+    store = DeltaSparkStore(f"spark_catalog.{schema}", spark)
+    assert store.init() == ["bundle"]
+    assert [(row.name, row.commit_id) for row in store.read(BundleRow)] == [("examples", None)]
+    assert store.init() == []

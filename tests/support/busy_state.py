@@ -1,0 +1,131 @@
+"""A state in memory in which everything that pages show has happened, made by the real decisions of a manager."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+
+from backfill_manager.clock import UTC
+from backfill_manager.execution.outcomes import Failed, Outcome, Skipped, Succeeded, TaskLaunch
+from backfill_manager.model.records import ImportProblem, Record, TaskLog
+from backfill_manager.model.transitions import Changes
+from backfill_manager.testing import FakeClock, InMemoryManager, MemoryStore, dag_spec, days
+
+NOON = datetime(2024, 1, 31, 12, 0, tzinfo=UTC)
+SHOP = ("extract", "clean", "enrich", "join_customers", "aggregate", "check_quality", "publish")
+SHOP_UPSTREAM = {
+    "clean": ["extract"],
+    "enrich": ["clean"],
+    "join_customers": ["clean"],
+    "aggregate": ["enrich", "join_customers"],
+    "check_quality": ["aggregate", "extract"],
+    "publish": ["check_quality"],
+}
+SHOP_SPEC = dag_spec(
+    "shop", *SHOP, upstream=SHOP_UPSTREAM, schedule="0 5 * * *", tags=("sales", "gold"), owner="ada",
+    description="Orders of a day, from the raw files to what the shop's people look at", params={"full": False},
+    start_date=datetime(2024, 1, 1, tzinfo=UTC), timezone="Europe/Berlin", each={"clean": {"retries": 1, "retry_delay": 1.0}},
+)  # fmt: skip
+LONG = "a_task_with_a_name_that_is_much_longer_than_any_box_can_hold"
+
+
+class Script:
+    """Outcomes of a history that is the same every time; a task takes some minutes of the fake clock."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(NOON - timedelta(days=25))
+        self.hold = False  # leave what starts now running
+
+    def __call__(self, launch: TaskLaunch) -> Outcome | None:
+        if self.hold:
+            return None
+        day = launch.run.logical_date.day if launch.run.logical_date else 0
+        self.clock.advance(seconds=20 + 7 * (day % 5) + 3 * len(launch.ti.task_id))
+        if launch.ti.task_id == "clean" and day % 9 == 4 and launch.ti.try_number == 1:
+            return Failed("ValueError: 3 rows without an order number")
+        if launch.ti.task_id == "aggregate" and day in (12, 19):
+            return Failed("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] customers", retryable=False)
+        if launch.ti.task_id == "join_customers" and day == 15:
+            return Skipped("no customers on that day")
+        return Succeeded('{"rows": 1234}' if launch.ti.task_id == "publish" else None)
+
+
+def busy_ground() -> InMemoryManager:
+    script = Script()
+    ground = InMemoryManager(
+        SHOP_SPEC,
+        dag_spec("regions", "load", "report", upstream={"report": ["load"]}, schedule=None, tags=("sales",)),
+        dag_spec("quiet", "only", schedule="@monthly"),
+        dag_spec("wide", "start", *(f"part_{n}" for n in range(8)), LONG, "end", schedule="*/15 * * * *",
+                 upstream={**{f"part_{n}": ["start"] for n in range(8)}, LONG: ["part_0"],
+                           "end": [*(f"part_{n}" for n in range(8)), LONG]}),
+        script=script, clock=script.clock,
+    )  # fmt: skip
+    ground.backfill("shop", days("2024-01-05", 18), max_active_runs=2)
+    ground.drain()
+    ground.backfill("shop", days("2024-01-10", 3), reprocess="completed")
+    ground.drain()
+    ground.backfill("regions", keys=["north", "south/west", "50% off"])
+    ground.drain()
+    ground.add_dag(dag_spec("shop", *SHOP, upstream=SHOP_UPSTREAM, schedule="0 6 * * *", tags=("sales", "gold"),
+                            timezone="Europe/Berlin", each={"clean": {"retries": 2}}))  # fmt: skip
+    for dag in list(ground.alive.dags.values()):  # as a scan of the bundle would have written them
+        ground.alive.put(dag.evolve(tags_json=json.dumps(ground.alive.current_spec(dag.dag_id).tags)))
+    ground.ask("dag.unpause", dag_id="shop")
+    ground.ask("dag.trigger", dag_id="quiet", logical_date=None, conf={"why": "<b>to see</b>"})
+    ground.ask("run.cancel", dag_id="shop", run_id="scheduled__1999-01-01T00:00:00Z")
+    ground.drain()
+    script.clock.advance(seconds=(NOON - script.clock.now()).total_seconds())
+    script.hold = True
+    ground.backfill(
+        "wide", [(NOON - timedelta(minutes=15 * n), NOON - timedelta(minutes=15 * (n - 1))) for n in (3, 2, 1)]
+    )
+    for _ in range(4):
+        ground.tick()
+    script.clock.advance(seconds=95)
+    _finish_some(ground, {"start"})
+    for _ in range(3):
+        ground.tick()
+    put(ground, import_problem(), *log_lines(ground))
+    ground.ask("dag.pause", dag_id="quiet")  # waits: nobody ticks any more
+    return ground
+
+
+def _finish_some(ground: InMemoryManager, task_ids: set[str]) -> None:
+    for key in [key for key in ground.running if key[2] in task_ids]:
+        ground.finish(key, Succeeded())
+
+
+def put(ground: InMemoryManager, *rows: Record) -> None:
+    changes = Changes()
+    for row in rows:
+        changes.put(row)
+    ground.leader.commit(changes)
+
+
+def import_problem() -> ImportProblem:
+    return ImportProblem(
+        bundle="examples", file="broken.py", line=3, message="SyntaxError: '(' was never closed <here>",
+        traceback='  File "broken.py", line 3\n    def f(:\n', is_current=True, first_seen_at=NOON, last_seen_at=NOON,
+    )  # fmt: skip
+
+
+def log_lines(ground: InMemoryManager) -> list[TaskLog]:
+    """Of the last try of every `clean`."""
+    return [
+        TaskLog(
+            dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=launch, try_number=launch, line=n, level=level,
+            at=NOON + timedelta(seconds=n), message=message, run_seq=ti.run_seq,
+        )
+        for ti in ground.tasks("shop", "clean")
+        for launch in range(1, ti.launch + 1)
+        for n, (level, message) in enumerate(
+            (("INFO", "336,776 rows read"), ("WARNING", "3 rows <without> an order number"), ("INFO", "written")), 1
+        )
+    ]  # fmt: skip
+
+
+def empty_store() -> MemoryStore:
+    store = MemoryStore()
+    store.init()
+    return store

@@ -1,0 +1,192 @@
+"""A small stage: launches by hand, tasks as plain functions, and an audience that remembers every event."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.execution.executor import Executor
+from backfill_manager.execution.outcomes import (
+    Event,
+    LaunchKey,
+    Outcome,
+    Succeeded,
+    TaskEnded,
+    TaskLaunch,
+    TaskLogged,
+    TaskStarted,
+)
+from backfill_manager.execution.output_identity import StateIdentity
+from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UTC = timezone.utc
+THIS_STATE = StateIdentity("0123456789ab")
+PATIENCE = 180.0  # seconds after which a test gives up; nothing waits this long
+TOO_LATE = 2.0  # a try's timeout: long enough for its function to have begun, on a machine that is busy, too
+
+
+def day(n: int) -> datetime:
+    """Midnight UTC, n-th of January 2013."""
+    return datetime(2013, 1, n, tzinfo=UTC)
+
+
+@dataclass
+class LoadedForTest:
+    spec: DagSpec
+    functions: dict[str, Callable[..., Any]]
+
+
+@dataclass
+class OneDag:
+    """A library with one DAG in it."""
+
+    loaded: LoadedForTest
+
+    def dag(self, version: DagVersion) -> LoadedForTest:
+        return self.loaded
+
+    def folder(self, version: DagVersion) -> Path:
+        return Path(version.snapshot or "/there is none")
+
+    def using(self, version: DagVersion) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@dataclass
+class Audience:
+    """Hears the events of an executor, and can wait for them."""
+
+    events: list[Event] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def __call__(self, event: Event) -> None:
+        with self.changed:
+            self.events.append(event)
+            self.changed.notify_all()
+
+    def wait_until(self, seen: Callable[[], Any]) -> Any:
+        with self.changed:
+            assert self.changed.wait_for(seen, PATIENCE), self.events
+            return seen()
+
+    def end_of(self, launch: TaskLaunch) -> Outcome | None:
+        return next((e.outcome for e in self.events if isinstance(e, TaskEnded) and e.key == launch.key), None)
+
+    def outcome(self, launch: TaskLaunch) -> Outcome:
+        """How it ended; how many rows it wrote is told by `rows_of`."""
+        outcome: Outcome = self.wait_until(lambda: self.end_of(launch))
+        return Succeeded(outcome.result_json) if isinstance(outcome, Succeeded) else outcome
+
+    def rows_of(self, launch: TaskLaunch) -> int | None:
+        outcome: Outcome = self.wait_until(lambda: self.end_of(launch))
+        assert isinstance(outcome, Succeeded)
+        return outcome.rows_written
+
+    def spark_jobs_of(self, launch: TaskLaunch) -> tuple[int, ...]:
+        self.outcome(launch)
+        return next(e.spark_jobs for e in self.events if isinstance(e, TaskEnded) and e.key == launch.key)
+
+    def started(self) -> list[LaunchKey]:
+        return [event.key for event in self.events if isinstance(event, TaskStarted)]
+
+    def lines(self, launch: TaskLaunch) -> list[str]:
+        said = [line for event in self.events if isinstance(event, TaskLogged) for line in event.lines]
+        return [x.message for x in said if (x.dag_id, x.run_id, x.task_id, x.launch) == launch.key]
+
+
+_seq = itertools.count(1)
+
+
+def a_launch(
+    task_id: str = "work",
+    *,
+    dag_id: str = "stage",
+    run_id: str | None = None,
+    interval: tuple[datetime, datetime] | None = (day(1), day(2)),
+    partition: str | None = None,
+    timezone: str = "UTC",
+    launch: int = 1,
+    try_number: int = 1,
+    generation: int = 0,
+    pool: str = "backfill",
+    params: dict[str, Any] | None = None,
+    results: dict[str, Any] | None = None,
+    timeout: float | None = None,
+    priority: int = 0,
+    others: tuple[TaskSpec, ...] = (),
+    snapshot: str = "",
+    **task: Any,
+) -> TaskLaunch:
+    seq = next(_seq)
+    start, end = interval or (None, None)
+    run_id = run_id or f"backfill__{start.isoformat() if start else seq}"
+    spec = TaskSpec(task_id, **task)
+    return TaskLaunch(
+        ti=TaskInstance(
+            dag_id, run_id, task_id, "queued", run_seq=seq, try_number=try_number, launch=launch, generation=generation
+        ),
+        run=DagRun(
+            dag_id, run_id, "backfill", "running", dag_version=1, run_seq=seq, created_at=day(1), logical_date=start,
+            interval_start=start, interval_end=end, partition_key=partition,
+        ),
+        dag=DagSpec(dag_id, (spec, *others), timezone=timezone),
+        task=spec,
+        version=DagVersion(dag_id, 1, "hash", "{}", "bundle", "stage.py", snapshot, day(1)),
+        pool=pool,
+        params=params or {},
+        results=results or {},
+        timeout_s=timeout,
+        priority=priority,
+    )  # fmt: skip
+
+
+@dataclass
+class Stage:
+    """An open executor, its audience, and the functions its tasks run."""
+
+    spark: SparkSession
+    executor: Executor
+    audience: Audience
+    functions: dict[str, Callable[..., Any]]
+    leading: list[bool]
+
+    def play(self, launch: TaskLaunch, function: Callable[..., Any] | None = None) -> Outcome:
+        """Run one launch to its end."""
+        self.start(launch, function)
+        return self.audience.outcome(launch)
+
+    def start(self, launch: TaskLaunch, function: Callable[..., Any] | None = None) -> TaskLaunch:
+        assert self.audience.end_of(launch) is None, "each start has a launch number of its own"
+        if function is not None:
+            self.functions[launch.task.task_id] = function
+        self.executor.launch(launch)
+        return launch
+
+    def said(self, launch: TaskLaunch) -> str:
+        return "\n".join(self.audience.lines(launch))
+
+
+def settled(spark: SparkSession) -> Any:
+    """The JVM's SparkContext, when its listeners, the status store among them, have heard all that has happened so far."""
+    sc = spark.sparkContext._jsc.sc()
+    sc.listenerBus().waitUntilEmpty(round(PATIENCE * 1000))
+    return sc
+
+
+def rows_of(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in spark.table(table).collect())
+
+
+def version_of(spark: SparkSession, table: str) -> int:
+    version: int = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]["version"]
+    return version

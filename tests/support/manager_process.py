@@ -1,0 +1,79 @@
+"""What a client of a real manager does: ask, and look at the tables until something has come about."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backfill_manager.clock import SystemClock
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Backfill
+from backfill_manager.requests import command_types, submit
+from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.store.base import Condition, Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+PATIENCE_S = 300.0  # after which a test gives up; a machine may be slow and busy
+
+
+class PatientClock(SystemClock):
+    """For a command line beside a busy manager: it waits sixty times as long for an answer before it goes on without."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() / 60
+
+
+def wait_for(look: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
+    """What `look` gives as soon as it is true: the tables are another process's as far as a client knows."""
+    clock, never = SystemClock(), threading.Event()
+    end = clock.monotonic() + seconds
+    while not (found := look()):
+        assert clock.monotonic() < end, "it did not come about"
+        never.wait(0.1)
+    return found
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """-9, to the driver and its JVM alike: nothing of it may finish what it was doing."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(PATIENCE_S)
+
+
+def rows_of(path: Path) -> list[tuple[datetime, str]]:
+    """Columns `at` and `run` of a table."""
+    from deltalake import DeltaTable, QueryBuilder
+
+    found = QueryBuilder().register("t", DeltaTable(str(path))).execute("SELECT at, run FROM t").read_all()
+    return list(zip(found["at"].to_pylist(), found["run"].to_pylist(), strict=True))
+
+
+def settled(spark: SparkSession) -> Any:
+    """Spark's status store, when it has heard all that has happened so far."""
+    sc = spark.sparkContext._jsc.sc()
+    sc.listenerBus().waitUntilEmpty(round(PATIENCE_S * 1000))
+    return sc.statusStore()
+
+
+def request(store: Store, ask: CreateBackfill, backfill_id: str) -> str:
+    payload = {"backfill_id": backfill_id, "ask": json.loads(ask.to_payload())}
+    return submit.submit(store, SystemClock(), command_types.BACKFILL_CREATE, payload).request_id
+
+
+def ended(store: Store, backfill_id: str) -> Backfill:
+    def look() -> list[Backfill]:
+        where = [Condition("backfill_id", "=", backfill_id), Condition("state", "in", sorted(s.BACKFILL_FINISHED))]
+        return store.read(Backfill, where)
+
+    return wait_for(look)[0]  # type: ignore[no-any-return]

@@ -1,0 +1,66 @@
+"""A browser without a screen: the pages over a state in memory, asked from this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+from support.busy_state import busy_ground, empty_store
+from support.page_client import browser_of
+
+from backfill_manager.api.auth import sha256_of
+from backfill_manager.settings import Settings
+from backfill_manager.testing import FakeClock, InMemoryManager
+from backfill_manager.web import page
+
+TOKENS = {"ada": "operator", "ben": "viewer"}
+
+
+@pytest.fixture(autouse=True)
+def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manager of these tests answers when they let it, which is after the page."""
+    monkeypatch.setattr(page, "WAIT_S", 0.0)
+
+
+@pytest.fixture(scope="module")
+def busy_ground_of_module() -> InMemoryManager:
+    return busy_ground()
+
+
+@pytest.fixture
+def busy(busy_ground_of_module: InMemoryManager) -> TestClient:
+    """For tests that only look."""
+    return browser_of(busy_ground_of_module.store, busy_ground_of_module.clock)
+
+
+@pytest.fixture
+def ground() -> InMemoryManager:
+    """For tests that change something."""
+    return busy_ground()
+
+
+@pytest.fixture
+def browser(ground: InMemoryManager) -> TestClient:
+    return browser_of(ground.store, ground.clock)
+
+
+@pytest.fixture
+def empty() -> TestClient:
+    return browser_of(empty_store(), FakeClock())
+
+
+@pytest.fixture
+def logged_in(ground: InMemoryManager) -> Iterator[Callable[[str], TestClient]]:
+    """A browser of somebody who has logged in, by name."""
+    tokens = [{"name": name, "role": role, "sha256": sha256_of(f"token of {name}")} for name, role in TOKENS.items()]
+    settings = Settings.model_validate({"api": {"tokens": tokens}})
+
+    def enter(name: str) -> TestClient:
+        browser = browser_of(ground.store, ground.clock, settings)
+        if name:
+            answer = browser.post("/login", data={"token": f"token of {name}", "next": "/pools"})
+            assert (answer.status_code, answer.headers["location"]) == (303, "/pools")
+        return browser
+
+    yield enter

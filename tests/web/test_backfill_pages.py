@@ -1,0 +1,1020 @@
+"""*Backfills*, one of them, its settings, and *New backfill*: as a person meets them, with and without scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urldefrag, urljoin, urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fastapi.testclient import TestClient
+from support.page_checks import Page, wrongs
+from support.page_client import browser_of
+
+from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Manager, Record, Request, Response
+from backfill_manager.model.transitions import Changes
+from backfill_manager.queries.backfills import find_backfill
+from backfill_manager.requests import submit
+from backfill_manager.requests.backfills import UPDATABLE_FIELDS
+from backfill_manager.store.base import Condition, Leader
+from backfill_manager.store.delta_rs.store import DeltaRsStore
+from backfill_manager.store.schema import arrow_schema
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
+from backfill_manager.web.pages import new_backfill
+from backfill_manager.web.pages.backfills import rate_in_words
+from backfill_manager.web.pages.form_fields import SETTINGS, as_typed, in_words, read_settings
+
+SPECS = (
+    dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}, batchable=True, description="Flights of a day",
+             start_date=datetime(2013, 1, 1, 5, tzinfo=UTC), end_date=datetime(2013, 12, 31, 5, tzinfo=UTC),
+             timezone="America/New_York", schedule="@daily"),
+    dag_spec("regions", "load", schedule=None),
+)  # fmt: skip
+
+
+@pytest.fixture
+def ground() -> InMemoryManager:
+    """Nothing has run yet; tasks run until they are finished by hand."""
+    return InMemoryManager(*SPECS, script=lambda launch: None, clock=FakeClock(datetime(2024, 1, 31, 12, tzinfo=UTC)))
+
+
+@pytest.fixture
+def browser(ground: InMemoryManager) -> TestClient:
+    return browser_of(ground.store, SystemClock())
+
+
+def page_of(browser: TestClient, address: str, status: int = 200) -> Page:
+    answer = browser.get(address)
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (status, []), address
+    return page
+
+
+def sent(browser: TestClient, address: str, status: int, **form: Any) -> Page:
+    """A form that comes back as a page."""
+    answer = browser.post(address, data=form)
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (status, [])
+    return page
+
+
+def followed(browser: TestClient, address: str, **form: Any) -> tuple[str, Page]:
+    """A form that leads on: where to, and the page there."""
+    answer = browser.post(address, data=form)
+    assert answer.status_code == 303, answer.text
+    return answer.headers["location"], page_of(browser, answer.headers["location"])
+
+
+def fields_of(page: Page, form: str) -> dict[str, str]:
+    """What a browser would send of this form if nothing was touched."""
+    (found,) = [one for one in page.forms if form in (one.attributes.get("id"), one.attributes.get("action"))]
+    sent: dict[str, str] = {}
+    for one in found.find("input"):
+        if one.attributes.get("type") not in ("checkbox", "radio") or "checked" in one.attributes:
+            sent[str(one.attributes["name"])] = one.attributes.get("value") or ""
+    for one in found.find("textarea"):
+        sent[str(one.attributes["name"])] = one.whole_text
+    for one in found.find("select"):
+        options = one.find("option")
+        chosen = [option for option in options if "selected" in option.attributes] or options[:1]
+        sent[str(one.attributes["name"])] = chosen[0].attributes.get("value") or chosen[0].whole_text
+    return sent
+
+
+def told(page: Page, id_: str) -> str:
+    return next(one for one in page.root.all() if one.attributes.get("id") == id_).whole_text
+
+
+def buttons(page: Page) -> list[str]:
+    return [one.whole_text for one in page.root.find("button") if one.whole_text]
+
+
+def asked(ground: InMemoryManager) -> tuple[str, dict[str, Any]]:
+    row = ground.store.read(Request)[-1]
+    return row.kind, json.loads(row.payload_json)
+
+
+def put(leader: Leader, *rows: Record) -> None:
+    changes = Changes()
+    for row in rows:
+        changes.put(row)
+    leader.commit(changes)
+
+
+class Readings:
+    """How often each table was read since the last time it was asked."""
+
+    def __init__(self, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._seen: Counter[str] = Counter()
+        self._inside = False
+        for name in ("read", "read_arrow", "count"):
+            monkeypatch.setattr(store, name, self._counted(getattr(store, name)))
+
+    def _counted(self, reading: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(what: Any, *more: Any, **named: Any) -> Any:
+            if self._inside:  # the store in memory reads Arrow by way of rows
+                return reading(what, *more, **named)
+            self._seen[what if isinstance(what, str) else what.TABLE] += 1
+            self._inside = True
+            try:
+                return reading(what, *more, **named)
+            finally:
+                self._inside = False
+
+        return counted
+
+    def __call__(self) -> dict[str, int]:
+        seen = dict(self._seen)
+        self._seen.clear()
+        return seen
+
+
+def run_some(ground: InMemoryManager, first: str = "2013-01-01", *, n: int = 6, failing: int = 0, **fields: Any) -> str:
+    """A backfill of `n` days from `first` whose tasks have all ended; the last `failing` days failed."""
+    from backfill_manager.execution.outcomes import Failed, Succeeded
+
+    bad = {end for _, end in days(first, n)[n - failing :]} if failing else set()
+    ground.script = lambda launch: Failed("ValueError: no rows") if launch.run.interval_end in bad else Succeeded()
+    made = ground.backfill("flights", days(first, n), **fields)
+    ground.drain()
+    ground.script = lambda launch: None
+    return made
+
+
+def partitions(ground: InMemoryManager, *keys: str) -> str:
+    config = {"type": "partitions", "partitions": keys, "run_backwards": False}
+    return ground.backfill("regions", keys=keys, config_json=json.dumps(config))
+
+
+# -- the list ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_list_says_how_to_make_one(empty: TestClient) -> None:
+    page = page_of(empty, "/backfills")
+    assert "No backfills yet" in page.root.whole_text
+    assert "/backfills/new" in page.links
+    assert "No DAGs yet" in page_of(empty, "/backfills/new").root.whole_text
+
+
+def test_the_list_tells_of_each_how_far_it_is_and_who_asked(ground: InMemoryManager, browser: TestClient) -> None:
+    done = run_some(ground)
+    failed = run_some(ground, "2013-02-01", n=4, failing=1)
+    live = partitions(ground, "north", "south/west")
+    ground.tick()
+    page = page_of(browser, "/backfills")
+    assert {f"/backfills/{one}" for one in (done, failed, live)} <= set(page.links)
+    rows = {one.attributes.get("id"): one for one in page.root.find("tr")}
+    assert "6 of 6 items" in rows[f"b-{done}"].whole_text
+    assert "1 failed" in rows[f"b-{failed}"].whole_text
+    assert "2 partitions" in rows[f"b-{live}"].whole_text
+    (bar,) = [one for one in rows[f"b-{failed}"].find("svg") if one.attributes.get("class") == "progress"]
+    assert bar.attributes["aria-label"] == "items: 3 success, 1 failed"
+    assert [one.attributes["class"] for one in bar.find("rect")] == ["rail", "s-success", "s-failed"]
+
+
+def test_the_list_is_filtered_by_dag_and_state(ground: InMemoryManager, browser: TestClient) -> None:
+    done, live = run_some(ground), ground.backfill("regions", keys=["north"])
+    ground.tick()
+    assert f"/backfills/{live}" not in page_of(browser, "/backfills?dag=flights").links
+    running = page_of(browser, "/backfills?state=running&state=paused")
+    assert f"/backfills/{live}" in running.links
+    assert f"/backfills/{done}" not in running.links
+    assert "No such backfills" in page_of(browser, "/backfills?dag=flights&state=failed").root.whole_text
+    assert "'nonsense'" in page_of(browser, "/backfills?state=nonsense", 422).root.whole_text
+    assert "cursor" in page_of(browser, "/backfills?after=nonsense", 422).root.whole_text
+
+
+def test_the_list_goes_on_page_by_page(ground: InMemoryManager, browser: TestClient) -> None:
+    made = [run_some(ground, n=1) for _ in range(30)]
+    seen, address = [], "/backfills"
+    while True:
+        page = page_of(browser, address)
+        seen += [str(one.attributes["id"])[2:] for one in page.root.find("tr") if one.attributes.get("id")]
+        following = [one for one in page.root.find("a") if one.attributes.get("rel") == "next"]
+        if not following:
+            break
+        address = str(following[0].attributes["href"])
+    assert sorted(seen) == sorted(made)
+
+
+def test_one_that_waits_for_the_manager_is_shown_as_such(ground: InMemoryManager, browser: TestClient) -> None:
+    ask = {
+        "dag_id": "flights",
+        "kind": "schedule",
+        "start_date": "2013-01-01T05:00:00Z",
+        "end_date": "2013-01-31T05:00:00Z",
+    }
+    ground.ask("backfill.create", backfill_id="asked1", ask=ask)
+    page = page_of(browser, "/backfills")
+    assert "waits for the manager" in page.root.whole_text
+    assert "queued 1" in " ".join(page.root.whole_text.split()), "it is counted, too"
+    assert [one.attributes["value"] for one in page.root.find("option")] == ["", "flights"]
+    page = page_of(browser, "/backfills/asked1")
+    assert "not planned yet" in page.root.whole_text
+    assert "every interval from 2013-01-01 to 2013-01-31" in page.root.whole_text
+
+
+# -- one backfill -----------------------------------------------------------------------------------------------------
+
+
+def test_a_running_backfill_shows_its_items_and_what_can_be_done(ground: InMemoryManager, browser: TestClient) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 12), max_active_runs=3)
+    ground.tick()
+    page = page_of(browser, f"/backfills/{one}")
+    assert "0 of 12 items done" in page.root.whole_text
+    assert {"Pause", "Cancel, and stop what runs", "Cancel, let what runs finish"} <= set(buttons(page))
+    assert "Retry what failed" not in buttons(page)
+    drawn = json.loads(map_of(page))
+    assert (drawn["per"], len(drawn["cells"]), drawn["begins"][0]) == (1, 12, "2012-12-31 19:00")
+    assert sum(counts[drawn["states"].index("running")] for counts in drawn["cells"]) == 3
+    assert "1 to 12" in page.root.whole_text
+
+
+def map_of(page: Page) -> str:
+    (found,) = [one.attributes["data-map"] for one in page.root.all() if "data-map" in one.attributes]
+    return str(found)
+
+
+def test_a_failed_backfill_says_why_and_can_be_retried(ground: InMemoryManager, browser: TestClient) -> None:
+    one = run_some(ground, n=5, failing=2)
+    page = page_of(browser, f"/backfills/{one}")
+    assert "Retry what failed" in buttons(page)
+    assert "Pause" not in buttons(page)
+    assert "Why items did not succeed" in page.root.whole_text
+    failed = page_of(browser, f"/backfills/{one}?state=failed")
+    assert told(failed, "items").count("failed") >= 2
+    assert "success" not in [cell.whole_text for cell in failed.root.find("td")]
+    where, back = followed(browser, f"/backfills/{one}/retry", back=f"/backfills/{one}")
+    assert asked(ground) == ("backfill.retry", {"backfill_id": one})
+    assert where.startswith(f"/backfills/{one}?asked=")
+    assert "Asked, waiting for the manager" in back.root.whole_text
+
+
+def test_a_cancelled_backfill_and_a_partition_with_a_slash(ground: InMemoryManager, browser: TestClient) -> None:
+    one = partitions(ground, "north", "south/west", "<b>50%</b>")
+    ground.ask("backfill.cancel", backfill_id=one, let_running_finish=False)
+    ground.drain()
+    page = page_of(browser, f"/backfills/{one}")
+    assert "cancelled" in told(page, "backfill-head")
+    assert "<b>50%</b>" in told(page, "items")
+    assert "Cancel…" not in page.root.whole_text
+    assert json.loads(map_of(page))["begins"] == ["north", "south/west", "<b>50%</b>"]
+
+
+def test_an_empty_plan_has_nothing_to_run(ground: InMemoryManager, browser: TestClient) -> None:
+    one = ground.backfill("flights", [])
+    assert "nothing in it to run" in page_of(browser, f"/backfills/{one}").root.whole_text
+
+
+def test_a_cell_leads_to_its_run_or_to_the_item_without_one(ground: InMemoryManager, browser: TestClient) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4), max_active_runs=1)
+    ground.tick()
+    there = browser.get(f"/backfills/{one}/items/1").headers["location"]
+    assert there.startswith("/dags/flights/runs/backfill__2013-01-01")
+    assert browser.get(f"/backfills/{one}/items/4").headers["location"] == f"/backfills/{one}?from=4&to=4#items"
+    assert "Items 4" in told(page_of(browser, f"/backfills/{one}?from=4&to=4"), "items")
+    assert "'99'" in page_of(browser, f"/backfills/{one}/items/99", 404).root.whole_text
+
+
+def test_a_range_that_is_not_there_is_told(ground: InMemoryManager, browser: TestClient) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    assert "1 to 4" in page_of(browser, f"/backfills/{one}?from=9", 422).root.whole_text
+    assert page_of(browser, f"/backfills/{one}?from=many", 422)
+    assert page_of(browser, f"/backfills/{one}?state=nonsense", 422)
+    assert "There is no backfill 'nobody'" in page_of(browser, "/backfills/nobody", 404).root.whole_text
+
+
+def test_the_beginning_of_an_id_and_latest_lead_to_the_whole_address(
+    ground: InMemoryManager, browser: TestClient
+) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    for wanted in ("latest", one[:11]):
+        assert browser.get(f"/backfills/{wanted}").headers["location"] == f"/backfills/{one}"
+
+
+def test_a_cascade_links_both_ways(ground: InMemoryManager, browser: TestClient) -> None:
+    parent = ground.backfill("flights", days("2013-01-01", 2))
+    child = ground.backfill("regions", keys=["north"], parents_json=json.dumps([parent]))
+    assert f"/backfills/{child}" in page_of(browser, f"/backfills/{parent}").links
+    assert f"/backfills/{parent}" in page_of(browser, f"/backfills/{child}").links
+
+
+@pytest.mark.parametrize(
+    ("verb", "form", "kind", "payload"),
+    [
+        ("pause", {}, "backfill.pause", {}),
+        ("unpause", {}, "backfill.unpause", {}),
+        ("cancel", {"running": "stop"}, "backfill.cancel", {"let_running_finish": False}),
+        ("cancel", {"running": "finish"}, "backfill.cancel", {"let_running_finish": True}),
+    ],
+)
+def test_the_buttons_ask_the_manager(
+    ground: InMemoryManager, browser: TestClient, verb: str, form: dict[str, str], kind: str, payload: dict[str, Any]
+) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    followed(browser, f"/backfills/{one}/{verb}", **form)
+    assert asked(ground) == (kind, {"backfill_id": one, **payload})
+
+
+def test_paused_and_resumed_it_says_so(ground: InMemoryManager, browser: TestClient) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4), max_active_runs=1)
+    ground.tick()
+    where, _ = followed(browser, f"/backfills/{one}/pause")
+    ground.drain()
+    page = page_of(browser, where)
+    assert "Done" in told(page, "flash")
+    assert "paused" in told(page, "backfill-head")
+    assert "Resume" in buttons(page)
+    followed(browser, f"/backfills/{one}/unpause")
+    ground.drain()
+    assert "Pause" in buttons(page_of(browser, f"/backfills/{one}"))
+
+
+def test_what_can_not_be_done_any_more_is_refused_on_a_page(ground: InMemoryManager, browser: TestClient) -> None:
+    one = run_some(ground)
+    for verb in ("pause", "unpause", "cancel", "retry"):
+        page = sent(browser, f"/backfills/{one}/{verb}", 409)
+        assert "there is nothing to" in page.root.whole_text
+    assert "has ended" in page_of(browser, f"/backfills/{one}/settings").root.whole_text
+
+
+def test_every_link_of_these_pages_leads_somewhere(ground: InMemoryManager, browser: TestClient) -> None:
+    run_some(ground, n=30, failing=2)
+    parent = partitions(ground, "north", "south/west", "50% off?")
+    ground.backfill("flights", days("2013-06-01", 3), parents_json=json.dumps([parent]), max_active_runs=1)
+    ground.tick()
+    waiting, seen, dead = ["/backfills"], set[str](), dict[str, int]()
+    while waiting:
+        here = waiting.pop()
+        answer = browser.get(here, follow_redirects=True)
+        if answer.status_code != 200:
+            dead[here] = answer.status_code
+        if here.startswith("/backfills"):
+            links = {urldefrag(urljoin(f"http://localhost{here}", link)).url for link in Page(answer.text).links}
+            found = {link.removeprefix("http://localhost") for link in links}
+            waiting += found - seen
+            seen |= found
+    assert dead == {}
+    assert len(seen) > 60
+
+
+# -- many items -------------------------------------------------------------------------------------------------------
+
+
+def big_state(place: Path, items: int) -> tuple[DeltaRsStore, str]:
+    """A backfill of so many hours, two thirds of which are over: one has failed, some are at work."""
+    clock = SystemClock()
+    store = DeltaRsStore(str(place), clock=clock)
+    store.init()
+    now = clock.now()
+    leader = store.lead(
+        Manager(term=1, manager_id="m", host="here", pid=1, state="leading", started_at=now, heartbeat_at=now, lease_s=600,
+                version="test")
+    )  # fmt: skip
+    seq = leader.next_seq(items + 1)
+    ordinals = np.arange(1, items + 1)
+    at_work = 2 * items // 3
+    states = np.where(ordinals <= at_work, "success", "pending").astype(object)
+    states[at_work : at_work + 16], states[items // 2] = "running", "failed"
+    at = pa.array(ordinals * 60_000_000, pa.timestamp("us", tz="UTC"))
+    columns: dict[str, Any] = {
+        "backfill_id": pa.repeat("big", items), "ordinal": ordinals, "state": pa.array(states, pa.string()),
+        "run_seq": seq + ordinals - 1, "logical_date": at, "interval_start": at, "interval_end": at,
+    }  # fmt: skip
+    schema = arrow_schema(BackfillItem)
+    table = [columns.get(field.name, pa.nulls(items, field.type)) for field in schema]
+    leader.append_items(pa.table(table, schema=schema))
+    config = {"type": "schedule", "start_date": "1970-01-01T00:01:00Z", "end_date": None, "run_backwards": False}
+    put(
+        leader,
+        Backfill(backfill_id="big", dag_id="hours", state="running", config_json=json.dumps(config), reprocess="none",
+                 max_active_runs=16, priority=0, pool="backfill", is_paused=False, created_at=now, started_at=now,
+                 run_seq=seq + items, planned=items, dag_version=1, created_by="ada"),
+    )  # fmt: skip
+    return store, "big"
+
+
+@pytest.mark.parametrize("items", [100_000, 1_000_000])
+def test_a_backfill_of_very_many_items_is_drawn_in_some_hundred_cells(tmp_path: Path, items: int) -> None:
+    store, one = big_state(tmp_path / "state", items)
+    browser = browser_of(store, SystemClock())
+    for look in ("first", "again"):
+        begun = time.perf_counter()
+        answer = browser.get(f"/backfills/{one}")
+        print(f"{items:,} items, {look}: {time.perf_counter() - begun:.3f} s, {len(answer.content):,} bytes")
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (200, [])
+    drawn = json.loads(map_of(page))
+    per = items // 1000
+    assert (drawn["per"], len(drawn["cells"])) == (per, 1000)
+    assert sum(map(sum, drawn["cells"])) == items
+    (failed,) = [n for n, counts in enumerate(drawn["cells"]) if counts[drawn["states"].index("failed")]]
+    assert len(answer.content) < 300_000
+
+    first = failed * per + 1
+    closer = page_of(browser, f"/backfills/{one}?from={first}&to={first + per - 1}")
+    drawn = json.loads(map_of(closer))
+    assert (drawn["per"], len(drawn["cells"])) == (1, per)
+    assert f"/backfills/{one}" in closer.links  # and back to all
+    begun = time.perf_counter()
+    last = page_of(browser, f"/backfills/{one}?state=failed&after={items // 2 - 1}")
+    print(f"{items:,} items, the failed one: {time.perf_counter() - begun:.3f} s")
+    assert f"{items // 2 + 1:,}" in told(last, "items")
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_is_changed_while_it_runs(ground: InMemoryManager, browser: TestClient) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
+    changed = {"priority": "7", "max_active_runs": "2", "overrides": "retries=3\nclean.timeout=600", "is_polite": "on",
+               "conf": '{"full": true}', "window": "20:00-06:00"}  # fmt: skip
+    where, _ = followed(browser, f"/backfills/{one}/settings", **{**form, **changed})
+    assert asked(ground) == (
+        "backfill.set",
+        {
+            "backfill_id": one,
+            "changes": {"priority": 7, "max_active_runs": 2, "overrides": {"retries": 3, "clean.timeout": 600},
+                        "is_polite": True, "conf": {"full": True}, "window": "20:00-06:00"},
+            "was": {"priority": 0, "max_active_runs": 16, "overrides": {}, "is_polite": False, "conf": {}, "window": None},
+        },
+    )  # fmt: skip
+    ground.drain()
+    page = page_of(browser, where)
+    assert "Done" in told(page, "flash")
+    assert "20:00-06:00" in told(page, "backfill-settings")
+    again = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
+    assert (again["priority"], again["overrides"].split()) == ("7", ["clean.timeout=600", "retries=3"])
+
+
+def test_nothing_changed_asks_for_nothing(ground: InMemoryManager, browser: TestClient) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
+    where, _ = followed(browser, f"/backfills/{one}/settings", **form)
+    assert where == f"/backfills/{one}"
+    assert ground.store.read(Request) == []
+
+
+def test_wrong_settings_are_told_by_field_and_nothing_typed_is_lost(
+    ground: InMemoryManager, browser: TestClient
+) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
+    wrong = {"priority": "much", "batch": "0", "overrides": "retries", "conf": "{full", "tasks": "keep.*me"}
+    page = sent(browser, f"/backfills/{one}/settings", 422, **{**form, **wrong})
+    assert told(page, "wrong-priority") == "“Priority” must be a whole number, not 'much'."
+    assert told(page, "wrong-batch") == "“Batch” must be a whole number from 1 up, not 0."
+    assert "must be NAME=VALUE" in told(page, "wrong-overrides")
+    assert "is not JSON" in told(page, "wrong-conf")
+    again = fields_of(page, "settings-form")
+    assert {name: again[name] for name in wrong} == wrong
+    assert ground.store.read(Request) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "words"),
+    [
+        ("tasks", "nothing_has_this", "matches no task of DAG 'flights'"),
+        ("tasks", "(((", "is not a regular expression"),
+        ("window", "25:00-26:00", "20:00-06:00 is wanted"),
+        ("pool", "nopool", "There is no pool 'nopool'"),
+        ("overrides", "colour=red", "is not a setting that a backfill can set"),
+    ],
+)
+def test_settings_that_do_not_fit_the_dag_are_told_at_their_field(
+    ground: InMemoryManager, browser: TestClient, field: str, text: str, words: str
+) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
+    page = sent(browser, f"/backfills/{one}/settings", 422, **{**form, field: text})
+    assert words in told(page, f"wrong-{field}")
+    assert fields_of(page, "settings-form")[field] == text
+
+
+def test_two_who_change_it_at_once_see_both_values_and_overwrite_nothing(
+    ground: InMemoryManager, browser: TestClient
+) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    mine = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
+    changes = {"priority": 3, "window": "20:00-06:00"}
+    submit.submit(
+        ground.store, ground.clock, "backfill.set", {"backfill_id": one, "changes": changes}, requested_by="grace"
+    )
+    ground.drain()
+    before = len(ground.store.read(Request))
+
+    page = sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9", "batch": "2"})
+    assert "grace changed this backfill while you were at it" in page.root.whole_text
+    (rows,) = [table.find("tbody")[0].find("tr") for table in page.root.find("table")]
+    assert [[cell.whole_text for cell in row.find("td")] for row in rows] == [
+        ["Priority", "0", "3", "9"],
+        ["Working hours", "empty", "20:00-06:00", "nothing: the form has the new one"],
+    ]
+    assert len(ground.store.read(Request)) == before
+    assert find_backfill(ground.store, one)["priority"] == 3
+
+    # What was typed is still there; sent once more it is decided.
+    again = fields_of(page, "settings-form")
+    assert (again["priority"], again["batch"], again["window"]) == ("9", "2", "20:00-06:00")
+    followed(browser, f"/backfills/{one}/settings", **again)
+    assert asked(ground)[1]["changes"] == {"priority": 9, "batch": 2}
+
+
+def test_of_two_who_save_in_the_same_moment_the_second_sees_both_values(
+    ground: InMemoryManager, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    mine = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
+    plainly = ground.store.ask
+
+    def a_moment_later(request: Request) -> None:
+        monkeypatch.setattr(ground.store, "ask", plainly)
+        hers = {"backfill_id": one, "changes": {"priority": 3, "batch": 2}, "was": {"priority": 0, "batch": 1}}
+        submit.submit(ground.store, ground.clock, "backfill.set", hers, requested_by="grace")
+        plainly(request)
+        ground.drain()  # the manager answers both
+
+    monkeypatch.setattr(ground.store, "ask", a_moment_later)
+    page = sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9", "window": "20:00-06:00"})
+
+    assert told(page, "wrong-priority").startswith("“Priority” is 3 now, not 0: somebody has changed it")
+    assert "grace changed this backfill while you were at it" in page.root.whole_text
+    (rows,) = [table.find("tbody")[0].find("tr") for table in page.root.find("table")]
+    assert [[cell.whole_text for cell in row.find("td")] for row in rows] == [
+        ["Priority", "0", "3", "9"],
+        ["Batch", "1", "2", "nothing: the form has the new one"],
+    ]
+    found = find_backfill(ground.store, one)
+    assert (found["priority"], found["batch"], found["window"]) == (3, 2, None)
+
+    # What was typed is still there; sent once more it is decided.
+    again = fields_of(page, "settings-form")
+    assert (again["priority"], again["batch"], again["window"]) == ("9", "2", "20:00-06:00")
+    followed(browser, f"/backfills/{one}/settings", **again)
+    ground.drain()
+    found = find_backfill(ground.store, one)
+    assert (found["priority"], found["batch"], found["window"]) == (9, 2, "20:00-06:00")
+
+
+def test_a_change_that_waits_for_the_manager_counts_as_made(ground: InMemoryManager, browser: TestClient) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    mine = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
+    changes = {"backfill_id": one, "changes": {"priority": 3}}
+    submit.submit(ground.store, ground.clock, "backfill.set", changes, requested_by="grace")
+    page = page_of(browser, f"/backfills/{one}/settings")
+    assert fields_of(page, "settings-form")["priority"] == "3"
+    assert "grace asked" in page.root.whole_text
+    notice = browser.get(f"/backfills/{one}/settings/notice?drawn={mine['version'] or '-'}").text
+    assert "grace has asked for a change" in notice
+    again = fields_of(page, "settings-form")["version"]
+    assert "grace" not in browser.get(f"/backfills/{one}/settings/notice", params={"drawn": again}).text
+    assert sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9"})
+
+
+def test_a_pause_by_another_is_no_conflict_of_settings(ground: InMemoryManager, browser: TestClient) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    mine = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
+    ground.ask("backfill.pause", backfill_id=one)
+    ground.drain()
+    followed(browser, f"/backfills/{one}/settings", **{**mine, "priority": "9"})
+    assert asked(ground)[1]["changes"] == {"priority": 9}
+
+
+def test_every_setting_is_read_back_as_it_is_shown() -> None:
+    values = {
+        "max_active_runs": 3, "priority": -2, "pool": "backfill", "batch": 7, "stop_on_failure": 4, "window": "20:00-06:00",
+        "is_polite": True, "tasks": "^clean", "mark_success": False, "conf": {"a": [1, "ü"]}, "with_upstream": False,
+        "with_downstream": True,
+        "overrides": {"retries": 3, "clean.trigger_rule": "all_done", "clean.pool": "7", "x": None, "y": " b ", "z": "a\nb"},
+    }  # fmt: skip
+    assert set(values) == set(UPDATABLE_FIELDS) == set(SETTINGS)
+    wrong: dict[str, str] = {}
+    assert read_settings({name: as_typed(name, value) for name, value in values.items()}, wrong) == values
+    assert wrong == {}
+
+
+# -- a new one --------------------------------------------------------------------------------------------------------
+
+
+class Hand:
+    """The manager's hand for dry runs, which takes Spark: answers each at once with a plan of so many days."""
+
+    def __init__(
+        self, ground: InMemoryManager, monkeypatch: pytest.MonkeyPatch, days_: int = 31, refusal: str = ""
+    ) -> None:
+        self.ground, self.days, self.refusal = ground, days_, refusal
+        self.asked: list[dict[str, Any]] = []
+        plainly = ground.store.ask
+
+        def ask(request: Request) -> None:
+            plainly(request)
+            self.answer(request)
+
+        monkeypatch.setattr(ground.store, "ask", ask)
+
+    def answer(self, request: Request) -> None:
+        self.asked.append(json.loads(request.payload_json)["ask"])
+        outcome, message = ("refused", self.refusal) if self.refusal else ("accepted", "planned, not made")
+        put(
+            self.ground.leader,
+            Response(request_id=request.request_id, kind=request.kind, outcome=outcome, object_id=None, message=message,
+                     payload_json=json.dumps(self.plan()), answered_at=request.requested_at, term=1),
+        )  # fmt: skip
+
+    def plan(self) -> dict[str, Any]:
+        items = [
+            {"ordinal": k + 1, "logical_date": f"{start:%Y-%m-%dT05:00:00Z}", "partition_key": None, "batch": None,
+             "state": "skipped" if k == 3 else "pending", "reason": "already exists" if k == 3 else None,
+             "rows": 900 + k, "files": 1, "bytes": 50_000}
+            for k, (start, _) in enumerate(days("2013-01-01", self.days))
+        ]  # fmt: skip
+        estimate = {
+            "rows": 27004, "files": 3, "bytes": 1_500_000, "run_s": {"median": 2.0, "shortest": 1.0, "longest": 4.0},
+            "total_s": 61.0, "finishes_at": None, "unknown": ["weather"],
+        }  # fmt: skip
+        summary = {
+            "dag_id": "flights", "items": self.days, "pending": self.days - 1, "runs": self.days - 1,
+            "skipped": {"already exists": 1}, "max_active_runs": 4, "estimate": estimate,
+        }  # fmt: skip
+        return {"items": items, "summary": summary, "downstream": []}
+
+
+FORM = {"dag": "flights", "sent": "1", "kind": "schedule", "reprocess": "none", "from_date": "2013-01-01",
+        "to_date": "2013-01-31", "once": "abc"}  # fmt: skip
+
+
+@pytest.fixture
+def led(ground: InMemoryManager) -> TestClient:
+    """A browser to whose clock the manager of this ground lives."""
+    row = ground.store.lease()
+    assert row is not None
+    clock = FakeClock(row.heartbeat_at + timedelta(milliseconds=5))
+    return browser_of(ground.store, clock)
+
+
+@pytest.fixture
+def unled(ground: InMemoryManager) -> TestClient:
+    """A browser to whose clock that manager went away long ago."""
+    row = ground.store.lease()
+    assert row is not None
+    return browser_of(ground.store, FakeClock(row.heartbeat_at + timedelta(hours=1)))
+
+
+def test_the_form_begins_with_what_the_dag_and_the_link_say(browser: TestClient) -> None:
+    page = page_of(browser, "/backfills/new?dag=flights&from_date=2013-02-01&kind=missing")
+    form = fields_of(page, "ask")
+    assert (form["kind"], form["from_date"], form["pool"], form["batch"]) == ("missing", "2013-02-01", "backfill", "1")
+    assert "America/New_York" in page.root.whole_text
+    words = {one.whole_text for one in page.root.find("button") if one.attributes.get("name") == "quick"}
+    assert {"7 days", "December 2013", "2013", "all of it"} <= words
+    assert fields_of(page_of(browser, "/backfills/new?dag=regions"), "ask")["kind"] == "single"
+    assert "Choose the DAG" in page_of(browser, "/backfills/new").root.whole_text
+    assert "There is no DAG 'nope'" in page_of(browser, "/backfills/new?dag=nope", 404).root.whole_text
+
+
+def test_the_preview_is_the_dry_run(ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand = Hand(ground, monkeypatch)
+    found = led.post("/backfills/new/preview", data={**FORM, "batch": "5"}).text
+    page = Page(found)
+    assert "30 items would run, 1 skipped (already exists)." in page.root.whole_text
+    assert "27,004 rows in 3 files, 1.5 MB" in page.root.whole_text
+    assert "all of it about 1 min 1 s, 4 runs at once" in page.root.whole_text
+    assert "Nothing is known of the size of weather" in page.root.whole_text
+    assert "2013-01-04" in page.root.whole_text
+    assert json.loads(map_of(page))["cells"][3][5] == 1
+    (ask,) = hand.asked
+    assert (ask["start_date"], ask["end_date"], ask["batch"]) == ("2013-01-01T05:00:00Z", "2013-01-31T05:00:00Z", 5)
+    assert asked(ground)[0] == "backfill.dry_run"
+
+
+def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
+    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Hand(ground, monkeypatch)
+    document = hand.plan()
+    for item in document["items"][-2:]:
+        item.update(state="skipped", reason="not complete yet")
+    document["summary"].update(pending=len(document["items"]) - 2, skipped={"not complete yet": 2})
+    monkeypatch.setattr(hand, "plan", lambda: document)
+    said = Page(led.post("/backfills/new/preview", data={**FORM, "to_date": ""}).text).root.whole_text
+    assert "2 skipped (not complete yet)" in said and "“Also what has not ended” runs them, too." in said
+    form = fields_of(Page(led.get("/backfills/new?dag=flights").text), "ask")
+    assert form["ignore_first_depends_on_past"] == "on" and "allow_future" not in form
+
+
+def test_the_plan_names_the_tasks_that_run_and_the_failed_ones_that_run_again_in_place(
+    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Hand(ground, monkeypatch)
+    document = hand.plan()
+    for item in document["items"]:
+        again = item["ordinal"] == 2
+        item.update(run_id="backfill__2013-01-02T05:00:00Z" if again else None, failed_tasks=2 if again else None)
+    document["summary"].update(tasks=["clean", "delays"], reruns={"runs": 1, "failed_tasks": 2})
+    monkeypatch.setattr(hand, "plan", lambda: document)
+    said = Page(led.post("/backfills/new/preview", data=FORM).text).root.whole_text
+    assert "Only these tasks run: clean, delays." in said
+    assert "30 items would run (1 run in place, to re-run 2 failed tasks), 1 skipped" in said
+    assert said.count("re-runs 2 failed tasks") == 1
+
+
+def test_without_scripts_the_button_brings_the_same_plan(
+    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Hand(ground, monkeypatch)
+    page = sent(led, "/backfills/new", 200, **FORM, do="preview", conf='{"full": true}')
+    assert "30 items would run" in told(page, "preview")
+    assert fields_of(page, "ask")["conf"] == '{"full": true}'
+    quick = sent(led, "/backfills/new", 200, **FORM, quick="2013-03-01/2013-03-31")
+    form = fields_of(quick, "ask")
+    assert (form["from_date"], form["to_date"]) == ("2013-03-01", "2013-03-31")
+
+
+def test_a_plan_that_the_manager_refuses_or_is_long_over_is_told(
+    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_backfill, "PATIENCE_S", 0.0)
+    assert "has not planned it within" in led.post("/backfills/new/preview", data=FORM).text
+    Hand(ground, monkeypatch, refusal="--from lies before the beginning of time")
+    assert "“From” lies before the beginning of time." in led.post("/backfills/new/preview", data=FORM).text
+
+
+def test_without_a_manager_it_says_so_and_can_be_asked_for_all_the_same(
+    ground: InMemoryManager, unled: TestClient
+) -> None:
+    said = unled.post("/backfills/new/preview", data=FORM).text
+    assert "No manager leads" in said
+    assert "31 items" in Page(said).root.whole_text
+    assert ground.store.read(Request) == []
+    where, page = followed(unled, "/backfills/new", **FORM, do="create")
+    kind, payload = asked(ground)
+    assert (kind, urlsplit(where).path) == ("backfill.create", f"/backfills/{payload['backfill_id']}")
+    assert "it waits for a manager" in page.root.whole_text
+    assert payload["ask"]["start_date"] == "2013-01-01T05:00:00Z"
+
+
+def test_very_many_items_are_not_planned_at_every_key(led: TestClient, ground: InMemoryManager) -> None:
+    ground.add_dag(dag_spec("minutes", "one", schedule="* * * * *"))
+    ground.commit()
+    said = led.post("/backfills/new/preview", data={**FORM, "dag": "minutes", "to_date": "2014-01-01"}).text
+    assert "press Preview to see it" in said
+    assert ground.store.read(Request) == []
+
+
+def test_the_same_form_sent_twice_makes_one_backfill(ground: InMemoryManager, browser: TestClient) -> None:
+    first, _ = followed(browser, "/backfills/new", **FORM, do="create")
+    second, _ = followed(browser, "/backfills/new", **FORM, do="create")
+    other, _ = followed(browser, "/backfills/new", **{**FORM, "to_date": "2013-01-30"}, do="create")
+    assert first == second != other
+    assert len(ground.store.read(Request)) == 2
+
+
+def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestClient) -> None:
+    more = {
+        "from_time": "06:30", "run_backwards": "on", "reprocess": "failed", "max_active_runs": "2", "batch": "7",
+        "stop_on_failure": "3", "priority": "-1", "window": "20:00-06:00", "tasks": "^clean", "is_polite": "on",
+        "mark_success": "on", "downstream": "on", "overrides": "retries=3", "conf": '{"a": 1}',
+        "allow_future": "on", "with_upstream": "on", "with_downstream": "on",
+    }  # fmt: skip
+    followed(browser, "/backfills/new", **{**FORM, **more}, do="create")
+    ask = asked(ground)[1]["ask"]
+    assert ask == {
+        "dag_id": "flights", "kind": "schedule", "start_date": "2013-01-01T11:30:00Z", "end_date": "2013-01-31T05:00:00Z",
+        "dates": [], "partitions": [], "run_backwards": True, "reprocess": "failed", "max_active_runs": 2, "batch": 7,
+        "stop_on_failure": 3, "priority": -1, "window": "20:00-06:00", "tasks": "^clean", "is_polite": True,
+        "mark_success": True, "downstream": True, "overrides": {"retries": 3}, "conf": {"a": 1}, "pool": "backfill",
+        "allow_future": True, "ignore_first_depends_on_past": False, "with_upstream": True, "with_downstream": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"kind": "dates", "dates": "2013-01-05, 2013-02-07\n2013-03-01T06:00Z"},
+         {"kind": "dates", "dates": ["2013-01-05T05:00:00Z", "2013-02-07T05:00:00Z", "2013-03-01T06:00:00Z"]}),
+        ({"kind": "partitions", "partitions": "emea\n\n apac \nemea"}, {"kind": "partitions", "partitions": ["emea", "apac"]}),
+        ({"kind": "single"},
+         {"kind": "single", "start_date": "2013-01-01T05:00:00Z", "end_date": "2013-02-01T05:00:00Z"}),
+        ({"kind": "single", "to_time": "06:00"}, {"kind": "single", "end_date": "2013-01-31T11:00:00Z"}),
+        ({"kind": "stale", "from_date": "", "to_date": ""}, {"kind": "stale", "end_date": "2013-12-31T05:00:00Z"}),
+    ],
+)  # fmt: skip
+def test_each_kind_reads_its_own_fields(
+    ground: InMemoryManager, browser: TestClient, typed: dict[str, str], said: dict[str, Any]
+) -> None:
+    followed(browser, "/backfills/new", **{**FORM, **typed}, do="create")
+    ask = asked(ground)[1]["ask"]
+    assert {name: ask[name] for name in said} == said
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "words"),
+    [
+        ({"from_date": "2013-02-31"}, "from_date", "'2013-02-31' is not a date"),
+        ({"from_date": "soon"}, "from_date", "2013-01-31, 2013-01-31T05:00 or"),
+        ({"from_date": "2013-03-01", "to_date": "2013-02-01"}, "from_date", "is after “To”"),
+        ({"kind": "dates", "dates": ""}, "dates", "List at least one date."),
+        ({"kind": "dates", "dates": "2013-01-05 tomorrow"}, "dates", "'tomorrow' is not a date"),
+        ({"kind": "partitions"}, "partitions", "List at least one partition."),
+        ({"kind": "nonsense"}, "kind", "'nonsense' is not known"),
+        ({"reprocess": "all"}, "reprocess", "'all' is not known"),
+        ({"batch": "many"}, "batch", "must be a whole number"),
+        ({"max_active_runs": "99999999999"}, "max_active_runs", "must not be above"),
+        ({"conf": "[1]"}, "conf", "must be a JSON object"),
+        ({"tasks": "nothing"}, "tasks", "matches no task"),
+        ({"pool": "scheduled"}, "pool", "is for scheduled runs"),
+        ({"overrides": "clean.pool=scheduled"}, "overrides", "is for scheduled runs"),
+        ({"overrides": "pool=nope"}, "overrides", "there is no pool 'nope'. There are backfill"),
+        ({"dag": "regions"}, "kind", "use “One run”, “Dates” or “Partitions”"),
+    ],
+)
+def test_what_is_wrong_is_told_at_its_field_and_nothing_typed_is_lost(
+    ground: InMemoryManager, browser: TestClient, typed: dict[str, str], field: str, words: str
+) -> None:
+    filled = {**FORM, "window": "20:00-06:00", "overrides": "retries=3", **typed}
+    page = sent(browser, "/backfills/new", 422, **filled, do="create")
+    assert words in told(page, f"wrong-{field}")
+    kept = fields_of(page, "ask")
+    assert {name: kept.get(name, "") for name in filled if name != "once"} == {
+        name: text for name, text in filled.items() if name != "once"
+    }
+    fragment = Page(browser.post("/backfills/new/preview", data=filled).text)
+    assert words in told(fragment, f"wrong-{field}")
+    assert ground.store.read(Request) == []
+
+
+def test_a_form_without_a_dag_is_told_so(browser: TestClient) -> None:
+    assert "Choose a DAG first." in sent(browser, "/backfills/new", 422, **{**FORM, "dag": ""}).root.whole_text
+    assert sent(browser, "/backfills/new", 404, **{**FORM, "dag": "nope"})
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/backfills?dag=%00", "/backfills/%00", "/backfills/a~2Fb", "/backfills/..%2f..", "/backfills?after=%F0%9F%98%80",
+     "/backfills/new?dag=%3Cscript%3E", "/backfills/1'%20or%201=1", "/backfills/x/items/1e9", "/backfills?state="],
+)  # fmt: skip
+def test_odd_addresses_get_a_page_that_says_so(browser: TestClient, address: str) -> None:
+    answer = browser.get(address)
+    assert answer.status_code in (200, 404, 422), answer.status_code
+    assert wrongs(Page(answer.text)) == []
+    assert "<script>" not in answer.text
+
+
+def test_odd_forms_get_a_page_that_says_so(ground: InMemoryManager, browser: TestClient) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    odd = {
+        "conf": "[" * 5000,
+        "overrides": "retries=" + "[" * 5000,
+        "tasks": "(?P<" * 50,
+        "priority": "١٢",
+        "window": "\x00",
+    }
+    for address in ("/backfills/new", f"/backfills/{one}/settings"):
+        for name, text in odd.items():
+            sent(browser, address, 422, **{**FORM, "do": "create", name: text})
+    sent(browser, f"/backfills/{one}/cancel", 422, running="perhaps")
+    a_file = browser.post("/backfills/new", files={"conf": ("a.json", b"{}")}, data={**FORM, "batch": "x"})
+    assert a_file.status_code == 200  # nothing was asked for
+    assert ground.store.read(Request) == []
+
+
+def test_several_mistakes_are_told_at_once(browser: TestClient) -> None:
+    page = sent(browser, "/backfills/new", 422, **{**FORM, "from_date": "soon", "batch": "x", "conf": "{"}, do="create")
+    assert all(told(page, f"wrong-{name}") for name in ("from_date", "batch", "conf"))
+
+
+def test_what_the_manager_refuses_comes_back_with_the_form(
+    ground: InMemoryManager, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Hand(ground, monkeypatch, refusal="there is nothing to run")
+    page = sent(browser, "/backfills/new", 409, **{**FORM, "window": "20:00-06:00"}, do="create")
+    assert "There is nothing to run." in page.root.whole_text
+    assert fields_of(page, "ask")["window"] == "20:00-06:00"
+
+
+# -- who may ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_viewer_sees_everything_and_can_change_nothing(
+    ground: InMemoryManager, logged_in: Callable[[str], TestClient]
+) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    failed = run_some(ground, n=3, failing=1)
+    ben = logged_in("ben")
+    for address in ("/backfills", f"/backfills/{one}", f"/backfills/{failed}", f"/backfills/{one}/settings",
+                    "/backfills/new?dag=flights"):  # fmt: skip
+        page = page_of(ben, address)
+        posts = [form.attributes.get("action") for form in page.forms if form.attributes.get("method") == "post"]
+        assert posts == ["/logout"], address
+    token = csrf(page_of(ben, "/backfills"))
+    for verb in ("pause", "unpause", "cancel", "retry", "settings"):
+        assert ben.post(f"/backfills/{one}/{verb}", data={"csrf_token": token}).status_code == 403
+    for address in ("/backfills/new", "/backfills/new/preview"):
+        assert ben.post(address, data={**FORM, "csrf_token": token}).status_code == 403
+    assert ground.store.read(Request) == []
+
+
+def csrf(page: Page) -> str:
+    return next(
+        str(one.attributes["content"]) for one in page.root.find("meta") if one.attributes.get("name") == "csrf-token"
+    )
+
+
+def test_a_session_needs_its_csrf_token(ground: InMemoryManager, logged_in: Callable[[str], TestClient]) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 4))
+    ada = logged_in("ada")
+    assert ada.post(f"/backfills/{one}/pause", data={}).status_code == 403
+    assert ada.post("/backfills/new", data={**FORM, "do": "create", "csrf_token": "wrong"}).status_code == 403
+    assert ground.store.read(Request) == []
+    page = page_of(ada, "/backfills/new?dag=flights")
+    where, _ = followed(ada, "/backfills/new", **{**fields_of(page, "ask"), "to_date": "2013-01-31"}, do="create")
+    assert "asked" in parse_qs(urlsplit(where).query)
+    row = ground.store.read(Request)[-1]
+    assert (row.requested_by, row.source) == ("ada", "ui")
+    followed(ada, f"/backfills/{one}/pause", csrf_token=csrf(page))
+
+
+def test_a_stranger_is_led_to_the_login(logged_in: Callable[[str], TestClient]) -> None:
+    answer = logged_in("").get("/backfills?state=failed")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fbackfills%3Fstate%3Dfailed")
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("per_minute", "words"),
+    [(None, ""), (600.0, "10 a second"), (60.0, "1 a second"), (12.0, "12 a minute"), (0.5, "30 an hour"),
+     (0.001, "one in 16 h 40 min")],
+)  # fmt: skip
+def test_a_rate_in_words(per_minute: float | None, words: str) -> None:
+    assert rate_in_words(per_minute) == words
+
+
+def test_options_of_the_command_line_are_called_as_the_fields_are() -> None:
+    assert (
+        in_words("--batch needs --kind missing, not --whatever") == "“Batch” needs “What is missing”, not --whatever."
+    )
+    assert re.search("--", in_words("; ".join(field.option for field in SETTINGS.values()))) is None
+
+
+# -- what is read for them ----------------------------------------------------------------------------------------------
+
+
+def test_a_page_is_read_once_for_each_change_and_only_what_has_changed(
+    ground: InMemoryManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = run_some(ground, n=6, failing=2)
+    browser, readings = browser_of(ground.store, ground.clock), Readings(ground.store, monkeypatch)
+    page_of(browser, f"/backfills/{one}")
+    page_of(browser, "/backfills")
+    assert readings()["backfill_item"] == 3, "the numbers, the map and the reasons in one, a page of them, and the list"
+
+    page_of(browser, f"/backfills/{one}")
+    page_of(browser, "/backfills")
+    assert readings() == {}
+
+    [item] = ground.store.read(BackfillItem, [Condition("ordinal", "=", 6)])
+    readings()
+    put(ground.leader, item.evolve(state="success", reason=None))
+    page = page_of(browser, f"/backfills/{one}")
+    assert "5 success" in page.root.whole_text and "1 failed" in page.root.whole_text
+    assert readings() == {"backfill_item": 2}
+    assert "1 failed" in page_of(browser, "/backfills").root.whole_text
+
+
+def test_the_time_left_goes_with_the_items_and_the_pace_is_read_every_few_seconds(
+    ground: InMemoryManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, began = ground.backfill("flights", days("2013-01-01", 10)), ground.clock.now()
+    put(ground.leader, ground.row(one).evolve(state="running", started_at=began))
+    browser, readings = browser_of(ground.store, ground.clock), Readings(ground.store, monkeypatch)
+
+    def ends(ordinal: int) -> None:
+        item = ground.items(one)[ordinal - 1]
+        run = DagRun("flights", f"r{ordinal}", "backfill", "success", 1, item.run_seq, began, backfill_id=one,
+                     started_at=began, ended_at=ground.clock.now())  # fmt: skip
+        put(ground.leader, item.evolve(state="success", run_id=run.run_id), run)
+        readings()
+
+    def time_left() -> str:
+        facts = page_of(browser, f"/backfills/{one}").root.find("dl")[0].whole_text
+        return facts.removeprefix("Time left ").partition(" until")[0]
+
+    ground.clock.advance(seconds=10)
+    ends(1)
+    assert (time_left(), readings()["dag_run"]) == ("1 min 30 s", 1), "nine to come, 10 s each"
+    ends(2)
+    assert (time_left(), readings()) == ("1 min 20 s", {"backfill_item": 2}), "eight, at the pace that is known"
+    ground.clock.advance(seconds=6)
+    assert (time_left(), readings()) == ("1 min 4 s", {"dag_run": 1}), "two in 16 s"

@@ -1,0 +1,176 @@
+"""Every page, on an empty system and on a busy one: it comes, says what it should, and keeps the rules of the house."""
+
+from __future__ import annotations
+
+from urllib.parse import urldefrag, urljoin
+
+import pytest
+from fastapi.testclient import TestClient
+from support.busy_state import put
+from support.page_checks import Page, wrongs
+
+from backfill_manager.testing import InMemoryManager
+
+RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
+# Address -> what a person must find there, on the busy system.
+PAGES = {
+    "/dags": ["shop", "every day at 06:00 (Europe/Berlin)", "1 file could not be read", "sales"],
+    "/dags?q=REG": ["regions", "1 DAG of 4"],
+    "/dags?tag=sales": ["regions", "shop"],
+    "/dags?q=nonsense": ["No DAGs match"],
+    "/dags/shop": ["19 runs", "join_customers", "Europe/Berlin", "16 success"],
+    "/dags/shop?order=made&n=5": ["5 runs", "Older"],
+    "/dags/regions": ["3 runs", "south/west", "50% off"],
+    "/dags/shop/graph": ["7 tasks", "check_quality"],
+    "/dags/shop/graph?run=latest": ["as they stand in run"],
+    "/dags/wide/graph": ["11 tasks", "a_task_with_a_name_that_is_mu…"],
+    "/dags/shop/timeline": ["overridden by", "To come"],
+    "/dags/shop/calendar": ["2024", "19 days with runs"],
+    "/dags/shop/calendar?year=2024&show=duration": ["each shade holds about as many days"],
+    "/dags/shop/calendar?year=1999": ["0 days with runs"],
+    "/dags/shop/day/2024-01-12": ["1 run", "backfill__2024-01-12T00:00:00Z__2"],
+    "/dags/shop/day/2023-01-12": ["No run on this day"],
+    "/dags/shop/versions": ["2 versions", "0 6 * * *", "retries"],
+    "/dags/shop/versions?before=1&after=1": ["Nothing in the definition"],
+    "/dags/shop/code": ["can’t be seen from here"],
+    "/dags/shop/trigger": ["Run it once, now"],
+    "/dags/shop/clear": ["Show what it would clear"],
+    "/dags/shop/clear?preview=true&only=failed": ["6 tasks of 2 runs", "aggregate"],
+    RUN: ["19 min 19 s", "backfill__2024-01-12T00:00:00Z__2", "join_customers"],
+    f"{RUN}/tasks/clean": ["ValueError: 3 rows without an order number", "336,776 rows read", "try 2"],
+    f"{RUN}/tasks/clean?try=1": ["of try 1"],
+    "/dags/regions/runs/backfill__south~2Fwest": ["south/west"],
+    "/pools": ["backfill", "16 of 16"],
+    "/import-errors": ["broken.py", "line 3", "SyntaxError", "Traceback"],
+    "/requests": ["dag.trigger", "refused", "waiting"],
+    "/requests?kind=dag.trigger": ["all kinds"],
+    "/manager": ["Term 1", "What it answered last"],
+    "/fragments/standing": ["manager leads"],
+}  # fmt: skip
+# The same without anything: what to do first.
+EMPTY = {
+    "/dags": "bfm manager start",
+    "/pools": "bfm manager start",
+    "/import-errors": "bfm bundles parse",
+    "/requests": "bfm backfill create",
+    "/manager": "bfm manager start",
+}
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_of_a_busy_system(busy: TestClient, address: str) -> None:
+    answer = busy.get(address)
+    page = Page(answer.text)
+    told = page.root.whole_text
+    assert (answer.status_code, wrongs(page)) == (200, [])
+    assert [word for word in PAGES[address] if word not in told] == []
+    assert answer.headers["content-type"].startswith("text/html")
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("address", EMPTY)
+def test_a_page_of_an_empty_system_says_what_to_do_first(empty: TestClient, address: str) -> None:
+    answer = empty.get(address)
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (200, [])
+    assert EMPTY[address] in page.root.whole_text
+    assert "No manager leads." in page.root.whole_text
+
+
+def test_every_link_leads_somewhere(busy: TestClient) -> None:
+    waiting, seen, dead = ["/dags"], set[str](), dict[str, str]()
+    while waiting and len(seen) < 400:
+        here = waiting.pop()
+        answer = busy.get(here)
+        if answer.status_code != 200:
+            dead[here] = str(answer.status_code)
+            continue
+        for link in Page(answer.text).links:
+            there = urldefrag(urljoin(f"http://localhost{here}", link)).url.removeprefix("http://localhost")
+            # One of each kind of page is looked at with all its links; of runs and their tasks there are hundreds.
+            if there not in seen:
+                seen.add(there)
+                waiting.append(there)
+    assert dead == {}
+    assert len(seen) > 100
+
+
+@pytest.mark.parametrize(
+    "address", ["/", "/dags", "/dags/nope", "/api/v1/dags", "/api/v1/health", "/metrics", "/api/v1/nope"]
+)
+def test_head_tells_what_get_would_without_its_body(busy: TestClient, address: str) -> None:
+    asked, told = busy.get(address), busy.head(address)
+    names = ("content-type", "etag", "location", "cache-control", "content-security-policy")
+    assert (told.status_code, told.content) == (asked.status_code, b"")
+    assert [told.headers.get(name) for name in names] == [asked.headers.get(name) for name in names]
+
+
+def test_the_home_page_is_the_list_of_dags(busy: TestClient) -> None:
+    assert busy.get("/").headers["location"] == "/dags"
+
+
+@pytest.mark.parametrize(
+    ("address", "whole"),
+    [
+        ("/dags/regions/runs/latest", "/dags/regions/runs/backfill__50~2525%20off"),
+        (
+            "/dags/shop/runs/2024-01-30T05:00:00Z/tasks/extract",
+            "/dags/shop/runs/scheduled__2024-01-30T05:00:00Z/tasks/extract",
+        ),
+    ],
+)
+def test_a_short_name_leads_to_the_address_that_stays_right(busy: TestClient, address: str, whole: str) -> None:
+    answer = busy.get(address)
+    assert (answer.status_code, answer.headers["location"]) == (303, whole)
+    assert busy.get(whole).status_code == 200
+
+
+def test_text_from_outside_is_never_markup(busy: TestClient) -> None:
+    trigger = next(link for link in Page(busy.get("/requests?kind=dag.trigger").text).links if "/requests/" in link)
+    asked = busy.get(trigger).text
+    assert "<b>to see</b>" not in asked
+    assert "&lt;b&gt;to see&lt;/b&gt;" in asked
+    assert "<here>" not in busy.get("/import-errors").text
+    assert "<without>" not in busy.get(f"{RUN}/tasks/clean").text
+    assert '"><script>' not in busy.get("/dags?q=%22%3E%3Cscript%3E").text
+
+
+def test_a_log_is_followed_from_the_last_line_that_was_seen(busy: TestClient) -> None:
+    page = Page(busy.get(f"{RUN}/tasks/clean").text)
+    (log,) = (one for one in page.root.all() if one.attributes.get("id") == "log")
+    assert (log.attributes["data-src"], log.attributes["data-place"]) == (f"{RUN}/tasks/clean/log", "2.3")
+    rest = busy.get(f"{RUN}/tasks/clean/log?after=1.2")
+    assert rest.headers["X-Log-Place"] == "2.3"
+    assert [line.whole_text.split()[-1] for line in Page(rest.text).root.find("div")] == [
+        "written",
+        "2",
+        "read",
+        "number",
+        "written",
+    ]
+    nothing = busy.get(f"{RUN}/tasks/clean/log?after=2.3")
+    assert (nothing.headers["X-Log-Place"], nothing.text.strip()) == ("2.3", "")
+
+
+def test_an_address_of_a_run_holds_its_dag_and_older_ones_lead_there(busy: TestClient) -> None:
+    there = "/dags/regions/runs/backfill__south~2Fwest"
+    for address, leads_to in (
+        ("/runs/regions/backfill__south~2Fwest", there),
+        ("/runs/regions/backfill__south~2Fwest/load?try=1", f"{there}/tasks/load?try=1"),
+        ("/runs/backfill__south~2Fwest", there),
+        ("/dags/regions/runs", "/dags/regions?order=made"),
+    ):
+        answer = busy.get(address)
+        assert (answer.status_code in (303, 308), answer.headers["location"]) == (True, leads_to)
+        assert busy.get(leads_to).status_code == 200
+    pages = (busy.get(address).text for address in ("/dags", "/dags/shop", "/dags/shop/timeline", "/requests", RUN))
+    assert not [link for text in pages for link in Page(text).links if link.startswith("/runs/")]
+
+
+def test_a_run_id_that_two_dags_have_is_told_with_both(ground: InMemoryManager, browser: TestClient) -> None:
+    [run] = [one for one in ground.runs("regions") if one.partition_key == "north"]
+    put(ground, run.evolve(dag_id="quiet"))
+    answer = browser.get(f"/runs/{run.run_id}")
+    told = Page(answer.text).root.whole_text
+    assert answer.status_code == 422
+    assert f"quiet/{run.run_id}, regions/{run.run_id}. Name the DAG too" in told

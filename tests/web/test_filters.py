@@ -1,0 +1,92 @@
+"""How values are written, and how ids become addresses and come back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_manager.clock import UTC
+from backfill_manager.web import filters, paths
+
+NOON = datetime(2024, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0, "0 ms"), (0.0421, "42 ms"), (1, "1.0 s"), (9.96, "10 s"), (59.96, "1 min"), (125, "2 min 5 s"),
+        (3600, "1 h"), (7800, "2 h 10 min"), (86_400, "1 d"), (273_600, "3 d 4 h"), (-1, "0 s"),
+    ],
+)  # fmt: skip
+def test_a_duration_in_words(seconds: float, told: str) -> None:
+    assert filters.duration(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(0, "0"), (336_776, "336,776"), (1.25, "1.2"), (42.0, "42"), (123.4, "123")]
+)
+def test_a_number_in_words(value: float, told: str) -> None:
+    assert filters.number(value) == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0, "now"), (59, "59 s ago"), (61, "1 min ago"), (-7200, "in 2 h"), (200_000, "2 d ago")]
+)
+def test_how_long_ago(seconds: int, told: str) -> None:
+    assert filters.plain_ago(NOON - timedelta(seconds=seconds), NOON) == told
+
+
+@pytest.mark.parametrize(
+    ("at", "zone", "told"),
+    [
+        ("2013-01-01T05:00:00Z", "America/New_York", "2013-01-01"),
+        ("2013-01-01T05:00:00Z", "UTC", "2013-01-01 05:00"),
+        ("2013-01-01T00:00:07Z", "UTC", "2013-01-01 00:00:07"),
+        ("0099-01-01T00:00:00Z", "UTC", "0099-01-01"),
+    ],
+)
+def test_a_logical_date_is_as_short_as_it_can_be_in_its_zone(at: str, zone: str, told: str) -> None:
+    assert filters.plain_day(at, zone) == told
+
+
+def test_an_instant_has_the_exact_one_as_its_title() -> None:
+    told = filters.instant("2013-01-05T05:00:00.250000Z", "America/New_York", seconds=True)
+    assert told == (
+        '<time datetime="2013-01-05T05:00:00.250000Z" title="2013-01-05 05:00:00.250000 UTC">5 Jan 2013, 00:00:00</time>'
+    )
+    assert (
+        filters.instant(None) == filters.ago(None, NOON) == filters.duration(None) == '<span class="nothing">–</span>'
+    )
+
+
+def test_commands_in_a_message_are_shown_as_such_and_nothing_else_is_markup() -> None:
+    assert filters.told("start one with `bfm <x>`; <b>") == "start one with <code>bfm &lt;x&gt;</code>; &lt;b&gt;"
+    assert filters.told("a lone ` tick") == "a lone ` tick"
+
+
+@given(st.text(min_size=1))
+def test_an_id_survives_its_way_through_an_address(text: str) -> None:
+    from urllib.parse import unquote
+
+    part = paths.segment(text.encode("utf-8", "replace").decode())
+    assert "/" not in part and "\\" not in part and part not in (".", "..") and "?" not in part and "#" not in part
+    assert paths.from_segment(unquote(part)) == text.encode("utf-8", "replace").decode()
+
+
+def test_addresses() -> None:
+    assert paths.to("runs", "a b", "x/y", tab="t", none=None, empty="", off=False) == "/runs/a%20b/x~2Fy?tab=t"
+    assert paths.to("requests") == "/requests"
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/dags?q=x#y", True), ("/", True), ("//evil", False), ("/\\evil", False), ("https://evil", False), ("", False),
+        ("/a\nb", False), (None, False), ("dags", False),
+    ],
+)  # fmt: skip
+def test_what_is_a_path_of_ours(path: str | None, own: bool) -> None:
+    assert paths.is_own(path) is own

@@ -1,0 +1,141 @@
+"""Where things stand in pictures: graph, Gantt, year. Pure, so tried on many."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill_manager.clock import UTC, format_instant
+from backfill_manager.web.svg.calendar import SHADES, limits_between, shade_of, year_of_days
+from backfill_manager.web.svg.gantt import MOST_TICKS, THINNEST, gantt, ticks
+from backfill_manager.web.svg.graph import WIDEST, Box, layered
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+
+
+@st.composite
+def dags(draw: st.DrawFn) -> dict[str, list[str]]:
+    """Tasks that wait for earlier ones only."""
+    n = draw(st.integers(1, 14))
+    return {
+        f"t{k}": [f"t{j}" for j in sorted(draw(st.sets(st.integers(0, k - 1), max_size=3)))] if k else []
+        for k in range(n)
+    }
+
+
+def overlap(one: Box, other: Box) -> bool:
+    beside = one.x + one.width <= other.x or other.x + other.width <= one.x
+    above = one.y + one.height <= other.y + 1e-6 or other.y + other.height <= one.y + 1e-6
+    return not beside and not above
+
+
+@given(dags())
+def test_tasks_stand_apart_inside_the_picture_each_right_of_what_it_waits_for(upstream: dict[str, list[str]]) -> None:
+    drawn = layered(upstream)
+    boxes = {box.task_id: box for box in drawn.boxes}
+    assert set(boxes) == set(upstream)
+    assert not [(a, b) for a, b in combinations(drawn.boxes, 2) if overlap(a, b)]
+    for box in drawn.boxes:
+        assert box.x >= 0 and box.y >= 0
+        assert box.x + box.width <= drawn.width and box.y + box.height <= drawn.height
+    for task, ups in upstream.items():
+        assert all(boxes[up].x + boxes[up].width < boxes[task].x for up in ups)
+    assert {(edge.start, edge.end) for edge in drawn.edges} == {
+        (up, task) for task, ups in upstream.items() for up in ups
+    }
+
+
+def test_a_diamond_is_drawn_as_one() -> None:
+    boxes = {box.task_id: box for box in layered({"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}).boxes}
+    assert boxes["b"].x == boxes["c"].x
+    assert boxes["a"].y == boxes["d"].y == pytest.approx((boxes["b"].y + boxes["c"].y) / 2)
+
+
+def test_an_edge_over_several_layers_passes_by_the_tasks_between() -> None:
+    drawn = layered({"a": [], "b": ["a"], "c": ["a", "b"]})
+    (b,) = (box for box in drawn.boxes if box.task_id == "b")
+    (direct,) = (edge for edge in drawn.edges if (edge.start, edge.end) == ("a", "c"))
+    heights = [float(pair.rpartition(",")[2]) for pair in direct.path.replace("L", "").replace("C", "").split()]
+    assert not b.y <= heights[len(heights) // 2] <= b.y + b.height
+
+
+def test_crossings_are_undone_where_they_can_be() -> None:
+    boxes = {box.task_id: box for box in layered({"a": [], "b": [], "x": ["b"], "y": ["a"]}).boxes}
+    assert (boxes["a"].y < boxes["b"].y) == (boxes["y"].y < boxes["x"].y)
+
+
+def test_a_long_name_is_cut_and_nothing_is_drawn_of_nothing() -> None:
+    (box,) = layered({"n" * 200: []}).boxes
+    assert (len(box.label), box.task_id) == (WIDEST, "n" * 200)
+    assert layered({}).boxes == ()
+    with pytest.raises(ValueError, match="cycle"):
+        layered({"a": ["b"], "b": ["a"]})
+
+
+# -- Gantt ------------------------------------------------------------------------------------------------------------
+
+
+def row(task_id: str, *spans: tuple[float, float]) -> dict[str, Any]:
+    return {
+        "task_id": task_id,
+        "state": "success",
+        "spans": [
+            {"from": format_instant(NOON + timedelta(seconds=a)), "to": format_instant(NOON + timedelta(seconds=b))}
+            for a, b in spans
+        ],
+    }
+
+
+def test_bars_stand_where_their_time_is() -> None:
+    drawn = gantt([row("a", (0, 25)), row("b", (50, 100)), row("c")])
+    assert [(bar.x, bar.width, bar.took_s) for one in drawn.rows for bar in one.bars] == [(0, 25, 25), (50, 50, 50)]
+    assert (drawn.begin, drawn.length_s) == (NOON, 100)
+
+
+def test_what_took_no_time_can_still_be_seen() -> None:
+    drawn = gantt([row("a", (0, 1000)), row("b", (1000, 1000))])
+    assert [(bar.x, bar.width) for bar in drawn.rows[1].bars] == [(100 - THINNEST, THINNEST)]
+    assert gantt([row("a", (5, 5))]).rows[0].bars[0].width == THINNEST
+
+
+def test_nothing_has_begun() -> None:
+    drawn = gantt([row("a")])
+    assert (drawn.begin, drawn.ticks, drawn.rows[0].bars) == (None, (), ())
+
+
+@given(st.floats(0.001, 3e8))
+def test_a_scale_has_few_round_ticks(length_s: float) -> None:
+    found = ticks(length_s)
+    assert 1 <= len(found) <= MOST_TICKS + 4
+    assert found[0].x == 0
+    assert all(0 <= tick.x <= 100.001 for tick in found)
+
+
+# -- year -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("year", "n"), [(2023, 365), (2024, 366), (1, 365), (9998, 365)])
+def test_a_year_has_a_square_for_each_of_its_days(year: int, n: int) -> None:
+    drawn = year_of_days(year, {})
+    places = [(one.x, one.y) for one in drawn.squares]
+    assert (len(drawn.squares), len(set(places)), len(drawn.months)) == (n, n, 12)
+    assert max(x for x, _ in places) < drawn.width
+    assert max(y for _, y in places) < drawn.height
+
+
+def test_shades_go_by_rank_so_that_one_long_day_does_not_pale_the_others() -> None:
+    limits = limits_between([1.0, 2.0, 3.0, 4.0, 36_000.0])
+    assert [shade_of(value, limits) for value in (1.0, 2.0, 3.0, 4.0, 36_000.0)] == [1, 2, 3, 4, 5]
+    assert limits_between([]) == ()
+    assert shade_of(7.0, limits_between([7.0] * 9)) <= SHADES
+
+
+def test_a_day_shows_what_was_found_of_it() -> None:
+    found = {"state": "failed", "states": {"failed": 1}, "runs": 1, "duration_s": None}
+    (square,) = (one for one in year_of_days(2024, {"2024-02-29": found}).squares if one.found)
+    assert (square.day, square.shade) == ("2024-02-29", None)
