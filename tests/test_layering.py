@@ -24,8 +24,9 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
     map(
         frozenset,
         (
-            {"errors", "clock", "process_info", "descriptors", "part_thread"},
-            {"settings", "telemetry", "client"},
+            {"errors", "clock", "process_info", "descriptors", "part_thread", "masking", "yaml_reader"},
+            {"fields", "logging"},
+            {"settings", "client"},
             {"model"},
             {"store"},
             {"dags"},
@@ -52,7 +53,7 @@ HOMES: Final[dict[str, frozenset[str]]] = {
     "typer": frozenset({"cli"}),
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
-    "structlog": frozenset({"telemetry"}),
+    "structlog": frozenset({"logging"}),
     "croniter": frozenset({"dags"}),
     "pendulum": frozenset({"dags"}),
     "fastapi": frozenset({"api", "web"}),
