@@ -290,7 +290,7 @@ def test_an_error_of_the_bundle_goes_when_a_parser_that_finds_no_change_can_have
 def test_a_parser_that_does_not_come_back_is_told_and_who_asks_it_is_answered(
     watch: Watch, install: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle_watcher, "STUCK_S", 0.2)
+    monkeypatch.setattr(bundle_watcher, "STUCK_TIMEOUT_S", 0.2)
     come = tmp_path / "come"
     wait = f"import pathlib, threading\n        while not pathlib.Path({str(come)!r}).exists(): threading.Event().wait(0.01)"
     install(PARSER.format(f"{wait}\n        return ()"))

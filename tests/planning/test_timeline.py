@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from backfill_manager.clock import UTC
 from backfill_manager.manager.create_run import make_run
 from backfill_manager.manager.prefetch import prefetch, timeline_around
-from backfill_manager.manager.schedule import keeps
+from backfill_manager.manager.schedule import lookback_depth
 from backfill_manager.manager.state import ActiveBackfill
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
@@ -93,7 +93,7 @@ class Timeline:
         self.made_at[dates[0]] = self.made_at.get(dates[0], 0) + 1
         assert number_of(row) == self.made_at[dates[0]], "numbers rise, whatever the type"
         make_run(self.state, row, self.spec, stretch=stretch, overrides=held, now=DATES[0])
-        self.state.recent["d"].trim(keeps(self.spec))
+        self.state.recent["d"].trim(lookback_depth(self.spec))
         self.model = [(date, run) for date, run in self.model if run not in old]
         insort(self.model, (dates[0], run_id))
         self.ids.add(run_id)
