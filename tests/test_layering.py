@@ -24,7 +24,7 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
     map(
         frozenset,
         (
-            {"errors", "clock", "process_info", "descriptors", "part_thread", "masking", "yaml_reader"},
+            {"errors", "clock", "process_info", "descriptors", "service", "masking", "yaml_reader"},
             {"fields", "logging"},
             {"settings", "client"},
             {"model"},

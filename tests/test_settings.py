@@ -191,7 +191,10 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> N
         ("state: [", "manager.yaml, line 1: not valid YAML"),
         ("state: *nothing", "manager.yaml, line 1: not valid YAML: found undefined alias"),
         ("state: &a [*a]", "manager.yaml, line 1: an alias stands inside of what it stands for"),
-        ("state: !!python/object:os.system {}", "manager.yaml, line 1: !!python/object:os.system is a type that is not read here"),
+        (
+            "state: !!python/object:os.system {}",
+            "manager.yaml, line 1: !!python/object:os.system is a type that is not read here",
+        ),
         ("? [1, 2]\n: 3", "manager.yaml, line 1: a key must be text, and a list or mapping is none in YAML"),
     ],
 )
@@ -239,7 +242,10 @@ def test_reading_the_settings_imports_nothing_heavy() -> None:
 def test_settings_that_have_no_effect_yet_are_listed() -> None:
     assert unused_settings(load("")) == []
     text = "retention: {history_days: 30}\nnotifications: [{name: chat, url: 'https://example.com/x'}]"
-    assert unused_settings(load(text)) == ["retention.history_days: has no effect yet", "notifications: has no effect yet"]
+    assert unused_settings(load(text)) == [
+        "retention.history_days: has no effect yet",
+        "notifications: has no effect yet",
+    ]
 
 
 def test_a_few_lines_that_unfold_to_a_billion_values_are_refused() -> None:

@@ -98,7 +98,10 @@ def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
         ("- a", "manifest.yaml, line 1: must hold keys such as `version: v1beta`."),
         ("version: v1beta\nparser: [", "manifest.yaml, line 2: not valid YAML"),
         ("version: v1beta\nparser: \0", "manifest.yaml, line 2: not valid YAML: the character U+0000 is not allowed"),
-        ("version: v1beta\nparser: 2013-13-45", "manifest.yaml, line 2: '2013-13-45' can't be read: month must be in 1..12"),
+        (
+            "version: v1beta\nparser: 2013-13-45",
+            "manifest.yaml, line 2: '2013-13-45' can't be read: month must be in 1..12",
+        ),
         ("version: v1beta\nparser: event\nparser: event", "manifest.yaml, line 3: 'parser' is here twice"),
         (
             "version: v1beta\nparser: event\nbundle_parser: standard",
