@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from backfill_manager.clock import format_instant
+from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.queries.runs import NOT_LISTED
@@ -88,3 +88,15 @@ def _median_s(runs: Sequence[DagRun]) -> float | None:
         if run.started_at is not None and run.ended_at is not None
     ]
     return statistics.median(took) if took else None
+
+
+def items_per_minute(backfill: Mapping[str, Any]) -> float | None:
+    """While it runs, the rate that its `time_left_s` is reckoned with (`queries.eta`); once it has ended, what it came
+    to from beginning to end. None when there is nothing to tell it from."""
+    if backfill["state"] == states.RUNNING and backfill["time_left_s"]:
+        return float((backfill["pending"] + backfill["running"]) * 60 / backfill["time_left_s"])
+    if backfill["started_at"] is None or backfill["completed_at"] is None:
+        return None
+    took = (parse_instant(backfill["completed_at"]) - parse_instant(backfill["started_at"])).total_seconds()
+    done = backfill["success"] + backfill["failed"]
+    return done * 60 / took if took > 0 and done else None

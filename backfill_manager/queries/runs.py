@@ -7,7 +7,9 @@ without them, is for lists, `run_details` for one run.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.clock import format_instant
@@ -156,3 +158,83 @@ def run_view(row: DagRun) -> dict[str, Any]:
 def run_details(row: DagRun) -> dict[str, Any]:
     """With its parameters."""
     return {**run_view(row), "conf": json.loads(row.conf_json)}
+
+
+# The number is put in by `int`; nothing from outside is.
+_LAST_OF_EACH: Final = """
+SELECT dag_id, run_seq, state
+FROM (
+    SELECT dag_id, run_seq, state, row_number() OVER (PARTITION BY dag_id ORDER BY run_seq DESC) AS place FROM dag_run
+) AS placed
+WHERE place <= {n}
+ORDER BY run_seq
+"""
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The last made runs of a DAG, oldest first, and the state of the very last."""
+
+    seqs: tuple[int, ...]
+    state: str
+
+
+def newest_runs(store: Store, n: int = 14) -> dict[str, Newest]:
+    """The last `n` made runs of each DAG that has any, by DAG."""
+    _, found = store.query(_LAST_OF_EACH.format(n=int(n)))
+    newest: dict[str, Newest] = {}
+    for dag_id, seq, state in found:
+        before = newest.get(dag_id)
+        newest[dag_id] = Newest((*before.seqs, seq) if before else (seq,), state)
+    return newest
+
+
+def recent_runs(store: Store, newest: Mapping[str, Newest], dag_ids: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """The runs that `newest` names, oldest first, of those of these DAGs that have any."""
+    seqs = tuple(seq for dag_id in dag_ids if dag_id in newest for seq in newest[dag_id].seqs)
+    runs: dict[str, list[dict[str, Any]]] = {}
+    if not seqs:
+        return runs
+    for row in store.read(DagRun, [Condition("run_seq", "in", seqs)], order_by=("run_seq",), without=NOT_LISTED):
+        runs.setdefault(row.dag_id, []).append(run_view(row))
+    return runs
+
+
+def timeline(
+    store: Store, dag_id: str, limit: int | None = None, *, before: datetime | None = None
+) -> list[dict[str, Any]]:
+    """Oldest first; with a `limit`, the runs of the newest dates, or of those before the date `before`, of which each is
+    one run's. `overridden` of a run holds the runs that it took the place of, newest first, each with its own."""
+    older = [Condition("logical_date", "<", before)] if before is not None else []
+    standing = store.read(
+        DagRun, [*_in_timeline(dag_id), *older], order_by=("-logical_date",), limit=limit, without=NOT_LISTED
+    )[::-1]
+    if not standing:
+        return []
+    where = [
+        Condition("dag_id", "=", dag_id),
+        Condition("state", "=", states.OVERRIDDEN),
+        Condition("logical_date", ">=", standing[0].logical_date),
+    ]
+    return _nested(standing, _by_successor(store.read(DagRun, where, order_by=("-run_seq",), without=NOT_LISTED)))
+
+
+def _in_timeline(dag_id: str) -> list[Condition]:
+    return [
+        Condition("dag_id", "=", dag_id),
+        Condition("logical_date", "not_null"),
+        Condition("state", "!=", states.OVERRIDDEN),
+        Condition("run_type", "!=", states.EXTERNAL_RUN),
+    ]
+
+
+def _by_successor(overridden: Iterable[DagRun]) -> dict[str, list[DagRun]]:
+    found: dict[str, list[DagRun]] = {}
+    for run in overridden:
+        if run.overridden_by is not None:
+            found.setdefault(run.overridden_by, []).append(run)
+    return found
+
+
+def _nested(runs: Iterable[DagRun], overridden: dict[str, list[DagRun]]) -> list[dict[str, Any]]:
+    return [{**run_view(run), "overridden": _nested(overridden.get(run.run_id, ()), overridden)} for run in runs]

@@ -44,7 +44,7 @@ from backfill_manager.queries.backfills import (
 )
 from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import START_ONE, has_active_manager
-from backfill_manager.queries.running_tasks import running_tasks
+from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import command_types, validation
 from backfill_manager.requests import submit as requests
 from backfill_manager.requests.backfills import CreateBackfill, read_range

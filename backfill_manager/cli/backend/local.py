@@ -22,8 +22,8 @@ from backfill_manager.queries import (
 )
 from backfill_manager.queries.eta import with_time_left
 from backfill_manager.queries.managers import has_active_manager, manager_status
-from backfill_manager.queries.running_tasks import running_tasks
-from backfill_manager.queries.timeline import timeline
+from backfill_manager.queries.runs import timeline
+from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import command_types, submit, validation
 from backfill_manager.requests.clearing import ClearTasks
 from backfill_manager.store.base import Condition, Store

@@ -29,9 +29,9 @@ from backfill_manager.queries.backfills import (
     page_of_backfills,
     waiting_backfills,
 )
+from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.item_map import Cell, ItemMap, Label, read_items_seen, wider_ranges
 from backfill_manager.queries.paging import Order
-from backfill_manager.queries.rate import items_per_minute
 from backfill_manager.requests import command_types
 from backfill_manager.requests.validation import going_on, retried_backfill
 from backfill_manager.store.base import Condition, Store
