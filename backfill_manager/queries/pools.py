@@ -1,4 +1,4 @@
-"""Pools and what they hold at the moment."""
+"""Pools, the slots in use, and the tasks that wait for one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, DagRun, DagVersion, Pool, TaskInstance
+from backfill_manager.planning.pool_rule import pool_of
 from backfill_manager.queries.dags import spec_reader
 from backfill_manager.queries.runs import NOT_LISTED
 from backfill_manager.store.base import Condition, Store
 
-_HELD = (states.QUEUED, states.RUNNING)
+MAX_WAITING_READ: Final = 5000  # task instances; only live runs have any
+_HELD: Final = (states.QUEUED, states.RUNNING)
 
 
 def list_pools(store: Store) -> list[dict[str, Any]]:
@@ -54,12 +56,9 @@ def _weights(store: Store, dag_ids: set[str]) -> dict[tuple[str, str], int]:
     }
 
 
-MOST: Final = 5000  # task instances that are looked at; only live runs have any
-
-
 def waiting_by_pool(store: Store) -> dict[str, int]:
     """Pool -> task instances in the state `scheduled`."""
-    ready = store.read(TaskInstance, [Condition("state", "=", states.SCHEDULED)], limit=MOST)
+    ready = store.read(TaskInstance, [Condition("state", "=", states.SCHEDULED)], limit=MAX_WAITING_READ)
     if not ready:
         return {}
     runs = {
@@ -68,7 +67,7 @@ def waiting_by_pool(store: Store) -> dict[str, int]:
     }
     ids = tuple({run.backfill_id for run in runs.values() if run.backfill_id})
     rows = store.read(Backfill, [Condition("backfill_id", "in", ids)]) if ids else []
-    pool_of = {row.backfill_id: row.pool for row in rows}
+    pools = {row.backfill_id: row.pool for row in rows}
     spec_of = spec_reader(store)
     found: Counter[str] = Counter()
     for ti in ready:
@@ -79,8 +78,6 @@ def waiting_by_pool(store: Store) -> dict[str, int]:
             task = spec_of(run.dag_id, run.dag_version).by_id.get(ti.task_id)
         except NotFound:
             continue
-        of_kind = pool_of.get(run.backfill_id or "", states.SCHEDULED_RUN)
-        own = task.pool if task else None
-        is_closed = own == states.SCHEDULED_RUN and run.backfill_id is not None
-        found[of_kind if own is None or is_closed else own] += 1
+        of_backfill = pools.get(run.backfill_id) if run.backfill_id else None
+        found[pool_of(of_backfill, task.pool if task else None)] += 1
     return dict(found)

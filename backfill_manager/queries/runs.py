@@ -16,11 +16,13 @@ from backfill_manager.clock import format_instant
 from backfill_manager.errors import Ambiguous, InvalidInput, NotFound, RunOfSeveralDags
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun
+from backfill_manager.planning.timeline import is_current, timeline_of
 from backfill_manager.queries.id_lookup import LATEST
-from backfill_manager.queries.paging import Order, read_page
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.queries.paging import Order, Page, Place, Slice
+from backfill_manager.store.base import Condition, Store, matching
 
 NOT_LISTED: Final = ("conf_json",)
+NEWEST_FIRST: Final = Order("run_seq", "run_seq", descending=True)  # by creation
 
 
 def list_runs(
@@ -28,38 +30,14 @@ def list_runs(
     *,
     dag_id: str | None = None,
     backfill_id: str | None = None,
-    in_states: Sequence[str] = (),
-    limit: int | None = None,
-) -> list[dict[str, Any]]:
-    """Newest made first."""
-    where = [
-        Condition(column, "=", value) for column, value in (("dag_id", dag_id), ("backfill_id", backfill_id)) if value
-    ]
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-    rows = store.read(DagRun, where, order_by=("-run_seq",), limit=limit, without=NOT_LISTED)
-    return [run_view(row) for row in rows]
-
-
-def page_of_runs(
-    store: Store,
-    order: Order,
-    limit: int,
-    after: tuple[Any, Any] | None,
-    *,
-    dag_id: str | None = None,
-    backfill_id: str | None = None,
-    in_states: Sequence[str] = (),
     run_type: str | None = None,
-) -> tuple[list[dict[str, Any]], tuple[Any, Any] | None]:
-    """Up to `limit` runs behind the place `after`, and the place of the last if more follow."""
-    chosen = (("dag_id", dag_id), ("backfill_id", backfill_id), ("run_type", run_type))
-    where = [Condition(column, "=", value) for column, value in chosen if value is not None]
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-    rows = read_page(store, DagRun, where, order, limit + 1, after, without=NOT_LISTED)
-    more, rows = len(rows) > limit, rows[:limit]
-    return [run_view(row) for row in rows], order.place(rows[-1]) if more else None
+    in_states: Sequence[str] = (),
+    order: Order = NEWEST_FIRST,
+    limit: int | None = None,
+    after: Place | None = None,
+) -> Page:
+    where = matching(dag_id=dag_id, backfill_id=backfill_id, run_type=run_type, state=tuple(in_states))
+    return Slice(order, limit, after).page(store, DagRun, where, run_view, NOT_LISTED)
 
 
 def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
@@ -124,8 +102,7 @@ def _of_date(store: Store, text: str, dag_id: str) -> list[DagRun]:
         return []
     where = [Condition("dag_id", "=", dag_id), Condition("logical_date", "=", at)]
     rows = store.read(DagRun, where, order_by=("-run_seq",))
-    standing = [row for row in rows if row.state != states.OVERRIDDEN and row.run_type != states.EXTERNAL_RUN]
-    return standing or rows
+    return [row for row in rows if is_current(row)] or rows
 
 
 def run_view(row: DagRun) -> dict[str, Any]:
@@ -206,26 +183,14 @@ def timeline(
     """Oldest first; with a `limit`, the runs of the newest dates, or of those before the date `before`, of which each is
     one run's. `overridden` of a run holds the runs that it took the place of, newest first, each with its own."""
     older = [Condition("logical_date", "<", before)] if before is not None else []
-    standing = store.read(
-        DagRun, [*_in_timeline(dag_id), *older], order_by=("-logical_date",), limit=limit, without=NOT_LISTED
+    current = store.read(
+        DagRun, [*timeline_of(dag_id), *older], order_by=("-logical_date",), limit=limit, without=NOT_LISTED
     )[::-1]
-    if not standing:
+    if not current:
         return []
-    where = [
-        Condition("dag_id", "=", dag_id),
-        Condition("state", "=", states.OVERRIDDEN),
-        Condition("logical_date", ">=", standing[0].logical_date),
-    ]
-    return _nested(standing, _by_successor(store.read(DagRun, where, order_by=("-run_seq",), without=NOT_LISTED)))
-
-
-def _in_timeline(dag_id: str) -> list[Condition]:
-    return [
-        Condition("dag_id", "=", dag_id),
-        Condition("logical_date", "not_null"),
-        Condition("state", "!=", states.OVERRIDDEN),
-        Condition("run_type", "!=", states.EXTERNAL_RUN),
-    ]
+    where = matching(dag_id=dag_id, state=states.OVERRIDDEN)
+    where.append(Condition("logical_date", ">=", current[0].logical_date))
+    return _nested(current, _by_successor(store.read(DagRun, where, order_by=("-run_seq",), without=NOT_LISTED)))
 
 
 def _by_successor(overridden: Iterable[DagRun]) -> dict[str, list[DagRun]]:
