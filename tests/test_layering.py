@@ -27,6 +27,7 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
             {"errors", "clock", "process_info", "descriptors", "part_thread"},
             {"settings", "telemetry", "client"},
             {"model"},
+            {"schemas"},
             {"store"},
             {"dags"},
             {"requests"},
