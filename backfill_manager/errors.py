@@ -194,7 +194,7 @@ class SparkGone(BackfillManagerError):
     """There is no Spark behind the session any more: its JVM has ended, or its SparkContext was stopped."""
 
 
-class PartFailed(BackfillManagerError):
+class ServiceFailed(BackfillManagerError):
     """A thread that the manager can't do without has ended by an exception: a bug of ours."""
 
 

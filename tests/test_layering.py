@@ -24,7 +24,7 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
     map(
         frozenset,
         (
-            {"errors", "clock", "process_info", "descriptors", "part_thread"},
+            {"errors", "clock", "process_info", "descriptors", "service"},
             {"settings", "telemetry", "client"},
             {"model"},
             {"schemas"},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model.records import Record, TaskLog
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, weeks_of, years
