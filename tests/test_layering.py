@@ -25,9 +25,11 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
         frozenset,
         (
             {"errors", "clock", "process_info", "descriptors", "service"},
-            {"settings", "telemetry", "client"},
+            {"settings", "telemetry"},
             {"model"},
+            {"schemas"},
             {"store"},
+            {"client"},
             {"dags"},
             {"requests"},
             {"planning"},
