@@ -26,9 +26,11 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
         (
             {"errors", "clock", "process_info", "descriptors", "service", "masking", "yaml_reader"},
             {"fields", "logging"},
-            {"settings", "client"},
+            {"settings"},
             {"model"},
+            {"schemas"},
             {"store"},
+            {"client"},
             {"dags"},
             {"requests"},
             {"planning"},

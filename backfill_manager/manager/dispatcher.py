@@ -27,6 +27,7 @@ from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import TaskInstance
+from backfill_manager.planning import pool_rule
 
 QUEUE_AHEAD_FACTOR = 2.0  # of a pool's slots
 
@@ -85,10 +86,7 @@ def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: 
 
 def pool_of(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str:
     owner = state.backfills.get(run.row.backfill_id or "")
-    of_kind = owner.row.pool if owner else s.SCHEDULED_RUN
-    if task.pool is None or (owner is not None and task.pool == s.SCHEDULED_RUN):
-        return of_kind
-    return task.pool
+    return pool_rule.pool_of(owner.row.pool if owner else None, task.pool)
 
 
 def _launch(state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> TaskLaunch:
