@@ -1,4 +1,4 @@
-"""The Python of docs/client.md runs, against a real server."""
+"""The Python of docs/python-client.md runs, against a real server."""
 
 from __future__ import annotations
 
