@@ -32,7 +32,7 @@ App = FastAPI  # for callers outside this package, which need not know FastAPI
 DESCRIPTION: Final = """Backfills, DAGs, runs and tasks, over the state tables.
 
 Reads need no manager. A change is a request to the manager: `202` with the address of the request, or with
-`?wait=seconds` the manager's answer. Errors are problem documents (RFC 9457). See docs/api.md of the project.
+`?wait=seconds` the manager's answer. Errors are problem documents (RFC 9457). See docs/rest-api.md of the project.
 """
 GZIP_MIN_BYTES: Final = 1000
 GZIP_LEVEL: Final = 5  # of 9: higher levels take much longer for a hardly smaller page

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from backfill_manager.api.context import AppContext
 from backfill_manager.queries.backfills import count_by_state, find_uncounted
-from backfill_manager.queries.eta import Pace, at_pace, goes_on, read_pace
+from backfill_manager.queries.eta import Pace, at_pace, has_time_left, read_pace
 
 ROW_TABLES: Final = ("backfill", "request", "response")
 TABLES: Final = (*ROW_TABLES, "backfill_item")
@@ -32,7 +32,7 @@ def counted_backfill(context: AppContext, id_or_prefix: str) -> dict[str, Any]:
 
 def with_time_left(context: AppContext, backfill: dict[str, Any]) -> dict[str, Any]:
     """Adds the time left to a backfill with counted items."""
-    if not goes_on(backfill):
+    if not has_time_left(backfill):
         return backfill
     now = context.clock.now()
     period = int(now.timestamp()) // PACE_TTL_S

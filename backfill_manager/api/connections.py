@@ -29,8 +29,8 @@ from uvicorn.server import ServerState
 from backfill_manager import descriptors
 from backfill_manager.api.errors import PROBLEM_JSON, problem
 from backfill_manager.api.middleware import MAX_HEAD_BYTES
+from backfill_manager.logging import get_logger
 from backfill_manager.settings import ApiSettings
-from backfill_manager.telemetry import get_logger
 
 CHECK_INTERVAL_S: Final = 1.0
 NO_DESCRIPTORS_PAUSE_S: Final = 1.0

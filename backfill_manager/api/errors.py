@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from backfill_manager import errors
-from backfill_manager.telemetry import get_logger
+from backfill_manager.logging import get_logger
 
 PROBLEM_JSON: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:backfill-manager:problem:"

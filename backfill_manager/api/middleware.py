@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backfill_manager.api.errors import error_response, page_or_problem, problem_response
 from backfill_manager.clock import Clock
 from backfill_manager.errors import RateLimited
-from backfill_manager.telemetry import get_logger
+from backfill_manager.logging import get_logger
 
 # Scripts, styles and fonts are this server's files; nothing inline, no framing.
 CONTENT_POLICY: Final = (

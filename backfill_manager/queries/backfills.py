@@ -7,67 +7,50 @@ A backfill that was asked for and not yet answered is shown as `queued`; one tha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backfill_manager.clock import format_instant
 from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
 from backfill_manager.model import states
-from backfill_manager.model.records import Backfill, BackfillItem, Request, Response
+from backfill_manager.model.records import Backfill, Request, Response
+from backfill_manager.queries.documents import document
 from backfill_manager.queries.id_lookup import LATEST, choose
-from backfill_manager.queries.paging import Order, read_page
+from backfill_manager.queries.paging import Order, Page, Place, Slice
 from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.requests.command_types import BACKFILL_CREATE, REFUSED, parse_payload
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.schemas import commands, resources
+from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting for the manager"
 NOT_LISTED: Final = ("conf_json", "overrides_json")
-MOST_LISTED: Final = 100  # dates or partitions of one backfill in a list
-MOST_LISTED_CHARS: Final = 4000  # of all of them
+MAX_LISTED: Final = 100  # dates or partitions of one backfill in a list
+_SETTINGS: Final = (*commands.ListedSettings.model_fields, *commands.LargeSettings.model_fields)
+_FIELDS: Final = tuple(dict.fromkeys((
+    "backfill_id", "dag_id", "state", "config", "reprocess", "max_active_runs", "priority", "pool", "is_paused",
+    "created_at", "started_at", "completed_at", "planned", *states.ITEM_STATES, "reason",
+    *resources.BackfillDetails.model_fields,
+)))  # fmt: skip
+MAX_LISTED_LENGTH: Final = 4000  # of all of them
+NEWEST_FIRST: Final = Order("created_at", "run_seq", descending=True)
 NONE_YET = "; there are no backfills yet: ask for one with `bfm backfill create DAG --from T --to T`."
 
 
-def list_backfills(
-    store: Store, *, dag_id: str | None = None, in_states: Sequence[str] = (), limit: int | None = None
-) -> list[dict[str, Any]]:
-    """Newest first, those that still wait for the manager included; hidden ones are left out."""
-    where = [Condition("hidden_at", "is_null")]
-    if dag_id:
-        where.append(Condition("dag_id", "=", dag_id))
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-    rows = store.read(Backfill, where, order_by=("-created_at",), limit=limit, without=NOT_LISTED)
-    waiting = [] if in_states and states.QUEUED not in in_states else _waiting(store)
-    shown = _with_counts(store, rows)
-    known = {row["backfill_id"] for row in shown}
-    if waiting and (in_states or dag_id or limit):  # answered just now, and filtered out above
-        ids = tuple(one["backfill_id"] for one in waiting)
-        known |= _made(store, ids)
-    shown += [one for one in waiting if one["backfill_id"] not in known and dag_id in (None, one["dag_id"])]
-    shown.sort(key=lambda one: one["created_at"], reverse=True)
-    return [_listed(one) for one in shown[:limit]]
-
-
 @dataclass(frozen=True)
-class Chosen:
-    """Which backfills a list shows; `kind` is that of their dates (`schedule`, `dates`, ...)."""
+class BackfillFilter:
+    """Which backfills a list shows; `kind` is that of their dates (`schedule`, `dates`, ...). Hidden ones are left out."""
 
     dag_id: str | None = None
-    in_states: tuple[str, ...] = ()
+    in_states: Sequence[str] = ()
     kind: str | None = None
 
     def conditions(self) -> list[Condition]:
-        where = [Condition("hidden_at", "is_null")]
-        if self.dag_id is not None:
-            where.append(Condition("dag_id", "=", self.dag_id))
-        if self.in_states:
-            where.append(Condition("state", "in", self.in_states))
-        if self.kind is not None:  # `CreateBackfill.config` says it first
+        where = [Condition("hidden_at", "is_null"), *matching(dag_id=self.dag_id, state=tuple(self.in_states))]
+        if self.kind is not None:  # the first key of `CreateBackfill.config`
             where.append(Condition("config_json", "starts_with", json.dumps({"type": self.kind})[:-1]))
         return where
 
-    def fits(self, one: dict[str, Any]) -> bool:
+    def matches(self, one: Mapping[str, Any]) -> bool:
         return (
             self.dag_id in (None, one["dag_id"])
             and (not self.in_states or one["state"] in self.in_states)
@@ -75,24 +58,35 @@ class Chosen:
         )
 
 
-def page_of_backfills(
-    store: Store, chosen: Chosen, order: Order, limit: int, after: tuple[Any, Any] | None
-) -> tuple[list[dict[str, Any]], tuple[Any, Any] | None]:
-    """Up to `limit` backfills behind the place `after`, and the place of the last if more follow."""
-    rows = read_page(store, Backfill, chosen.conditions(), order, limit + 1, after, without=NOT_LISTED)
-    more, rows = len(rows) > limit, rows[:limit]
-    return [_listed(one) for one in _with_counts(store, rows)], order.place(rows[-1]) if more else None
+ALL: Final = BackfillFilter()
 
 
-def waiting_backfills(store: Store, chosen: Chosen) -> list[dict[str, Any]]:
-    """Those that were asked for and not made yet, newest first."""
-    found = [one for one in _waiting(store) if chosen.fits(one)]
-    if not found:
-        return []
-    ids = tuple(one["backfill_id"] for one in found)
-    made = _made(store, ids)
-    found = [_listed(one) for one in found if one["backfill_id"] not in made]
-    return sorted(found, key=lambda one: (one["created_at"], one["backfill_id"]), reverse=True)
+def list_backfills(
+    store: Store, chosen: BackfillFilter = ALL, *, order: Order = NEWEST_FIRST, limit: int | None = None,
+    after: Place | str | None = None,
+) -> Page:  # fmt: skip
+    """First those that wait for the manager, newest first, then in `order` those that it has created. The place of one that
+    waits is a text."""
+    waiting: list[dict[str, Any]] = []
+    if after is None or isinstance(after, str):
+        waiting = [one for one in waiting_backfills(store, chosen) if after is None or _mark(one) < after][:limit]
+        if waiting and len(waiting) == limit:
+            return Page(waiting, _mark(waiting[-1]))
+    left = None if limit is None else limit - len(waiting)
+    part = Slice(order, left, None if isinstance(after, str) else after)
+    rows, last = part.read(store, Backfill, chosen.conditions(), NOT_LISTED)
+    return Page(waiting + [_listed(one) for one in _with_counts(store, rows)], last)
+
+
+def _mark(waiting: Mapping[str, Any]) -> str:
+    return f"{waiting['created_at']} {waiting['backfill_id']}"
+
+
+def waiting_backfills(store: Store, chosen: BackfillFilter = ALL) -> list[dict[str, Any]]:
+    """Those that were submitted and that the manager has not created yet, newest first."""
+    found = [one for one in _waiting(store) if chosen.matches(one)]
+    created = _created(store, [one["backfill_id"] for one in found])
+    return sorted((_listed(one) for one in found if one["backfill_id"] not in created), key=_mark, reverse=True)
 
 
 def find_backfill(store: Store, wanted: str) -> dict[str, Any]:
@@ -130,7 +124,7 @@ def _latest(store: Store) -> dict[str, Any]:
     since = [Condition("requested_at", ">", made[0].created_at)] if made else []
     asked = {one["backfill_id"]: one for one in _asked(store, since)}  # the newest comes last
     if asked:  # those that were made are hidden
-        for backfill_id in _made(store, tuple(asked)):
+        for backfill_id in _created(store, asked):
             del asked[backfill_id]
     if asked:
         return _waiting_or_refused(store, list(asked.values())[-1])
@@ -147,56 +141,6 @@ def count_by_state(store: Store, backfill: Mapping[str, Any]) -> dict[str, int]:
     return {state: counts.get((state,), 0) for state in states.ITEM_STATES}
 
 
-def list_items(
-    store: Store, backfill_id: str, *, in_states: Sequence[str] = (), limit: int | None = None, offset: int = 0
-) -> list[dict[str, Any]]:
-    """By ordinal. `offset` skips that many of those that match."""
-    where = [Condition("backfill_id", "=", backfill_id)]
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-        skip = offset
-    else:  # ordinals count from 1 without a gap, so a page far down costs no more than the first
-        where.append(Condition("ordinal", ">", offset))
-        skip = 0
-    rows = store.read(BackfillItem, where, order_by=("ordinal",), limit=None if limit is None else limit + skip)
-    return [item_view(row) for row in rows[skip:]]
-
-
-def page_of_items(
-    store: Store, backfill_id: str, order: Order, limit: int, after: int | None, *, in_states: Sequence[str] = ()
-) -> tuple[list[dict[str, Any]], int | None]:
-    """Up to `limit` items behind the one with the ordinal `after`, and the last one's ordinal if more follow."""
-    where = [Condition("backfill_id", "=", backfill_id)]
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-    elif not order.descending:  # ordinals have no gap, so the page's end is known, and other files are skipped
-        where.append(Condition("ordinal", "<=", (after or 0) + limit + 1))
-    rows = read_page(store, BackfillItem, where, order, limit + 1, None if after is None else (after, after))
-    more, rows = len(rows) > limit, rows[:limit]
-    return [item_view(row) for row in rows], rows[-1].ordinal if more else None
-
-
-def count_items(store: Store, backfill_id: str, in_states: Sequence[str] = ()) -> int:
-    where = [Condition("backfill_id", "=", backfill_id)]
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-    return store.count("backfill_item", (), where).get((), 0)
-
-
-def item_view(row: BackfillItem) -> dict[str, Any]:
-    return {
-        "ordinal": row.ordinal,
-        "logical_date": format_instant(row.logical_date),
-        "interval_start": format_instant(row.interval_start),
-        "interval_end": format_instant(row.interval_end),
-        "partition_key": row.partition_key,
-        "state": row.state,
-        "reason": row.reason,
-        "run_id": row.run_id,
-        "batch": row.batch,
-    }
-
-
 def check_states(kind: str, wanted: Iterable[str], known: Sequence[str], hint: str = "") -> tuple[str, ...]:
     """`InvalidInput` for a state that things of this kind don't have."""
     chosen = tuple(wanted)
@@ -208,10 +152,10 @@ def check_states(kind: str, wanted: Iterable[str], known: Sequence[str], hint: s
     return chosen
 
 
-def _made(store: Store, ids: tuple[str, ...]) -> set[str]:
-    """Those of these backfills that the manager has made."""
-    rows = store.read(Backfill, [Condition("backfill_id", "in", ids)], without=NOT_LISTED)
-    return {row.backfill_id for row in rows}
+def _created(store: Store, ids: Collection[str]) -> set[str]:
+    """Those of these backfills that the manager has created."""
+    where = [Condition("backfill_id", "in", tuple(ids))]
+    return {row.backfill_id for row in store.read(Backfill, where, without=NOT_LISTED)} if ids else set()
 
 
 def _listed(one: dict[str, Any]) -> dict[str, Any]:
@@ -224,11 +168,11 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     """With the first of many dates or partitions, and how many there are in all."""
     kind = config["type"]
     listed = config.get(kind)
-    if not isinstance(listed, list) or (len(listed) <= MOST_LISTED and len(json.dumps(listed)) <= MOST_LISTED_CHARS):
+    if not isinstance(listed, list) or (len(listed) <= MAX_LISTED and len(json.dumps(listed)) <= MAX_LISTED_LENGTH):
         return config
     shown: list[Any] = []
-    room = MOST_LISTED_CHARS
-    for one in listed[:MOST_LISTED]:
+    room = MAX_LISTED_LENGTH
+    for one in listed[:MAX_LISTED]:
         room -= len(str(one))
         if room < 0 and shown:
             break
@@ -246,85 +190,37 @@ def _with_counts(store: Store, rows: Sequence[Backfill]) -> list[dict[str, Any]]
     ]
 
 
-def _view(row: Backfill, counts: dict[str, int]) -> dict[str, Any]:
-    return {
-        "backfill_id": row.backfill_id,
-        "dag_id": row.dag_id,
-        "state": row.state,
-        "config": json.loads(row.config_json),
-        "reprocess": row.reprocess,
-        "max_active_runs": row.max_active_runs,
-        "priority": row.priority,
-        "pool": row.pool,
-        "is_paused": row.is_paused,
-        "created_at": format_instant(row.created_at),
-        "started_at": format_instant(row.started_at),
-        "completed_at": format_instant(row.completed_at),
-        "planned": row.planned,
-        **counts,
-        "reason": row.reason,
-        "is_cancelling": row.is_cancelling,
-        "dag_version": row.dag_version,
-        "batch": row.batch,
-        "conf": json.loads(row.conf_json or "{}"),  # not read for lists, which leave it out
-        "overrides": json.loads(row.overrides_json or "{}"),
-        "tasks": row.tasks,
-        "with_upstream": bool(row.with_upstream),
-        "with_downstream": bool(row.with_downstream),
-        "mark_success": row.mark_success,
-        "stop_on_failure": row.stop_on_failure,
-        "window": row.window,
-        "is_polite": row.is_polite,
-        "ignore_first_depends_on_past": bool(row.ignore_first_depends_on_past),
-        "parents": json.loads(row.parents_json),
-        "time_left_s": None,  # see views.time_left
-        "finishes_at": None,
-        "created_by": row.created_by,
-        "request_id": row.request_id,
-        "hidden_at": format_instant(row.hidden_at),
-    }
+def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str, Any]:
+    return document(
+        _FIELDS, row,
+        **{
+            "config": json.loads(row.config_json),
+            "conf": json.loads(row.conf_json or "{}"),  # not read for lists, which leave it out
+            "overrides": json.loads(row.overrides_json or "{}"),
+            "with_upstream": bool(row.with_upstream),
+            "with_downstream": bool(row.with_downstream),
+            "ignore_first_depends_on_past": bool(row.ignore_first_depends_on_past),
+            "parents": json.loads(row.parents_json),
+            "time_left_s": None,  # see `queries.eta`
+            "finishes_at": None,
+            **dict.fromkeys(states.ITEM_STATES, 0),
+            **counts,
+            **changed,
+        },
+    )  # fmt: skip
 
 
 def requested_view(request: Request) -> dict[str, Any]:
-    """A backfill that so far is only asked for, in the form of one that exists."""
+    """A backfill that so far is only submitted, in the form of one that exists."""
     payload = parse_payload(request.kind, request.payload_json)
     ask = CreateBackfill.from_payload(payload["ask"])
-    return {
-        "backfill_id": payload["backfill_id"],
-        "dag_id": ask.dag_id,
-        "state": states.QUEUED,
-        "config": ask.config(),
-        "reprocess": ask.reprocess,
-        "max_active_runs": ask.max_active_runs,
-        "priority": ask.priority,
-        "pool": ask.pool,
-        "is_paused": False,
-        "created_at": format_instant(request.requested_at),
-        "started_at": None,
-        "completed_at": None,
-        "planned": 0,
-        **dict.fromkeys(states.ITEM_STATES, 0),
-        "reason": WAITING,
-        "is_cancelling": False,
-        "dag_version": None,
-        "batch": ask.batch,
-        "conf": ask.conf,
-        "overrides": ask.overrides,
-        "tasks": ask.tasks,
-        "with_upstream": ask.with_upstream,
-        "with_downstream": ask.with_downstream,
-        "mark_success": ask.mark_success,
-        "stop_on_failure": ask.stop_on_failure,
-        "window": ask.window,
-        "is_polite": ask.is_polite,
-        "ignore_first_depends_on_past": ask.ignore_first_depends_on_past,
-        "parents": [],
-        "time_left_s": None,
-        "finishes_at": None,
-        "created_by": request.requested_by,
-        "request_id": request.request_id,
-        "hidden_at": None,
-    }
+    row = Backfill(
+        backfill_id=payload["backfill_id"], dag_id=ask.dag_id, state=states.QUEUED, config_json=json.dumps(ask.config()),
+        reprocess=ask.reprocess, max_active_runs=0, priority=0, pool="", is_paused=False, run_seq=0,
+        created_at=request.requested_at, created_by=request.requested_by, request_id=request.request_id, reason=WAITING,
+        ignore_first_depends_on_past=ask.ignore_first_depends_on_past,
+    )  # fmt: skip
+    return _view(row, {}, dag_version=None, **{name: getattr(ask, name) for name in _SETTINGS})
 
 
 def _views_of(requests: Iterable[Request]) -> list[dict[str, Any]]:

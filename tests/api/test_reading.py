@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pytest
 from support.api_server import Stage
 
-from backfill_manager.api.context import MAX_CACHE_ENTRIES, MAX_CACHE_BYTES, size_in_memory
+from backfill_manager.api.context import MAX_CACHE_BYTES, MAX_CACHE_ENTRIES, size_in_memory
 from backfill_manager.clock import UTC, parse_instant
-from backfill_manager.execution.outcomes import Succeeded
+from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model.records import DagRun, ImportProblem, Request, TaskLog
 from backfill_manager.queries.item_map import Cell
 from backfill_manager.requests.command_types import BACKFILL_CREATE

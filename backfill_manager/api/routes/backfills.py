@@ -34,16 +34,12 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput, NoActiveManager, Refused
 from backfill_manager.model.records import Backfill, BackfillItem
-from backfill_manager.queries.backfills import (
-    Chosen,
-    find_backfill,
-    page_of_backfills,
-    page_of_items,
-    waiting_backfills,
-)
+from backfill_manager.queries import backfills
+from backfill_manager.queries.backfill_items import list_items as items_of
+from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import START_ONE, has_active_manager
-from backfill_manager.queries.running_tasks import running_tasks
+from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import command_types, validation
 from backfill_manager.requests import submit as requests
 from backfill_manager.requests.backfills import CreateBackfill, read_range
@@ -66,21 +62,16 @@ def list_backfills(
     kind: Kind | None = None,
 ) -> Response:
     """Backfills, those that wait for the manager first. Hidden ones are left out."""
-    filters = Chosen(dag_id, tuple(state or ()), kind)
-    store, order = reader.store, order_of(order_by, _COLUMNS, "run_seq")
+    filter = backfills.BackfillFilter(dag_id, tuple(state or ()), kind)
+    order = order_of(order_by, _COLUMNS, "run_seq")
     position = from_cursor(cursor, order_by, Backfill, order, marks=True)
 
     def compute() -> dict[str, Any]:
-        items: list[dict[str, Any]] = []
-        if position is None or position.mark:  # the part in front: backfills that wait for the manager
-            waiting = [(f"{one['created_at']} {one['backfill_id']}", one) for one in waiting_backfills(store, filters)]
-            rest = [(mark, one) for mark, one in waiting if position is None or mark < position.mark][:limit]
-            items = [one for _, one in rest]
-            if len(items) == limit:
-                return {"items": items, "next_cursor": to_cursor(order_by, mark=rest[-1][0])}
-        after = None if position is None or position.mark else position.key
-        rows, last = page_of_backfills(store, filters, order, limit - len(items), after)
-        return page(items + rows, order_by, last)
+        after = position and (position.mark or position.key)
+        items, last = backfills.list_backfills(reader.store, filter, order=order, limit=limit, after=after)
+        if isinstance(last, str):
+            return {"items": items, "next_cursor": to_cursor(order_by, mark=last)}
+        return page(items, order_by, last)
 
     return reader.response(TABLES, Page[BackfillView], compute)
 
@@ -166,9 +157,14 @@ def list_items(
     position = from_cursor(cursor, order_by, BackfillItem, order)
 
     def compute() -> dict[str, Any]:
-        known = known_backfill(reader.context, backfill_id)["backfill_id"]
-        after = None if position is None else position.tie
-        items, last = page_of_items(reader.store, known, order, limit, after, in_states=tuple(state or ()))
+        backfill = known_backfill(reader.context, backfill_id)
+        start = position.tie if position is not None else backfill["planned"] + 1 if order.descending else None
+        after, before = (None, start) if order.descending else (start, None)
+        found = items_of(
+            reader.store, backfill["backfill_id"], in_states=tuple(state or ()), after=after, before=before, limit=limit
+        )
+        last = found.before if order.descending else found.after
+        items = found.items[::-1] if order.descending else found.items
         return page(items, order_by, None if last is None else (last, last))
 
     return reader.response(TABLES, Page[ItemView], compute)

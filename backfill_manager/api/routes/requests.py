@@ -14,7 +14,8 @@ from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, pa
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import request_document
 from backfill_manager.model.records import Request
-from backfill_manager.queries.requests import find_request, page_of_requests
+from backfill_manager.queries import requests
+from backfill_manager.queries.requests import find_request
 
 router = APIRouter(prefix="/requests", tags=["requests"])
 
@@ -34,7 +35,8 @@ def list_requests(
     position = from_cursor(cursor, order_by, Request, order)
 
     def compute() -> dict[str, Any]:
-        rows, last = page_of_requests(reader.store, order, limit, position and position.key, kind=kind)
+        after = position and position.key
+        rows, last = requests.list_requests(reader.store, kind=kind, order=order, limit=limit, after=after)
         return page([request_document(one) for one in rows], order_by, last)
 
     return reader.response(TABLES, Page[ListedRequest], compute)

@@ -31,7 +31,8 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun
 from backfill_manager.model.states import RUN_FINISHED
 from backfill_manager.queries.paging import Order
-from backfill_manager.queries.runs import find_run, page_of_runs, run_details
+from backfill_manager.queries.runs import find_run, run_details
+from backfill_manager.queries.runs import list_runs as runs_of
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
 from backfill_manager.requests import command_types, validation
 from backfill_manager.store.base import Store
@@ -94,7 +95,7 @@ def address_of(dag_id: str, run_id: str) -> str:
 def page_of(
     store: Store, order_by: str, order: Order, limit: int, position: Position | None, **filters: Any
 ) -> dict[str, Any]:
-    runs, last = page_of_runs(store, order, limit, position and position.key, **filters)
+    runs, last = runs_of(store, order=order, limit=limit, after=position and position.key, **filters)
     return page(runs, order_by, last)
 
 
