@@ -15,11 +15,11 @@ from backfill_manager.cli.backend.base import BackfillAction, Document, Log, Run
 from backfill_manager.cli.commands.creating import Wish, settings_said
 from backfill_manager.cli.context import CliContext
 from backfill_manager.client import Client, NoActiveManager
-from backfill_manager.client import models as t
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request, Response
 from backfill_manager.queries.managers import START_ONE
 from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.schemas import resources as t
 
 LOOK_EVERY_S: Final = 0.2
 _OF_THE_API: Final = ("state", "answer")  # of a request: what `outcome` and its neighbours say
@@ -38,7 +38,9 @@ class RemoteBackend:
 
     def manager(self) -> Document:
         health = self._client.health()
-        return health.leader or {"leading": False, "term": None, "state": None, "advice": health.detail}
+        if health.leader is not None:
+            return health.leader.document()
+        return {"leading": False, "term": None, "state": None, "advice": health.detail}
 
     def backfills(self, *, dag_id: str | None, in_states: Sequence[str], limit: int | None) -> list[Document]:
         if dag_id is not None:
@@ -194,17 +196,17 @@ def _without(thing: t.Resource, *names: str) -> Document:
     return {name: value for name, value in thing.document().items() if name not in names}
 
 
-def _request(told: t.Request) -> Request:
+def _request(told: t.RequestDetails) -> Request:
     return Request(
         request_id=told.request_id, kind=told.kind, payload_json=json.dumps(told.payload),
         requested_by=told.requested_by, requested_at=told.requested_at, source=told.source,
     )  # fmt: skip
 
 
-def _answer(told: t.Request) -> Response | None:
+def _answer(told: t.RequestDetails) -> Response | None:
     if told.answered_at is None:
         return None
-    result = (told.model_extra or {}).get("result")
+    result = told.result
     return Response(
         request_id=told.request_id, kind=told.kind, outcome=told.state, object_id=told.object_id,
         message=told.message or "", payload_json=None if result is None else json.dumps(result),
