@@ -19,7 +19,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import MAX_WORKERS, DagLoader, LoaderClosed
-from backfill_manager.dags.parsers.bundle_state import ParserChanged, BundleState
+from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChanged
 from backfill_manager.dags.parsers.parser import (
     BundleParser,
     check_submission,
