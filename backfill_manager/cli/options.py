@@ -1,68 +1,31 @@
-"""Options that `backfill create` and `backfill set` share."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
-MaxActiveRuns = Annotated[
-    int | None, typer.Option("--max-active-runs", min=1, metavar="N", help="Runs at once. \\[default: the DAG's own]")
+DEFAULT_LIMIT: Final = 50  # rows of a table; documents have all
+
+Dag = Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, see `bfm dags list`.")]
+BackfillId = Annotated[
+    str, typer.Argument(metavar="ID", help="The backfill's id, a prefix of it, or `latest`.", show_default=False)
 ]
-Batch = Annotated[
+Limit = Annotated[
     int | None,
-    typer.Option(
-        "--batch", min=1, metavar="N", help="Up to N neighbouring intervals make one run, of DAGs that are batchable."
-    ),
+    typer.Option("--limit", min=1, metavar="N", help=f"How many. \\[default: {DEFAULT_LIMIT}, all for JSON]"),
 ]
-Conf = Annotated[
-    str | None,
-    typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the runs, as a JSON object (64 kB at most)."),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A setting of the DAG or its tasks, for this backfill alone: retries=3, clean.timeout=600; may be repeated.",
-    ),
-]
-Tasks = Annotated[
-    str | None,
-    typer.Option(
-        "--tasks",
-        "-t",
-        metavar="REGEX",
-        help="Run only tasks whose id matches, and what is upstream of them; the others are skipped. Such runs are partial: "
-        "to a backfill of all tasks their dates are missing.",
-    ),
-]
-DownstreamTasks = Annotated[
-    bool | None,
-    typer.Option(
-        "--downstream-tasks/--no-downstream-tasks",
-        help="With --tasks: and what is downstream of them in the DAG. \\[default: no]",
-        show_default=False,
-    ),
-]
-Upstream = Annotated[
-    bool | None,
-    typer.Option(
-        "--upstream/--no-upstream",
-        help="With --tasks: run what is upstream of them, too, or these tasks alone. \\[default: upstream]",
-        show_default=False,
-    ),
-]
-IgnoreDependencies = Annotated[
-    bool,
-    typer.Option("--ignore-dependencies", "-i", help="The same as --no-upstream: run the tasks of --tasks alone."),
-]
-StopOnFailure = Annotated[
-    int | None, typer.Option("--stop-on-failure", min=1, metavar="N", help="Pause after N failed items.")
-]
-Window = Annotated[
-    str | None,
-    typer.Option(
-        "--window", metavar="HH:MM-HH:MM", help="Start work only in these hours of the DAG's zone, such as 20:00-06:00."
-    ),
-]
+DagFilter = Annotated[str | None, typer.Option("--dag", metavar="DAG", help="Only of this DAG.")]
+
+
+def state_filter(states: Sequence[str]) -> Any:
+    help = f"Only in this state ({', '.join(states)}); may be repeated."
+    return Annotated[list[str] | None, typer.Option("--state", "-S", metavar="S", help=help)]
+
+
+def state_uri_hint(command: str, states: Sequence[str] | None) -> str:
+    """For who meant the global option: as an option of `command`, `--state` is a filter."""
+    uri = next((one for one in states or () if any(sign in one for sign in "/.\\:")), None)
+    return f". (Where the state is comes before the command: `bfm --state {uri} {command}`)" if uri else ""

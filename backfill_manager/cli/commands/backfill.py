@@ -10,11 +10,12 @@ import typer
 from backfill_manager.cli import options as options
 from backfill_manager.cli.airflow_aliases import OF_BACKFILL_CREATE
 from backfill_manager.cli.backend.base import BackfillAction
-from backfill_manager.cli.context import CliContext, command, group
+from backfill_manager.cli.command import Group
+from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column, first_line, seconds
 from backfill_manager.model.states import BACKFILL_STATES, ITEM_STATES
 
-app = group("backfill", "Ask for a backfill, watch it, pause it, cancel it.")
+group = Group("backfill", "Ask for a backfill, watch it, pause it, cancel it.")
 IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The backfill's id, a beginning of it, or `latest`.", show_default=False)
 ]
@@ -22,9 +23,9 @@ DEFAULT_PAGE = 50
 LAST_COMPLETE = "the last complete interval"  # an end that was left out, until the manager has planned it
 
 
-@command(app, "create", old=OF_BACKFILL_CREATE)
+@group.command("create", aliases=OF_BACKFILL_CREATE)
 def create(
-    call: CliContext,
+    context: CliContext,
     dag: Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, see `bfm dags list`.")],
     from_: Annotated[
         str | None,
@@ -151,12 +152,12 @@ def create(
         priority=priority, window=window, is_polite=polite, downstream=downstream,
         allow_future=allow_future, ignore_first_depends_on_past=ignore_first_depends_on_past,
     )  # fmt: skip
-    return create_backfill(call, wish, dry_run=dry_run, wait=wait, request_id=request_id)
+    return create_backfill(context, wish, dry_run=dry_run, wait=wait, request_id=request_id)
 
 
-@command(app, "list")
+@group.command("list")
 def list_(
-    call: CliContext,
+    context: CliContext,
     dag: Annotated[str | None, typer.Option("--dag", metavar="DAG", help="Only of this DAG.")] = None,
     state: Annotated[
         list[str] | None,
@@ -177,40 +178,40 @@ def list_(
     from backfill_manager.queries.backfills import check_states
 
     chosen = check_states("backfill", state or (), BACKFILL_STATES, elsewhere("backfill list", state))
-    limit = limit or (DEFAULT_PAGE if call.out.is_table else None)
-    found = call.source.backfills(dag_id=dag or None, in_states=chosen, limit=limit)
-    if call.out.is_table:
+    limit = limit or (DEFAULT_PAGE if context.out.is_table else None)
+    found = context.backend.backfills(dag_id=dag or None, in_states=chosen, limit=limit)
+    if context.out.is_table:
         found = [{**one, "items": items_in_words(one)} for one in found]
     columns = (
         "backfill_id", "dag_id", "state", "items", Column("config", "what", config_in_words, optional=True),
         Column("created_at", "created", optional=True), Column("reason", None, first_line, fold=True),
     )  # fmt: skip
     empty = "No such backfills." if chosen or dag else "No backfills yet: ask for one with `bfm backfill create`."
-    call.out.rows(found, columns, empty=empty)
-    if call.out.is_table and len(found) == limit:
-        call.out.remark(f"The newest {limit}; --limit shows more.")
+    context.out.print_rows(found, columns, empty=empty)
+    if context.out.is_table and len(found) == limit:
+        context.out.note(f"The newest {limit}; --limit shows more.")
 
 
-@command(app, "show")
-def show(call: CliContext, id: IdArgument) -> None:
+@group.command("show")
+def show(context: CliContext, id: IdArgument) -> None:
     """Show one backfill: what was asked, how far it is, why it stands where it stands.
 
     Example: [cyan]bfm backfill show latest[/]
     """
-    found = call.source.backfill(id, time_left=True)
-    if not call.out.is_table:
-        call.out.document(found)
+    found = context.backend.backfill(id, time_left=True)
+    if not context.out.is_table:
+        context.out.print_document(found)
         return
     left = found["time_left_s"]
     fields = [(name, value) for name, value in found.items() if name not in {"config", "time_left_s"}]
     fields.insert(2, ("what", config_in_words(found["config"])))
     fields.append(("time left", None if left is None else seconds(left)))
-    call.out.thing(found, [(name, value) for name, value in fields if value is not False])
+    context.out.print_fields(found, [(name, value) for name, value in fields if value is not False])
 
 
-@command(app, "items")
+@group.command("items")
 def items(
-    call: CliContext,
+    context: CliContext,
     id: IdArgument,
     state: Annotated[
         list[str] | None,
@@ -231,18 +232,18 @@ def items(
     from backfill_manager.queries.backfills import check_states
 
     chosen = check_states("backfill's item", state or (), ITEM_STATES, elsewhere("backfill items", state))
-    backfill = call.source.backfill(id)
-    limit = limit or (DEFAULT_PAGE if call.out.is_table else None)
-    found = call.source.items(backfill["backfill_id"], in_states=chosen, limit=limit, offset=offset)
-    call.out.rows(found, item_columns(found, "run_id"), empty="No such items.")
-    if call.out.is_table and len(found) == limit:
+    backfill = context.backend.backfill(id)
+    limit = limit or (DEFAULT_PAGE if context.out.is_table else None)
+    found = context.backend.items(backfill["backfill_id"], in_states=chosen, limit=limit, offset=offset)
+    context.out.print_rows(found, item_columns(found, "run_id"), empty="No such items.")
+    if context.out.is_table and len(found) == limit:
         total = sum(backfill[one] for one in chosen or ITEM_STATES)
         if total > offset + len(found):
-            call.out.remark(f"{offset + 1} to {offset + len(found)} of {total}; then --offset {offset + len(found)}.")
+            context.out.note(f"{offset + 1} to {offset + len(found)} of {total}; then --offset {offset + len(found)}.")
 
 
-@command(app, "watch")
-def watch(call: CliContext, id: IdArgument) -> int:
+@group.command("watch")
+def watch(context: CliContext, id: IdArgument) -> int:
     """Watch a backfill until it has ended: items by state, rate, time left, the tasks that run, failures as they come.
     Exit code 1 when it fails. Ctrl-C ends the watching, not the backfill.
 
@@ -250,30 +251,30 @@ def watch(call: CliContext, id: IdArgument) -> int:
     """
     from backfill_manager.cli.commands.watching import watch as watch_backfill
 
-    return watch_backfill(call, call.source.backfill(id)["backfill_id"], end_when_stuck=False)
+    return watch_backfill(context, context.backend.backfill(id)["backfill_id"], end_when_stuck=False)
 
 
-@command(app, "pause")
-def pause(call: CliContext, id: IdArgument) -> None:
+@group.command("pause")
+def pause(context: CliContext, id: IdArgument) -> None:
     """Pause a backfill: no new run starts; what runs goes on.
 
     Example: [cyan]bfm backfill pause latest[/]
     """
-    _steer(call, id, "pause")
+    _steer(context, id, "pause")
 
 
-@command(app, "unpause")
-def unpause(call: CliContext, id: IdArgument) -> None:
+@group.command("unpause")
+def unpause(context: CliContext, id: IdArgument) -> None:
     """Let a paused backfill go on.
 
     Example: [cyan]bfm backfill unpause latest[/]
     """
-    _steer(call, id, "unpause")
+    _steer(context, id, "unpause")
 
 
-@command(app, "cancel")
+@group.command("cancel")
 def cancel(
-    call: CliContext,
+    context: CliContext,
     id: IdArgument,
     let_running_finish: Annotated[
         bool, typer.Option("--let-running-finish", help="Don't stop the tasks that run; only start no more.")
@@ -283,21 +284,21 @@ def cancel(
 
     Example: [cyan]bfm backfill cancel latest --let-running-finish[/]
     """
-    _steer(call, id, "cancel", let_running_finish=let_running_finish)
+    _steer(context, id, "cancel", let_running_finish=let_running_finish)
 
 
-@command(app, "retry")
-def retry(call: CliContext, id: IdArgument) -> None:
+@group.command("retry")
+def retry(context: CliContext, id: IdArgument) -> None:
     """Run the failed items of a backfill that has ended once more, as part of the same backfill.
 
     Example: [cyan]bfm backfill retry latest[/]
     """
-    _steer(call, id, "retry")
+    _steer(context, id, "retry")
 
 
-@command(app, "set")
+@group.command("set")
 def set_(
-    call: CliContext,
+    context: CliContext,
     id: IdArgument,
     max_active_runs: options.MaxActiveRuns = None,
     priority: Annotated[int | None, typer.Option("--priority", metavar="N", help="Higher goes first.")] = None,
@@ -333,15 +334,15 @@ def set_(
         "with_upstream": upstream, "with_downstream": downstream_tasks, "mark_success": mark_success,
     }  # fmt: skip
     changes = {name: value for name, value in said.items() if value is not None}
-    change_backfill(call, id, changes, settings=tuple(set_ or ()), conf=conf)
+    change_backfill(context, id, changes, settings=tuple(set_ or ()), conf=conf)
 
 
-def _steer(call: CliContext, id: str, verb: BackfillAction, **more: Any) -> None:
+def _steer(context: CliContext, id: str, verb: BackfillAction, **more: Any) -> None:
     from backfill_manager.cli.render.response import print_response, what_of
 
-    request = call.source.steer_backfill(id, verb, **more)
+    request = context.backend.steer_backfill(id, verb, **more)
     backfill_id = what_of(request)["backfill_id"]
-    print_response(call, request, f"{verb.capitalize()} backfill {backfill_id}", backfill_id=backfill_id)
+    print_response(context, request, f"{verb.capitalize()} backfill {backfill_id}", backfill_id=backfill_id)
 
 
 def config_in_words(config: Any) -> str:

@@ -18,10 +18,10 @@ OPTIONS: Final = (
 
 
 def change_backfill(
-    call: CliContext, id: str, changes: dict[str, Any], *, settings: Sequence[str], conf: str | None
+    context: CliContext, id: str, changes: dict[str, Any], *, settings: Sequence[str], conf: str | None
 ) -> None:
     """`changes` are the settings that were named; of `settings` (NAME=VALUE) those that were made before stay."""
-    found = call.source.backfill(id)
+    found = context.backend.backfill(id)
     going_on(found, "change", end=" any more.")
     if settings:
         changes["overrides"] = {**found["overrides"], **parse_settings(settings)}
@@ -30,5 +30,5 @@ def change_backfill(
     if not changes:
         raise InvalidInput(f"Nothing to change was named; there are {OPTIONS}.")
     backfill_id = found["backfill_id"]
-    request = call.source.change_backfill(found, changes)
-    print_response(call, request, f"Change backfill {backfill_id}", backfill_id=backfill_id)
+    request = context.backend.change_backfill(found, changes)
+    print_response(context, request, f"Change backfill {backfill_id}", backfill_id=backfill_id)

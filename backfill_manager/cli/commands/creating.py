@@ -51,25 +51,25 @@ class Wish:
     ignore_first_depends_on_past: bool
 
 
-def create_backfill(call: CliContext, wish: Wish, *, dry_run: bool, wait: bool, request_id: str | None) -> int:
+def create_backfill(context: CliContext, wish: Wish, *, dry_run: bool, wait: bool, request_id: str | None) -> int:
     if dry_run:
-        print_plan(call, call.source.plan_backfill(wish))
+        print_plan(context, context.backend.plan_backfill(wish))
         return 0
-    asked = requested_view(call.source.create_backfill(wish, request_id))
+    asked = requested_view(context.backend.create_backfill(wish, request_id))
     backfill_id, dag_id = asked["backfill_id"], asked["dag_id"]
     if wait:
         from backfill_manager.cli.commands.watching import watch
 
-        if call.out.is_table:
-            call.out.remark(f"Backfill {backfill_id} of {dag_id}: {config_in_words(asked['config'])}.")
-        return watch(call, backfill_id, end_when_stuck=True)
-    call.out.told(
+        if context.out.is_table:
+            context.out.note(f"Backfill {backfill_id} of {dag_id}: {config_in_words(asked['config'])}.")
+        return watch(context, backfill_id, end_when_stuck=True)
+    context.out.print_result(
         asked,
         f"Asked for backfill {backfill_id} of {dag_id}: {config_in_words(asked['config'])}. "
         f"Watch it: `bfm backfill watch {backfill_id}`",
     )
-    if not call.source.has_active_manager():
-        call.out.remark(NO_ACTIVE_MANAGER)
+    if not context.backend.has_active_manager():
+        context.out.note(NO_ACTIVE_MANAGER)
     return 0
 
 

@@ -18,48 +18,48 @@ _SIZES: Final = (
 )
 
 
-def print_plan(call: CliContext, plan: Mapping[str, Any]) -> None:
-    if not call.out.is_table:
-        call.out.document(plan)
+def print_plan(context: CliContext, plan: Mapping[str, Any]) -> None:
+    if not context.out.is_table:
+        context.out.print_document(plan)
         return
-    _print_items(call, plan["items"])
+    _print_items(context, plan["items"])
     summary = plan["summary"]
-    call.out.line("")
-    call.out.line(f"{counts_in_words(summary)}.")
+    context.out.print_line("")
+    context.out.print_line(f"{counts_in_words(summary)}.")
     if (tasks := summary.get("tasks")) is not None:
-        call.out.line(f"Only these tasks run: {', '.join(tasks)}.")
+        context.out.print_line(f"Only these tasks run: {', '.join(tasks)}.")
     for line in estimate_lines(summary.get("estimate") or {}):
-        call.out.line(line)
+        context.out.print_line(line)
     if plan.get("downstream"):
-        call.out.line("")
+        context.out.print_line("")
         for line in tree_lines(summary.get("dag_id", "this DAG"), summary, plan["downstream"]):
-            call.out.line(line)
+            context.out.print_line(line)
     for dag_id, why in (summary.get("left_out") or {}).items():
-        call.out.remark(f"{dag_id} would be left out: {why}.")
+        context.out.note(f"{dag_id} would be left out: {why}.")
     skipped = summary["skipped"]
     if not summary["pending"] and skipped:
-        call.out.remark("Nothing would run.")
+        context.out.note("Nothing would run.")
     if not summary["pending"] and "already exists" in skipped:
-        call.out.remark(
+        context.out.note(
             "--reprocess completed takes dates that have a run, too; failed those whose run failed, as a new run; failed_tasks "
             "their failed tasks, in place."
         )
     if "not complete yet" in skipped:
-        call.out.remark("Intervals that have not ended are left out (not complete yet); --allow-future runs them, too.")
+        context.out.note("Intervals that have not ended are left out (not complete yet); --allow-future runs them, too.")
 
 
-def _print_items(call: CliContext, items: Sequence[Mapping[str, Any]]) -> None:
+def _print_items(context: CliContext, items: Sequence[Mapping[str, Any]]) -> None:
     again = [{**one, "re-runs": rerun_in_words(one)} for one in items] if _said(items, "failed_tasks") else None
     items = again or items
     more = ["re-runs"] if again else []
     columns: list[Column | str] = [*item_columns(items, *more), *(one for one in _SIZES if _said(items, one.field))]
     if len(items) <= SHOWN_FIRST + SHOWN_LAST + 1:
-        call.out.rows(items, columns, empty="Nothing would run.")
+        context.out.print_rows(items, columns, empty="Nothing would run.")
         return
     left_out = {"ordinal": "…", "logical_date": f"… {len(items) - SHOWN_FIRST - SHOWN_LAST} more"}
     if items[0].get("logical_date") is None:
         left_out["partition_key"] = left_out.pop("logical_date")
-    call.out.rows([*items[:SHOWN_FIRST], left_out, *items[-SHOWN_LAST:]], columns)
+    context.out.print_rows([*items[:SHOWN_FIRST], left_out, *items[-SHOWN_LAST:]], columns)
 
 
 def rerun_in_words(item: Mapping[str, Any]) -> str | None:
