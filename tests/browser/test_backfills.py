@@ -11,7 +11,7 @@ from support.browser_server import Living, PassingClock, living, served
 from support.web_user import User, expect
 
 from backfill_manager.clock import UTC, parse_instant
-from backfill_manager.execution.outcomes import Failed, Succeeded
+from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model.records import Backfill, Request
 from backfill_manager.store.base import Condition
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days

@@ -10,7 +10,7 @@ from support.browser_server import Living, PassingClock, import_problem, living,
 from support.web_user import Route, User, expect
 
 from backfill_manager.clock import parse_instant
-from backfill_manager.execution.outcomes import Failed
+from backfill_manager.execution.messages import Failed
 from backfill_manager.model.records import DagRow
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 

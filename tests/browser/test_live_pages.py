@@ -11,7 +11,7 @@ from support.browser_server import Living, PassingClock, import_problem, living,
 from support.web_user import Route, User, expect
 
 from backfill_manager.clock import SystemClock, parse_instant
-from backfill_manager.execution.outcomes import Failed, Succeeded
+from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model.records import TaskLog
 from backfill_manager.requests import submit
 from backfill_manager.requests.backfills import CreateBackfill

@@ -140,7 +140,7 @@ class Readings:
 
 def run_some(ground: InMemoryManager, first: str = "2013-01-01", *, n: int = 6, failing: int = 0, **fields: Any) -> str:
     """A backfill of `n` days from `first` whose tasks have all ended; the last `failing` days failed."""
-    from backfill_manager.execution.outcomes import Failed, Succeeded
+    from backfill_manager.execution.messages import Failed, Succeeded
 
     bad = {end for _, end in days(first, n)[n - failing :]} if failing else set()
     ground.script = lambda launch: Failed("ValueError: no rows") if launch.run.interval_end in bad else Succeeded()

@@ -100,7 +100,7 @@ def test_a_clear_is_shown_before_it_is_asked_for(ground: InMemoryManager, browse
     assert "try 2" in again.root.whole_text
 
 
-def ticked(page: Page, name: str) -> bool:
+def record_tick(page: Page, name: str) -> bool:
     """Of the form that chooses what is cleared, or triggers."""
     (box,) = (
         one
@@ -113,7 +113,7 @@ def ticked(page: Page, name: str) -> bool:
 def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its_box_ticked(
     ground: InMemoryManager, browser: TestClient
 ) -> None:
-    assert not ticked(Page(browser.get("/dags/shop/trigger").text), "allow_future")
+    assert not record_tick(Page(browser.get("/dags/shop/trigger").text), "allow_future")
     asked = len(ground.store.read(Request))
     form = {"logical_date": "2031-05-01", "conf": '{"full": true}'}
     answer = browser.post("/dags/shop/trigger", data=form)
@@ -124,7 +124,7 @@ def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its
     assert "tick “Take a date in the future”" in wrong and "--" not in wrong
     assert len(ground.store.read(Request)) == asked
     (date,) = (one for one in page.root.find("input") if one.attributes.get("name") == "logical_date")
-    assert date.attributes["value"] == "2031-05-01" and not ticked(page, "allow_future")
+    assert date.attributes["value"] == "2031-05-01" and not record_tick(page, "allow_future")
 
     ground.clock.advance(seconds=1)
     taken = browser.post("/dags/shop/trigger", data={**form, "allow_future": "on"})
@@ -136,7 +136,7 @@ def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its
     ground.drain()
     assert "Done" in Page(browser.get(taken.headers["location"]).text).root.whole_text
     kept = browser.post("/dags/shop/trigger", data={"logical_date": "someday", "allow_future": "on"})
-    assert ticked(Page(kept.text), "allow_future"), "a form that comes back is as it was filled in"
+    assert record_tick(Page(kept.text), "allow_future"), "a form that comes back is as it was filled in"
 
 
 @pytest.mark.parametrize("page", ["/dags/shop/clear", FAILED_RUN, f"{FAILED_RUN}/tasks/aggregate"])
@@ -144,13 +144,13 @@ def test_a_clear_begins_with_what_comes_after_the_tasks(browser: TestClient, pag
     """The form of a DAG, and what the pages of a run and of a task lead to."""
     if not page.endswith("clear"):
         (page,) = {link for link in Page(browser.get(page).text).links if "/clear?" in link}
-    assert ticked(Page(browser.get(page).text), "downstream")
+    assert record_tick(Page(browser.get(page).text), "downstream")
 
 
 def test_a_clear_without_what_comes_after_stays_without_it(browser: TestClient) -> None:
     run = FAILED_RUN.split("/")[-1]
     shown = Page(browser.get(f"/dags/shop/clear?preview=true&run={run}&tasks=^aggregate$").text)
-    assert not ticked(shown, "downstream"), "a browser sends nothing of a box that is not ticked"
+    assert not record_tick(shown, "downstream"), "a browser sends nothing of a box that is not ticked"
     assert "stay" in shown.root.whole_text and "tick “and what comes after them”" in shown.root.whole_text
 
 

@@ -44,8 +44,8 @@ def ground() -> InMemoryManager:
 
 @pytest.fixture
 def gone(ground: InMemoryManager) -> InMemoryManager:
-    row = ground.alive.dags["etl"]
-    ground.alive.put(row.evolve(is_active=False, file="etl.py", updated_at=ground.clock.now()))
+    row = ground.state.catalog.dags["etl"]
+    ground.state.put(row.evolve(is_active=False, file="etl.py", updated_at=ground.clock.now()))
     ground.tick()
     return ground
 

@@ -10,11 +10,9 @@ from backfill_manager.cli.backend.base import Document, Log
 from backfill_manager.errors import StateNotInitialised
 from backfill_manager.model.records import DagRun, Request, Response
 from backfill_manager.model.states import RUN_FINISHED
-from backfill_manager.queries import backfills, bundles, dags, pools, requests, runs, tasks, versions
+from backfill_manager.queries import backfill_items, backfills, bundles, dags, pools, requests, runs, tasks, versions
 from backfill_manager.queries.eta import with_time_left
 from backfill_manager.queries.managers import has_active_manager, manager_status
-from backfill_manager.queries.running_tasks import running_tasks
-from backfill_manager.queries.timeline import timeline
 from backfill_manager.requests import command_types as c
 from backfill_manager.requests import submit, validation
 from backfill_manager.requests.clearing import ClearTasks
@@ -60,7 +58,7 @@ class LocalBackend:
     def backfills(self, *, dag_id: str | None, states: Sequence[str], limit: int | None) -> list[Document]:
         if dag_id is not None:
             dags.known_dag(self.store, dag_id)
-        return backfills.list_backfills(self.store, dag_id=dag_id, in_states=states, limit=limit)
+        return backfills.list_backfills(self.store, backfills.BackfillFilter(dag_id, states), limit=limit).items
 
     def backfill(self, backfill_id: str, *, with_eta: bool = False) -> Document:
         document = backfills.find_backfill(self.store, backfill_id)
@@ -69,10 +67,13 @@ class LocalBackend:
     def items(
         self, backfill_id: str, *, states: Sequence[str] = (), limit: int | None = None, offset: int = 0
     ) -> list[Document]:
-        return backfills.list_items(self.store, backfill_id, in_states=states, limit=limit, offset=offset)
+        if not states:  # ordinals count from 1 without a gap
+            return backfill_items.list_items(self.store, backfill_id, after=offset or None, limit=limit).items
+        limit = None if limit is None else limit + offset
+        return backfill_items.list_items(self.store, backfill_id, in_states=states, limit=limit).items[offset:]
 
     def running_tasks(self, backfill: Document) -> list[Document]:
-        return running_tasks(self.store, backfill, self.clock.now())
+        return tasks.running_tasks(self.store, backfill, self.clock.now())
 
     def dags(self, *, active: bool | None = True) -> list[Document]:
         return dags.list_dags(self.store, self.clock.now(), active=active)
@@ -96,7 +97,7 @@ class LocalBackend:
         # What ran can be read after its DAG is gone.
         if not self.store.read(DagRun, [Condition("dag_id", "=", dag_id)], limit=1):
             dags.known_dag(self.store, dag_id)
-        return timeline(self.store, dag_id, limit)
+        return runs.timeline(self.store, dag_id, limit)
 
     def runs(
         self, *, dag_id: str | None, backfill_id: str | None, states: Sequence[str], limit: int | None
@@ -105,7 +106,8 @@ class LocalBackend:
             dags.known_dag(self.store, dag_id)
         if backfill_id is not None:
             backfill_id = backfills.find_backfill(self.store, backfill_id)["backfill_id"]
-        return runs.list_runs(self.store, dag_id=dag_id, backfill_id=backfill_id, in_states=states, limit=limit)
+        page = runs.list_runs(self.store, dag_id=dag_id, backfill_id=backfill_id, in_states=states, limit=limit)
+        return page.items
 
     def run(self, run_id: str, dag_id: str | None) -> Document:
         return runs.run_details(runs.find_run(self.store, run_id, dag_id=dag_id))
@@ -127,7 +129,7 @@ class LocalBackend:
         return bundles.list_bundles(self.store, self.context.settings.bundles)
 
     def requests(self, limit: int | None) -> list[Document]:
-        return requests.list_requests(self.store, limit=limit)
+        return requests.list_requests(self.store, limit=limit).items
 
     def request(self, request_id: str) -> Document:
         return requests.find_request(self.store, request_id)

@@ -14,10 +14,11 @@ from rich.text import Text
 
 from backfill_manager.cli.backend.base import Backend
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.progress import Pace, ended, failure_line, picture, status_line, summary_line
+from backfill_manager.cli.render.progress import failure_line, picture, status_line, summary_line
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
+from backfill_manager.queries.eta import ObservedPace, items_ended
 from backfill_manager.queries.managers import START_ONE
 
 EVERY_S: Final = 0.5
@@ -26,42 +27,42 @@ LOOK_FOR_LEADER_S: Final = 5.0
 MOST_FAILURES_AT_ONCE: Final = 10
 INTERRUPTED: Final = 130
 
-Draw = Callable[[dict[str, Any], list[dict[str, Any]], Pace], None]
+Draw = Callable[[dict[str, Any], list[dict[str, Any]], ObservedPace], None]
 Say = Callable[[Text], None]
 
 
-def watch(context: CliContext, backfill_id: str, *, end_when_stuck: bool) -> int:
+def watch(call: CliContext, backfill_id: str, *, end_when_stuck: bool) -> int:
     """Until it has ended; returns the exit code: 0 for success, else 1. `end_when_stuck`: also when the backfill has
     paused itself after failures and waits for a person, who may not be there (`create --wait` in a script)."""
     try:
-        backfill = _follow(context, backfill_id, end_when_stuck=end_when_stuck)
+        backfill = _follow(call, backfill_id, end_when_stuck=end_when_stuck)
     except KeyboardInterrupt:
-        context.out.note(
+        call.out.remark(
             f"The backfill goes on without this screen. Look again: `bfm backfill watch {backfill_id}`; "
             f"end it: `bfm backfill cancel {backfill_id}`."
         )
         return INTERRUPTED
-    context.out.print_result(backfill, summary_line(backfill, _took_s(backfill)))
+    call.out.told(backfill, summary_line(backfill, _took_s(backfill)))
     if backfill["planned"] and backfill["skipped"] == backfill["planned"]:
-        context.out.note(f"Nothing had to run: `bfm backfill items {backfill_id}` tells why.")
+        call.out.remark(f"Nothing had to run: `bfm backfill items {backfill_id}` tells why.")
     if backfill["state"] == states.PAUSED:
-        context.out.note(f"It waits for you: mend what failed, then `bfm backfill unpause {backfill_id}`.")
+        call.out.remark(f"It waits for you: mend what failed, then `bfm backfill unpause {backfill_id}`.")
     return 0 if backfill["state"] == states.SUCCESS else 1
 
 
-def _follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool) -> dict[str, Any]:
-    source, clock = context.backend, context.clock
-    pace = Pace()
+def _follow(call: CliContext, backfill_id: str, *, end_when_stuck: bool) -> dict[str, Any]:
+    source, clock = call.source, call.clock
+    pace = ObservedPace()
     told_failures: set[int] = set()
     looked_for_leader = float("-inf")
     time_left: dict[str, Any] = {}
-    with _screen(context) as (draw, say):
+    with _screen(call) as (draw, say):
         while True:
             backfill = source.backfill(backfill_id)
             over = backfill["state"] in states.BACKFILL_FINISHED or (end_when_stuck and _stuck(backfill))
             at = clock.monotonic()
             if backfill["planned"]:
-                pace.saw(at, ended(backfill))
+                pace.observe(at, items_ended(backfill))
             if backfill["failed"] > len(told_failures):
                 for line in _new_failures(source, backfill, told_failures):
                     say(line)
@@ -76,7 +77,7 @@ def _follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool) -> d
             draw(backfill, [] if over else source.running_tasks(backfill), pace)
             if over:
                 return backfill
-            context.pause(EVERY_S)
+            call.pause(EVERY_S)
 
 
 def _new_failures(source: Backend, backfill: dict[str, Any], told: set[int]) -> Iterator[Text]:
@@ -114,11 +115,11 @@ def _took_s(backfill: dict[str, Any]) -> float | None:
 
 
 @contextmanager
-def _screen(context: CliContext) -> Iterator[tuple[Draw, Say]]:
+def _screen(call: CliContext) -> Iterator[tuple[Draw, Say]]:
     """A live picture on a terminal; elsewhere a line whenever something has changed. Beside a JSON document the lines
     go to standard error, as standard output is the document's."""
-    console = Console(stderr=not context.out.is_table, highlight=False)
-    if console.is_terminal and context.out.is_table:
+    console = Console(stderr=not call.out.is_table, highlight=False)
+    if console.is_terminal and call.out.is_table:
         from rich.live import Live
 
         with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -130,10 +131,10 @@ def _screen(context: CliContext) -> Iterator[tuple[Draw, Say]]:
     last: tuple[Any, ...] = ()
     last_at = float("-inf")
 
-    def draw(backfill: dict[str, Any], tasks: list[dict[str, Any]], pace: Pace) -> None:
+    def draw(backfill: dict[str, Any], tasks: list[dict[str, Any]], pace: ObservedPace) -> None:
         nonlocal last, last_at
         now = (backfill["state"], backfill["reason"], *(backfill[state] for state in states.ITEM_STATES))
-        at = context.clock.monotonic()
+        at = call.clock.monotonic()
         turned = now[:2] != last[:2]
         over = backfill["state"] in states.BACKFILL_FINISHED  # the summary says it
         if now != last and not over and (turned or at - last_at >= LINES_APART_S):
