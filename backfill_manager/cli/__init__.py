@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if list(sys.argv[1:] if argv is None else argv) == ["--version"]:  # without the 100 ms that Typer and rich take
         from importlib.metadata import version
 
-        print(f"backfill_manager {version('backfill-manager')}")  # noqa: T201
+        print(f"backfill_manager {version('backfill-manager')}")
         return 0
     from backfill_manager.cli.app import run
 

@@ -45,8 +45,8 @@ def _dropped(*spellings: str, why: str, takes_value: bool = False) -> AirflowOpt
 
 
 _DATES: Final = (
-    _renamed("--start-date", "--from", "from_"),
-    _renamed("--end-date", "--to", "to"),
+    _renamed("--start-date", "--from", "start_date"),
+    _renamed("--end-date", "--to", "end_date"),
     _renamed("--task-regex", "--tasks", "tasks"),
 )
 _ANYWHERE: Final = (
@@ -56,8 +56,8 @@ _ANYWHERE: Final = (
 
 OF_BACKFILL_CREATE: Final = (
     *_DATES,
-    _renamed("--from-date", "--from", "from_"),
-    _renamed("--to-date", "--to", "to"),
+    _renamed("--from-date", "--from", "start_date"),
+    _renamed("--to-date", "--to", "end_date"),
     _renamed("--dag-run-conf", "--conf", "conf"),
     _renamed("--reprocess-behavior", "--reprocess", "reprocess"),
     _flag("--reset-dagruns", "--reprocess completed", "reprocess", "completed"),

@@ -12,23 +12,26 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from backfill_manager.cli.airflow_aliases import AirflowOption
+from backfill_manager.cli.options import options_of, typed_values
 
 Function = Callable[..., int | None]  # what it returns is the exit code; None is 0
 
 
-def _global(*, help: str, **more: Any) -> Any:
-    return typer.Option(rich_help_panel="Global options (before or after the command)", help=help, **more)
+def _global(spelling: str, help: str, **more: Any) -> Any:
+    return typer.Option(spelling, rich_help_panel="Global options (before or after the command)", help=help, **more)
 
 
 GLOBAL_OPTIONS: Final[Mapping[str, Any]] = {
     "state": Annotated[
         str | None,
         _global(
+            "--state",
             metavar="URI",
             help="Where the state tables are: a path, s3://, abfss://, gs://, or catalog.schema. Also BFM_STATE. "
             "\\[default: ./state]",
@@ -37,6 +40,7 @@ GLOBAL_OPTIONS: Final[Mapping[str, Any]] = {
     "server": Annotated[
         str | None,
         _global(
+            "--server",
             metavar="URL",
             help="Use this `bfm serve` in place of the tables. Also BFM_SERVER; its token is in BFM_TOKEN, or in the file "
             "that BFM_TOKEN_FILE names.",
@@ -44,25 +48,33 @@ GLOBAL_OPTIONS: Final[Mapping[str, Any]] = {
     ],
     "conf": Annotated[
         str | None,
-        _global(metavar="FILE", help="The configuration. Also BFM_CONF. \\[default: conf/manager.yaml]"),
+        _global("--conf", metavar="FILE", help="The configuration. Also BFM_CONF. \\[default: conf/manager.yaml]"),
     ],
     "output": Annotated[
-        Literal["table", "json", "yaml"] | None, _global(help="Output format. \\[default: table]")
+        Literal["table", "json", "yaml"] | None, _global("--output", help="Output format. \\[default: table]")
     ],
-    "debug": Annotated[bool | None, _global(help="Show tracebacks of errors.", show_default=False, is_flag=True)],
+    "debug": Annotated[bool | None, _global("--debug", help="Show tracebacks of errors.", show_default=False)],
 }
 
 
 @dataclass(frozen=True)
 class Command:
+    """`schema`: a class of `schemas.commands` whose fields (`without` some) become options; the function gets those that
+    were typed as `values`. `aliases` of options are understood, and not listed in the help."""
+
     name: str
     function: Function
+    schema: str | None = None
+    without: Sequence[str] = ()
+    show_defaults: bool = True
     aliases: Sequence[AirflowOption] = ()
     hidden: bool = False
 
     def add_to(self, app: typer.Typer) -> None:
         signature = inspect.signature(self.function, eval_str=True)
-        own = list(signature.parameters.values())[1:]  # the first is the context
+        own = [option for name, option in signature.parameters.items() if name not in ("context", "values")]
+        of_schema = options_of(self.schema, self.without, self.show_defaults) if self.schema else []
+        own = of_schema + own
         taken = {spelling for option in own for spelling in _spellings(option)}
         parameters = [
             parameter("ctx", typer.Context),
@@ -80,6 +92,9 @@ class Command:
                     context.out.note(alias.message)
                     if alias.parameter and values[alias.parameter] == defaults[alias.parameter]:
                         values[alias.parameter] = value if alias.value is None else alias.value
+            if self.schema:
+                typed = {option.name: values.pop(option.name) for option in of_schema}
+                values["values"] = typed_values(self.schema, typed)
             return self.function(context, **values)
 
         run.__doc__ = self.function.__doc__
@@ -93,13 +108,11 @@ class Group:
         self.name, self.help = name, help
         self.commands: dict[str, Command] = {}
 
-    def command(
-        self, name: str, *, aliases: Sequence[AirflowOption] = (), hidden: bool = False
-    ) -> Callable[[Function], Function]:
-        """Registers a function. `aliases` of its options are understood, and not listed in its help."""
+    def command(self, name: str, **more: Any) -> Callable[[Function], Function]:
+        """Registers a function; `more` as in `Command`."""
 
         def register(function: Function) -> Function:
-            self.commands[name] = Command(name, function, aliases, hidden)
+            self.commands[name] = Command(name, function, **more)
             return function
 
         return register
@@ -110,7 +123,7 @@ class Group:
             name=self.name, help=self.help, no_args_is_help=True, rich_markup_mode="rich", add_completion=False
         )
         app.callback()(lambda: None)  # a group, also with one command
-        called = [after for word, after in zip(args, args[1:], strict=False) if word == self.name]
+        called = [after for word, after in pairwise(args) if word == self.name]
         chosen = [self.commands[called[0]]] if called and called[0] in self.commands else self.commands.values()
         for command in chosen:
             command.add_to(app)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backfill_manager.errors import Refused
-from backfill_manager.requests.command_types import REFUSED
+from backfill_manager.schemas.kinds import REFUSED
 
 if TYPE_CHECKING:
     from backfill_manager.model.records import Request, Response

@@ -13,15 +13,15 @@ from backfill_manager.model.states import RUN_FINISHED
 from backfill_manager.queries import backfill_items, backfills, bundles, dags, pools, requests, runs, tasks, versions
 from backfill_manager.queries.eta import with_time_left
 from backfill_manager.queries.managers import has_active_manager, manager_status
-from backfill_manager.requests import command_types as c
 from backfill_manager.requests import submit, validation
-from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.schemas import kinds
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.uri import is_catalog_schema
 
 if TYPE_CHECKING:
     from backfill_manager.cli.context import CliContext
+    from backfill_manager.requests.clearing import ClearTasks
 
 
 class LocalBackend:
@@ -144,8 +144,8 @@ class LocalBackend:
         from backfill_manager.cli.backend import local_preview
 
         previews = {
-            c.BACKFILL_CREATE: local_preview.plan_backfill, c.TASKS_CLEAR: local_preview.plan_clear,
-            c.BUNDLE_PARSE: local_preview.parse_bundle,
+            kinds.BACKFILL_CREATE: local_preview.plan_backfill, kinds.TASKS_CLEAR: local_preview.plan_clear,
+            kinds.BUNDLE_PARSE: local_preview.parse_bundle,
         }  # fmt: skip
         return previews[kind](self, values)
 
@@ -156,35 +156,36 @@ class LocalBackend:
     def _payload(self, kind: str, values: dict[str, Any], request_id: str) -> Document:
         store, settings, now = self.store, self.context.settings, self.clock.now()
         match kind:
-            case c.BACKFILL_CREATE:
+            case kinds.BACKFILL_CREATE:
                 return self.new_backfill(values, submit.id_from(request_id))
-            case c.BACKFILL_RETRY:
+            case kinds.BACKFILL_RETRY:
                 return validation.retried_backfill(self.backfill(values["backfill_id"]))
-            case c.BACKFILL_SET:
+            case kinds.BACKFILL_SET:
                 backfill = self.backfill(values["backfill_id"])
                 return validation.changed_backfill(store, settings, backfill, values["changes"])
-            case c.BACKFILL_PAUSE | c.BACKFILL_UNPAUSE | c.BACKFILL_CANCEL:
+            case kinds.BACKFILL_PAUSE | kinds.BACKFILL_UNPAUSE | kinds.BACKFILL_CANCEL:
                 backfill = self.backfill(values["backfill_id"])
                 return {**values, **validation.going_on(backfill, kind.removeprefix("backfill."))}
-            case c.DAG_PAUSE | c.DAG_UNPAUSE | c.DAG_DEACTIVATE:
+            case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE | kinds.DAG_DEACTIVATE:
                 return {"dag_id": dags.current_dag(store, values["dag_id"])[0].dag_id}
-            case c.DAG_TRIGGER:
+            case kinds.DAG_TRIGGER:
+                values = {"logical_date": None, "conf": {}, **values}
                 return validation.triggered_dag(store, **values, now=now)
-            case c.BUNDLE_PARSE | c.BUNDLE_DEACTIVATE:
+            case kinds.BUNDLE_PARSE | kinds.BUNDLE_DEACTIVATE:
                 # An active manager knows its bundles best: its configuration may be another one than ours.
                 if not self.has_active_manager():
                     validation.known_bundle(store, settings, values["bundle"])
                 return values
-            case c.RUN_CANCEL:
+            case kinds.RUN_CANCEL:
                 return validation.cancelled_run(self._row(values))
-            case c.RUN_MARK:
+            case kinds.RUN_MARK:
                 return validation.marked_run(self._row(values), values["state"])
-            case c.TASK_MARK:
+            case kinds.TASK_MARK:
                 return validation.marked_task(store, self._row(values), values["task_id"], values["state"])
-            case c.TASKS_CLEAR:
-                return {"ask": validation.with_whole_run_ids(store, ClearTasks(**values)).to_payload()}
-            case c.POOL_SET:
-                return validation.set_pool(store, **values)
+            case kinds.TASKS_CLEAR:
+                return {"ask": self.clear_command(values).to_payload()}
+            case kinds.POOL_SET:
+                return validation.set_pool(store, **{"weight": None, "min_share": None, **values})
             case _:  # manager.stop, state.compact, task.run
                 return values
 
@@ -194,10 +195,18 @@ class LocalBackend:
         from backfill_manager.requests.backfills import CreateBackfill, read_range
 
         dag = dags.current_dag(self.store, values["dag_id"])[1]
-        dates = tuple(parse_date(one, dag.timezone, name="--date") for one in values["dates"])
-        ends = read_range(dag, values["kind"], values["start_date"], values["end_date"])
-        backfill = CreateBackfill(**{**values, **ends, "dates": dates})
+        dates = tuple(parse_date(one, dag.timezone, name="--date") for one in values.get("dates", ()))
+        ends = read_range(dag, values["kind"], values.get("start_date"), values.get("end_date"))
+        values = {**values, **ends, "dates": dates, "partitions": tuple(values.get("partitions", ()))}
+        backfill = CreateBackfill(**values)
         return validation.new_backfill(self.store, self.context.settings, backfill, backfill_id, self.clock.now())
+
+    def clear_command(self, values: Mapping[str, Any]) -> ClearTasks:
+        from backfill_manager.requests.clearing import ClearTasks
+
+        names = {"dag_id": "dag", "start_date": "start", "end_date": "end"}
+        command = ClearTasks.from_payload({names.get(name, name): value for name, value in values.items()})
+        return validation.with_whole_run_ids(self.store, command)
 
     def _row(self, run: Mapping[str, Any]) -> DagRun:
         return runs.find_run(self.store, run["run_id"], dag_id=run["dag_id"])

@@ -12,10 +12,9 @@ from backfill_manager.cli.backend.base import Document, accepted
 from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 from backfill_manager.queries import dags
-from backfill_manager.requests import submit, validation
+from backfill_manager.requests import submit
 from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.clearing import ClearTasks
-from backfill_manager.requests.command_types import BACKFILL_DRY_RUN
+from backfill_manager.schemas.kinds import BACKFILL_DRY_RUN
 from backfill_manager.store.base import Condition, Store
 
 if TYPE_CHECKING:
@@ -60,8 +59,9 @@ def plan_clear(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
     from backfill_manager.planning.clear_plan import plan_clear
 
     store = backend.store
-    command = validation.with_whole_run_ids(store, ClearTasks(**values))
-    return plan_clear(store, command, dags.all_dags(store), dags.spec_reader(store)).to_json_document()
+    return plan_clear(
+        store, backend.clear_command(values), dags.all_dags(store), dags.spec_reader(store)
+    ).to_json_document()
 
 
 def parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:

@@ -6,7 +6,7 @@ A request and its response come as the rows of the tables would, so that whoever
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from backfill_manager.client import models as m
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request, Response
 from backfill_manager.queries.managers import START_ONE
-from backfill_manager.requests import command_types as c
+from backfill_manager.schemas import kinds
 
 if TYPE_CHECKING:
     from backfill_manager.cli.context import CliContext
@@ -122,28 +122,29 @@ class RemoteBackend:
     def submit(self, kind: str, values: Mapping[str, Any], request_id: str | None = None) -> Request:
         client, v = self._client, dict(values)
         match kind:
-            case c.BACKFILL_CREATE:
+            case kinds.BACKFILL_CREATE:
                 return _request(client.create_backfill(**v, idempotency_key=request_id))
-            case c.BACKFILL_SET:
+            case kinds.BACKFILL_SET:
                 return _request(client.change_backfill(v["backfill_id"], **v["changes"]))
-            case c.TASKS_CLEAR:
+            case kinds.TASKS_CLEAR:
                 return _request(client.clear(**_clear(v)))
-        method = {
-            c.BACKFILL_PAUSE: client.pause_backfill, c.BACKFILL_UNPAUSE: client.unpause_backfill,
-            c.BACKFILL_CANCEL: client.cancel_backfill, c.BACKFILL_RETRY: client.retry_backfill,
-            c.DAG_PAUSE: client.pause_dag, c.DAG_UNPAUSE: client.unpause_dag, c.DAG_DEACTIVATE: client.deactivate_dag,
-            c.DAG_TRIGGER: client.trigger, c.RUN_CANCEL: client.cancel_run, c.RUN_MARK: client.mark_run,
-            c.TASK_MARK: client.mark_task, c.POOL_SET: client.set_pool, c.BUNDLE_PARSE: client.parse_bundle,
-            c.BUNDLE_DEACTIVATE: client.deactivate_in_bundle,
-        }[kind]  # fmt: skip
+        methods: dict[str, Callable[..., m.Request]] = {
+            kinds.BACKFILL_PAUSE: client.pause_backfill, kinds.BACKFILL_UNPAUSE: client.unpause_backfill,
+            kinds.BACKFILL_CANCEL: client.cancel_backfill, kinds.BACKFILL_RETRY: client.retry_backfill,
+            kinds.DAG_PAUSE: client.pause_dag, kinds.DAG_UNPAUSE: client.unpause_dag,
+            kinds.DAG_DEACTIVATE: client.deactivate_dag, kinds.DAG_TRIGGER: client.trigger,
+            kinds.RUN_CANCEL: client.cancel_run, kinds.RUN_MARK: client.mark_run, kinds.TASK_MARK: client.mark_task,
+            kinds.POOL_SET: client.set_pool, kinds.BUNDLE_PARSE: client.parse_bundle,
+            kinds.BUNDLE_DEACTIVATE: client.deactivate_in_bundle,
+        }  # fmt: skip
         if "bundle" in v:
             v["name"] = v.pop("bundle")
-        return _request(method(**v))
+        return _request(methods[kind](**v))
 
     def preview(self, kind: str, values: Mapping[str, Any]) -> Document:
-        if kind == c.BACKFILL_CREATE:
+        if kind == kinds.BACKFILL_CREATE:
             return self._client.dry_run(**values).document()
-        if kind == c.TASKS_CLEAR:
+        if kind == kinds.TASKS_CLEAR:
             return self._client.plan_clear(**_clear(values)).document()
         raise NoActiveManager(
             f"What a server is asked to parse is read by a manager, and none is running now: {START_ONE}, "
@@ -186,11 +187,8 @@ def _response(request: m.Request) -> Response | None:
 
 
 def _clear(values: Mapping[str, Any]) -> Document:
-    if values["is_regex"]:
+    if values.get("is_regex"):
         raise InvalidInput(
             "--dag-regex does not go with --server, where one DAG is cleared at a time: name it, or use --state."
         )
-    renamed = {"dag": "dag_id", "start": "start_date", "end": "end_date"}
-    document = {renamed.get(name, name): value for name, value in values.items() if value is not None}
-    document.pop("is_regex")
-    return document
+    return dict(values)

@@ -15,7 +15,7 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column, counted
 from backfill_manager.cli.render.response import print_response, wait_for_response
 from backfill_manager.errors import NotFound, Refused
-from backfill_manager.requests.command_types import BUNDLE_DEACTIVATE, BUNDLE_PARSE
+from backfill_manager.schemas.kinds import BUNDLE_DEACTIVATE, BUNDLE_PARSE
 
 PARSE_TIMEOUT_S: Final = 900.0  # a bundle of thousands of files takes its time
 _CHANGES: Final = ("dag_id", "change", Column("version", right=True), "file")
@@ -64,29 +64,22 @@ def _setting(name: str, value: Any) -> Any:
     return f"{value:g} s" if isinstance(value, float) else value
 
 
-@group.command("parse")
+@group.command("parse", schema="ParseBundle", without=("bundle", "subpath"))
 def parse(
     context: CliContext,
+    values: Document,
     bundle: BundleArgument,
     subpath: Annotated[
         str, typer.Argument(metavar="[SUBPATH]", help="A file or folder of it.", show_default="the whole bundle")
     ] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="Print what would change, and change nothing.", show_default=False)
-    ] = False,
-    deactivate_removed: Annotated[
-        bool,
-        typer.Option(
-            "--deactivate-removed", help="Deactivate DAGs that these files don't define any more.", show_default=False
-        ),
-    ] = False,
 ) -> int:
     """Have the manager parse the files of a bundle now, changed or not, and wait for the result: the last step of a
     rollout. Exit code 1 when a file can't be read. Over the tables, a dry run needs no manager.
 
     Example: [cyan]bfm bundles parse examples flights.py --dry-run[/]
     """
-    values = {"bundle": bundle, "subpath": subpath, "dry_run": dry_run, "deactivate_removed": deactivate_removed}
+    values = {"bundle": bundle, "subpath": subpath, "dry_run": False, "deactivate_removed": False, **values}
+    dry_run = values["dry_run"]
     if dry_run and not context.backend.has_active_manager():
         return _print_parsed(context, context.backend.preview(BUNDLE_PARSE, values), dry_run)
     request = context.backend.submit(BUNDLE_PARSE, values)

@@ -55,7 +55,9 @@ def show(context: CliContext) -> None:
 @group.command("token")
 def token_(
     context: CliContext,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its owner: requests with this token are made under this name.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Its owner: requests with this token are made under this name.")
+    ],
     role: Annotated[
         Literal["viewer", "operator"], typer.Option("--role", help="viewer reads; operator may change, too.")
     ] = "viewer",

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backfill_manager.cli.commands.runs import TASK_COLUMNS
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
+from backfill_manager.cli.commands.runs import TASK_COLUMNS
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Dag
 from backfill_manager.cli.render.output import Column, counted, seconds
 from backfill_manager.cli.render.response import payload_of, print_response, wait_for_response
 from backfill_manager.errors import InvalidInput, NotFound
-from backfill_manager.requests.command_types import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE
+from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE
 
 if TYPE_CHECKING:
     from backfill_manager.store.base import Store
 
-group = Group("dags", "DAGs: list, trigger and pause them; their next intervals, versions, files that could not be read.")
+group = Group(
+    "dags", "DAGs: list, trigger and pause them; their next intervals, versions, files that could not be read."
+)
 
 
 def format_schedule(value: Any) -> str:
@@ -55,7 +57,9 @@ def list_(
         "dag_id", "schedule", "timezone", Column("is_paused", "paused"), Column("version", right=True), "file",
         Column("next_due_at", "next due"), Column("inactive_reason", "not active", fold=True),
     )  # fmt: skip
-    context.out.print_rows(rows, columns, empty="No DAGs yet: a manager loads them from its bundles (`bfm manager start`).")
+    context.out.print_rows(
+        rows, columns, empty="No DAGs yet: a manager loads them from its bundles (`bfm manager start`)."
+    )
     if broken := len(context.backend.import_errors()):
         context.out.note(f"{counted(broken, 'file')} could not be read: see `bfm dags import-errors`.")
 
@@ -118,26 +122,8 @@ def next_(
         context.out.note(f"{dag} is paused: none of these will run until it is unpaused.")
 
 
-@group.command("trigger")
-def trigger(
-    context: CliContext,
-    dag: Dag,
-    logical_date: Annotated[
-        str | None,
-        typer.Option(
-            "--logical-date",
-            metavar="T",
-            help="In the DAG's zone, unless it has an offset. \\[default: the latest complete interval]",
-        ),
-    ] = None,
-    conf: Annotated[
-        str | None,
-        typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the run, as a JSON object (64 kB at most)."),
-    ] = None,
-    allow_future: Annotated[
-        bool, typer.Option("--allow-future", help="Accept a date in the future, too; else it is refused.")
-    ] = False,
-) -> None:
+@group.command("trigger", schema="TriggerInput")
+def trigger(context: CliContext, values: Document, dag: Dag) -> None:
     """Trigger one run of a DAG: for the interval that starts at T, or for the one that the manager chooses.
 
     It does not move the schedule. When the schedule comes to the date, it skips it if the run was triggered after its
@@ -145,10 +131,7 @@ def trigger(
 
     Example: [cyan]bfm dags trigger flights --logical-date 2013-01-05 --conf '{"full": true}'[/]
     """
-    from backfill_manager.requests.json_input import parse_conf
-
-    values = {"dag_id": dag, "logical_date": logical_date, "conf": parse_conf(conf), "allow_future": allow_future}
-    request = context.backend.submit(DAG_TRIGGER, values)
+    request = context.backend.submit(DAG_TRIGGER, {"dag_id": dag, **values})
     response = wait_for_response(context, request)
     run_id = response.object_id if response else None
     document = {
@@ -241,7 +224,9 @@ def import_errors(context: CliContext) -> None:
     columns = (
         "bundle", "file", Column("line", right=True), Column("message", fold=True), Column("first_seen_at", "since"),
     )  # fmt: skip
-    context.out.print_rows(context.backend.import_errors(), columns, empty="No import errors: every file could be read.")
+    context.out.print_rows(
+        context.backend.import_errors(), columns, empty="No import errors: every file could be read."
+    )
 
 
 @group.command("versions")

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import moment
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.requests.command_types import MANAGER_STOP
+from backfill_manager.schemas.kinds import MANAGER_STOP
 
 STOP_POLL_INTERVAL_S = 0.2
 
@@ -72,10 +73,10 @@ def status(context: CliContext) -> int:
     return 1
 
 
-@group.command("stop")
+@group.command("stop", schema="StopManager")
 def stop(
     context: CliContext,
-    drain: Annotated[bool, typer.Option("--drain", help="Let running tasks finish first; no new ones start.")] = False,
+    values: Document,
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait until it has stopped.")] = 60,
 ) -> int:
     """Stop the active manager, and wait until it has stopped. Running tasks run again with the next manager, unless
@@ -93,7 +94,7 @@ def stop(
         document = {"stopped": True, "term": row.term if row else None}
         context.out.print_result(document, "No manager is running: there is nothing to stop.")
         return 0
-    backend.submit(MANAGER_STOP, {"drain": drain})
+    backend.submit(MANAGER_STOP, {"drain": False, **values})
     until = clock.monotonic() + timeout
     while (latest := store.lease()) and latest.term == row.term and is_lease_live(latest, clock.now()):
         if clock.monotonic() >= until:

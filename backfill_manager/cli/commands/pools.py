@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column
 from backfill_manager.cli.render.response import print_response
-from backfill_manager.requests.command_types import POOL_SET
+from backfill_manager.schemas.kinds import POOL_SET
 
 group = Group("pools", "Pools: how many tasks may run at once, and how Spark shares its cores.")
 
@@ -28,23 +29,16 @@ def list_(context: CliContext) -> None:
     )
 
 
-@group.command("set")
+@group.command("set", schema="SetPool", without=("name",))
 def set_(
     context: CliContext,
+    values: Document,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pool, see `bfm pools list`.")],
-    slots: Annotated[int, typer.Option("--slots", min=1, metavar="N", help="Tasks at once.")],
-    weight: Annotated[
-        int | None, typer.Option("--weight", min=1, metavar="N", help="Its share of the cores. \\[default: unchanged]")
-    ] = None,
-    min_share: Annotated[
-        int | None,
-        typer.Option("--min-share", min=0, metavar="N", help="Cores it comes first for. \\[default: unchanged]"),
-    ] = None,
 ) -> None:
     """Change a pool. Slots change at once; Spark takes a new weight or share when the manager starts again. A new pool
     is configured in conf/manager.yaml.
 
     Example: [cyan]bfm pools set backfill --slots 32[/]
     """
-    values = {"name": name, "slots": slots, "weight": weight, "min_share": min_share}
-    print_response(context, context.backend.submit(POOL_SET, values), f"Set pool {name}")
+    request = context.backend.submit(POOL_SET, {"name": name, **values})
+    print_response(context, request, f"Set pool {name}")

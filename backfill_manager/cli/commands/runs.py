@@ -13,7 +13,7 @@ from backfill_manager.cli.options import DEFAULT_LIMIT, Dag, DagFilter, Limit, s
 from backfill_manager.cli.render.output import Column, first_line, seconds, shortened
 from backfill_manager.cli.render.response import payload_of, print_response
 from backfill_manager.model.states import RUN_STATES
-from backfill_manager.requests.command_types import RUN_CANCEL, RUN_MARK
+from backfill_manager.schemas.kinds import RUN_CANCEL, RUN_MARK
 
 group = Group("runs", "DAG runs of any type: list, draw the timeline, cancel, mark.")
 RunArgument = Annotated[
@@ -43,7 +43,7 @@ def list_(
     backfill: Annotated[
         str | None, typer.Option("--backfill", metavar="ID", help="Only of this backfill (its id or a prefix of it).")
     ] = None,
-    state: state_filter(RUN_STATES) = None,  # type: ignore[valid-type]
+    state: Annotated[list[str] | None, state_filter(RUN_STATES)] = None,
     limit: Limit = None,
 ) -> None:
     """List runs, newest first. Times are UTC.

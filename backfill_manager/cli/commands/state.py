@@ -12,7 +12,7 @@ from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column, counted, format_value
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.command_types import STATE_COMPACT
+from backfill_manager.schemas.kinds import STATE_COMPACT
 
 if TYPE_CHECKING:
     from backfill_manager.cli.backend.local import LocalBackend
@@ -31,7 +31,11 @@ def init(context: CliContext) -> None:
     """
     store = context.local_backend().any_store
     created = store.init()
-    text = f"Created {counted(len(created), 'table')} at {store.root}." if created else f"All tables exist at {store.root}."
+    text = (
+        f"Created {counted(len(created), 'table')} at {store.root}."
+        if created
+        else f"All tables exist at {store.root}."
+    )
     context.out.print_result({"state": store.root, "engine": store.engine, "made": created}, text)
 
 
@@ -123,11 +127,12 @@ def adopt(
 
     Example: [cyan]bfm --state ./state-for-tests state adopt --as-copy[/]
     """
+    backend = context.local_backend()
     if as_copy == as_original:
         raise InvalidInput("Choose what this state is: --as-copy or --as-original.")
     from backfill_manager.manager.adopt_state import adopt_state
 
-    store = context.local_backend().store
+    store = backend.store
     store.init()
     adopted = adopt_state(store, context.settings, context.clock, "copy" if as_copy else "original")
     document = {
@@ -148,7 +153,8 @@ def adopt(
 
 @group.command("sql")
 def sql(
-    context: CliContext, query: Annotated[str, typer.Argument(metavar='"SELECT …"', help="One statement that only reads.")]
+    context: CliContext,
+    query: Annotated[str, typer.Argument(metavar='"SELECT …"', help="One statement that only reads.")],
 ) -> None:
     """Query the state tables in SQL. It can only read.
 

@@ -22,7 +22,7 @@ from backfill_manager.cli.render.response import payload_of, print_response, wai
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.model.states import SKIPPED, SUCCESS, TASK_FINISHED
-from backfill_manager.requests.command_types import TASK_MARK, TASK_RUN, TASKS_CLEAR
+from backfill_manager.schemas.kinds import TASK_MARK, TASK_RUN, TASKS_CLEAR
 
 if TYPE_CHECKING:
     from backfill_manager.cli.backend.local import LocalBackend
@@ -110,38 +110,11 @@ def mark(
     print_response(context, request, f"Mark {task} of {run_id} {state}", **payload_of(request))
 
 
-@group.command("clear", aliases=OF_TASKS_CLEAR)
+@group.command("clear", schema="ClearTasks", without=("dag_id",), aliases=OF_TASKS_CLEAR)
 def clear(
     context: CliContext,
+    values: Document,
     dag: Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, or with -R an expression found in it.")],
-    dag_regex: Annotated[bool, typer.Option("--dag-regex", "-R", help="DAG is a regular expression.")] = False,
-    from_: Annotated[
-        str | None, typer.Option("--from", "-s", metavar="T", help="Runs of this logical date or later.")
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            "-e",
-            metavar="T",
-            help="Runs of this logical date or earlier (inclusive); a date alone is its whole day.",
-        ),
-    ] = None,
-    run: Annotated[
-        list[str] | None, typer.Option("--run", metavar="RUN", help="Only this run, of any kind; may be repeated.")
-    ] = None,
-    tasks: Annotated[
-        str | None, typer.Option("--tasks", "-t", metavar="REGEX", help="Only tasks whose id matches.")
-    ] = None,
-    upstream: Annotated[bool, typer.Option("--upstream", "-u", help="And the tasks before them.")] = False,
-    downstream: Annotated[bool, typer.Option("--downstream", "-d", help="And the tasks after them.")] = False,
-    only_failed: Annotated[bool, typer.Option("--only-failed", "-f", help="Only those that failed.")] = False,
-    only_running: Annotated[
-        bool, typer.Option("--only-running", "-r", help="Only those that run; they are stopped first.")
-    ] = False,
-    latest_version: Annotated[
-        bool, typer.Option("--latest-version", help="Run them with the DAG's current version, not the one they had.")
-    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="Print what would be cleared, and change nothing.")
     ] = False,
@@ -156,14 +129,7 @@ def clear(
 
     [cyan]bfm tasks clear flights -s 2013-01-05 -t '^clean$' --downstream --dry-run[/]
     """
-    from backfill_manager.requests.clearing import ClearTasks
-
-    values = {
-        "dag": dag, "is_regex": dag_regex, "start": from_, "end": to, "run_ids": tuple(run or ()), "tasks": tasks,
-        "upstream": upstream, "downstream": downstream, "only_failed": only_failed, "only_running": only_running,
-        "latest_version": latest_version,
-    }  # fmt: skip
-    ClearTasks(**values).check()
+    values = {"dag_id": dag, **values}
     plan = context.backend.preview(TASKS_CLEAR, values)
     if context.out.is_table:
         print_clear_plan(context.out, plan)
