@@ -99,9 +99,9 @@ def test_a_dropped_option_gets_one_line_and_changes_nothing(bfm: Bfm, filled: Fi
         value = ["7"] if old.takes_value else []
         args = ("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-01", spelling, *value)
         said = bfm(*args, "--request-id", "same")
-        assert (said.code, said.err.splitlines()[0]) == (0, old.says)
+        assert (said.code, said.err.splitlines()[0]) == (0, old.message)
     assert asked(filled) == plain
-    assert old.says.startswith(f"{old.spellings[0]} is left out: ")
+    assert old.message.startswith(f"{old.spellings[0]} is left out: ")
 
 
 def test_old_spellings_are_not_in_the_help_and_h_is_help(bfm: Bfm) -> None:

@@ -260,7 +260,7 @@ def test_what_is_asked_over_the_server_is_what_is_asked_over_the_tables(
     assert (over_tables.source, over_server.source, over_server.requested_by) == ("cli", "api", "local")
     documents = [{**one.document, "request_id": "any"} for one in said]
     assert documents[0] == documents[1]
-    assert all("No manager is leading" in one.err for one in said)
+    assert all("No manager is running" in one.err for one in said)
 
 
 def test_a_backfill_is_created_with_all_its_options(ways: Callable[..., list[Said]], state: FilledState) -> None:
