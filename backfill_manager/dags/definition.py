@@ -18,12 +18,8 @@ from typing import Any, Final, Literal, get_args
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidDag, nearest
+from backfill_manager.model.states import TRIGGER_RULES
 
-TriggerRule = Literal[
-    "all_success", "all_failed", "all_done", "one_success", "one_failed",
-    "none_failed", "none_failed_min_one_success", "none_skipped", "always",
-]  # fmt: skip
-TRIGGER_RULES: Final[tuple[str, ...]] = TriggerRule.__args__  # type: ignore[attr-defined]
 TaskKind = Literal["python", "executor", "sql"]
 CallsBack = Literal["success", "failed"]
 CALLBACKS: Final[dict[str, CallsBack]] = {
@@ -147,11 +143,11 @@ class DagSpec:
 
     def all_upstream(self, task_ids: Collection[str]) -> frozenset[str]:
         """Every task that these wait for, however far up; the tasks themselves only where they wait for each other."""
-        return _reached(task_ids, lambda task_id: self.task(task_id).upstream)
+        return _transitive(task_ids, lambda task_id: self.task(task_id).upstream)
 
     def all_downstream(self, task_ids: Collection[str]) -> frozenset[str]:
         """Every task that waits for these, however far down."""
-        return _reached(task_ids, self.downstream)
+        return _transitive(task_ids, self.downstream)
 
     @cached_property
     def in_order(self) -> tuple[TaskSpec, ...]:
@@ -237,7 +233,7 @@ class DagSpec:
         return cls(**plain)
 
 
-def _reached(task_ids: Collection[str], neighbours: Callable[[str], Collection[str]]) -> frozenset[str]:
+def _transitive(task_ids: Collection[str], neighbours: Callable[[str], Collection[str]]) -> frozenset[str]:
     reached, following = set[str](), list(task_ids)
     while following:
         new = set(neighbours(following.pop())) - reached

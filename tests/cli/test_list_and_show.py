@@ -305,7 +305,7 @@ def test_the_state_is_made_checked_found_and_queried(bfm: Bfm, tmp_path: Path) -
 
 
 def test_instants_of_a_query_are_utc_with_a_z(bfm: Bfm, state: FilledState) -> None:
-    state.store.ask(Request("r1", "manager.stop", '{"drain": false}', "ada", state.clock.at))
+    state.store.append_request(Request("r1", "manager.stop", '{"drain": false}', "ada", state.clock.at))
 
     assert bfm("state", "sql", "SELECT requested_at FROM request", "--output", "json").document == [
         {"requested_at": "2024-05-15T12:00:00Z"}
@@ -327,7 +327,7 @@ def test_the_configuration_is_shown_with_secrets_masked(bfm: Bfm, tmp_path: Path
         assert "verysecret" not in said.out
         assert digest not in said.out
     shown = yaml.safe_load(said.out)
-    assert shown["notifications"][0]["url"] == "https://hooks.example.com/********"
+    assert shown["notifications"][0]["url"] == "https://hooks.example.com/***"
     assert shown["spark"]["conf"]["spark.executor.cores"] == "2"
     assert shown["api"]["tokens"][0]["name"] == "ci"
 
@@ -343,6 +343,18 @@ def test_config_check_tells_where_the_settings_come_from(bfm: Bfm, tmp_path: Pat
     assert wrong.code == 2
     assert "line 1" in wrong.err
     assert "did you mean 'seconds'" in wrong.err
+
+
+def test_a_setting_without_effect_is_named(bfm: Bfm, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(
+        "retention: {history_days: 30}\nnotifications: [{name: ops, kind: webhook, url: 'https://example.com/x'}]\n"
+    )
+    for command in ("check", "show"):
+        said = bfm("--conf", "m.yaml", "config", command, "--output", "json")
+        assert said.code == 0, said.err
+        assert said.err.splitlines() == [
+            "retention.history_days: has no effect yet.", "notifications: has no effect yet.",
+        ]  # fmt: skip
 
 
 def test_pools_are_listed_with_their_use(bfm: Bfm, state: FilledState) -> None:

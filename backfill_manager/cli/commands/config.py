@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -11,11 +10,11 @@ from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from backfill_manager.settings import Settings
+
 group = Group("config", "The configuration: check it, show what is in effect, create API tokens.")
 ABOUT: Final = "the configuration of this machine"
-_URL_PASSWORD = re.compile(r"(://[^/@:\s]*):[^/@\s]+@")
-_URL_USER = re.compile(r"(?<=://)[^/\s]*@")
-_WEBHOOK = re.compile(r"(https?://[^/\s]+/)\S+")  # its path is a secret
 
 
 @group.command("check")
@@ -28,10 +27,12 @@ def check(context: CliContext) -> None:
     from backfill_manager.dags.parsers.registry import check_parsers
     from backfill_manager.settings import settings_and_places
 
-    check_parsers(*settings_and_places(context.conf, state=context.state, environ=context.environ))
+    settings, places = settings_and_places(context.conf, state=context.state, environ=context.environ)
+    check_parsers(settings, places)
     sources = _sources(context)
     text = f"The configuration is right. It comes from: {', '.join(sources)}."
     context.out.print_result({"ok": True, "sources": sources}, text)
+    _note_unused(context, settings)
 
 
 @group.command("show")
@@ -42,14 +43,24 @@ def show(context: CliContext) -> None:
     """
     import sys
 
+    from backfill_manager.masking import mask_values
+
     context.refuse_server(ABOUT)
-    plain = _masked(context.settings.model_dump(mode="json"))
+    plain = mask_values(context.settings.model_dump(mode="json"))
     if context.out.is_table:
         import yaml  # type: ignore[import-untyped]
 
         sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
     else:
         context.out.print_document(plain)
+    _note_unused(context, context.settings)
+
+
+def _note_unused(context: CliContext, settings: Settings) -> None:
+    from backfill_manager.settings import unused_settings
+
+    for line in unused_settings(settings):
+        context.out.note(f"{line}.")
 
 
 @group.command("token")
@@ -94,19 +105,3 @@ def _sources(context: CliContext) -> list[str]:
     names = sorted(name for name in context.environ if name.startswith("BFM_") and name != "BFM_CONF")
     environ = [f"environment ({name})" for name in names]
     return ["defaults", *filter(None, [context.conf_file]), *environ, *(["--state"] if context.state else [])]
-
-
-def _masked(value: Any, key: str = "") -> Any:
-    from backfill_manager.settings import MASK, SECRET_NAME
-
-    if isinstance(value, dict):
-        return {name: _masked(one, str(name)) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_masked(one, key) if isinstance(one, dict | list) else one for one in value]
-    if isinstance(value, str):
-        if key == "git":  # a user may be a token
-            return _URL_USER.sub("", value)
-        if key == "url":
-            return _WEBHOOK.sub(r"\1" + MASK, _URL_PASSWORD.sub(r"\1:" + MASK + "@", value))
-        return MASK if value and SECRET_NAME.search(key) else _URL_PASSWORD.sub(r"\1:" + MASK + "@", value)
-    return value

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import IO, Final
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.settings import GIT_TRANSPORTS, without_password
+from backfill_manager.masking import without_credentials
+from backfill_manager.settings import GIT_TRANSPORTS
 
-TIME_LIMIT_S: Final = 300.0
+GIT_TIMEOUT_S: Final = 300.0
 _OF_ANOTHER_REPOSITORY: Final = frozenset(
     {
         "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -52,7 +53,7 @@ class Git:
     def __init__(self, repository: Path) -> None:
         self.repository = repository
 
-    def run(self, *args: str, time_limit: float = TIME_LIMIT_S) -> Ended:
+    def run(self, *args: str, time_limit: float = GIT_TIMEOUT_S) -> Ended:
         """`InvalidInput` when there is no git, or it takes too long; `Damaged` when what is wrong is here."""
         with self._process(*args) as process:
             try:
@@ -98,8 +99,8 @@ class Git:
 class Blobs:
     """Contents by their ids, one after the other from one process."""
 
-    def __init__(self, asked: IO[bytes], told: IO[bytes]) -> None:
-        self._asked, self._told = asked, told
+    def __init__(self, on_request: IO[bytes], told: IO[bytes]) -> None:
+        self._asked, self._told = on_request, told
 
     def read(self, blob: str) -> bytes:
         try:
@@ -121,5 +122,5 @@ def _in_a_line(complaint: str) -> str:
     """The first line that says something; what follows it are consequences and advice."""
     lines = (line.strip() for line in complaint.splitlines())
     first = next((line for line in lines if line and not line.lower().startswith(("warning:", "hint:"))), "")
-    plain = "".join(c if c.isprintable() else " " for c in without_password(first))
+    plain = "".join(c if c.isprintable() else " " for c in without_credentials(first))
     return re.sub(r"^((fatal|error|remote|ERROR): ?)+", "", plain).rstrip(".") or "git does not say why"
