@@ -347,7 +347,7 @@ def test_config_check_tells_where_the_settings_come_from(bfm: Bfm, tmp_path: Pat
 
 def test_a_setting_without_effect_is_named(bfm: Bfm, tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(
-        "retention: {history_days: 30}\nnotifications: [{name: ops, kind: webhook, url: 'https://example.com/x'}]\n"
+        "retention: {history_days: 30}\nnotifications: [{name: ops, url: 'https://example.com/x'}]\n"
     )
     for command in ("check", "show"):
         said = bfm("--conf", "m.yaml", "config", command, "--output", "json")
