@@ -15,7 +15,7 @@ from backfill_manager.api.models import RequestView
 from backfill_manager.api.submit import Asked, Payload, submit_request
 from backfill_manager.model import records
 from backfill_manager.queries.requests import request_details
-from backfill_manager.requests.command_types import REFUSED
+from backfill_manager.schemas.kinds import REFUSED
 
 PREFIX: Final = "/api/v1"
 LONGEST_WAIT_S: Final = 60

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from backfill_manager.dags import validation
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.errors import BackfillManagerError, nearest
+from backfill_manager.schemas import errors
 
 OF_DAG: Final = ("max_active_tasks",)
 OF_TASK: Final = (
@@ -22,9 +23,9 @@ OF_TASK: Final = (
 )  # fmt: skip
 _NOT_OF_CALLBACKS: Final = ("depends_on_past", "trigger_rule")  # they wait for nothing but what they tell of
 _INSTEAD: Final = {
-    "max_active_runs": "a backfill has its own --max-active-runs",
-    "params": "run parameters are given with --conf",
-    "schedule": "which intervals are run is said by --kind, --from and --to",
+    "max_active_runs": "a backfill has its own max_active_runs",
+    "params": "run parameters are given by themselves, as conf",
+    "schedule": "which intervals are run is said by the range",
 }
 
 
@@ -41,16 +42,14 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
             continue
         task_id, dot, setting = name.rpartition(".")
         if setting in OF_DAG:
-            raise InvalidInput(f"--set {name}: {setting} is a setting of the whole DAG; write {setting}=...")
+            raise _invalid(name, f"{setting} is a setting of the whole DAG; write {setting}=...")
         if setting not in OF_TASK:
-            raise InvalidInput(_unknown(name, setting))
+            raise _unknown(name, setting)
         if dot and task_id not in of_tasks:
-            raise InvalidInput(
-                f"--set {name}: DAG {spec.dag_id!r} has no task {task_id!r}{_ended(nearest(task_id, of_tasks))} It has"
-                f" {', '.join(of_tasks)}."
-            )
+            near = _ended(nearest(task_id, of_tasks))
+            raise _invalid(name, f"DAG {spec.dag_id!r} has no task {task_id!r}{near} It has {', '.join(of_tasks)}.")
         if dot and spec.is_callback(task_id) and setting in _NOT_OF_CALLBACKS:
-            raise InvalidInput(f"--set {name}: a callback waits for nothing but what it tells of; it has no {setting}")
+            raise _invalid(name, f"a callback waits for nothing but what it tells of; it has no {setting}")
         checked = _checked(name, setting, value, validation.TASK)
         for chosen in [task_id] if task_id else [task.task_id for task in spec.work]:
             of_tasks[chosen][setting] = checked
@@ -62,14 +61,18 @@ def _checked(name: str, setting: str, value: Any, checks: Mapping[str, validatio
     try:
         return checks[setting](value)
     except ValueError as error:
-        raise InvalidInput(f"--set {name}: {setting} {error}") from None
+        raise _invalid(name, f"{setting} {error}") from None
 
 
-def _unknown(name: str, setting: str) -> str:
+def _unknown(name: str, setting: str) -> BackfillManagerError:
     known = (*OF_DAG, *OF_TASK)
     why = _INSTEAD.get(setting)
     told = _ended(f"; {why}" if why else nearest(setting, known))
-    return f"--set {name}: {setting!r} is not a setting that a backfill can set{told} There are {', '.join(known)}."
+    return _invalid(name, f"{setting!r} is not a setting that a backfill can set{told} There are {', '.join(known)}.")
+
+
+def _invalid(name: str, problem: str) -> BackfillManagerError:
+    return errors.INVALID_VALUE(field="overrides", problem=f"{name}: {problem}")
 
 
 def _ended(told: str) -> str:

@@ -32,8 +32,8 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.import_failure import FailedFile, as_text
 from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
-from backfill_manager.errors import Refused
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
+from backfill_manager.schemas import errors
 
 PARSED_AT_S: Final = 60.0
 
@@ -80,14 +80,15 @@ def why_inactive(row: DagRow) -> str:
     """Of a DAG that is not active: what has become of it, and since when."""
     since = format_instant(row.updated_at.replace(microsecond=0))  # nothing changes a row while it is inactive
     if row.deactivated_by is not None:
-        return f"{row.deactivated_by} deactivated it at {since}; `bfm bundles parse {row.bundle}` brings it back"
+        return f"{row.deactivated_by} deactivated it at {since}; parsing the bundle {row.bundle!r} brings it back"
     return f"{row.file} of the bundle {row.bundle!r} is gone or no longer defines it, since {since}"
 
 
 def refuse_inactive(row: DagRow) -> None:
     """`Refused` for a DAG that is not active: what ran of it can be looked at and cleared, and nothing new be asked for."""
     if not row.is_active:
-        raise Refused(f"DAG {row.dag_id!r} is not active: {why_inactive(row)}.")
+        hint = "parse_bundle" if row.deactivated_by is not None else None
+        raise errors.DAG_INACTIVE(dag_id=row.dag_id, why=why_inactive(row), bundle=row.bundle, hint=hint)
 
 
 def _is_gone(submission: Submission, row: DagRow, failed: Mapping[str, FailedFile]) -> bool:

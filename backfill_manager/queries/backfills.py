@@ -17,8 +17,9 @@ from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, Request, Response
 from backfill_manager.queries.id_lookup import LATEST, choose
 from backfill_manager.queries.paging import Order, Page, Place, Slice
-from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.command_types import BACKFILL_CREATE, REFUSED, parse_payload
+from backfill_manager.schemas.backfill_row import STORED_OPTIONS, options_of
+from backfill_manager.schemas.commands import CreateBackfill, parse_payload
+from backfill_manager.schemas.kinds import BACKFILL_CREATE, REFUSED
 from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting for the manager"
@@ -26,7 +27,6 @@ NOT_LISTED: Final = ("conf_json", "overrides_json")
 MOST_LISTED: Final = 100  # dates or partitions of one backfill in a list
 MOST_LISTED_CHARS: Final = 4000  # of all of them
 NEWEST_FIRST: Final = Order("created_at", "run_seq", descending=True)
-NONE_YET = "; there are no backfills yet: ask for one with `bfm backfill create DAG --from T --to T`."
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ def find_uncounted(store: Store, wanted: str) -> dict[str, Any]:
     asked = {one["backfill_id"]: one for one in _asked(store) if one["backfill_id"] not in made}
     ids = [*sorted(asked, key=lambda one: str(asked[one]["created_at"]), reverse=True), *made]
     try:
-        backfill_id = choose("backfill", wanted, ids, hint="" if ids else NONE_YET)
+        backfill_id = choose("backfill", wanted, ids)
     except NotFound:
         newest = store.read(Backfill, order_by=("-created_at",), limit=1000, without=NOT_LISTED)
         others = [row.backfill_id for row in newest]
         known = [*ids, *others]
-        raise NotFound("backfill", wanted, known, hint="; see `bfm backfill list`." if known else NONE_YET) from None
+        raise _no_backfill(wanted, known) from None
     if backfill_id in made:
         return _view(made[backfill_id], {})
     return _waiting_or_refused(store, asked[backfill_id])
@@ -122,8 +122,14 @@ def _latest(store: Store) -> dict[str, Any]:
     if asked:
         return _waiting_or_refused(store, list(asked.values())[-1])
     if not made:
-        raise NotFound("backfill", LATEST, hint=NONE_YET)
+        raise _no_backfill(LATEST, ())
     return _view(made[0], {})
+
+
+def _no_backfill(wanted: str, known: Sequence[str]) -> NotFound:
+    if known:
+        return NotFound("backfill", wanted, known, hint="see_backfills")
+    return NotFound("backfill", wanted, hint="create_first_backfill", more="; there are no backfills yet.")
 
 
 def count_by_state(store: Store, backfill: Mapping[str, Any]) -> dict[str, int]:
@@ -183,85 +189,30 @@ def _with_counts(store: Store, rows: Sequence[Backfill]) -> list[dict[str, Any]]
     ]
 
 
-def _view(row: Backfill, counts: dict[str, int]) -> dict[str, Any]:
+def _view(row: Backfill, counts: Mapping[str, int]) -> dict[str, Any]:
     return {
-        "backfill_id": row.backfill_id,
-        "dag_id": row.dag_id,
-        "state": row.state,
-        "config": json.loads(row.config_json),
-        "reprocess": row.reprocess,
-        "max_active_runs": row.max_active_runs,
-        "priority": row.priority,
-        "pool": row.pool,
-        "is_paused": row.is_paused,
-        "created_at": format_instant(row.created_at),
-        "started_at": format_instant(row.started_at),
-        "completed_at": format_instant(row.completed_at),
-        "planned": row.planned,
-        **counts,
-        "reason": row.reason,
-        "is_cancelling": row.is_cancelling,
-        "dag_version": row.dag_version,
-        "batch": row.batch,
-        "conf": json.loads(row.conf_json or "{}"),  # not read for lists, which leave it out
-        "overrides": json.loads(row.overrides_json or "{}"),
-        "tasks": row.tasks,
-        "with_upstream": bool(row.with_upstream),
-        "with_downstream": bool(row.with_downstream),
-        "mark_success": row.mark_success,
-        "stop_on_failure": row.stop_on_failure,
-        "window": row.window,
-        "is_polite": row.is_polite,
-        "ignore_first_depends_on_past": bool(row.ignore_first_depends_on_past),
-        "parents": json.loads(row.parents_json),
-        "time_left_s": None,  # see views.time_left
-        "finishes_at": None,
-        "created_by": row.created_by,
-        "request_id": row.request_id,
+        "backfill_id": row.backfill_id, "dag_id": row.dag_id, "state": row.state, "config": json.loads(row.config_json),
+        **options_of(row), "is_paused": row.is_paused, "created_at": format_instant(row.created_at),
+        "started_at": format_instant(row.started_at), "completed_at": format_instant(row.completed_at),
+        "planned": row.planned, **counts, "reason": row.reason, "is_cancelling": row.is_cancelling,
+        "dag_version": row.dag_version, "parents": json.loads(row.parents_json), "time_left_s": None,  # see queries.eta
+        "finishes_at": None, "created_by": row.created_by, "request_id": row.request_id,
         "hidden_at": format_instant(row.hidden_at),
-    }
+    }  # fmt: skip
 
 
 def requested_view(request: Request) -> dict[str, Any]:
-    """A backfill that so far is only asked for, in the form of one that exists."""
+    """A backfill that so far is only requested, in the form of one that exists."""
     payload = parse_payload(request.kind, request.payload_json)
-    ask = CreateBackfill.from_payload(payload["ask"])
+    command = CreateBackfill.from_payload(payload["ask"])
+    options = {name: getattr(command, name) for name in STORED_OPTIONS}
     return {
-        "backfill_id": payload["backfill_id"],
-        "dag_id": ask.dag_id,
-        "state": states.QUEUED,
-        "config": ask.config(),
-        "reprocess": ask.reprocess,
-        "max_active_runs": ask.max_active_runs,
-        "priority": ask.priority,
-        "pool": ask.pool,
-        "is_paused": False,
-        "created_at": format_instant(request.requested_at),
-        "started_at": None,
-        "completed_at": None,
-        "planned": 0,
-        **dict.fromkeys(states.ITEM_STATES, 0),
-        "reason": WAITING,
-        "is_cancelling": False,
-        "dag_version": None,
-        "batch": ask.batch,
-        "conf": ask.conf,
-        "overrides": ask.overrides,
-        "tasks": ask.tasks,
-        "with_upstream": ask.with_upstream,
-        "with_downstream": ask.with_downstream,
-        "mark_success": ask.mark_success,
-        "stop_on_failure": ask.stop_on_failure,
-        "window": ask.window,
-        "is_polite": ask.is_polite,
-        "ignore_first_depends_on_past": ask.ignore_first_depends_on_past,
-        "parents": [],
-        "time_left_s": None,
-        "finishes_at": None,
-        "created_by": request.requested_by,
-        "request_id": request.request_id,
-        "hidden_at": None,
-    }
+        "backfill_id": payload["backfill_id"], "dag_id": command.dag_id, "state": states.QUEUED, "config": command.config(),
+        **options, "is_paused": False, "created_at": format_instant(request.requested_at), "started_at": None,
+        "completed_at": None, "planned": 0, **dict.fromkeys(states.ITEM_STATES, 0), "reason": WAITING,
+        "is_cancelling": False, "dag_version": None, "parents": [], "time_left_s": None, "finishes_at": None,
+        "created_by": request.requested_by, "request_id": request.request_id, "hidden_at": None,
+    }  # fmt: skip
 
 
 def _views_of(requests: Iterable[Request]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.model import states
 from backfill_manager.model.records import Manager, Request, Response
 from backfill_manager.process_info import is_gone
-from backfill_manager.requests.command_types import MANAGER_STAND_BY
+from backfill_manager.schemas.kinds import MANAGER_STAND_BY
 from backfill_manager.store.base import Condition, Store
 
 START_ONE = "start one with `bfm manager start`"

@@ -14,7 +14,7 @@ from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
 from backfill_manager.planning import clear_plan
 from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
-from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.testing import MemoryStore, dag_spec
 
 NEW_YEAR = datetime(2013, 1, 1, tzinfo=UTC)
@@ -63,7 +63,9 @@ class Scene:
         return run_id
 
     def clear(self, dag: str = "flights", **asked: Any) -> ClearPlan:
-        return plan_clear(self.store, ClearTasks(dag, **asked), self.dags, lambda dag_id, n: self.specs[dag_id, n])
+        return plan_clear(
+            self.store, ClearTasks(dag_id=dag, **asked), self.dags, lambda dag_id, n: self.specs[dag_id, n]
+        )
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.schedule.timetable import Timetable, parse_end, parse_last, parse_start, timetable_of
 from backfill_manager.dags.schedule.timezones import start_of_day
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.backfills import CreateBackfill, check, read_range
+from backfill_manager.planning.backfill_range import read_range
+from backfill_manager.requests.backfill_checks import check_backfill
+from backfill_manager.schemas.commands import CreateBackfill
 
 DAILY = DagSpec("flights", (TaskSpec("clean"),), schedule="@daily", timezone="America/New_York")
 HOURLY = dataclasses.replace(DAILY, schedule="@hourly")
@@ -113,12 +115,12 @@ def test_a_single_run_over_days_ends_with_the_last_of_them() -> None:
 
 
 def test_a_range_that_begins_after_the_last_interval_of_its_last_day_is_empty_and_not_the_wrong_way_round() -> None:
-    ask = CreateBackfill("flights", **read_range(DAILY, "schedule", "2013-01-05T06:00", "2013-01-05"))
+    ask = CreateBackfill(dag_id="flights", **read_range(DAILY, "schedule", "2013-01-05T06:00", "2013-01-05"))
     with pytest.raises(InvalidInput, match=r"no interval of '@daily' .* starts between 2013-01-05T11:00:00Z and"):
-        check(ask, DAILY, NOW)
-    wrong = CreateBackfill("flights", **read_range(DAILY, "schedule", "2013-01-06T06:00", "2013-01-05"))
+        check_backfill(ask, DAILY, NOW)
+    wrong = CreateBackfill(dag_id="flights", **read_range(DAILY, "schedule", "2013-01-06T06:00", "2013-01-05"))
     with pytest.raises(InvalidInput, match="--from 2013-01-06T11:00:00Z is after --to"):
-        check(wrong, DAILY, NOW)
+        check_backfill(wrong, DAILY, NOW)
 
 
 # -- an end that was left out ------------------------------------------------------------------------------------------
@@ -138,11 +140,11 @@ def test_a_range_that_begins_after_the_last_interval_of_its_last_day_is_empty_an
 def test_an_end_that_is_left_out_is_the_last_interval_that_is_complete_and_none_after_the_dags_end(
     dag: DagSpec, end: str
 ) -> None:
-    ask = CreateBackfill("flights", start_date=at("2013-01-01T05:00:00Z")).with_defaults(dag, NOW)
+    ask = CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z")).with_defaults(dag, NOW)
     assert format_instant(ask.end_date) == end
     for kind in ("missing", "stale"):
         assert dataclasses.replace(ask, kind=kind, end_date=None).with_defaults(dag, NOW).end_date == ask.end_date
-    check(CreateBackfill("flights", start_date=at("2013-01-01T05:00:00Z")), dag, NOW)
+    check_backfill(CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z")), dag, NOW)
 
 
 @pytest.mark.parametrize(
@@ -156,19 +158,19 @@ def test_an_end_that_is_left_out_is_the_last_interval_that_is_complete_and_none_
     ],
 )
 def test_a_single_run_without_an_end_ends_with_the_last_complete_interval(dag: DagSpec, end: str) -> None:
-    ask = CreateBackfill("flights", kind="single", start_date=at("2013-01-01T05:00:00Z"))
+    ask = CreateBackfill(dag_id="flights", kind="single", start_date=at("2013-01-01T05:00:00Z"))
     assert format_instant(ask.with_defaults(dag, NOW).end_date) == end
-    check(ask, dag, NOW)
+    check_backfill(ask, dag, NOW)
 
 
 def test_to_allow_the_future_does_not_move_an_end_that_is_left_out() -> None:
     open_end = dataclasses.replace(DAILY, end_date=at("2013-12-31T05:00:00Z"))
-    ask = CreateBackfill("flights", start_date=at("2013-01-01T05:00:00Z"), allow_future=True)
+    ask = CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z"), allow_future=True)
     assert format_instant(ask.with_defaults(open_end, NOW).end_date) == "2013-06-14T04:00:00Z"
 
 
 def test_what_is_asked_for_keeps_no_end_that_goes_with_the_clock() -> None:
-    ask = CreateBackfill("flights", start_date=at("2013-01-01T05:00:00Z"))
+    ask = CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z"))
     ends_later = dataclasses.replace(DAILY, end_date=at("2013-12-31T05:00:00Z"))
     for dag in (DAILY, ends_later):
         assert ask.with_settled_ends(dag, NOW).end_date is None
@@ -197,5 +199,5 @@ def test_a_range_without_an_end_that_holds_nothing_complete_is_refused_with_when
     dag: DagSpec, start: str, told: str, kind: Any
 ) -> None:
     with pytest.raises(InvalidInput) as refusal:
-        check(CreateBackfill("flights", kind=kind, start_date=at(start)), dag, NOW)
+        check_backfill(CreateBackfill(dag_id="flights", kind=kind, start_date=at(start)), dag, NOW)
     assert told in str(refusal.value) and "\n" not in str(refusal.value)

@@ -1,4 +1,4 @@
-"""Everything that `check` turns down, each in one line that says what would be right; and what it lets through."""
+"""Everything that `check_backfill` turns down, each in one line that says what would be right; and what it lets through."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 
 from backfill_manager.clock import parse_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.task_selection import selected_tasks
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.backfills import CreateBackfill, check, selected_tasks
+from backfill_manager.requests.backfill_checks import check_backfill
+from backfill_manager.schemas.commands import CreateBackfill
 
 TASKS = (TaskSpec("clean"), TaskSpec("delays", upstream=("clean",)))
 DAILY = DagSpec("flights", TASKS, schedule="@daily")
@@ -79,7 +81,7 @@ KEYED: dict[str, Any] = {"kind": "partitions", "partitions": ("south",)}
 )  # fmt: skip
 def test_it_is_refused_in_one_line(dag: DagSpec, said: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
-        check(CreateBackfill(dag.dag_id, **said), dag, NOW)
+        check_backfill(CreateBackfill(dag_id=dag.dag_id, **said), dag, NOW)
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
 
 
@@ -93,23 +95,27 @@ def test_it_is_refused_in_one_line(dag: DagSpec, said: dict[str, Any], message: 
     ],
 )  # fmt: skip
 def test_what_can_be_done_passes(dag: DagSpec, said: dict[str, Any]) -> None:
-    check(CreateBackfill(dag.dag_id, **said), dag, NOW)
+    check_backfill(CreateBackfill(dag_id=dag.dag_id, **said), dag, NOW)
 
 
 def test_newest_first_is_refused_where_a_task_depends_on_the_past_and_the_task_is_named() -> None:
     with pytest.raises(InvalidInput, match="its task 'rolling' has depends_on_past"):
-        check(CreateBackfill("flights", **RANGE, run_backwards=True), WAITING, NOW)
-    by_override = CreateBackfill("flights", **RANGE, run_backwards=True, overrides={"delays.depends_on_past": True})
+        check_backfill(CreateBackfill(dag_id="flights", **RANGE, run_backwards=True), WAITING, NOW)
+    by_override = CreateBackfill(
+        dag_id="flights", **RANGE, run_backwards=True, overrides={"delays.depends_on_past": True}
+    )
     with pytest.raises(InvalidInput, match="its task 'delays' has depends_on_past"):
-        check(by_override, DAILY, NOW)
-    in_order = CreateBackfill("flights", **RANGE, run_backwards=True, overrides={"rolling.depends_on_past": False})
-    check(in_order, WAITING, NOW)
+        check_backfill(by_override, DAILY, NOW)
+    in_order = CreateBackfill(
+        dag_id="flights", **RANGE, run_backwards=True, overrides={"rolling.depends_on_past": False}
+    )
+    check_backfill(in_order, WAITING, NOW)
 
 
 def test_the_ends_left_out_are_the_dags_own_in_what_is_kept() -> None:
-    ask = CreateBackfill("flights", end_date=day(31)).with_defaults(BOUNDED, NOW)
+    ask = CreateBackfill(dag_id="flights", end_date=day(31)).with_defaults(BOUNDED, NOW)
     assert ask.config()["start_date"] == "2013-01-01T00:00:00Z" and ask.end_date == day(31)
-    assert CreateBackfill("flights", **KEYED).with_defaults(BOUNDED, NOW).start_date is None
+    assert CreateBackfill(dag_id="flights", **KEYED).with_defaults(BOUNDED, NOW).start_date is None
 
 
 def test_tasks_are_chosen_where_the_expression_is_found() -> None:

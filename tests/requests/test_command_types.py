@@ -10,11 +10,9 @@ from support.sample_state import NEW_YEAR, FilledState, StandingClock
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request
 from backfill_manager.requests import submit
-from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.clearing import ClearTasks
-from backfill_manager.requests.command_types import PAYLOADS, parse_payload
+from backfill_manager.schemas.commands import COMMANDS, ClearTasks, CreateBackfill, parse_payload
 
-ASK = json.loads(CreateBackfill(dag_id="flights", start_date=NEW_YEAR, end_date=NEW_YEAR).to_payload())
+ASK = CreateBackfill(dag_id="flights", start_date=NEW_YEAR, end_date=NEW_YEAR).to_payload()
 RIGHT = {
     "backfill.create": {"backfill_id": "b1", "ask": ASK},
     "backfill.dry_run": {"backfill_id": "b1", "ask": ASK},
@@ -38,12 +36,12 @@ RIGHT = {
     "run.mark": {"dag_id": "flights", "run_id": "manual__1", "state": "success"},
     "task.run": {"dag_id": "flights", "task_id": "clean", "logical_date": "2013-01-01T05:00:00Z"},
     "task.mark": {"dag_id": "flights", "run_id": "manual__1", "task_id": "clean", "state": "skipped"},
-    "tasks.clear": {"ask": ClearTasks("flights", start="2013-01-01").to_payload()},
+    "tasks.clear": {"ask": ClearTasks(dag_id="flights", start="2013-01-01").to_payload()},
 }
 
 
 def test_every_kind_has_a_payload_that_is_right() -> None:
-    assert set(RIGHT) == set(PAYLOADS)
+    assert set(RIGHT) == set(COMMANDS)
     for kind, payload in RIGHT.items():
         assert parse_payload(kind, json.dumps(payload)) == payload
 

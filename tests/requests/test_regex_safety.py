@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from backfill_manager.requests.regex_safety import LONGEST_ID
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.clearing import ClearTasks
-from backfill_manager.requests.regex_safety import LONGEST_ID, check_expression
+from backfill_manager.schemas.commands import ClearTasks
+from backfill_manager.schemas.regex import check_regex
 
 
 @pytest.mark.usefixtures("must_end")
@@ -21,7 +22,7 @@ from backfill_manager.requests.regex_safety import LONGEST_ID, check_expression
     ],
 )  # fmt: skip
 def test_what_people_write_is_taken_and_answered_at_once(text: str) -> None:
-    check_expression("--tasks", text)
+    check_regex("--tasks", text)
     for long_id in ("a" * LONGEST_ID, "ab" * (LONGEST_ID // 2), "clean_" * 33, "load_1_" * 28):
         re.search(text, long_id)
 
@@ -36,15 +37,15 @@ def test_what_people_write_is_taken_and_answered_at_once(text: str) -> None:
 )  # fmt: skip
 def test_what_would_never_end_is_refused_before_it_begins(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"--tasks .* could take very long"):
-        ClearTasks("flights", tasks=text).check()
+        ClearTasks(dag_id="flights", tasks=text).check()
 
 
 @pytest.mark.parametrize("text", ["(", "*", "a{99999999999}", "(" * 500 + ")" * 500, "[z-a]", "(?P<a>x)(?P<a>y)"])
 def test_what_is_no_expression_is_told_so(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"--dag-regex .* is not a regular expression: "):
-        ClearTasks(text, is_regex=True).check()
+        ClearTasks(dag_id=text, is_regex=True).check()
 
 
 def test_an_expression_of_a_book_is_refused() -> None:
     with pytest.raises(InvalidInput, match="--tasks holds 1,001 characters; a regular expression may have 1,000"):
-        check_expression("--tasks", "a" * 1001)
+        check_regex("--tasks", "a" * 1001)

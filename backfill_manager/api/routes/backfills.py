@@ -32,8 +32,7 @@ from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, to
 from backfill_manager.api.paths import Id
 from backfill_manager.api.responses import PREFIX, AskingOf
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.schedule.timetable import parse_date
-from backfill_manager.errors import InvalidInput, Refused
+from backfill_manager.errors import Refused
 from backfill_manager.model.records import Backfill, BackfillItem
 from backfill_manager.queries import backfills
 from backfill_manager.queries.backfill_items import list_items as items_of
@@ -41,9 +40,11 @@ from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import START_ONE, has_active_manager
 from backfill_manager.queries.tasks import running_tasks
-from backfill_manager.requests import command_types, validation
 from backfill_manager.requests import submit as requests
-from backfill_manager.requests.backfills import CreateBackfill, read_range
+from backfill_manager.requests import validation
+from backfill_manager.requests.backfill_checks import read_backfill
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import BackfillInput, CreateBackfill
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
 
@@ -90,7 +91,7 @@ async def create_backfill(body: NewBackfill, asking: AskingOf) -> Response:
         now = asking.house.clock.now()
         return validation.new_backfill(asking.store, asking.house.settings, ask, requests.id_from(request_id), now)
 
-    return await asking(command_types.BACKFILL_CREATE, payload, made_at=lambda id: f"{PREFIX}/backfills/{quote(id)}")
+    return await asking(kinds.BACKFILL_CREATE, payload, made_at=lambda id: f"{PREFIX}/backfills/{quote(id)}")
 
 
 @router.post("/dry_run", operation_id="plan_backfill", response_model=PlanView, responses=TELLS)
@@ -105,12 +106,12 @@ async def plan_backfill(body: NewBackfill, asking: AskingOf) -> Response:
             raise NoActiveManager(f"A manager plans a dry run, and none is leading now: {START_ONE}.")
         return found
 
-    asked = await asking.ask(command_types.BACKFILL_DRY_RUN, payload, wait_s=PLAN_PATIENCE_S)
+    asked = await asking.ask(kinds.BACKFILL_DRY_RUN, payload, wait_s=PLAN_PATIENCE_S)
     if asked.answer is None:
         raise NoActiveManager(
             f"The manager has not planned it within {PLAN_PATIENCE_S:g} s; look at it at /api/v1/health."
         )
-    if asked.answer.outcome == command_types.REFUSED:
+    if asked.answer.outcome == kinds.REFUSED:
         raise Refused(asked.answer.message)
     plan = PlanView.model_validate(json.loads(asked.answer.payload_json or '{"items": [], "summary": {}}'))
     return JSONResponse(plan.model_dump())
@@ -140,7 +141,7 @@ async def change_backfill(backfill_id: Id, body: BackfillChanges, asking: Asking
         was = None if body.was is None else body.was.model_dump(exclude_unset=True)  # null: that there was none
         return validation.changed_backfill(asking.store, asking.house.settings, found, body.named(), was)
 
-    return await asking(command_types.BACKFILL_SET, payload)
+    return await asking(kinds.BACKFILL_SET, payload)
 
 
 @router.delete(
@@ -149,7 +150,7 @@ async def change_backfill(backfill_id: Id, body: BackfillChanges, asking: Asking
 async def delete_backfill(backfill_id: Id, asking: AskingOf) -> Response:
     """Cancel a backfill if it goes on, and leave it out of lists. What it did stays; by its id it is still found."""
     return await asking(
-        command_types.BACKFILL_HIDE, lambda _: {"backfill_id": find_backfill(asking.store, backfill_id)["backfill_id"]}
+        kinds.BACKFILL_HIDE, lambda _: {"backfill_id": find_backfill(asking.store, backfill_id)["backfill_id"]}
     )
 
 
@@ -198,7 +199,7 @@ def list_running(backfill_id: Id, reading: ReadingOf) -> Response:
 async def pause(backfill_id: Id, asking: AskingOf) -> Response:
     """No new run of it starts; what runs goes on."""
     return await asking(
-        command_types.BACKFILL_PAUSE, lambda _: validation.going_on(find_backfill(asking.store, backfill_id), "pause")
+        kinds.BACKFILL_PAUSE, lambda _: validation.check_not_ended(find_backfill(asking.store, backfill_id), "pause")
     )
 
 
@@ -209,8 +210,8 @@ async def pause(backfill_id: Id, asking: AskingOf) -> Response:
 async def unpause(backfill_id: Id, asking: AskingOf) -> Response:
     """Let it go on."""
     return await asking(
-        command_types.BACKFILL_UNPAUSE,
-        lambda _: validation.going_on(find_backfill(asking.store, backfill_id), "unpause"),
+        kinds.BACKFILL_UNPAUSE,
+        lambda _: validation.check_not_ended(find_backfill(asking.store, backfill_id), "unpause"),
     )
 
 
@@ -222,10 +223,10 @@ async def cancel(backfill_id: Id, asking: AskingOf, body: Cancel | None = None) 
     """What is pending never runs; what runs is stopped, or may finish."""
 
     def payload(_: str) -> dict[str, Any]:
-        about = validation.going_on(find_backfill(asking.store, backfill_id), "cancel")
+        about = validation.check_not_ended(find_backfill(asking.store, backfill_id), "cancel")
         return {**about, "let_running_finish": body is not None and body.let_running_finish}
 
-    return await asking(command_types.BACKFILL_CANCEL, payload)
+    return await asking(kinds.BACKFILL_CANCEL, payload)
 
 
 @router.post(
@@ -235,21 +236,10 @@ async def cancel(backfill_id: Id, asking: AskingOf, body: Cancel | None = None) 
 async def retry(backfill_id: Id, asking: AskingOf) -> Response:
     """Its failed items once more."""
     return await asking(
-        command_types.BACKFILL_RETRY, lambda _: validation.retried_backfill(find_backfill(asking.store, backfill_id))
+        kinds.BACKFILL_RETRY, lambda _: validation.retried_backfill(find_backfill(asking.store, backfill_id))
     )
 
 
 def ask_of(body: NewBackfill, dag: DagSpec) -> CreateBackfill:
     """The request as a value: dates read in the DAG's zone, the kind inferred. `InvalidInput` names the field."""
-    if body.dates and body.partitions:
-        raise InvalidInput("dates and partitions don't go together: a backfill is over dates or over partitions.")
-    listed: Kind | None = "dates" if body.dates else "partitions" if body.partitions else None
-    said = body.model_dump(exclude={"kind", "start_date", "end_date", "dates", "partitions"})
-    kind: Kind = body.kind or listed or "schedule"
-    return CreateBackfill(
-        **said,
-        **read_range(dag, kind, body.start_date, body.end_date, names=("start_date", "end_date")),  # type: ignore[arg-type]
-        kind=kind,
-        dates=tuple(parse_date(one, dag.timezone, name="dates") for one in body.dates),
-        partitions=tuple(body.partitions),
-    )
+    return read_backfill(BackfillInput.parse(body.model_dump()), dag)

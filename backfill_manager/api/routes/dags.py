@@ -49,8 +49,9 @@ from backfill_manager.queries.grid import grid
 from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import diff_versions, list_versions
-from backfill_manager.requests import command_types, validation
-from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.requests import validation
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import ClearTasks
 
 router = APIRouter(prefix="/dags", tags=["dags"])
 errors_router = APIRouter(tags=["dags"])
@@ -105,7 +106,7 @@ def get_dag(dag_id: Id, reading: ReadingOf) -> Response:
 @router.patch("/{dag_id}", status_code=202, operation_id="change_dag", response_model=RequestView, responses=CHANGES)
 async def change_dag(dag_id: Id, body: DagChanges, asking: AskingOf) -> Response:
     """Pause it (no scheduled run is made) or let it go on. Its backfills have a pause of their own."""
-    kind = command_types.DAG_PAUSE if body.is_paused else command_types.DAG_UNPAUSE
+    kind = kinds.DAG_PAUSE if body.is_paused else kinds.DAG_UNPAUSE
     return await asking(kind, lambda _: {"dag_id": current_dag(asking.store, dag_id)[0].dag_id})
 
 
@@ -115,7 +116,7 @@ async def change_dag(dag_id: Id, body: DagChanges, asking: AskingOf) -> Response
 )  # fmt: skip
 async def deactivate(dag_id: Id, asking: AskingOf) -> Response:
     """Nothing more of it is scheduled or can be asked for, until it has new content or its file is parsed on request."""
-    return await asking(command_types.DAG_DEACTIVATE, lambda _: {"dag_id": current_dag(asking.store, dag_id)[0].dag_id})
+    return await asking(kinds.DAG_DEACTIVATE, lambda _: {"dag_id": current_dag(asking.store, dag_id)[0].dag_id})
 
 
 @router.get("/{dag_id}/next", operation_id="next_intervals", response_model=list[Interval], responses=READS)
@@ -144,7 +145,7 @@ async def trigger(dag_id: Id, asking: AskingOf, body: NewRun | None = None) -> R
     schedule nowhere. A date in the future is refused, unless `allow_future` says otherwise."""
     wanted = body or NewRun()
     return await asking(
-        command_types.DAG_TRIGGER,
+        kinds.DAG_TRIGGER,
         lambda _: validation.triggered_dag(
             asking.store,
             dag_id,
@@ -275,7 +276,7 @@ def versions_diff(
 async def clear(dag_id: Id, body: Clear, asking: AskingOf) -> Response:
     """Have tasks that ran run again, in place. What runs is stopped first."""
     ask = ClearTasks(
-        dag=dag_id, start=body.start_date, end=body.end_date, run_ids=tuple(body.run_ids), tasks=body.tasks,
+        dag_id=dag_id, start_date=body.start_date, end_date=body.end_date, run_ids=tuple(body.run_ids), tasks=body.tasks,
         upstream=body.upstream, downstream=body.downstream, only_failed=body.only_failed,
         only_running=body.only_running, latest_version=body.latest_version,
     )  # fmt: skip
@@ -290,7 +291,7 @@ async def clear(dag_id: Id, body: Clear, asking: AskingOf) -> Response:
     if body.dry_run:
         _, plan = await run_in_threadpool(planned)
         return JSONResponse(ClearPlanView.model_validate(plan).model_dump())
-    return await asking(command_types.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
+    return await asking(kinds.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
 
 
 def _known(reading: ReadingOf, dag_id: str) -> None:

@@ -24,7 +24,8 @@ from backfill_manager.api.paths import Id
 from backfill_manager.api.responses import AskingOf
 from backfill_manager.queries.bundles import list_bundles
 from backfill_manager.queries.pools import list_pools
-from backfill_manager.requests import command_types, validation
+from backfill_manager.requests import validation
+from backfill_manager.schemas import kinds
 
 router = APIRouter(tags=["pools"])
 bundles_router = APIRouter(tags=["dags"])
@@ -50,7 +51,7 @@ def pools(
 async def change_pool(name: Id, body: PoolChanges, asking: AskingOf) -> Response:
     """Slots change at once; Spark takes a new weight or share when the manager starts again."""
     changes = body.model_dump()
-    return await asking(command_types.POOL_SET, lambda _: validation.set_pool(asking.store, name, **changes))
+    return await asking(kinds.POOL_SET, lambda _: validation.set_pool(asking.store, name, **changes))
 
 
 @bundles_router.get("/bundles", operation_id="list_bundles", response_model=Page[BundleView], responses=READS)
@@ -81,7 +82,7 @@ async def parse(name: Id, asking: AskingOf, body: Parse | None = None) -> Respon
         known = validation.known_bundle(asking.store, asking.house.settings, name)
         return {"bundle": known, **wanted.model_dump()}
 
-    return await asking(command_types.BUNDLE_PARSE, payload)
+    return await asking(kinds.BUNDLE_PARSE, payload)
 
 
 @bundles_router.post(
@@ -95,4 +96,4 @@ async def deactivate(name: Id, body: Deactivate, asking: AskingOf) -> Response:
         known = validation.known_bundle(asking.store, asking.house.settings, name)
         return {"bundle": known, "subpath": body.subpath}
 
-    return await asking(command_types.BUNDLE_DEACTIVATE, payload)
+    return await asking(kinds.BUNDLE_DEACTIVATE, payload)

@@ -33,7 +33,8 @@ from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import find_run, run_details
 from backfill_manager.queries.runs import list_runs as runs_of
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
-from backfill_manager.requests import command_types, validation
+from backfill_manager.requests import validation
+from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Store
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -130,7 +131,7 @@ async def cancel_of_dag(dag_id: Id, run_id: RunOfDag, asking: AskingOf) -> Respo
 
 async def _cancel(asking: Asking, run_id: str, dag_id: str | None) -> Response:
     return await asking(
-        command_types.RUN_CANCEL,
+        kinds.RUN_CANCEL,
         lambda _: validation.cancelled_run(find_run(asking.store, run_id, dag_id=dag_id or None)),
     )
 
@@ -156,7 +157,7 @@ async def _mark(asking: Asking, body: MarkRun, run_id: str, dag_id: str | None) 
             return validation.marked_run(run, body.state)
         return validation.marked_task(asking.store, run, body.task_id, body.state)
 
-    return await asking(command_types.RUN_MARK if body.task_id is None else command_types.TASK_MARK, payload)
+    return await asking(kinds.RUN_MARK if body.task_id is None else kinds.TASK_MARK, payload)
 
 
 @router.get("/{run_id}/tasks", operation_id="list_tasks_of_run", response_model=RunTasks, responses=READS)

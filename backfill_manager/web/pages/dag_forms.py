@@ -13,10 +13,10 @@ from starlette.responses import Response
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.queries.dags import all_dags, current_dag, spec_reader
-from backfill_manager.requests.clearing import ClearTasks
-from backfill_manager.requests.command_types import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
+from backfill_manager.schemas.commands import ClearTasks
+from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.web import paths
 from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router
 from backfill_manager.web.pages.dag import dag_page
@@ -74,7 +74,7 @@ class ClearForm:
 
     def ask(self, dag_id: str) -> ClearTasks:
         ask = ClearTasks(
-            dag=dag_id, start=self.start.strip() or None, end=self.end.strip() or None, tasks=self.tasks.strip() or None,
+            dag_id=dag_id, start_date=self.start.strip() or None, end_date=self.end.strip() or None, tasks=self.tasks.strip() or None,
             run_ids=(self.run.strip(),) if self.run.strip() else (), upstream=self.upstream, downstream=self.downstream,
             only_failed=self.only == "failed", only_running=self.only == "running", latest_version=self.latest_version,
         )  # fmt: skip

@@ -16,9 +16,8 @@ from typing import Any, Final, Literal
 from fastapi import Request
 
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
-from backfill_manager.requests.backfills import UPDATABLE_FIELDS
-from backfill_manager.requests.command_types import MOST_OF_A_NUMBER
-from backfill_manager.requests.json_input import parse_conf, parse_settings
+from backfill_manager.requests.json_input import parse_conf, parse_overrides
+from backfill_manager.schemas.commands import MAX_NUMBER, UPDATABLE_FIELDS
 
 Typed = dict[str, str]  # name of a field -> what is in it; a box that is ticked holds "on", another ""
 Wrong = dict[str, str]  # name of a field -> what is wrong with it; "" stands for the form as a whole
@@ -142,7 +141,7 @@ def as_typed(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """As `parse_settings` reads it back: a text stays bare where it would not be taken for JSON."""
+    """As `parse_overrides` reads it back: a text stays bare where it would not be taken for JSON."""
     if isinstance(value, str):
         try:
             json.loads(value)
@@ -182,7 +181,7 @@ def _read(field: Field, text: str) -> Any:
         case "lines" if field.name == "conf":
             return parse_conf(text or None)
         case "lines":
-            return parse_settings([line for line in text.splitlines() if line.strip()])
+            return parse_overrides([line for line in text.splitlines() if line.strip()])
         case "pool":
             return text or "backfill"
         case _:
@@ -200,6 +199,6 @@ def _number(field: Field, text: str) -> int | None:
     number = int(text)
     if field.low is not None and number < field.low:
         raise InvalidInput(f"{field.option} must be a whole number from {field.low} up, not {number}")
-    if abs(number) > MOST_OF_A_NUMBER:
-        raise InvalidInput(f"{field.option} must not be above {MOST_OF_A_NUMBER:,}, not {text[:30]}")
+    if abs(number) > MAX_NUMBER:
+        raise InvalidInput(f"{field.option} must not be above {MAX_NUMBER:,}, not {text[:30]}")
     return number
