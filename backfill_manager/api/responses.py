@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from backfill_manager.api.auth import Operator
 from backfill_manager.api.context import HouseOf
-from backfill_manager.api.errors import in_fields, problem_response
+from backfill_manager.api.errors import problem_response
 from backfill_manager.api.models import RequestView
 from backfill_manager.api.submit import Asked, Payload, submit_request
 from backfill_manager.model import records
@@ -75,7 +75,7 @@ class Asking:
         answer, headers = asked.answer, {"Location": place_of(asked.request)}
         if answer is not None and answer.outcome == REFUSED:
             return problem_response(
-                self._request.url.path, 409, in_fields(answer.message), name="refused", title="Refused by the manager",
+                self._request.url.path, 409, answer.message, name="refused", title="Refused by the manager",
                 headers=headers,
             )  # fmt: skip
         status = 202 if answer is None else 200

@@ -11,21 +11,27 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backfill_manager.clock import format_instant
 from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, Request, Response
+from backfill_manager.queries.documents import document
 from backfill_manager.queries.id_lookup import LATEST, choose
 from backfill_manager.queries.paging import Order, Page, Place, Slice
-from backfill_manager.schemas.backfill_row import STORED_OPTIONS, options_of
+from backfill_manager.schemas import resources
+from backfill_manager.schemas.backfill_row import STORED_OPTIONS, columns_of, options_of
 from backfill_manager.schemas.commands import CreateBackfill, parse_payload
 from backfill_manager.schemas.kinds import BACKFILL_CREATE, REFUSED
 from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting for the manager"
 NOT_LISTED: Final = ("conf_json", "overrides_json")
-MOST_LISTED: Final = 100  # dates or partitions of one backfill in a list
-MOST_LISTED_CHARS: Final = 4000  # of all of them
+MAX_LISTED: Final = 100  # dates or partitions of one backfill in a list
+_FIELDS: Final = tuple(dict.fromkeys((
+    "backfill_id", "dag_id", "state", "config", "reprocess", "max_active_runs", "priority", "pool", "is_paused",
+    "created_at", "started_at", "completed_at", "planned", *states.ITEM_STATES, "reason",
+    *resources.BackfillDetails.model_fields,
+)))  # fmt: skip
+MAX_LISTED_LENGTH: Final = 4000  # of all of them
 NEWEST_FIRST: Final = Order("created_at", "run_seq", descending=True)
 
 
@@ -167,11 +173,11 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     """With the first of many dates or partitions, and how many there are in all."""
     kind = config["type"]
     listed = config.get(kind)
-    if not isinstance(listed, list) or (len(listed) <= MOST_LISTED and len(json.dumps(listed)) <= MOST_LISTED_CHARS):
+    if not isinstance(listed, list) or (len(listed) <= MAX_LISTED and len(json.dumps(listed)) <= MAX_LISTED_LENGTH):
         return config
     shown: list[Any] = []
-    room = MOST_LISTED_CHARS
-    for one in listed[:MOST_LISTED]:
+    room = MAX_LISTED_LENGTH
+    for one in listed[:MAX_LISTED]:
         room -= len(str(one))
         if room < 0 and shown:
             break
@@ -189,30 +195,33 @@ def _with_counts(store: Store, rows: Sequence[Backfill]) -> list[dict[str, Any]]
     ]
 
 
-def _view(row: Backfill, counts: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        "backfill_id": row.backfill_id, "dag_id": row.dag_id, "state": row.state, "config": json.loads(row.config_json),
-        **options_of(row), "is_paused": row.is_paused, "created_at": format_instant(row.created_at),
-        "started_at": format_instant(row.started_at), "completed_at": format_instant(row.completed_at),
-        "planned": row.planned, **counts, "reason": row.reason, "is_cancelling": row.is_cancelling,
-        "dag_version": row.dag_version, "parents": json.loads(row.parents_json), "time_left_s": None,  # see queries.eta
-        "finishes_at": None, "created_by": row.created_by, "request_id": row.request_id,
-        "hidden_at": format_instant(row.hidden_at),
-    }  # fmt: skip
+def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str, Any]:
+    return document(
+        _FIELDS, row,
+        **{
+            "config": json.loads(row.config_json),
+            **options_of(row),
+            "parents": json.loads(row.parents_json),
+            "time_left_s": None,  # see `queries.eta`
+            "finishes_at": None,
+            **dict.fromkeys(states.ITEM_STATES, 0),
+            **counts,
+            **changed,
+        },
+    )  # fmt: skip
 
 
 def requested_view(request: Request) -> dict[str, Any]:
-    """A backfill that so far is only requested, in the form of one that exists."""
+    """A backfill that so far is only submitted, in the form of one that exists."""
     payload = parse_payload(request.kind, request.payload_json)
     command = CreateBackfill.from_payload(payload["ask"])
     options = {name: getattr(command, name) for name in STORED_OPTIONS}
-    return {
-        "backfill_id": payload["backfill_id"], "dag_id": command.dag_id, "state": states.QUEUED, "config": command.config(),
-        **options, "is_paused": False, "created_at": format_instant(request.requested_at), "started_at": None,
-        "completed_at": None, "planned": 0, **dict.fromkeys(states.ITEM_STATES, 0), "reason": WAITING,
-        "is_cancelling": False, "dag_version": None, "parents": [], "time_left_s": None, "finishes_at": None,
-        "created_by": request.requested_by, "request_id": request.request_id, "hidden_at": None,
-    }  # fmt: skip
+    row = Backfill(
+        **columns_of({**options, "max_active_runs": 0}), backfill_id=payload["backfill_id"], state=states.QUEUED,
+        config_json=json.dumps(command.config()), is_paused=False, run_seq=0, created_at=request.requested_at,
+        created_by=request.requested_by, request_id=request.request_id, reason=WAITING,
+    )  # fmt: skip
+    return _view(row, {}, dag_version=None, max_active_runs=command.max_active_runs)
 
 
 def _views_of(requests: Iterable[Request]) -> list[dict[str, Any]]:

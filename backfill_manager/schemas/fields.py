@@ -60,6 +60,16 @@ def fields_of(model: type[BaseModel]) -> Mapping[str, Field]:
     return {name: _field(name, info) for name, info in model.model_fields.items()}
 
 
+def label_of(field: str) -> str:
+    """The label of a field of any command, for messages; a name that is no field stays."""
+    from backfill_manager.schemas import commands
+
+    for command in (commands.BackfillInput, *commands.COMMANDS.values(), commands.ClearTasks):
+        if field in fields_of(command):
+            return fields_of(command)[field].label
+    return field
+
+
 def _field(name: str, info: FieldInfo) -> Field:
     base, metadata = _unwrapped(info.annotation, list(info.metadata))
     is_list = typing.get_origin(base) in (tuple, list)

@@ -135,7 +135,7 @@ def checked_payload(
 
 
 def told(error: BackfillManagerError, wrong: Wrong) -> None:
-    wrong[field_of(error)] = in_words(str(error))
+    wrong[field_of(error)] = in_words(error)
 
 
 def about_how_many(ask: CreateBackfill, dag: DagSpec, now: datetime) -> int:

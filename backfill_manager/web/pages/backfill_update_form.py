@@ -99,7 +99,7 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
     except StateError:
         raise
     except (InvalidInput, NotFound, Refused) as error:
-        wrong[field_of(error)] = in_words(str(error))
+        wrong[field_of(error)] = in_words(error)
         status = 409 if isinstance(error, Refused) else 422
         found, now = await run_in_threadpool(_found_and_now, visit, wanted)  # it may be refused for what came between
         conflict = _taken_over(typed, values, seen, now)
