@@ -12,11 +12,22 @@ can't). If it is kept with the backfill, it is also a column of `model.records.B
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+)
 from typing_extensions import Self
 
 from backfill_manager.clock import format_instant, parse_instant
@@ -36,12 +47,21 @@ Reprocess = Literal["none", "failed", "failed_tasks", "completed"]
 
 
 def _read_instant(value: Any) -> Any:
-    if not isinstance(value, str):
+    if value is None or isinstance(value, datetime):
         return value
     try:
         return parse_instant(value)
-    except ValueError:
-        raise ValueError(f"must be an instant such as 2013-01-31T05:00:00Z, not {value[:40]!r}") from None
+    except (ValueError, AttributeError):
+        raise ValueError(f"must be an instant such as 2013-01-31T05:00:00Z, not {str(value)[:40]!r}") from None
+
+
+def _matching(pattern: str, problem: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"must be {problem}, not {value[:60]!r}")
+        return value
+
+    return AfterValidator(check)
 
 
 Instant = Annotated[AwareDatetime, BeforeValidator(_read_instant), PlainSerializer(format_instant, return_type=str)]
@@ -57,12 +77,35 @@ Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Regex = Annotated[str, Field(min_length=1, max_length=1000)]
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
-PoolName = Annotated[str, Field(pattern=r"^(?!\.+\Z)(?!control\Z)[A-Za-z0-9_.-]{1,200}\Z")]  # `control` plans
-Subpath = Annotated[str, Field(max_length=1000, pattern=r"^(?!/)(?!(.*/)?\.\.(/|\Z))")]
+Id = Annotated[
+    str,
+    _matching(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
+        "1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit",
+    ),
+]
+PoolName = Annotated[
+    str,
+    _matching(
+        r"(?!\.+$)(?!control$)[A-Za-z0-9_.-]{1,200}",
+        "up to 200 letters, digits, '_', '.' or '-', and not 'control', the pool that plans",
+    ),
+]
+Subpath = Annotated[
+    str,
+    _matching(
+        r"(?!/)(?!(.*/)?\.\.(/|$)).{0,1000}",
+        "a path within the bundle, such as daily/flights.py, or empty for all of it",
+    ),
+]
+Hours = Annotated[
+    str,
+    _matching(r"\s*([01]\d|2[0-3]):[0-5]\d-(([01]\d|2[0-3]):[0-5]\d|24:00)\s*", "a span of hours such as 20:00-06:00"),
+    Field(max_length=20),
+]
 JsonObject = dict[str, Any]
 Date = TypeVar("Date")
-CONFIG: Final = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True, regex_engine="python-re")
+CONFIG: Final = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Command(BaseModel):
@@ -97,7 +140,7 @@ class Command(BaseModel):
 class ListedSettings(BaseModel):
     """Settings of a backfill that lists show; also a part of the resource `Backfill`."""
 
-    model_config = ConfigDict(defer_build=True, regex_engine="python-re")
+    model_config = ConfigDict(defer_build=True)
 
     max_active_runs: Annotated[Count | None, Option(metavar="N", default="the DAG's own")] = Field(
         default=None, title="Max active runs", description="Runs at once."
@@ -132,11 +175,9 @@ class ListedSettings(BaseModel):
     priority: Annotated[Number, Option(metavar="N")] = Field(
         default=0, title="Priority", description="Higher goes first."
     )
-    window: Annotated[
-        Annotated[str, Field(pattern=r"^\s*([01]\d|2[0-3]):([0-5]\d)-(([01]\d|2[0-3]):([0-5]\d)|24:00)\s*\Z")] | None,
-        Option(metavar="HH:MM-HH:MM", default="any hour"),
-    ] = Field(
-        default=None, title="Time window", description="Start work only in these hours of the DAG's zone.", examples=["20:00-06:00"]
+    window: Annotated[Hours | None, Option(metavar="HH:MM-HH:MM", default="any hour")] = Field(
+        default=None, title="Time window", description="Start work only in these hours of the DAG's zone.",
+        examples=["20:00-06:00"],
     )  # fmt: skip
     is_polite: Annotated[bool, Option("--polite")] = Field(
         default=False,
@@ -587,7 +628,7 @@ def parse_command(kind: str, payload: Any) -> Command:
     try:
         for name in command.model_fields:
             if name not in payload and name not in MAY_BE_LEFT_OUT:
-                raise errors.MISSING_FIELD(field=name)
+                raise errors.MISSING_FIELD(field=name, name=name)
         parsed = command.parse(payload)
         parsed.check()
     except InvalidInput as error:

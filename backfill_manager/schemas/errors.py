@@ -1,7 +1,8 @@
 """The catalogue of errors of commands, and the wording of pydantic's.
 
 `[start_date]` in a template is the field, which each interface names in its own way: `--from`, `start_date`, "From". `[field]`
-is the error's own field. Its code is its name in lower case. A refusal by the manager is stored with its code, field and params, and worded by whoever shows it.
+is the error's own field. Its code is its name in lower case. A refusal by the manager is stored with its code, field and
+params, and worded by whoever shows it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ NOT_A_CHOICE = _error("[field] {value!r} is not known{nearest}")
 NOT_A_FLAG = _error("[field] must be true or false, not {value}")
 NOT_JSON_OBJECT = _error("[field] must be a JSON object such as {example}, not {value}")
 NOT_JSON = _error("[field] is not JSON: {problem}")
-BAD_FORMAT = _error("[field] {value!r} is not valid{example}")
 REGEX_TOO_LONG = _error("[field] holds {length} characters; a regular expression may have {max}")
 NOT_A_REGEX = _error("[field] {pattern!r} is not a regular expression: {reason}")
 UNSUPPORTED_REGEX = _error(
@@ -262,9 +262,10 @@ def _wrong_value(error: ErrorDetails, field: str, owner: type[BaseModel] | None)
     if kind in ("dict_type", "model_type"):
         example = json.dumps(about.example if about and about.example else {"full": True})
         return NOT_JSON_OBJECT(field=field, example=example, value=value)
-    if kind == "string_pattern_mismatch":
-        example = f"; an example is {about.example}" if about and about.example else ""
-        return BAD_FORMAT(field=field, value=shorten(str(error["input"]), 60), example=example)
+    if kind == "datetime_type":
+        return INVALID_VALUE(field=field, problem=f"must be an instant such as 2013-01-31T05:00:00Z, not {value}")
+    if kind == "tuple_type":
+        return INVALID_VALUE(field=field, problem=f"must be a list, not {value}")
     if kind in ("string_type", "string_too_short"):
         return INVALID_VALUE(field=field, problem=f"must be a text that is not empty, not {value}")
     if kind in ("string_too_long", "too_long"):

@@ -89,7 +89,7 @@ def _field(name: str, info: FieldInfo) -> Field:
 
     return Field(
         name=name, label=info.title or name.replace("_", " ").capitalize(), help=info.description or "",
-        type=typing.get_origin(base) or base, default=None if info.is_required() else info.get_default(call_default_factory=True, validated_data={}),
+        type=typing.get_origin(base) or base, default=None if info.is_required() else info.default,
         is_required=info.is_required(), is_list=is_list, may_be_none=may_be_none, choices=choices, low=limit("ge"),
         high=limit("le"), max_length=limit("max_length"), example=next(iter(info.examples or ()), None),
         option=next((each for each in metadata if isinstance(each, Option)), Option()),

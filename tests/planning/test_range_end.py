@@ -14,7 +14,7 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.schedule.timetable import Timetable, parse_end, parse_last, parse_start, timetable_of
 from backfill_manager.dags.schedule.timezones import start_of_day
 from backfill_manager.errors import InvalidInput
-from backfill_manager.planning.backfill_range import read_range
+from backfill_manager.planning.backfill_range import read_range, with_defaults, with_settled_ends
 from backfill_manager.requests.backfill_checks import check_backfill
 from backfill_manager.schemas.commands import CreateBackfill
 
@@ -140,10 +140,10 @@ def test_a_range_that_begins_after_the_last_interval_of_its_last_day_is_empty_an
 def test_an_end_that_is_left_out_is_the_last_interval_that_is_complete_and_none_after_the_dags_end(
     dag: DagSpec, end: str
 ) -> None:
-    ask = CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z")).with_defaults(dag, NOW)
+    ask = with_defaults(CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z")), dag, NOW)
     assert format_instant(ask.end_date) == end
     for kind in ("missing", "stale"):
-        assert dataclasses.replace(ask, kind=kind, end_date=None).with_defaults(dag, NOW).end_date == ask.end_date
+        assert with_defaults(ask.evolve(kind=kind, end_date=None), dag, NOW).end_date == ask.end_date
     check_backfill(CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z")), dag, NOW)
 
 
@@ -159,29 +159,29 @@ def test_an_end_that_is_left_out_is_the_last_interval_that_is_complete_and_none_
 )
 def test_a_single_run_without_an_end_ends_with_the_last_complete_interval(dag: DagSpec, end: str) -> None:
     ask = CreateBackfill(dag_id="flights", kind="single", start_date=at("2013-01-01T05:00:00Z"))
-    assert format_instant(ask.with_defaults(dag, NOW).end_date) == end
+    assert format_instant(with_defaults(ask, dag, NOW).end_date) == end
     check_backfill(ask, dag, NOW)
 
 
 def test_to_allow_the_future_does_not_move_an_end_that_is_left_out() -> None:
     open_end = dataclasses.replace(DAILY, end_date=at("2013-12-31T05:00:00Z"))
     ask = CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z"), allow_future=True)
-    assert format_instant(ask.with_defaults(open_end, NOW).end_date) == "2013-06-14T04:00:00Z"
+    assert format_instant(with_defaults(ask, open_end, NOW).end_date) == "2013-06-14T04:00:00Z"
 
 
 def test_what_is_asked_for_keeps_no_end_that_goes_with_the_clock() -> None:
     ask = CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z"))
     ends_later = dataclasses.replace(DAILY, end_date=at("2013-12-31T05:00:00Z"))
     for dag in (DAILY, ends_later):
-        assert ask.with_settled_ends(dag, NOW).end_date is None
+        assert with_settled_ends(ask, dag, NOW).end_date is None
         assert (
-            ask.with_settled_ends(dag, NOW).to_payload()
-            == ask.with_settled_ends(dag, at("2013-07-01T00:00:00Z")).to_payload()
+            with_settled_ends(ask, dag, NOW).to_payload()
+            == with_settled_ends(ask, dag, at("2013-07-01T00:00:00Z")).to_payload()
         )
     ended = dataclasses.replace(DAILY, end_date=at("2013-03-31T04:00:00Z"))
-    assert ask.with_settled_ends(ended, NOW).end_date == ended.end_date
-    given = dataclasses.replace(ask, end_date=at("2013-12-01T05:00:00Z"))
-    assert given.with_settled_ends(ends_later, NOW) == given
+    assert with_settled_ends(ask, ended, NOW).end_date == ended.end_date
+    given = ask.evolve(end_date=at("2013-12-01T05:00:00Z"))
+    assert with_settled_ends(given, ends_later, NOW) == given
 
 
 @pytest.mark.parametrize(
