@@ -153,6 +153,32 @@ BACKFILL_NOT_ENDED = _error(
     "Backfill {backfill_id} is {state}: only one that has ended is retried.", error=Refused, hint="watch_backfill"
 )
 NOTHING_TO_RETRY = _error("Backfill {backfill_id} has no failed item: there is nothing to retry.", error=Refused)
+# -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
+INVALID_OVERRIDE = _error("[overrides] {problem}", "overrides")
+UNKNOWN_OVERRIDE = _error(
+    "[overrides] {name}: {setting!r} is not a setting that a backfill can set{nearest} There are {known}.", "overrides"
+)
+OVERRIDE_OF_DAG = _error(
+    "[overrides] {name}: {setting} is a setting of the whole DAG; write {setting}=...", "overrides"
+)
+OVERRIDE_UNKNOWN_TASK = _error(
+    "[overrides] {name}: DAG {dag_id!r} has no task {task_id!r}{nearest} It has {known}.", "overrides"
+)
+OVERRIDE_OF_CALLBACK = _error(
+    "[overrides] {name}: a callback waits only for what it reports on; it has no {setting}", "overrides"
+)
+_NOT_AN_OVERRIDE = "[overrides] {name}: {setting!r} is not a setting that a backfill can set; "
+OVERRIDE_MAX_ACTIVE_RUNS = _error(
+    f"{_NOT_AN_OVERRIDE}a backfill has its own [max_active_runs]. There are {{known}}.", "overrides"
+)
+OVERRIDE_PARAMS = _error(f"{_NOT_AN_OVERRIDE}run parameters are given with [conf]. There are {{known}}.", "overrides")
+OVERRIDE_SCHEDULE = _error(
+    f"{_NOT_AN_OVERRIDE}which intervals are run is set by [kind], [start_date] and [end_date]. There are {{known}}.",
+    "overrides",
+)
+OVERRIDE_HAS_A_FIELD: Final = {  # what a backfill sets in another way
+    "max_active_runs": OVERRIDE_MAX_ACTIVE_RUNS, "params": OVERRIDE_PARAMS, "schedule": OVERRIDE_SCHEDULE,
+}  # fmt: skip
 # -- runs and tasks ---------------------------------------------------------------------------------------------------
 RUN_ENDED = _error("Run {run_id} of {dag_id} has ended ({state}): there is nothing to cancel.", error=Refused)
 RUN_OVERRIDDEN = _error(
