@@ -26,7 +26,8 @@ def parse_conf(text: str | None) -> dict[str, Any]:
     except RecursionError:
         raise errors.INVALID_VALUE(field="conf", problem="is nested too deeply to be read") from None
     if not isinstance(value, dict):
-        raise errors.NOT_JSON_OBJECT(field="conf", example="""'{"full": true}'""", value=json.dumps(value)[:60])
+        problem = f'must be a JSON object such as {{"full": true}}, not {json.dumps(value)[:60]}'
+        raise errors.INVALID_VALUE(field="conf", problem=problem)
     return value
 
 

@@ -34,7 +34,7 @@ from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.schemas import errors, kinds
 from backfill_manager.schemas.errors import invalid_input
-from backfill_manager.schemas.fields import Option
+from backfill_manager.schemas.fields import DeclaredField, Option, fields_of
 from backfill_manager.schemas.json_limits import MAX_DEPTH, invalid_json_values, too_large
 from backfill_manager.schemas.regex import check_regex
 
@@ -376,7 +376,7 @@ def changed_settings(changes: Mapping[str, Any]) -> BackfillSettings:
             near = nearest(name, UPDATABLE_FIELDS) or "."
             raise errors.NOT_UPDATABLE(name=name, nearest=near, fields=", ".join(UPDATABLE_FIELDS))
     if changes.get("max_active_runs", 1) is None:
-        raise errors.NOT_A_WHOLE_NUMBER(field="max_active_runs", limits=" from 1 up", value="null")
+        raise errors.INVALID_VALUE(field="max_active_runs", problem="must be a whole number, not null")
     settings = BackfillSettings.parse(changes)
     check_sizes(conf=settings.conf, overrides=settings.overrides)
     return settings
@@ -604,6 +604,12 @@ COMMANDS: Final[Mapping[str, type[Command]]] = MappingProxyType(
     }
 )  # fmt: skip
 MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future"})  # of a payload: fields that older releases don't write
+
+
+def find_field(name: str) -> DeclaredField | None:
+    """The declaration of a field by its name, of a backfill's before another command's."""
+    commands = (BackfillInput, ClearTasks, TriggerInput, *COMMANDS.values())
+    return next((fields_of(command)[name] for command in commands if name in fields_of(command)), None)
 
 
 # -- payloads of the request table ------------------------------------------------------------------------------------

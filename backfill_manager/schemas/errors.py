@@ -7,16 +7,16 @@ params, and worded by whoever shows it.
 
 from __future__ import annotations
 
-import json
+import re
 import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from backfill_manager.errors import BackfillManagerError, ErrorTemplate, InvalidInput, Refused, nearest, shorten
+from backfill_manager.errors import BackfillManagerError, ErrorTemplate, InvalidInput, Refused, nearest
+from backfill_manager.value_rules import describe_error
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
-    from pydantic_core import ErrorDetails
 
 
 def _error(
@@ -34,10 +34,6 @@ INVALID_VALUE = _error("[field] {problem}")
 INVALID_DATE = _error("[field]: {problem}")
 MISSING_FIELD = _error("the field {name!r} is missing")
 UNKNOWN_FIELD = _error("unknown field {name!r}{nearest}")
-NOT_A_WHOLE_NUMBER = _error("[field] must be a whole number{limits}, not {value}")
-NOT_A_CHOICE = _error("[field] {value!r} is not known{nearest}")
-NOT_A_FLAG = _error("[field] must be true or false, not {value}")
-NOT_JSON_OBJECT = _error("[field] must be a JSON object such as {example}, not {value}")
 NOT_JSON = _error("[field] is not JSON: {problem}")
 REGEX_TOO_LONG = _error("[field] holds {length} characters; a regular expression may have {max}")
 NOT_A_REGEX = _error("[field] {pattern!r} is not a regular expression: {reason}")
@@ -249,54 +245,30 @@ for _code, _template in CATALOGUE.items():
     _template.code = _code
 
 
+_PROBLEMS: Final = {  # of values that came as JSON
+    "dict_type": 'must be a JSON object such as {"full": true}',
+    "model_type": "must be a JSON object",
+    "string_too_short": "must not be empty",
+    "datetime_type": "must be an instant such as 2013-01-31T05:00:00Z",
+}
+
+
 def invalid_input(error: ValidationError, model: type[BaseModel]) -> BackfillManagerError:
     """The first of pydantic's errors as one of ours: the field, and what would be right."""
     first = error.errors(include_url=False)[0]
-    path = [part for part in first["loc"] if isinstance(part, str) and not part.startswith(("function-", "tuple["))]
+    path = [part for part in first["loc"] if isinstance(part, str) and "[" not in part]
     field = path[-1] if path else ""
     if first["type"] == "missing":
         return MISSING_FIELD(field=field, name=field)
-    owner = _model_at(model, path[:-1])
     if first["type"] == "extra_forbidden":
+        owner = _model_at(model, path[:-1])
         known = list(owner.model_fields) if owner else []
-        return UNKNOWN_FIELD(
-            field=field, name=field, nearest=nearest(field, known) or f"; it has {', '.join(known) or 'none'}"
-        )
-    return _wrong_value(first, field, owner)
-
-
-def _wrong_value(error: ErrorDetails, field: str, owner: type[BaseModel] | None) -> BackfillManagerError:
-    from backfill_manager.schemas.fields import fields_of
-
-    about = fields_of(owner).get(field) if owner else None
-    value = shorten(json.dumps(error["input"], ensure_ascii=False, default=str), 60)
-    kind = error["type"]
-    if kind.startswith("int") or kind in ("greater_than_equal", "less_than_equal"):
-        low, high = (about.low, about.high) if about else (None, None)
-        limits = (
-            "" if low is None or high is None else f" from {low} up" if low in (0, 1) else f" from {low:,} to {high:,}"
-        )
-        if kind == "less_than_equal" and low in (0, 1):
-            return INVALID_VALUE(field=field, problem=f"must not be above {high:,}, not {value[:30]}")
-        return NOT_A_WHOLE_NUMBER(field=field, limits=limits, value=value[:30])
-    if kind.startswith("bool"):
-        return NOT_A_FLAG(field=field, value=value)
-    if kind == "literal_error" and about:
-        choices = list(about.choices)
-        near = nearest(str(error["input"]), choices) or f"; one of {', '.join(choices)}"
-        return NOT_A_CHOICE(field=field, value=error["input"], nearest=near)
-    if kind in ("dict_type", "model_type"):
-        example = json.dumps(about.example if about and about.example else {"full": True})
-        return NOT_JSON_OBJECT(field=field, example=example, value=value)
-    if kind == "datetime_type":
-        return INVALID_VALUE(field=field, problem=f"must be an instant such as 2013-01-31T05:00:00Z, not {value}")
-    if kind == "tuple_type":
-        return INVALID_VALUE(field=field, problem=f"must be a list, not {value}")
-    if kind in ("string_type", "string_too_short"):
-        return INVALID_VALUE(field=field, problem=f"must be a text that is not empty, not {value}")
-    if kind in ("string_too_long", "too_long"):
-        return INVALID_VALUE(field=field, problem=f"is too long: up to {error['ctx']['max_length']:,} are possible")
-    return INVALID_VALUE(field=field, problem=error["msg"].removeprefix("Value error, "))
+        near = nearest(field, known) or f"; it has {', '.join(known) or 'none'}"
+        return UNKNOWN_FIELD(field=field, name=field, nearest=near)
+    problem = _PROBLEMS.get(first["type"]) or describe_error(first)
+    if first["type"] == "literal_error":
+        problem += nearest(str(first["input"]), re.findall(r"'([^']*)'", first["ctx"]["expected"]))
+    return INVALID_VALUE(field=field, problem=problem)
 
 
 def _model_at(model: type[BaseModel] | None, path: list[str]) -> type[BaseModel] | None:

@@ -30,7 +30,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Field:
+class DeclaredField:
     """A declared field. `type` is str, int, bool, dict, datetime, ...; of a list (`is_list`), that of its items."""
 
     name: str
@@ -55,22 +55,12 @@ class Field:
 
 
 @cache
-def fields_of(model: type[BaseModel]) -> Mapping[str, Field]:
+def fields_of(model: type[BaseModel]) -> Mapping[str, DeclaredField]:
     """The fields of a command or a resource in the order of their declaration."""
     return {name: _field(name, info) for name, info in model.model_fields.items()}
 
 
-def label_of(field: str) -> str:
-    """The label of a field of any command, for messages; a name that is no field stays."""
-    from backfill_manager.schemas import commands
-
-    for command in (commands.BackfillInput, *commands.COMMANDS.values(), commands.ClearTasks):
-        if field in fields_of(command):
-            return fields_of(command)[field].label
-    return field
-
-
-def _field(name: str, info: FieldInfo) -> Field:
+def _field(name: str, info: FieldInfo) -> DeclaredField:
     base, metadata = _unwrapped(info.annotation, list(info.metadata))
     is_list = typing.get_origin(base) in (tuple, list)
     may_be_none = False
@@ -87,7 +77,7 @@ def _field(name: str, info: FieldInfo) -> Field:
     def limit(attribute: str) -> Any:
         return next((getattr(each, attribute) for each in metadata if getattr(each, attribute, None) is not None), None)
 
-    return Field(
+    return DeclaredField(
         name=name, label=info.title or name.replace("_", " ").capitalize(), help=info.description or "",
         type=typing.get_origin(base) or base, default=None if info.is_required() else info.default,
         is_required=info.is_required(), is_list=is_list, may_be_none=may_be_none, choices=choices, low=limit("ge"),

@@ -84,7 +84,7 @@ def test_a_day_begins_at_its_first_instant_also_where_midnight_is_skipped_or_rep
 
 def test_the_end_that_is_kept_is_an_instant_of_the_day_that_was_typed() -> None:
     def last(dag: DagSpec, text: str) -> str | None:
-        return format_instant(parse_last(text, timetable_of(dag, at("2013-01-01T05:00:00Z")), name="--to"))
+        return format_instant(parse_last(text, timetable_of(dag, at("2013-01-01T05:00:00Z")), name="end_date"))
 
     assert last(DAILY, "2013-02-28") == "2013-02-28T05:00:00Z"
     assert last(HOURLY, "2013-02-28") == "2013-03-01T04:00:00Z"
@@ -97,11 +97,11 @@ def test_the_end_that_is_kept_is_an_instant_of_the_day_that_was_typed() -> None:
 
 
 def test_the_ends_of_a_range_of_instants_are_the_first_and_the_last_of_their_days() -> None:
-    assert parse_start("2013-11-03", "America/Havana", name="--from") == at("2013-11-03T04:00:00Z")
-    assert parse_end("2013-01-05", "America/New_York", name="--to") == at("2013-01-06T04:59:59.999999Z")
-    assert parse_end("2013-01-05T06:00", "America/New_York", name="--to") == at("2013-01-05T11:00:00Z")
-    with pytest.raises(InvalidInput, match="--to: '2013-02-30' is not a date"):
-        parse_end("2013-02-30", "UTC", name="--to")
+    assert parse_start("2013-11-03", "America/Havana", name="start_date") == at("2013-11-03T04:00:00Z")
+    assert parse_end("2013-01-05", "America/New_York", name="end_date") == at("2013-01-06T04:59:59.999999Z")
+    assert parse_end("2013-01-05T06:00", "America/New_York", name="end_date") == at("2013-01-05T11:00:00Z")
+    with pytest.raises(InvalidInput, match="end_date: '2013-02-30' is not a date"):
+        parse_end("2013-02-30", "UTC", name="end_date")
 
 
 def test_a_single_run_over_days_ends_with_the_last_of_them() -> None:
@@ -119,7 +119,7 @@ def test_a_range_that_begins_after_the_last_interval_of_its_last_day_is_empty_an
     with pytest.raises(InvalidInput, match=r"no interval of '@daily' .* starts between 2013-01-05T11:00:00Z and"):
         check_backfill(ask, DAILY, NOW)
     wrong = CreateBackfill(dag_id="flights", **read_range(DAILY, "schedule", "2013-01-06T06:00", "2013-01-05"))
-    with pytest.raises(InvalidInput, match="--from 2013-01-06T11:00:00Z is after --to"):
+    with pytest.raises(InvalidInput, match="start_date 2013-01-06T11:00:00Z is after end_date"):
         check_backfill(wrong, DAILY, NOW)
 
 
@@ -191,7 +191,7 @@ def test_what_is_asked_for_keeps_no_end_that_goes_with_the_clock() -> None:
         (DAILY, "2013-09-01T04:00:00Z", "the first one ends at 2013-09-02T04:00:00Z"),
         (WEEKLY, "2013-06-09T04:00:00Z", "the first one ends at 2013-06-16T04:00:00Z"),
         (dataclasses.replace(DAILY, end_date=at("2013-03-31T04:00:00Z")), "2013-05-01T04:00:00Z",
-         "--from 2013-05-01T04:00:00Z is after the end_date of DAG 'flights', 2013-03-31T04:00:00Z: give --to as well"),
+         "start_date 2013-05-01T04:00:00Z is after the end_date of DAG 'flights', 2013-03-31T04:00:00Z: give end_date as well"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["schedule", "single"])

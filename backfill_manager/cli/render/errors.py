@@ -39,19 +39,8 @@ def worded(error: BackfillManagerError) -> str:
 
 
 def option_of(field: str) -> str:
-    """`start_date` -> `--from`; a name that is no field stays."""
-    from backfill_manager.schemas import commands
-    from backfill_manager.schemas.fields import fields_of
+    """`start_date` -> `--from`; a name that is no option stays."""
+    from backfill_manager.schemas.commands import find_field
 
-    for model in (
-        commands.BackfillInput,
-        commands.ClearTasks,
-        commands.TriggerInput,
-        commands.SetPool,
-        commands.CancelBackfill,
-    ):
-        if field in ("dag_id", "name"):
-            return {"dag_id": "DAG", "name": "NAME"}[field]
-        if declared := fields_of(model).get(field):
-            return declared.spellings[0]
-    return field
+    declared = find_field(field)
+    return field if declared is None or field in ("dag_id", "name") else declared.spellings[0]

@@ -18,8 +18,8 @@ from fastapi import Request
 from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.requests.json_input import parse_conf, parse_overrides
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.commands import MAX_NUMBER, UPDATABLE_FIELDS, BackfillInput
-from backfill_manager.schemas.fields import fields_of, label_of
+from backfill_manager.schemas.commands import MAX_NUMBER, UPDATABLE_FIELDS, BackfillInput, find_field
+from backfill_manager.schemas.fields import fields_of
 
 Typed = dict[str, str]  # name of a field -> what is in it; a box that is ticked holds "on", another ""
 Wrong = dict[str, str]  # name of a field -> what is wrong with it; "" stands for the form as a whole
@@ -97,9 +97,14 @@ async def form_of(request: Request) -> dict[str, str]:
 
 def in_words(error: BackfillManagerError | str) -> str:
     """An error as a sentence, with the labels of fields."""
-    text = error if isinstance(error, str) else error.worded(lambda field: f"“{label_of(field)}”")
+    text = error if isinstance(error, str) else error.worded(_quoted_label)
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def _quoted_label(field: str) -> str:
+    declared = find_field(field)
+    return f"“{declared.label if declared else field}”"
 
 
 def field_of(error: BackfillManagerError) -> str:
