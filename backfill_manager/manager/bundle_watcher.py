@@ -18,14 +18,14 @@ from pathlib import Path
 from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.import_failure import FailedFile
-from backfill_manager.dags.importing.loader import MOST_WORKERS, DagLoader, LoaderClosed
-from backfill_manager.dags.parsers.bundle_state import AnotherParser, BundleState
+from backfill_manager.dags.importing.loader import MAX_WORKERS, DagLoader, LoaderClosed
+from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChanged
 from backfill_manager.dags.parsers.parser import (
     BundleParser,
     check_submission,
-    failure_of,
+    parser_failure,
     unreadable,
-    unreadable_for,
+    unreadable_because,
 )
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.submission import Submission
@@ -68,7 +68,7 @@ class BundleWatcher:
         on_failure: ServiceFailed | None = None,
     ) -> None:
         # One core is left to the ticks: with all of them busy parsing, niceness or not, an answer takes twice as long.
-        self._on_event, self._loader = on_event, DagLoader(workers=max(1, min(MOST_WORKERS, (os.cpu_count() or 1) - 1)))
+        self._on_event, self._loader = on_event, DagLoader(workers=max(1, min(MAX_WORKERS, (os.cpu_count() or 1) - 1)))
         self._watches = {
             settings.name: _Watch(
                 BundleState(settings, snapshots=snapshots, limits=limits),
@@ -160,7 +160,7 @@ class _Watch:
         except LoaderClosed:
             return None  # the manager stops
         except InvalidInput as error:  # the bundle can't be had, or its parser
-            self._found(unreadable_for(error, self._bundle, self._bundle.parser))
+            self._found(unreadable_because(error, self._bundle, self._bundle.parser))
             due = self._bundle.settings.fetch_interval
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
             told = f"bundle {self._bundle.name!r}: {self._said(error)}"
@@ -172,7 +172,7 @@ class _Watch:
         parser = self._parser()
         due = parser.due_in()
         if due is not None and due <= 0:
-            for submission in parser.findings():
+            for submission in parser.scan_results():
                 self._found(submission)
         if self._made_by != self._bundle.parser:  # the manifest names another one
             return self._look_if_due()
@@ -213,7 +213,7 @@ class _Watch:
         parser = self._parser()
         try:
             found = parser.parse(wanted.subpath, deactivate_removed=wanted.deactivate_removed)
-        except AnotherParser:  # the manifest names it
+        except ParserChanged:  # the manifest names it
             return self._parsed(wanted)
         check_submission(found, parser)
         return found
@@ -256,7 +256,7 @@ class _Watch:
         if isinstance(error, BackfillManagerError | OSError):
             return str(error)
         log.exception("bundle parser failed", bundle=self._bundle.name, parser=self._bundle.parser)
-        return failure_of(error, self._bundle.parser)
+        return parser_failure(error, self._bundle.parser)
 
     def _loop(self) -> None:
         with self._overseen():

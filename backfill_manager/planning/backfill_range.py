@@ -8,7 +8,7 @@ from typing import Final
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import (
     check_timezone,
-    day_alone,
+    date_only,
     end_of_day,
     parse_date,
     parse_end,
@@ -52,11 +52,11 @@ def read_range(dag: DagSpec, kind: str, start: str | None, end: str | None) -> d
 def read_end(dag: DagSpec, kind: str, text: str, start: datetime | None) -> datetime:
     """The end alone; `start` is where the range begins, from which a duration without a `start_date` counts."""
     if kind == "single":
-        at, day = parse_end(text, dag.timezone, name="end_date"), day_alone(text)
+        at, day = parse_end(text, dag.timezone, name="end_date"), date_only(text)
         return at if day is None else end_of_day(day, dag.timezone)
     last = parse_last(text, timetable_of(dag, start), name="end_date")
     if (
-        start is not None and last < start and day_alone(text) is not None
+        start is not None and last < start and date_only(text) is not None
     ):  # it starts on that day, after its last interval
         return min(start, parse_end(text, dag.timezone, name="end_date"))
     return last

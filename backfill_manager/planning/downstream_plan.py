@@ -150,7 +150,7 @@ def _ask_below(root: CreateBackfill, dag: DagSpec, changed: _Changed) -> CreateB
     last = timetable.last_before(changed.end)
     if last is None or last < first:
         return "none of its intervals overlaps one that would run"
-    about = timetable.about_how_many(first, last)
+    about = timetable.estimate_count(first, last)
     if about > MAX_ITEMS:
         raise errors.TOO_MANY_DOWNSTREAM(dag_id=dag.dag_id, count=f"{about:,}", max=f"{MAX_ITEMS:,}")
     return CreateBackfill(

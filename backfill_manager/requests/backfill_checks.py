@@ -259,7 +259,7 @@ def _check_plan(timetable: Timetable, start: datetime, end: datetime) -> None:
             schedule=schedule, timezone=timetable.timezone, start=format_instant(start), end=format_instant(end),
             nearest=timetable.nearest_starts(start, end),
         )  # fmt: skip
-    items = timetable.about_how_many(start, end)
+    items = timetable.estimate_count(start, end)
     if items > MAX_ITEMS:
         raise errors.TOO_MANY_INTERVALS(count=f"{items:,}", max=f"{MAX_ITEMS:,}")
 

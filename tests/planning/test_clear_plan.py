@@ -330,7 +330,7 @@ def test_a_run_that_is_not_there_or_not_in_the_dates_is_told(scene: Scene) -> No
     ):
         scene.clear(run_ids=("backfill__11",))
     with pytest.raises(InvalidInput, match="Run backfill__1 does not lie from 2014-01-01 on"):
-        scene.clear(run_ids=("backfill__1",), start="2014-01-01")
+        scene.clear(run_ids=("backfill__1",), start_date="2014-01-01")
 
 
 @pytest.mark.parametrize(

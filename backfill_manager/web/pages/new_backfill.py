@@ -34,9 +34,9 @@ from backfill_manager.web.pages.backfill_form import (
     FIELDS,
     PLAIN_DAY,
     REPROCESS,
-    about_how_many,
     checked_payload,
     dag_or_none,
+    estimate_count,
     quick_ranges,
     read_form,
     typed_of,
@@ -139,7 +139,7 @@ async def _plan(visit: PageContext, filled: Filled, *, is_live: bool = False) ->
     assert visit.person is not None and filled.ask is not None
     now = visit.house.clock.now()
     what = config_in_words(with_defaults(filled.ask, filled.dag, now).config(), filled.dag.timezone)
-    about = await run_in_threadpool(about_how_many, filled.ask, filled.dag, now)
+    about = await run_in_threadpool(estimate_count, filled.ask, filled.dag, now)
     base = {"what": what, "about": about, "dag_id": filled.dag.dag_id}
     if not await run_in_threadpool(has_active_manager, visit.store, now):
         return {"is": "nobody", **base}
