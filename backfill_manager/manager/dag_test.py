@@ -31,7 +31,7 @@ from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, TaskLog
-from backfill_manager.planning.timeline import TimelineWindow, place_of, run_id_for
+from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.queries.runs import run_details
 from backfill_manager.queries.tasks import task_view
 from backfill_manager.schemas import errors
@@ -134,7 +134,7 @@ def make_manual_run(
     first = start if spec.schedule is None else timetable.first_at_or_after(start)
     end = None if first is None or spec.schedule is None else timetable.next_after(first)
     row = DagRun(
-        dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, place_of(first, None)), run_type=s.MANUAL_RUN,
+        dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, timeline_key(first, None)), run_type=s.MANUAL_RUN,
         state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
         logical_date=first, interval_start=first, interval_end=end or first,
     )  # fmt: skip
