@@ -53,7 +53,9 @@ def run(argv: Sequence[str] | None = None, context: CliContext | None = None) ->
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BackfillManagerError as error:
-        return _report(error, str(error) or type(error).__name__, error.exit_code, context)
+        from backfill_manager.cli.render.errors import worded
+
+        return _report(error, worded(error) or type(error).__name__, error.exit_code, context)
     except _USAGE_ERROR as error:
         return _report_usage(error, context, args)
     except BrokenPipeError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 if TYPE_CHECKING:
-    from backfill_manager.schemas.fields import Field
+    from backfill_manager.schemas.fields import DeclaredField
 
 DEFAULT_LIMIT: Final = 50  # rows of a table; documents have all
 
@@ -40,10 +40,10 @@ def options_of(model: str, without: Sequence[str] = (), show_defaults: bool = Tr
 
 def typed_values(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were typed, by field; JSON and NAME=VALUE are parsed."""
-    from backfill_manager.requests.json_input import parse_conf, parse_settings
+    from backfill_manager.requests.json_input import parse_conf, parse_overrides
 
     fields = _fields(model)
-    parse = {"JSON": parse_conf, "NAME=VALUE": parse_settings}
+    parse = {"JSON": parse_conf, "NAME=VALUE": parse_overrides}
     return {
         name: parse[fields[name].option.metavar or ""](value) if fields[name].type is dict else value
         for name, value in values.items()
@@ -51,18 +51,14 @@ def typed_values(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def spellings(model: str) -> list[str]:
-    return [field.spellings[0] for field in _fields(model).values()]
-
-
-def _fields(model: str) -> Mapping[str, Field]:
+def _fields(model: str) -> Mapping[str, DeclaredField]:
     from backfill_manager.schemas import commands
     from backfill_manager.schemas.fields import fields_of
 
     return fields_of(getattr(commands, model))
 
 
-def _parameter(field: Field, show_default: bool) -> inspect.Parameter:
+def _parameter(field: DeclaredField, show_default: bool) -> inspect.Parameter:
     from backfill_manager.schemas.commands import UPDATABLE_FIELDS
 
     metavar, spellings, help = field.option.metavar, list(field.spellings), field.help

@@ -18,7 +18,7 @@ from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.dags.schedule.timetable import timetable_of
-from backfill_manager.errors import InvalidInput, NotFound, SparkGone
+from backfill_manager.errors import NotFound, SparkGone
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.session import build_session
@@ -34,6 +34,7 @@ from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, 
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.queries.runs import run_details
 from backfill_manager.queries.tasks import task_view
+from backfill_manager.schemas import errors
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
 
@@ -128,7 +129,7 @@ def make_manual_run(
     spec = state.current_spec(dag_id)
     start = logical_date or spec.start_date
     if start is None:
-        raise InvalidInput(f"DAG {dag_id!r} has no start_date: say which interval with --logical-date")
+        raise errors.NO_DATE_TO_TEST(dag_id=dag_id)
     timetable = timetable_of(spec, start)
     first = start if spec.schedule is None else timetable.first_at_or_after(start)
     end = None if first is None or spec.schedule is None else timetable.next_after(first)

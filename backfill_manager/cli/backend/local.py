@@ -14,14 +14,15 @@ from backfill_manager.queries import backfill_items, backfills, bundles, dags, p
 from backfill_manager.queries.eta import with_time_left
 from backfill_manager.queries.managers import has_active_manager, manager_status
 from backfill_manager.requests import submit, validation
+from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import BackfillInput, ClearTasks
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.uri import is_catalog_schema
 
 if TYPE_CHECKING:
     from backfill_manager.cli.context import CliContext
-    from backfill_manager.requests.clearing import ClearTasks
 
 
 class LocalBackend:
@@ -165,7 +166,7 @@ class LocalBackend:
                 return validation.changed_backfill(store, settings, backfill, values["changes"])
             case kinds.BACKFILL_PAUSE | kinds.BACKFILL_UNPAUSE | kinds.BACKFILL_CANCEL:
                 backfill = self.backfill(values["backfill_id"])
-                return {**values, **validation.going_on(backfill, kind.removeprefix("backfill."))}
+                return {**values, **validation.check_not_ended(backfill, kind.removeprefix("backfill."))}
             case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE | kinds.DAG_DEACTIVATE:
                 return {"dag_id": dags.current_dag(store, values["dag_id"])[0].dag_id}
             case kinds.DAG_TRIGGER:
@@ -191,22 +192,12 @@ class LocalBackend:
 
     def new_backfill(self, values: Mapping[str, Any], backfill_id: str) -> Document:
         """The payload of `backfill.create` and `backfill.dry_run`; dates are read in the DAG's zone."""
-        from backfill_manager.dags.schedule.timetable import parse_date
-        from backfill_manager.requests.backfills import CreateBackfill, read_range
-
-        dag = dags.current_dag(self.store, values["dag_id"])[1]
-        dates = tuple(parse_date(one, dag.timezone, name="--date") for one in values.get("dates", ()))
-        ends = read_range(dag, values["kind"], values.get("start_date"), values.get("end_date"))
-        values = {**values, **ends, "dates": dates, "partitions": tuple(values.get("partitions", ()))}
-        backfill = CreateBackfill(**values)
-        return validation.new_backfill(self.store, self.context.settings, backfill, backfill_id, self.clock.now())
+        backfill = BackfillInput.parse(values)
+        command = read_backfill(backfill, dags.current_dag(self.store, backfill.dag_id)[1])
+        return validation.new_backfill(self.store, self.context.settings, command, backfill_id, self.clock.now())
 
     def clear_command(self, values: Mapping[str, Any]) -> ClearTasks:
-        from backfill_manager.requests.clearing import ClearTasks
-
-        names = {"dag_id": "dag", "start_date": "start", "end_date": "end"}
-        command = ClearTasks.from_payload({names.get(name, name): value for name, value in values.items()})
-        return validation.with_whole_run_ids(self.store, command)
+        return validation.with_whole_run_ids(self.store, ClearTasks.parse(values))
 
     def _row(self, run: Mapping[str, Any]) -> DagRun:
         return runs.find_run(self.store, run["run_id"], dag_id=run["dag_id"])

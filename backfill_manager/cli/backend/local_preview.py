@@ -13,7 +13,7 @@ from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 from backfill_manager.queries import dags
 from backfill_manager.requests import submit
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.schemas.kinds import BACKFILL_DRY_RUN
 from backfill_manager.store.base import Condition, Store
 

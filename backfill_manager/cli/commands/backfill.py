@@ -10,7 +10,7 @@ from backfill_manager.cli.airflow_aliases import OF_BACKFILL_CREATE
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import DEFAULT_LIMIT, DagFilter, Limit, spellings, state_filter, state_uri_hint
+from backfill_manager.cli.options import DEFAULT_LIMIT, DagFilter, Limit, state_filter, state_uri_hint
 from backfill_manager.cli.render.backfill import format_config, format_item_counts, item_columns
 from backfill_manager.cli.render.output import Column, first_line, seconds
 from backfill_manager.cli.render.response import NO_ACTIVE_MANAGER, payload_of, print_response
@@ -64,7 +64,7 @@ def create(
         if values.get("with_upstream"):
             raise InvalidInput("--upstream and --ignore-dependencies contradict each other; use one of them.")
         values["with_upstream"] = False
-    values = {"dag_id": dag, **values, "kind": _kind(values)}
+    values = {"dag_id": dag, **values}
     if dry_run:
         from backfill_manager.cli.render.plan import print_plan
 
@@ -85,24 +85,6 @@ def create(
     if not context.backend.has_active_manager():
         context.out.note(NO_ACTIVE_MANAGER)
     return 0
-
-
-def _kind(values: Document) -> str:
-    """Inferred from what is listed."""
-    kind, listed = values.get("kind"), [name for name in ("dates", "partitions") if values.get(name)]
-    option = {"dates": "--date", "partitions": "--partition"}
-    if len(listed) == 2:
-        raise InvalidInput("--date and --partition don't go together: a backfill is over dates or over partitions.")
-    if not listed:
-        if kind in option:
-            raise InvalidInput(f"--kind {kind} needs at least one {option[kind]}.")
-        return kind or "schedule"
-    [name] = listed
-    if kind not in (None, name):
-        raise InvalidInput(f"{option[name]} is for --kind {name}, not for --kind {kind}.")
-    if values.get("start_date") or values.get("end_date"):
-        raise InvalidInput(f"--from and --to don't go with {option[name]}: name the {name} or the range, not both.")
-    return name
 
 
 @group.command("list")
@@ -235,8 +217,6 @@ def set_(context: CliContext, values: Document, id: IdArgument) -> None:
 
     [cyan]bfm backfill set latest --set retries=3 --set clean.timeout=600[/]
     """
-    if not values:
-        raise InvalidInput(f"Nothing to change was named; the options are {', '.join(spellings('BackfillSettings'))}.")
     if "overrides" in values:  # those that were set before stay
         values["overrides"] = {**context.backend.backfill(id)["overrides"], **values["overrides"]}
     _submit(context, kinds.BACKFILL_SET, "Change", id, changes=values)

@@ -134,5 +134,5 @@ def _not_found(bundle: str) -> Iterator[None]:
     except Refused as refused:
         missing = str(NotFound("bundle", bundle)).removesuffix(".")
         if str(refused).startswith(missing):
-            raise NotFound("bundle", bundle, hint=str(refused).removeprefix(missing)) from None
+            raise NotFound("bundle", bundle, more=str(refused).removeprefix(missing)) from None
         raise

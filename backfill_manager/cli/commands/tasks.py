@@ -180,7 +180,7 @@ def run(
     ids = [one.task_id for one in spec.work]
     if task not in ids:
         why = f"; {task} is a callback: clear it to have it called again." if spec.is_callback(task) else ""
-        raise NotFound(f"task of {dag!r}", task, () if why else ids, hint=why or f"; it has {', '.join(ids)}.")
+        raise NotFound(f"task of {dag!r}", task, () if why else ids, more=why or f"; it has {', '.join(ids)}.")
     at = parse_date(logical_date, spec.timezone, name="T")
     has_manager = backend.has_active_manager()
     values = {"dag_id": dag, "task_id": task, "logical_date": format_instant(at)}
