@@ -18,7 +18,7 @@ from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.dags.schedule.timetable import timetable_of
-from backfill_manager.errors import InvalidInput, NotFound, SparkGone
+from backfill_manager.errors import NotFound, SparkGone
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.session import build_session
@@ -31,9 +31,10 @@ from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, TaskLog
-from backfill_manager.planning.timeline import TimelineWindow, place_of, run_id_for
+from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.queries.runs import run_details
 from backfill_manager.queries.tasks import task_view
+from backfill_manager.schemas import errors
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
 
@@ -128,12 +129,12 @@ def make_manual_run(
     spec = state.current_spec(dag_id)
     start = logical_date or spec.start_date
     if start is None:
-        raise InvalidInput(f"DAG {dag_id!r} has no start_date: say which interval with --logical-date")
+        raise errors.NO_DATE_TO_TEST(dag_id=dag_id)
     timetable = timetable_of(spec, start)
     first = start if spec.schedule is None else timetable.first_at_or_after(start)
     end = None if first is None or spec.schedule is None else timetable.next_after(first)
     row = DagRun(
-        dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, place_of(first, None)), run_type=s.MANUAL_RUN,
+        dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, timeline_key(first, None)), run_type=s.MANUAL_RUN,
         state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
         logical_date=first, interval_start=first, interval_end=end or first,
     )  # fmt: skip

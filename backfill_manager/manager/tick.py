@@ -36,7 +36,7 @@ from backfill_manager.manager.planner import Planner, PlanResult
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
-from backfill_manager.requests import command_types
+from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Leader, Store
 
 log = get_logger("tick")
@@ -174,7 +174,7 @@ class TickLoop:
             wanted = planned.wanted
             if planned.plan is None:
                 self._inbox.refuse(wanted.request_id, wanted.kind, planned.refusal, now)
-            elif wanted.kind == command_types.BACKFILL_DRY_RUN:
+            elif wanted.kind == kinds.BACKFILL_DRY_RUN:
                 document = json.dumps(planned.plan.to_json_document())
                 self._inbox.planned(wanted, None, "planned, not made", document, now)
             else:
@@ -199,7 +199,7 @@ class TickLoop:
         wanted = event.wanted
         if event.submission is None:
             assert wanted is not None
-            self._inbox.refuse(wanted.request_id, command_types.BUNDLE_PARSE, event.refusal, now)
+            self._inbox.refuse(wanted.request_id, kinds.BUNDLE_PARSE, event.refusal, now)
             return
         look_only = wanted is not None and wanted.dry_run
         taken = (self._dags.preview if look_only else self._dags.submit)(event.submission, now)
