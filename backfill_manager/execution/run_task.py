@@ -48,14 +48,14 @@ def run_task(
     scope: SparkJobGroup,
     *,
     spark: SparkSession,
-    library: CodeCacheProtocol,
+    code_cache: CodeCacheProtocol,
     refuse_if_abandoned: Callable[[], None],
     state: StateIdentity,
 ) -> Outcome:
     """Run the task. Whatever happens in it comes back as a value; the traceback goes into the try's log."""
     try:
-        with scope.entered(), library.using(launch.version):
-            return _run(launch, scope, spark, library, refuse_if_abandoned, state)
+        with scope.entered(), code_cache.using(launch.version):
+            return _run(launch, scope, spark, code_cache, refuse_if_abandoned, state)
     except TaskSkipped as skipped:
         return Skipped(hide_secrets(skipped.reason))
     except AbandonedTry as refused:
@@ -77,7 +77,7 @@ def _run(
     launch: TaskLaunch,
     scope: SparkJobGroup,
     spark: SparkSession,
-    library: CodeCacheProtocol,
+    code_cache: CodeCacheProtocol,
     refuse_if_abandoned: Callable[[], None],
     state: StateIdentity,
 ) -> Succeeded:
@@ -85,13 +85,13 @@ def _run(
     if task.kind == "executor":
         result = run_on_executor(
             spark.sparkContext,
-            _function(launch, library),
+            _function(launch, code_cache),
             executor_task_context(launch),
-            snapshot=library.folder(launch.version),
+            snapshot=code_cache.folder(launch.version),
             log=scope.log,
         )
         return Succeeded(result)
-    function = _function(launch, library) if task.kind == "python" else None
+    function = _function(launch, code_cache) if task.kind == "python" else None
     session = spark.newSession()
     session.conf.set("spark.scheduler.pool", launch.pool)
     log = TaskLogger(f"{launch.ti.dag_id}.{task.task_id}", scope.log)
@@ -106,8 +106,8 @@ def _run(
     return Succeeded(result, ctx.rows_written)
 
 
-def _function(launch: TaskLaunch, library: CodeCacheProtocol) -> Callable[..., Any]:
-    functions = library.dag(launch.version).functions
+def _function(launch: TaskLaunch, code_cache: CodeCacheProtocol) -> Callable[..., Any]:
+    functions = code_cache.dag(launch.version).functions
     if launch.task.task_id not in functions:
         raise InvalidInput(
             f"version {launch.version.version} of DAG {launch.dag.dag_id!r} has no function "

@@ -59,7 +59,7 @@ def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: 
         if scheduled_waits and owner is not None and owner.row.is_polite:
             continue
         task = run.spec.task(ti.task_id)
-        pool = pool_of(state, run, task)
+        pool = s.pool_of(task.pool, owner.row.pool if owner else None)
         weight = (
             min(task.weight, state.pools[pool].slots) if pool in state.pools else task.weight
         )  # else it never could
@@ -81,14 +81,6 @@ def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: 
         todo.launches.append(_launch(state, run, taken, task, pool))
         if is_suspect(taken):
             return  # the others wait: it runs alone
-
-
-def pool_of(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str:
-    owner = state.backfills.get(run.row.backfill_id or "")
-    of_kind = owner.row.pool if owner else s.SCHEDULED_RUN
-    if task.pool is None or (owner is not None and task.pool == s.SCHEDULED_RUN):
-        return of_kind
-    return task.pool
 
 
 def _launch(state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> TaskLaunch:

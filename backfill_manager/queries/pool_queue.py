@@ -1,5 +1,5 @@
 """Tasks that may start and wait for a slot, by the pool they wait for. The pool is written when a task is queued; before
-that it follows from the definition and from what made the run (as `manager.dispatcher` decides)."""
+that it follows from the definition and from what made the run (`states.pool_of`)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,5 @@ def waiting_by_pool(store: Store) -> dict[str, int]:
             task = spec_of(run.dag_id, run.dag_version).by_id.get(ti.task_id)
         except NotFound:
             continue
-        of_kind = pool_of.get(run.backfill_id or "", states.SCHEDULED_RUN)
-        own = task.pool if task else None
-        is_closed = own == states.SCHEDULED_RUN and run.backfill_id is not None
-        found[of_kind if own is None or is_closed else own] += 1
+        found[states.pool_of(task.pool if task else None, pool_of.get(run.backfill_id or ""))] += 1
     return dict(found)

@@ -1047,7 +1047,7 @@ def test_what_is_asked_of_a_backfill_that_is_being_planned_is_done_before_anythi
     ground.backfill("d", JANUARY)
     monkeypatch.undo()
     wanted = PlanRequest(ground.store.unanswered()[0].request_id, "backfill.create", "b", ask, "tests")
-    ground._decisions.inbox.planned(wanted, "b", "5 items to run", None, ground.clock.now())
+    ground._decisions.requests.planned(wanted, "b", "5 items to run", None, ground.clock.now())
     ground.drain()
 
     assert [answer.outcome for answer in ground.store.read(Response)] == ["accepted"] * 3

@@ -182,7 +182,7 @@ def test(
     """
     call.needs_tables(f"have the server's manager run it: `bfm dags trigger {dag}`")
     at = None if logical_date is None else instant_for(call, dag, logical_date)
-    from backfill_manager.manager.dag_test import run_dag_once
+    from backfill_manager.manager.single_run import run_dag_once
 
     found = run_dag_once(call.settings, dag, at)
     if call.out.is_table:

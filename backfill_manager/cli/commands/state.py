@@ -56,7 +56,7 @@ def compact(call: CliContext) -> None:
     call.needs_tables()
     files = _compacted_by_the_leader(call)
     if files is None:
-        from backfill_manager.manager.compaction import compact_state
+        from backfill_manager.manager.maintenance import compact_state
 
         files = compact_state(call.store, call.settings, call.clock)
     if call.out.is_table:
@@ -127,7 +127,7 @@ def adopt(
     call.needs_tables()
     if as_copy == as_original:
         raise InvalidInput("Say what this state is: --as-copy or --as-original.")
-    from backfill_manager.manager.adopt_state import adopt_state
+    from backfill_manager.manager.maintenance import adopt_state
 
     store = call.store
     store.init()
