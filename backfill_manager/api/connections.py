@@ -28,8 +28,8 @@ from uvicorn.server import ServerState
 from backfill_manager import descriptors
 from backfill_manager.api.errors import PROBLEM_JSON, TITLES, problem_type
 from backfill_manager.api.middleware import LARGEST_HEAD
+from backfill_manager.logging import get_logger
 from backfill_manager.settings import ApiSettings
-from backfill_manager.telemetry import get_logger
 
 LOOK_EVERY_S: Final = 1.0
 WITHOUT_DESCRIPTORS_S: Final = 1.0  # nothing is accepted for so long

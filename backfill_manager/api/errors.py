@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from backfill_manager import errors
-from backfill_manager.telemetry import get_logger
+from backfill_manager.logging import get_logger
 
 PROBLEM_JSON: Final = "application/problem+json"
 _FASTAPI_CAN_NOT_READ: Final = "There was an error parsing the body"

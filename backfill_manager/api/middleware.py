@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backfill_manager.api.errors import RateLimited, in_its_form, of_error, problem_response
 from backfill_manager.clock import Clock
-from backfill_manager.telemetry import get_logger
+from backfill_manager.logging import get_logger
 
 # Scripts, styles and fonts are our own files; nothing inline, nobody may frame us.
 CONTENT_POLICY: Final = (

@@ -22,8 +22,8 @@ from backfill_manager.api.connections import KEEP_ALIVE_S, Connection, Connectio
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.middleware import LARGEST_HEAD
 from backfill_manager.errors import InvalidConfig, InvalidInput
+from backfill_manager.logging import get_logger
 from backfill_manager.settings import Settings
-from backfill_manager.telemetry import get_logger
 
 READERS: Final = max(8, 2 * (os.cpu_count() or 1))  # threads that read the state
 GRACE_S: Final = 3  # what is being answered may finish for so long

@@ -31,10 +31,10 @@ from backfill_manager.dags.parsers.parser import (
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.instructions import ParseRequest
 from backfill_manager.service import FailureHandler, Service
 from backfill_manager.settings import BundleSettings, LimitSettings
-from backfill_manager.telemetry import get_logger
 
 log = get_logger("bundles")
 
@@ -258,8 +258,8 @@ class BundleService(Service):
 
     def _stuck_message(self) -> str:
         return (
-            f"its parser {self._bundle.parser!r} has not come back for {STUCK_TIMEOUT_S / 60:g} minutes; other bundles are parsed "
-            "as usual. If it hangs, fix it and restart the manager"
+            f"its parser {self._bundle.parser!r} has not come back for {STUCK_TIMEOUT_S / 60:g} minutes; other bundles are "
+            "parsed as usual. If it hangs, fix it and restart the manager"
         )
 
     def _error_message(self, error: Exception) -> str:

@@ -19,6 +19,7 @@ from backfill_manager import descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.errors import BackfillManagerError, LostLease, StateError
 from backfill_manager.execution.spark_properties import ignore_stopped_context
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.state_identity import Adopted, identity_fields, refuse_a_copy
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
@@ -26,7 +27,6 @@ from backfill_manager.process_info import is_gone, manager_id, ran_here
 from backfill_manager.requests import command_types, submit
 from backfill_manager.service import FailureHandler, Service
 from backfill_manager.store.base import Leader, Store
-from backfill_manager.telemetry import get_logger
 
 log = get_logger("leader_election")
 

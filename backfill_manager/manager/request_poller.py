@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from backfill_manager.errors import StateError
+from backfill_manager.logging import get_logger
 from backfill_manager.service import FailureHandler, Service
 from backfill_manager.store.base import Store
-from backfill_manager.telemetry import get_logger
 
 POLL_INTERVAL_S: Final = 0.1
 RETRY_INTERVAL_S: Final = 5.0  # while storage is away

@@ -24,6 +24,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import DagStore, SubmissionResult
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.create_backfill import make_backfills
 from backfill_manager.manager.decisions import Decisions
@@ -37,7 +38,6 @@ from backfill_manager.model.records import Request
 from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.requests import command_types
 from backfill_manager.store.base import Leader, Store
-from backfill_manager.telemetry import get_logger
 
 log = get_logger("tick")
 

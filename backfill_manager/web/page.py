@@ -29,13 +29,13 @@ from backfill_manager.api.context import AppContext, HouseOf
 from backfill_manager.api.errors import Unauthenticated, status_of
 from backfill_manager.api.submit import Payload, submit_request
 from backfill_manager.errors import BackfillManagerError, StateError
+from backfill_manager.logging import get_logger
 from backfill_manager.model.records import Request as RequestRow
 from backfill_manager.model.records import Response as ResponseRow
 from backfill_manager.queries.dags import count_import_errors
 from backfill_manager.queries.managers import has_active_manager, status_of_lease
 from backfill_manager.queries.requests import NOT_LISTED, request_view
 from backfill_manager.store.base import Condition, Store
-from backfill_manager.telemetry import get_logger
 from backfill_manager.web import paths
 from backfill_manager.web.filters import FILTERS
 from backfill_manager.web.static_files import static

@@ -327,7 +327,7 @@ def test_the_configuration_is_shown_with_secrets_masked(bfm: Bfm, tmp_path: Path
         assert "verysecret" not in said.out
         assert digest not in said.out
     shown = yaml.safe_load(said.out)
-    assert shown["notifications"][0]["url"] == "https://hooks.example.com/********"
+    assert shown["notifications"][0]["url"] == "https://hooks.example.com/***"
     assert shown["spark"]["conf"]["spark.executor.cores"] == "2"
     assert shown["api"]["tokens"][0]["name"] == "ci"
 

@@ -12,7 +12,7 @@ from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
 from backfill_manager.process_info import manager_id
-from backfill_manager.queries.leadership import list_standbys
+from backfill_manager.queries.managers import list_standbys
 from backfill_manager.store.base import Leader
 from backfill_manager.testing import FakeClock, MemoryStore
 

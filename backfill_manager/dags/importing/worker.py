@@ -40,7 +40,7 @@ GRACE_S: Final = 3.0  # for the watchdog in the file's process, which knows more
 WARM: Final = (  # what files need of us and what tells of their mistakes: imported once, before they come
     "backfill_manager.dags.schedule.timetable",
     "backfill_manager.dags.yaml.reader",
-    "backfill_manager.telemetry",
+    "backfill_manager.logging",
     "croniter",
     "yaml",
 )

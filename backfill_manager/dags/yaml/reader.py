@@ -30,8 +30,9 @@ from typing import Any, Final, NoReturn
 from backfill_manager.dags import authoring, validation
 from backfill_manager.dags.definition import CALLBACKS
 from backfill_manager.dags.validation import Check, check_keywords
-from backfill_manager.dags.yaml.text import Document, Place, documents_of
+from backfill_manager.dags.yaml.text import Document, documents_of
 from backfill_manager.errors import nearest
+from backfill_manager.yaml_reader import Place
 
 ImportModule = Callable[[str], ModuleType]
 KINDS: Final = ("sql", "python", "executor")  # what a task runs; exactly one of them
@@ -115,7 +116,7 @@ class _Reader:
         self._document, self._import_module = document, import_module
 
     def dag(self) -> authoring.Dag:
-        said = self._document.value
+        said = self._document.content.value
         if not isinstance(said, dict):
             self._document.wrong((), "a DAG is written as keys and values, beginning with `dag_id: its_name`")
         who = "DAG"

@@ -20,18 +20,18 @@ from backfill_manager.api.paging import from_cursor, to_cursor
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Backfill, DagRow
 from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
-from backfill_manager.queries.backfill_items import ItemPage, find_item, page_of_items
+from backfill_manager.queries.backfill_items import ItemPage, find_item, list_items
 from backfill_manager.queries.backfill_settings import children_of_each, parents_of
 from backfill_manager.queries.backfills import (
-    Chosen,
+    NEWEST_FIRST,
+    BackfillFilter,
     check_states,
     find_backfill,
-    page_of_backfills,
+    list_backfills,
     waiting_backfills,
 )
+from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.item_map import Cell, ItemMap, Label, read_items_seen, wider_ranges
-from backfill_manager.queries.paging import Order
-from backfill_manager.queries.rate import items_per_minute
 from backfill_manager.requests import command_types
 from backfill_manager.requests.validation import going_on, retried_backfill
 from backfill_manager.store.base import Condition, Store
@@ -45,7 +45,6 @@ router: Final = page_router()
 ON_A_PAGE: Final = 25
 ITEMS_ON_A_PAGE: Final = 25
 ROWS_OF_MAP: Final = 24  # of the map told as a table
-NEWEST: Final = Order("created_at", "backfill_id", descending=True)
 _States = Annotated[list[str] | None, Query(max_length=len(ITEM_STATES))]
 _Ordinal = Annotated[int | None, Query(ge=1, le=2**53)]
 
@@ -82,13 +81,12 @@ def _list(
     store: Store, dag: str, in_states: tuple[str, ...], after: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
     """One page, newest first, and the cursor of the next; what waits for the manager leads the first page."""
-    chosen = Chosen(dag or None, in_states)
-    place = from_cursor(after, "-created_at", Backfill, NEWEST)
-    rows, last = page_of_backfills(
-        store, chosen, NEWEST, ON_A_PAGE, None if place is None else (place.value, place.tie)
-    )
-    waiting = waiting_backfills(store, chosen) if after is None else []
-    return [*waiting, *rows], None if last is None else to_cursor("-created_at", *last)
+    place = from_cursor(after, "-created_at", Backfill, NEWEST_FIRST, marks=True)
+    behind = None if place is None else place.mark or place.of_row
+    rows, last = list_backfills(store, BackfillFilter(dag or None, in_states), limit=ON_A_PAGE, after=behind)
+    if isinstance(last, str):
+        return rows, to_cursor("-created_at", mark=last)
+    return rows, None if last is None else to_cursor("-created_at", *last)
 
 
 def _told(visit: PageContext, counted: Mapping[str, Any], zones: Mapping[str, str]) -> dict[str, Any]:
@@ -111,7 +109,7 @@ def _told(visit: PageContext, counted: Mapping[str, Any], zones: Mapping[str, st
 def _there(store: Store) -> dict[tuple[str, str], int]:
     """How many there are by DAG and state, with those that wait for the manager."""
     counts = store.count("backfill", ("dag_id", "state"), [Condition("hidden_at", "is_null")])
-    waiting = Counter((one["dag_id"], one["state"]) for one in waiting_backfills(store, Chosen()))
+    waiting = Counter((one["dag_id"], one["state"]) for one in waiting_backfills(store))
     return waiting + Counter({(dag_id, state): n for (dag_id, state), n in counts.items()})
 
 
@@ -172,11 +170,11 @@ def backfill(
     items: ItemPage = visit.house.at_versions(
         of_items,
         ("ui:items", backfill_id, begins, ends, in_states, after, before),
-        lambda: page_of_items(
+        lambda: list_items(
             visit.store,
             backfill_id,
-            begins,
-            ends,
+            first=begins,
+            last=ends,
             in_states=in_states,
             after=after,
             before=before,

@@ -14,9 +14,8 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, years
 from backfill_manager.queries.dags import known_dag, next_intervals_of, show_dag, spec_of_run
 from backfill_manager.queries.grid import MOST_RUNS, grid
-from backfill_manager.queries.runs import find_run
+from backfill_manager.queries.runs import find_run, timeline
 from backfill_manager.queries.tasks import list_task_instances
-from backfill_manager.queries.timeline import timeline
 from backfill_manager.web import paths
 from backfill_manager.web.page import PageContext, PageContextOf, page_router, redirect
 from backfill_manager.web.paging import PageNumber, cut

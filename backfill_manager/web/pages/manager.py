@@ -6,8 +6,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from backfill_manager.queries.leadership import list_answers, list_standbys, list_terms
-from backfill_manager.queries.managers import manager_status
+from backfill_manager.queries.managers import list_answers, list_standbys, list_terms, manager_status
 from backfill_manager.web.page import PageContextOf, page_router
 
 router: Final = page_router()

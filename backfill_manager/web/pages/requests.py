@@ -9,14 +9,12 @@ from starlette.responses import Response
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidInput
-from backfill_manager.queries.paging import Order
-from backfill_manager.queries.requests import find_request, page_of_requests
+from backfill_manager.queries.requests import find_request, list_requests
 from backfill_manager.web import links, paths
 from backfill_manager.web.page import PageContextOf, page_router, redirect
 
 router: Final = page_router()
 ON_A_PAGE: Final = 50
-NEWEST_FIRST: Final = Order("requested_at", "request_id", descending=True)
 
 
 @router.get("/requests")
@@ -30,7 +28,7 @@ def requests(
         after = (parse_instant(before), tie) if before else None
     except ValueError:
         raise InvalidInput(f"before={before!r} is no place in the list of requests.") from None
-    found, place = page_of_requests(visit.store, NEWEST_FIRST, ON_A_PAGE, after, kind=kind or None)
+    found, place = list_requests(visit.store, kind=kind or None, limit=ON_A_PAGE, after=after)
     older = paths.to("requests", kind=kind, before=format_instant(place[0]), tie=place[1]) if place else None
     shown = [{**one, "about": links.about(one)} for one in found]
     return visit.page("requests.html", requests=shown, older=older, is_first=not before, kind=kind)
