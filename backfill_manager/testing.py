@@ -52,7 +52,6 @@ from backfill_manager.model.records import (
     TaskInstance,
 )
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.requests import submit
 from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.store.base import Condition, Leader
@@ -110,53 +109,36 @@ def days(first: str, n: int) -> list[tuple[datetime, datetime]]:
     return [(start + timedelta(days=k), start + timedelta(days=k + 1)) for k in range(n)]
 
 
-class _ScriptedExecutor:
-    """Runs no task: `script(launch)` gives each outcome at once; None leaves the task running until `finish`."""
+class _Script:
+    """Stands for executor, planner and bundles: runs no task, plans nothing, parses nothing."""
 
-    def __init__(
-        self,
-        events: EventQueue,
-        clock: FakeClock,
-        script: Script,
-        slots: int,
-        finish: Callable[[LaunchKey, Outcome], None],
-    ) -> None:
-        self._events, self._clock, self._slots, self._finish = events, clock, slots, finish
-        self.script = script
-        self.running: dict[LaunchKey, TaskLaunch] = {}
-        self.launched: list[TaskLaunch] = []
+    def __init__(self, manager: InMemoryManager, slots: int) -> None:
+        self._manager, self._slots = manager, slots
 
     def launch(self, launch: TaskLaunch) -> None:
-        self.launched.append(launch)
-        self.running[launch.key] = launch
-        self._events.put(TaskStarted(launch.key, self._clock.now()))
-        if (outcome := self.script(launch)) is not None:
-            self._finish(launch.key, outcome)
+        manager = self._manager
+        manager.launched.append(launch)
+        manager.running[launch.key] = launch
+        manager.events.put(TaskStarted(launch.key, manager.clock.now()))
+        if (outcome := manager.script(launch)) is not None:
+            manager.finish(launch.key, outcome)
 
     def cancel(self, key: LaunchKey, reason: str) -> bool:
-        if key not in self.running:
-            return False
-        self._finish(key, Cancelled(reason))
+        if key in self._manager.running:
+            self._manager.finish(key, Cancelled(reason))
         return True
-
-    def set_slots(self, pool: str, slots: int) -> None:
-        """Every pool keeps the slots of the test."""
 
     def free(self, pool: str) -> int:
         return self._slots - self.load()[pool]
 
     def load(self) -> Counter[str]:
-        return Counter(launch.pool for launch in self.running.values())
+        return Counter(launch.pool for launch in self._manager.running.values())
 
+    def set_slots(self, pool: str, slots: int) -> None:
+        """Every pool keeps the slots of the test."""
 
-class _NoPlanner:
-    """Leaves every plan unanswered: `InMemoryManager.backfill` creates backfills without one."""
-
-    def plan(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> None:
-        pass
-
-    def parse(self, request: ParseRequest) -> None:
-        pass
+    def plan(self, *_: Any) -> None: ...
+    def parse(self, request: ParseRequest) -> None: ...
 
 
 class InMemoryManager:
@@ -171,11 +153,13 @@ class InMemoryManager:
         slots: int = 16,
         scheduled: bool = False,
     ):
-        self.clock = clock or FakeClock()
-        self.store = MemoryStore()
+        self.clock, self.store = clock or FakeClock(), MemoryStore()
         self.store.init()
+        self.script: Script = script or (lambda _: Succeeded())
+        self.running: dict[LaunchKey, TaskLaunch] = {}
+        self.launched: list[TaskLaunch] = []
         self._slots, self._scheduled = slots, scheduled
-        self._take_over(script or (lambda _: Succeeded()), [])
+        self._take_over()
         for spec in specs:
             self.add_dag(spec)
         for name in (s.SCHEDULED_POOL, s.BACKFILL_POOL):
@@ -183,41 +167,15 @@ class InMemoryManager:
                 self.state.put(Pool(name=name, slots=slots, weight=1, min_share=0))
         self.commit()
 
-    def _take_over(self, script: Script, launched: list[TaskLaunch]) -> None:
+    def _take_over(self) -> None:
         leader = LeaderElector(self.store, SystemClock(), lease_s=1, version="test").run_once()
         assert leader is not None, "the lease of this process's own former manager is taken at once"
         self.state: ManagerState = restore_state(self.store, term=leader.term, now=self.clock.now())
-        self._events = EventQueue()
-        self._executor = _ScriptedExecutor(self._events, self.clock, script, self._slots, self.finish)
-        self._executor.launched = launched
+        self.events, script = EventQueue(), _Script(self, self._slots)
         self._loop = TickLoop(
-            self.state,
-            self.store,
-            leader,
-            clock=self.clock,
-            executor=self._executor,
-            events=self._events,
-            planner=_NoPlanner(),
-            bundles=_NoPlanner(),
-        )
+            self.state, self.store, leader, clock=self.clock, executor=script, events=self.events, planner=script, bundles=script
+        )  # fmt: skip
         self._decisions = self._loop.decisions
-
-    @property
-    def script(self) -> Script:
-        return self._executor.script
-
-    @script.setter
-    def script(self, script: Script) -> None:
-        self._executor.script = script
-
-    @property
-    def running(self) -> dict[LaunchKey, TaskLaunch]:
-        return self._executor.running
-
-    @property
-    def launched(self) -> list[TaskLaunch]:
-        """Every launch so far, also those before a crash."""
-        return self._executor.launched
 
     @property
     def leader(self) -> Leader:
@@ -277,13 +235,13 @@ class InMemoryManager:
     # -- time ---------------------------------------------------------------------------------------------------------
     def tick(self) -> bool:
         """The manager's own tick (`manager.tick.TickLoop`); True if there may be something for the next one."""
-        self._events.wake_for_requests()
-        return self._loop.tick() or self._events.is_woken
+        self.events.wake_for_requests()
+        return self._loop.tick() or self.events.is_woken
 
     def finish(self, key: LaunchKey, outcome: Outcome, spark_jobs: Sequence[int] = ()) -> None:
         """Ends a running task. Cancelled tasks end by this, too."""
         del self.running[key]
-        self._events.put(TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs)))
+        self.events.put(TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs)))
 
     def drain(self, max_ticks: int = 10_000) -> None:
         """Tick until nothing follows; time stands still but for retries that are due."""
@@ -303,7 +261,8 @@ class InMemoryManager:
 
     def crash(self) -> None:
         """The manager is killed at this instant; a new one goes on from the tables."""
-        self._take_over(self.script, self.launched)
+        self.running.clear()
+        self._take_over()
         self.commit()
 
     # -- tables -------------------------------------------------------------------------------------------------------
