@@ -42,7 +42,7 @@ App = FastAPI  # for those who may not know FastAPI
 DESCRIPTION: Final = """Backfills and everything around them, over the state tables.
 
 Reading needs no manager. A change is a request to the manager: `202` with where to look for its answer, or with
-`?wait=seconds` the answer itself. Errors are problem documents (RFC 9457). See docs/api.md of the project.
+`?wait=seconds` the answer itself. Errors are problem documents (RFC 9457). See docs/rest-api.md of the project.
 """
 COMPRESSED_FROM: Final = 1000  # bytes
 COMPRESSION: Final = 5  # of 9: beyond, a page gets hardly smaller and takes much longer

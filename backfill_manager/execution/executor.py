@@ -51,14 +51,9 @@ from backfill_manager.execution.messages import (
 )
 from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.run_task import CodeCacheProtocol, run_task
-from backfill_manager.execution.spark_jobs import SparkJobs
-from backfill_manager.execution.spark_properties import SparkJobGroup
+from backfill_manager.execution.spark_properties import SparkJobGroup, SparkJobs
 from backfill_manager.execution.task_log import LogLines
 from backfill_manager.service import FailureHandler, ServiceThread
-
-# Here, before there is a task: the package `delta` imports itself in a circle, and tasks that were the first to import it, at
-# the same time, found half of it ("cannot import name 'DeltaTable' from partially initialized module").
-from backfill_manager.store.delta_spark import tables as _delta_is_there  # noqa: F401
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

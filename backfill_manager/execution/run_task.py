@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
 from backfill_manager.execution.context import TaskContext, executor_task_context
-from backfill_manager.execution.error_format import one_line, spark_gone_reason, traceback_text
-from backfill_manager.execution.executor_runtime import TaskSkipped
+from backfill_manager.execution.error_format import one_line, traceback_text
+from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS, TaskSkipped
 from backfill_manager.execution.executor_task import ExecutorTaskFailed, run_on_executor
 from backfill_manager.execution.messages import Failed, Lost, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity
+from backfill_manager.execution.spark_health import spark_gone_reason
 from backfill_manager.execution.spark_properties import SparkJobGroup
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.task_log import TaskLogger
-from backfill_manager.execution.task_result import to_result_json
 from backfill_manager.masking import mask_environment
 from backfill_manager.model.records import DagVersion
 
@@ -114,3 +115,22 @@ def _function(launch: TaskLaunch, code_cache: CodeCacheProtocol) -> Callable[...
             f"for task {launch.task.task_id!r}"
         )
     return functions[launch.task.task_id]
+
+
+def to_result_json(task_id: str, value: Any) -> str | None:
+    """The JSON text of a return value, None for None. `InvalidInput` if it is no JSON value or too large."""
+    if value is None:
+        return None
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"task {task_id!r} returned a {type(value).__name__} that is no JSON value ({error}). A result is small: "
+            "text, numbers, booleans, None, lists and dicts of them; data goes into a table (ctx.write)."
+        ) from None
+    if len(text) > MAX_RESULT_CHARS:
+        raise InvalidInput(
+            f"task {task_id!r} returned {len(text):,} characters of JSON; a result may have {MAX_RESULT_CHARS:,}. "
+            "Data goes into a table (ctx.write)."
+        )
+    return text

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
-from backfill_manager.execution.error_format import spark_gone_reason
 from backfill_manager.execution.jars import delta_jars, java
-from backfill_manager.execution.spark_properties import ignore_stopped_context
+from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
 from backfill_manager.model.records import Pool
 from backfill_manager.settings import Settings
 from backfill_manager.store.uri import is_local

@@ -18,7 +18,7 @@ from typing import Any, Final
 from backfill_manager import descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.errors import BackfillManagerError, LostLease, StateError
-from backfill_manager.execution.spark_properties import ignore_stopped_context
+from backfill_manager.execution.spark_health import ignore_stopped_context
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.state_identity import Adopted, identity_fields, refuse_a_copy
 from backfill_manager.model import states as s

@@ -17,10 +17,9 @@ import pyarrow as pa
 from backfill_manager.clock import EPOCH, UTC, Clock, SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.execution.error_format import spark_gone_reason
 from backfill_manager.execution.input_statistics import input_files
 from backfill_manager.execution.session import CONTROL_POOL
-from backfill_manager.execution.spark_properties import ignore_stopped_context
+from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.instructions import PlanRequest
 from backfill_manager.model import states as s

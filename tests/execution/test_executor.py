@@ -31,7 +31,6 @@ from support.executor_fixture import (
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.error_format import spark_gone_reason
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.messages import (
     Cancelled,
@@ -44,6 +43,7 @@ from backfill_manager.execution.messages import (
     TaskLaunch,
     TaskLogged,
 )
+from backfill_manager.execution.spark_health import spark_gone_reason
 
 
 class Gate:

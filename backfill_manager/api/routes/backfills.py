@@ -167,10 +167,12 @@ def list_items(
     after = from_cursor(cursor, order_by, BackfillItem, order)
 
     def page() -> dict[str, Any]:
-        found = known_backfill(reading.house, backfill_id)["backfill_id"]
-        place = after.tie if after is not None else 2**62 if order.descending else None  # behind all ordinals
+        found = known_backfill(reading.house, backfill_id)
+        place = after.tie if after is not None else found["planned"] + 1 if order.descending else None
         after_, before = (None, place) if order.descending else (place, None)
-        page = items_of(reading.store, found, in_states=tuple(state or ()), after=after_, before=before, limit=limit)
+        page = items_of(
+            reading.store, found["backfill_id"], in_states=tuple(state or ()), after=after_, before=before, limit=limit
+        )
         last = page.before if order.descending else page.after
         items = page.items[::-1] if order.descending else page.items
         return {"items": items, "next_cursor": None if last is None else to_cursor(order_by, last, last)}

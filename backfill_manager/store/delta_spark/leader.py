@@ -26,8 +26,9 @@ from backfill_manager.model import states
 from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, columns, has_run_seq
 from backfill_manager.model.transitions import Changes
 from backfill_manager.store.base import Condition, Leader
+from backfill_manager.store.delta_spark.conflicts import CONFLICTS
 from backfill_manager.store.delta_spark.store import DeltaSparkStore, column_of
-from backfill_manager.store.delta_spark.tables import CONFLICTS, DeltaSparkTables, own_session
+from backfill_manager.store.delta_spark.tables import DeltaSparkTables, own_session
 from backfill_manager.store.rows import run_seq_spans, to_arrow, within
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES
 

@@ -20,7 +20,8 @@ from backfill_manager.errors import InvalidInput, StateError, nearest
 from backfill_manager.model.records import TABLES, Manager, Request
 from backfill_manager.model.records import columns as record_columns
 from backfill_manager.store.base import Condition, Finding, Leader, R, Store
-from backfill_manager.store.delta_spark.tables import CONFLICTS, ENGINE, DeltaSparkTables, first_line
+from backfill_manager.store.delta_spark.conflicts import CONFLICTS
+from backfill_manager.store.delta_spark.tables import ENGINE, DeltaSparkTables, first_line
 from backfill_manager.store.filters import checked, columns_without, known_columns, orders, record_of, records_of
 from backfill_manager.store.rows import python_columns, to_arrow
 from backfill_manager.store.schema import arrow_schema, column_mismatch
