@@ -12,17 +12,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.errors import BackfillManagerError, nearest
+from backfill_manager.schemas import errors
 from backfill_manager.schemas.dag_settings import DagSettings, TaskSettings, overridable, validate
 
 OF_DAG: Final = overridable(DagSettings)
 OF_TASK: Final = overridable(TaskSettings)
 _OF_CALLBACK: Final = overridable(TaskSettings, of_callbacks=True)
-_INSTEAD: Final = {
-    "max_active_runs": "a backfill has its own --max-active-runs",
-    "params": "run parameters are given with --conf",
-    "schedule": "which intervals are run is said by --kind, --from and --to",
-}
 
 
 def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
@@ -38,16 +34,16 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
             continue
         task_id, dot, setting = name.rpartition(".")
         if setting in OF_DAG:
-            raise InvalidInput(f"--set {name}: {setting} is a setting of the whole DAG; write {setting}=...")
+            raise errors.OVERRIDE_OF_DAG(name=name, setting=setting)
         if setting not in OF_TASK:
-            raise InvalidInput(_unknown(name, setting))
+            raise _unknown(name, setting)
         if dot and task_id not in of_tasks:
-            raise InvalidInput(
-                f"--set {name}: DAG {spec.dag_id!r} has no task {task_id!r}{_ended(nearest(task_id, of_tasks))} It has"
-                f" {', '.join(of_tasks)}."
+            near = _ended(nearest(task_id, of_tasks))
+            raise errors.OVERRIDE_UNKNOWN_TASK(
+                name=name, dag_id=spec.dag_id, task_id=task_id, nearest=near, known=", ".join(of_tasks)
             )
         if dot and spec.is_callback(task_id) and setting not in _OF_CALLBACK:
-            raise InvalidInput(f"--set {name}: a callback waits only for what it reports on; it has no {setting}")
+            raise errors.OVERRIDE_OF_CALLBACK(name=name, setting=setting)
         checked = _checked(TaskSettings, name, setting, value)
         for chosen in [task_id] if task_id else [task.task_id for task in spec.work]:
             of_tasks[chosen] |= checked
@@ -58,15 +54,17 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
 def _checked(settings: Any, name: str, setting: str, value: Any) -> dict[str, Any]:
     checked, problems = validate(settings, {setting: value})
     if problems:
-        raise InvalidInput(problems[0].describe(f"--set {name}"))
+        raise errors.INVALID_OVERRIDE(problem=problems[0].describe(name))
     return checked
 
 
-def _unknown(name: str, setting: str) -> str:
-    known = (*OF_DAG, *OF_TASK)
-    instead = _INSTEAD.get(setting)
-    hint = _ended(f"; {instead}" if instead else nearest(setting, known))
-    return f"--set {name}: {setting!r} is not a setting that a backfill can set{hint} There are {', '.join(known)}."
+def _unknown(name: str, setting: str) -> BackfillManagerError:
+    known = ", ".join((*OF_DAG, *OF_TASK))
+    if setting in errors.OVERRIDE_HAS_A_FIELD:
+        return errors.OVERRIDE_HAS_A_FIELD[setting](name=name, setting=setting, known=known)
+    return errors.UNKNOWN_OVERRIDE(
+        name=name, setting=setting, nearest=_ended(nearest(setting, (*OF_DAG, *OF_TASK))), known=known
+    )
 
 
 def _ended(hint: str) -> str:

@@ -13,7 +13,7 @@
   Until then its file holds the id: no other file of the bundle brings it back.
 - Files that the submission doesn't speak for stay as they are.
 - A bundle that can't be had changes nothing but its error: an unmounted disk deactivates no DAG.
-- Nothing has changed: nothing is written, but that files were read again, at most once in `PARSED_AT_S` seconds.
+- Nothing has changed: nothing is written, but that files were read again, at most once in `PARSED_AT_INTERVAL_S` seconds.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from backfill_manager.clock import format_instant
 from backfill_manager.dags.bundles.files import hash_of
 from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.importing.import_failure import FailedFile, as_text
+from backfill_manager.dags.importing.import_failure import FailedFile, to_utf8
 from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import Refused
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 
-PARSED_AT_S: Final = 60.0
+PARSED_AT_INTERVAL_S: Final = 60.0
 
 
 def changes_for(
@@ -56,7 +56,7 @@ def changes_for(
             newest[version.dag_id] = version
 
     taken, clashes = _without_clashes(submission, known)
-    failed = {as_text(failure.file): failure for failure in (*submission.failed, *clashes)}
+    failed = {to_utf8(failure.file): failure for failure in (*submission.failed, *clashes)}
     code = _Code(submission, known, standing, _helpers_of(bundle))
     rows: list[Record] = []
     made: set[str] = set()
@@ -80,7 +80,7 @@ def why_inactive(row: DagRow) -> str:
     """Of a DAG that is not active: what has become of it, and since when."""
     since = format_instant(row.updated_at.replace(microsecond=0))  # nothing changes a row while it is inactive
     if row.deactivated_by is not None:
-        return f"{row.deactivated_by} deactivated it at {since}; `bfm bundles parse {row.bundle}` brings it back"
+        return f"{row.deactivated_by} deactivated it at {since}; parsing the bundle {row.bundle!r} on request brings it back"
     return f"{row.file} of the bundle {row.bundle!r} is gone or no longer defines it, since {since}"
 
 
@@ -92,7 +92,7 @@ def refuse_inactive(row: DagRow) -> None:
 
 def _is_gone(submission: Submission, row: DagRow, failed: Mapping[str, FailedFile]) -> bool:
     """No file makes it any more, as far as this submission can tell."""
-    if row.bundle != submission.bundle or not submission.deactivates or not submission.speaks_for(row.file):
+    if row.bundle != submission.bundle or not submission.deactivates or not submission.covers_file(row.file):
         return False
     return row.file not in failed or not submission.keep_last_good
 
@@ -130,7 +130,7 @@ def _holders(submission: Submission, known: Mapping[str, DagRow]) -> dict[str, t
             return dag_id in claims[file]
         if file in failed:
             return submission.keep_last_good
-        return file in submission.content.files and not submission.speaks_for(file)
+        return file in submission.content.files and not submission.covers_file(file)
 
     rows = (known[dag_id] for ids in claims.values() for dag_id in ids if dag_id in known)
     return {
@@ -159,7 +159,7 @@ class _Code:
         like_makers = {row.file for row in known.values() if row.bundle == submission.bundle and row.is_active}
         like_makers.update(content.candidates, failing)
         for file in like_makers.difference(is_maker):
-            if not submission.speaks_for(file):
+            if not submission.covers_file(file):
                 is_maker[file] = file not in before
         self._makers = {file for file, makes_dags in is_maker.items() if makes_dags}
         helpers = {file for file, makes_dags in is_maker.items() if not makes_dags and file in content.files}
@@ -195,7 +195,7 @@ def _dag_rows(
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
     is_new = last is None or (last.content_hash, last.bundle) != (digest, submission.bundle)
     if row is not None and not is_new:
-        if row.deactivated_by is not None and not submission.asked:
+        if row.deactivated_by is not None and not submission.on_request:
             return []
         if row.is_active:  # everything that the row says comes from the definition
             return []
@@ -241,9 +241,9 @@ def _is_worth_writing(submission: Submission, row: BundleRow) -> bool:
     """Files were read, and nothing else has changed: not every second, where they are read as often as that."""
     if submission.parsed_at is None or row.parsed_at == submission.parsed_at:
         return False
-    if row.parsed_at is None or submission.asked:
+    if row.parsed_at is None or submission.on_request:
         return True
-    return abs((submission.parsed_at - row.parsed_at).total_seconds()) >= PARSED_AT_S
+    return abs((submission.parsed_at - row.parsed_at).total_seconds()) >= PARSED_AT_INTERVAL_S
 
 
 def _problem_rows(
@@ -265,4 +265,4 @@ def _problem_rows(
 
 def _is_mended(submission: Submission, file: str) -> bool:
     """`.` is the bundle as a whole: it could be had after all. Its manifest is read before anything else of it."""
-    return file == "." or (submission.readable and (file == MANIFEST or submission.speaks_for(file)))
+    return file == "." or (submission.readable and (file == MANIFEST or submission.covers_file(file)))

@@ -19,14 +19,14 @@ from typing import ClassVar, Final
 from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.import_failure import FailedFile
-from backfill_manager.dags.importing.loader import MOST_WORKERS, DagLoader, LoaderClosed
-from backfill_manager.dags.parsers.bundle_state import AnotherParser, BundleState
+from backfill_manager.dags.importing.loader import MAX_WORKERS, DagLoader, LoaderClosed
+from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChanged
 from backfill_manager.dags.parsers.parser import (
     BundleParser,
     check_submission,
-    failure_of,
+    parser_failure,
     unreadable,
-    unreadable_for,
+    unreadable_because,
 )
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.submission import Submission
@@ -71,7 +71,7 @@ class BundleWatcher:
         on_failure: FailureHandler | None = None,
     ) -> None:
         # One core is left to the ticks: with all of them busy parsing, niceness or not, an answer takes twice as long.
-        self._on_event, self._loader = on_event, DagLoader(workers=max(1, min(MOST_WORKERS, (os.cpu_count() or 1) - 1)))
+        self._on_event, self._loader = on_event, DagLoader(workers=max(1, min(MAX_WORKERS, (os.cpu_count() or 1) - 1)))
         self._services = {
             settings.name: BundleService(
                 BundleState(settings, snapshots=snapshots, limits=limits),
@@ -172,7 +172,7 @@ class BundleService(Service):
         except LoaderClosed:
             return None  # the manager stops
         except InvalidInput as error:  # the bundle can't be fetched, or there is no such parser
-            self._submit(unreadable_for(error, self._bundle, self._bundle.parser))
+            self._submit(unreadable_because(error, self._bundle, self._bundle.parser))
             due = self._bundle.settings.fetch_interval
         except Exception as error:  # noqa: BLE001 - third-party parsers raise anything
             message = f"bundle {self._bundle.name!r}: {self._error_message(error)}"
@@ -184,7 +184,7 @@ class BundleService(Service):
         parser = self._current_parser()
         due = parser.due_in()
         if due is not None and due <= 0:
-            for submission in parser.findings():
+            for submission in parser.scan_results():
                 self._submit(submission)
         if self._parser_name != self._bundle.parser:  # the manifest names another one
             return self._run_if_due()
@@ -225,7 +225,7 @@ class BundleService(Service):
         parser = self._current_parser()
         try:
             submission = parser.parse(request.subpath, deactivate_removed=request.deactivate_removed)
-        except AnotherParser:  # the manifest names it
+        except ParserChanged:  # the manifest names it
             return self._parse_subpath(request)
         check_submission(submission, parser)
         return submission
@@ -267,4 +267,4 @@ class BundleService(Service):
         if isinstance(error, BackfillManagerError | OSError):
             return str(error)
         log.error("bundle parser failed", bundle=self._bundle.name, parser=self._bundle.parser, exc_info=error)
-        return failure_of(error, self._bundle.parser)
+        return parser_failure(error, self._bundle.parser)

@@ -32,7 +32,7 @@ from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRu
 from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
 from backfill_manager.planning.next_run import manual_interval
-from backfill_manager.planning.timeline import TimelineWindow, place_of, run_id_for
+from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.requests import command_types
 from backfill_manager.requests.backfills import selected_of_backfill
 from backfill_manager.requests.clearing import ClearTasks
@@ -92,8 +92,8 @@ class RunOperations:
         at = parse_instant(asked) if asked else None
         start, end = manual_interval(spec, at, now)
         stretch = TimelineWindow.of(timeline_around(dag.dag_id, [start], [], self._store))
-        place = place_of(start, None)
-        standing = stretch.standing(place)
+        place = timeline_key(start, None)
+        standing = stretch.current_at(place)
         if standing is not None and standing.request_id == request.request_id:
             return standing.run_id, f"run {standing.run_id} has been made already"
         check_logical_date(at, now, allow_future=bool(payload.get("allow_future")))
@@ -120,7 +120,7 @@ class RunOperations:
                 f"{task_id} is a callback: it tells how something ended, and by hand nothing has. To have a run tell again: "
                 f"`bfm tasks clear {dag.dag_id} --run RUN -t {task_id}`"
             )
-        run_id = run_id_for(s.EXTERNAL_RUN, place_of(request.requested_at, None))
+        run_id = run_id_for(s.EXTERNAL_RUN, timeline_key(request.requested_at, None))
         own_id = f"{run_id}__{request.request_id}"  # when somebody else asked in the same microsecond
         of_ids = [Condition("dag_id", "=", dag.dag_id), Condition("run_id", "in", (run_id, own_id))]
         there = self._store.read(DagRun, of_ids)

@@ -32,7 +32,7 @@ from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, TaskLog
 from backfill_manager.planning.next_run import manual_interval
-from backfill_manager.planning.timeline import TimelineWindow, place_of, run_id_for
+from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.queries.runs import run_details
 from backfill_manager.queries.tasks import task_view
 from backfill_manager.settings import Settings
@@ -132,7 +132,7 @@ def _make_manual_run(
     first = at if spec.schedule is None else timetable_of(spec, at).first_at_or_after(at) or at
     start, end = manual_interval(spec, first, now)
     row = DagRun(
-        dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, place_of(start, None)), run_type=s.MANUAL_RUN,
+        dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, timeline_key(start, None)), run_type=s.MANUAL_RUN,
         state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
         logical_date=start, interval_start=start, interval_end=end,
     )  # fmt: skip

@@ -163,7 +163,7 @@ class ManagerState:
                     live.past = None  # another run comes before it now
                 live.row = row
             for stretch in self.stretches(row.dag_id):
-                stretch.know(row)
+                stretch.remember(row)
         elif isinstance(row, Backfill):
             if owner := self.backfills.get(row.backfill_id):
                 owner.row = row
@@ -183,7 +183,7 @@ class ManagerState:
         self.changes.put(now)
         for other in self.backfills.values():
             if other.waits is not None:
-                other.waits.know(now)
+                other.waits.remember(now)
 
     def stretches(self, dag_id: str) -> Iterator[TimelineWindow]:
         """Every part of the DAG's timeline that is held here."""

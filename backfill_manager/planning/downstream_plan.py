@@ -152,7 +152,7 @@ def _ask_below(root: CreateBackfill, dag: DagSpec, changed: _Changed) -> CreateB
     last = timetable.last_before(changed.end)
     if last is None or last < first:
         return "none of its intervals overlaps one that would run"
-    about = timetable.about_how_many(first, last)
+    about = timetable.estimate_count(first, last)
     if about > MOST_ITEMS:
         raise InvalidInput(
             f"--downstream: DAG {dag.dag_id!r} has about {about:,} intervals in that range, more than one backfill may"

@@ -1,5 +1,5 @@
 """Which interval the scheduler makes next, and when: pure, from the definition and the timeline's latest run that carries
-the schedule (`timeline.Stretch.furthest`).
+the schedule (`timeline.Stretch.farthest_end`).
 
 Scheduled and backfill runs carry it, if their interval had ended when they were made: after a backfill has reached past
 today's schedule, the scheduler goes on from there. Manual and external runs, runs of a time to come and partial runs carry

@@ -106,7 +106,7 @@ def next_intervals(
 ) -> list[dict[str, Any]]:
     """The next `n` intervals that the scheduler makes runs of; `reached` is the newest end of the timeline. The first may
     be due already. `after`: the end of one of them, to go on behind it."""
-    latest = reached.furthest
+    latest = reached.farthest_end
     if after is not None:
         latest, now = _made(spec, after - timedelta(microseconds=1), after, now), max(now, after)
     return [

@@ -24,7 +24,7 @@ from backfill_manager.dags.schedule.timetable import (
     ONCE,
     Timetable,
     check_timezone,
-    day_alone,
+    date_only,
     end_of_day,
     parse_date,
     parse_end,
@@ -176,11 +176,11 @@ def read_range(
 def read_end(dag: DagSpec, kind: str, text: str, start: datetime | None, *, name: str) -> datetime:
     """The end alone; `start` is where the range begins, from which a duration without a `start_date` counts."""
     if kind == "single":
-        at, day = parse_end(text, dag.timezone, name=name), day_alone(text)
+        at, day = parse_end(text, dag.timezone, name=name), date_only(text)
         return at if day is None else end_of_day(day, dag.timezone)
     last = parse_last(text, timetable_of(dag, start), name=name)
     if (
-        start is not None and last < start and day_alone(text) is not None
+        start is not None and last < start and date_only(text) is not None
     ):  # begins on that day, after its last interval
         return min(start, parse_end(text, dag.timezone, name=name))
     return last
@@ -502,7 +502,7 @@ def _check_plan(timetable: Timetable, start: datetime, end: datetime) -> None:
             f"no interval of {schedule!r} ({timetable.timezone}) starts between {format_instant(start)} and"
             f" {format_instant(end)}; {timetable.nearest_starts(start, end)}"
         )
-    items = timetable.about_how_many(start, end)
+    items = timetable.estimate_count(start, end)
     if items > MOST_ITEMS:
         raise InvalidInput(
             f"the range holds about {items:,} intervals, more than one backfill may ({MOST_ITEMS:,});"

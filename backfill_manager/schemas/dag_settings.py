@@ -222,12 +222,6 @@ After = Annotated[
 
 
 class _OfTask(TypedDict, total=False):
-    trigger_rule: Annotated[
-        TriggerRule,
-        BeforeValidator(_trigger_rule),
-        Field(description="How those it waits for must have ended."),
-        _Overridable(by_callbacks=False),
-    ]
     retries: Annotated[Count, Field(description="Further tries after a failed one."), _Overridable()]
     retry_delay: Annotated[Seconds, Field(description="Seconds before the second try."), _Overridable()]
     retry_backoff: Annotated[
@@ -239,6 +233,12 @@ class _OfTask(TypedDict, total=False):
     timeout: Annotated[PositiveSeconds | None, Field(description="Seconds that a try may take."), _Overridable()]
     depends_on_past: Annotated[
         bool, Field(description="Waits for the same task of the run before."), _Overridable(by_callbacks=False)
+    ]
+    trigger_rule: Annotated[
+        TriggerRule,
+        BeforeValidator(_trigger_rule),
+        Field(description="How those it waits for must have ended."),
+        _Overridable(by_callbacks=False),
     ]
     pool: Annotated[Name | None, Field(description="Its pool; null: that of the run's kind."), _Overridable()]
     priority: Annotated[Int, Field(description="Higher ones go first."), _Overridable()]

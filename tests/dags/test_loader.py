@@ -20,7 +20,7 @@ from support.bundle_folder import BundleFolder
 from backfill_manager.dags.bundles.files import read_bundle
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, LoaderClosed, ParsedFile, load_file
-from backfill_manager.dags.importing.parse_file import Request
+from backfill_manager.dags.importing.parse_file import ParseJob
 from backfill_manager.errors import InvalidDag, InvalidInput
 
 GOOD = """
@@ -462,7 +462,7 @@ def test_a_file_that_kills_its_parent_costs_one_error_and_the_worker_is_replaced
     bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch, kill: str
 ) -> None:
     monkeypatch.setattr("backfill_manager.dags.importing.worker_process._GRACE_S", 0.5)
-    monkeypatch.setattr("backfill_manager.dags.importing.worker_process._STOP_S", 0.5)
+    monkeypatch.setattr("backfill_manager.dags.importing.worker_process._STOP_TIMEOUT_S", 0.5)
     bundle.write_dag("a.py", "a")
     bundle.write_dag("b.py", "b", top=f"import os, signal, time\nos.kill(os.getppid(), signal.{kill})\ntime.sleep(600)")
     bundle.write_dag("c.py", "c")
@@ -664,7 +664,7 @@ def test_a_worker_ends_in_silence_when_the_manager_is_killed_before_it_has_read_
             pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE,
         )  # fmt: skip
     with ours, worker:
-        request = Request(str(tmp_path / "no_such_folder"), "f.py", seconds=60, memory_mb=100, limits={})
+        request = ParseJob(str(tmp_path / "no_such_folder"), "f.py", seconds=60, memory_mb=100, limits={})
         socket.send_fds(ours, [request.to_json().encode() + b"\n"], [pipe])
         os.close(pipe)
         select.select([ours], [], [])  # it has refused, and nobody reads that: closing now resets the connection

@@ -23,7 +23,7 @@ from backfill_manager.dags.bundles.files import may_make_dags
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.importing.import_failure import FailedFile, explain
-from backfill_manager.dags.importing.import_scope import open_bundle
+from backfill_manager.dags.importing.import_scope import open_scope
 from backfill_manager.dags.importing.loader import load_file
 from backfill_manager.dags.yaml import json_schema
 from backfill_manager.dags.yaml.text import documents_of
@@ -91,14 +91,14 @@ def fill(bundle: BundleFolder) -> None:
 def dags_of(bundle: BundleFolder, text: str | bytes) -> list[Dag]:
     path = bundle.write("f.dag.yaml", "")
     path.write_bytes(text if isinstance(text, bytes) else dedent(text).encode())
-    opened = open_bundle(bundle.root)
+    opened = open_scope(bundle.root)
     try:
         return opened.dags_of("f.dag.yaml")
     finally:
         opened.close()
 
 
-def failure_of(bundle: BundleFolder, text: str | bytes) -> FailedFile:
+def parser_failure(bundle: BundleFolder, text: str | bytes) -> FailedFile:
     with pytest.raises((Exception, SystemExit)) as error:  # what a helper raises comes out as it is
         dags_of(bundle, text)
     return explain(error.value, bundle.root, "f.dag.yaml")
@@ -141,11 +141,11 @@ def test_a_yaml_file_gives_the_very_dag_that_python_gives(bundle: BundleFolder) 
         """,
     )
     bundle.write("f.dag.yaml", FLIGHTS)
-    opened = open_bundle(bundle.root)
+    opened = open_scope(bundle.root)
     (ours,), (theirs,) = opened.dags_of("f.dag.yaml"), opened.dags_of("flights.py")
     assert ours.spec == theirs.spec
     assert ours.spec.task("delays").upstream == ("clean", "fetch")
-    assert ours.said == theirs.said | {"dag_id"}
+    assert ours.explicit == theirs.explicit | {"dag_id"}
     assert ours.functions == theirs.functions
     assert ours.functions["clean"]("x") == "cleaned x"
     assert opened.dags_of("f.dag.yaml")[0] is ours
@@ -247,7 +247,7 @@ def test_versions_run_functions_of_their_own(bundle: BundleFolder, tmp_path: Pat
         (snapshot / "helpers.py").write_text(f"def work(ctx):\n    import inner\n    return {number}, inner.NUMBER")
         (snapshot / "inner.py").write_text(f"NUMBER = {number}")
         (snapshot / "f.dag.yaml").write_text("dag_id: d\ntasks: {t: {python: 'helpers:work'}}")
-        (made,) = open_bundle(snapshot).dags_of("f.dag.yaml")
+        (made,) = open_scope(snapshot).dags_of("f.dag.yaml")
         version = DagVersion(
             "d", number, "hash", made.spec.to_json(), "b", "f.dag.yaml", str(snapshot), datetime(2024, 1, 1, tzinfo=UTC)
         )
@@ -300,7 +300,7 @@ WRONG_DAG = {
     "dates": ("dag_id: d\nend_date: 2013-01-01\nstart_date: 2014-01-01\n" + TASKS, 2, "is after end_date"),
     "default_args": ("dag_id: d\ndefault_args:\n  retries: 1\n  retry: 2\n" + TASKS, 4, "default_args has no setting"),
     "default_args empty": ("dag_id: d\ndefault_args:\n" + TASKS, 2, "default_args must be keys and values, not None"),
-    "callback": ("dag_id: d\non_failure: helpers:no\n" + TASKS, 2, "helpers:no names no function: no is not in helpers"),
+    "callback": ("dag_id: d\non_failure: helpers:no\n" + TASKS, 2, "helpers:no names no function of helpers"),
     "two alike": ("dag_id: d\nowner: a\nowner: b\n" + TASKS, 3, "'owner' is here twice; first on line 2"),
     "one id": ("dag_id: d\n" + TASKS + "---\ndag_id: d\n" + TASKS, 4, "DAG 'd' is here twice; give one of them another"),
     "second document": ("dag_id: d\n" + TASKS + "---\ndag_id: e\nx: 1\n" + TASKS, 5, "DAG 'e' has no setting 'x'"),
@@ -330,8 +330,8 @@ WRONG_TASK = {
     "no module": ("t:\n  python: helprs:clean", 2, "helprs:clean names the module helprs, which is not in the bundle"),
     "no inner module": ("t:\n  python: package.no:clean", 2, "names the module package.no, which is not in the bundle"),
     "not installed ones": ("t:\n  python: shutil:rmtree", 2, "names the module shutil, which is not in the bundle"),
-    "misspelt function": ("t:\n  executor: helpers:claen", 2, "claen is not in helpers; did you mean 'clean'?"),
-    "no function but": ("t:\n  python: helpers:number", 2, "number is no function but of type int"),
+    "misspelt function": ("t:\n  executor: helpers:claen", 2, "helpers:claen names no function of helpers; did you mean 'clean'?"),
+    "no function but": ("t:\n  python: helpers:number", 2, "helpers:number names no function but a value of type int"),
     "a task": ("t:\n  python: helpers:decorated", 2, "is a @task; name a plain function, its settings stand here"),
     "arguments": ("t:\n  python: helpers:two", 2, "task 't' must take one argument, as in `def two(ctx)`"),
     "callback": ("t:\n  sql: S\n  on_success: helpers:two", 3, "on_success must be a plain function"),
@@ -348,7 +348,7 @@ SEEN_BY_THE_LOADER_ONLY = {
 def test_a_mistake_of_a_dag_is_told_at_its_line(bundle: BundleFolder, name: str) -> None:
     fill(bundle)
     text, line, told = WRONG_DAG[name]
-    failed = failure_of(bundle, text)
+    failed = parser_failure(bundle, text)
     assert (failed.line, told in failed.message) == (line, True), failed
     assert name in SEEN_BY_THE_LOADER_ONLY or not is_valid(bundle, text)
 
@@ -358,7 +358,7 @@ def test_a_mistake_of_a_task_is_told_at_its_line(bundle: BundleFolder, name: str
     fill(bundle)
     text, line, told = WRONG_TASK[name]
     text = "dag_id: d\ntasks:\n" + "".join(f"  {each}\n" for each in text.splitlines())
-    failed = failure_of(bundle, text)
+    failed = parser_failure(bundle, text)
     lines = line if isinstance(line, tuple) else (line,)
     assert (failed.line in [n + 2 for n in lines], told in failed.message) == (True, True), failed
     assert name in SEEN_BY_THE_LOADER_ONLY or not is_valid(bundle, text)
@@ -397,7 +397,7 @@ def test_a_mistake_of_a_task_is_told_at_its_line(bundle: BundleFolder, name: str
 def test_what_yaml_takes_amiss_is_told_at_its_line(
     bundle: BundleFolder, text: str | bytes, line: int, told: str
 ) -> None:
-    failed = failure_of(bundle, text)
+    failed = parser_failure(bundle, text)
     assert (failed.line, told in failed.message) == (line, True), failed
     assert "\n" not in failed.message
 
@@ -405,11 +405,11 @@ def test_what_yaml_takes_amiss_is_told_at_its_line(
 def test_a_few_lines_that_unfold_to_a_billion_values_are_refused(bundle: BundleFolder) -> None:
     lines = ["dag_id: d", "params:", "  a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     lines += [f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    failed = failure_of(bundle, "\n".join([*lines, TASKS]))
+    failed = parser_failure(bundle, "\n".join([*lines, TASKS]))
     assert "the document holds too much (each use of an alias counts)" in failed.message
     merged = ["dag_id: d", "params:", "  a0: &a0 {x: 1}"]
     merged += [f"  a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 9)]
-    assert "the document holds too much" in failure_of(bundle, "\n".join([*merged, TASKS])).message
+    assert "the document holds too much" in parser_failure(bundle, "\n".join([*merged, TASKS])).message
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_a_module_that_breaks_is_told_with_the_line_that_names_it_and_its_own(
     bundle: BundleFolder, code: str, told: str
 ) -> None:
     bundle.write("broken.py", code)
-    failed = failure_of(bundle, "dag_id: d\ntasks:\n  t:\n    python: broken:work")
+    failed = parser_failure(bundle, "dag_id: d\ntasks:\n  t:\n    python: broken:work")
     assert (failed.line, failed.message.startswith(told)) == (4, True), failed
     assert 'File "f.dag.yaml", line 4' in failed.traceback
     assert "    python: broken:work" in failed.traceback
@@ -544,7 +544,7 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
     text = json.dumps(said) if as_json else yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
     path = helpers_bundle / "f.dag.yaml"
     path.write_text(text, encoding="utf-8")
-    bundle = open_bundle(helpers_bundle)
+    bundle = open_scope(helpers_bundle)
     try:
         (made,) = bundle.dags_of("f.dag.yaml")
     finally:
@@ -559,7 +559,7 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
 def test_no_bytes_do_anything_but_give_dags_or_one_error_with_a_line(helpers_bundle: Path, content: bytes) -> None:
     (helpers_bundle / "g.dag.yaml").write_bytes(content)
-    bundle = open_bundle(helpers_bundle)
+    bundle = open_scope(helpers_bundle)
     try:
         bundle.dags_of("g.dag.yaml")
     except InvalidDag as error:

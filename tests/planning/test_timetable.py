@@ -141,7 +141,7 @@ def test_the_count_before_planning_is_near_the_truth() -> None:
     start, end = at("2024-01-01T00:00:00Z"), at("2024-12-31T00:00:00Z")
     for schedule in ("*/30 * * * *", "0 0 * * *", "0 0 1,15 * *", {"seconds": 3600}):
         timetable = Timetable(schedule, "Europe/Amsterdam", start)
-        assert timetable.about_how_many(start, end) == pytest.approx(
+        assert timetable.estimate_count(start, end) == pytest.approx(
             len(list(timetable.intervals(start, end))), rel=0.05
         )
 

@@ -15,7 +15,13 @@ from typing import BinaryIO, Final
 
 from backfill_manager.clock import SystemClock, micros
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, RACY_NS, DagFiles, Stamp, belongs, stamp_of
-from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, create_atomically
+from backfill_manager.dags.bundles.source import (
+    MAX_BUNDLE_SIZE,
+    MAX_FILES,
+    BundleSource,
+    FetchedFiles,
+    create_atomically,
+)
 from backfill_manager.errors import InvalidInput
 
 _ENCRYPTED: Final = 0x1
@@ -28,10 +34,10 @@ class ArchiveSource(BundleSource):
         self._unpacked = cache / "archives" / hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
         self._seen: tuple[Stamp, Path] | None = None
 
-    def fetch(self) -> Fetched:
+    def fetch(self) -> FetchedFiles:
         try:
             with self._path.open("rb") as file:
-                return Fetched(self._folder_of(file))
+                return FetchedFiles(self._folder_of(file))
         except FileNotFoundError:
             raise InvalidInput(f"the archive {self._path} does not exist") from None
         except IsADirectoryError:
@@ -55,8 +61,8 @@ class ArchiveSource(BundleSource):
         if self._seen and self._seen[0] == stamp and self._seen[1].is_dir():
             os.utime(self._seen[1])
             return self._seen[1]
-        if stamp[1] > LARGEST_BUNDLE:
-            raise InvalidInput(f"{self._path} has {stamp[1] >> 20} MB; a bundle may have {LARGEST_BUNDLE >> 20}")
+        if stamp[1] > MAX_BUNDLE_SIZE:
+            raise InvalidInput(f"{self._path} has {stamp[1] >> 20} MB; a bundle may have {MAX_BUNDLE_SIZE >> 20}")
 
         def fill(into: Path) -> None:
             self._unpack(file, into)
@@ -81,11 +87,11 @@ class ArchiveSource(BundleSource):
     def _entries(self, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
         """Those to be unpacked, by their paths within the bundle."""
         entries = archive.infolist()
-        if len(entries) > MOST_FILES:
-            raise InvalidInput(f"{self._path} holds {len(entries)} entries; a bundle may have {MOST_FILES}")
+        if len(entries) > MAX_FILES:
+            raise InvalidInput(f"{self._path} holds {len(entries)} entries; a bundle may have {MAX_FILES}")
         size = sum(entry.file_size for entry in entries)
-        if size > LARGEST_BUNDLE:
-            raise InvalidInput(f"{self._path} unpacks to {size >> 20} MB; a bundle may have {LARGEST_BUNDLE >> 20}")
+        if size > MAX_BUNDLE_SIZE:
+            raise InvalidInput(f"{self._path} unpacks to {size >> 20} MB; a bundle may have {MAX_BUNDLE_SIZE >> 20}")
         known: dict[str, zipfile.ZipInfo] = {}
         for entry in entries:
             name = posixpath.normpath(entry.filename)  # some packers write `./flights.py`

@@ -16,7 +16,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.masking import without_credentials
 from backfill_manager.settings import GIT_TRANSPORTS
 
-TIME_LIMIT_S: Final = 300.0
+GIT_TIMEOUT_S: Final = 300.0
 _OF_ANOTHER_REPOSITORY: Final = frozenset(
     {
         "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -53,7 +53,7 @@ class Git:
     def __init__(self, repository: Path) -> None:
         self.repository = repository
 
-    def run(self, *args: str, time_limit: float = TIME_LIMIT_S) -> Ended:
+    def run(self, *args: str, time_limit: float = GIT_TIMEOUT_S) -> Ended:
         """`InvalidInput` when there is no git, or it takes too long; `Damaged` when what is wrong is here."""
         with self._process(*args) as process:
             try:
@@ -99,8 +99,8 @@ class Git:
 class Blobs:
     """Contents by their ids, one after the other from one process."""
 
-    def __init__(self, asked: IO[bytes], told: IO[bytes]) -> None:
-        self._asked, self._told = asked, told
+    def __init__(self, on_request: IO[bytes], told: IO[bytes]) -> None:
+        self._asked, self._told = on_request, told
 
     def read(self, blob: str) -> bytes:
         try:

@@ -23,7 +23,13 @@ from typing import Final
 
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, DagFiles, belongs
 from backfill_manager.dags.bundles.git import Blobs, Damaged, Git
-from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, create_atomically
+from backfill_manager.dags.bundles.source import (
+    MAX_BUNDLE_SIZE,
+    MAX_FILES,
+    BundleSource,
+    FetchedFiles,
+    create_atomically,
+)
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.masking import without_credentials
 
@@ -49,7 +55,7 @@ class GitSource(BundleSource):
         self._home = cache.absolute() / "git" / hashlib.sha256(self._url.encode()).hexdigest()[:16]
         self._git = Git(self._home / "repository.git")
 
-    def fetch(self) -> Fetched:
+    def fetch(self) -> FetchedFiles:
         try:
             with self._alone():
                 try:
@@ -70,14 +76,14 @@ class GitSource(BundleSource):
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _fetched(self) -> Fetched:
+    def _fetched(self) -> FetchedFiles:
         if not (self._git.repository / "HEAD").is_file():
             made = self._git.run("init", "--quiet", "--bare", "--template=")
             if not made.is_good:
                 raise Damaged(made.reason)
         commit = self._commit()
         tree = self._tree(commit)
-        return Fetched(
+        return FetchedFiles(
             create_atomically(
                 self._home / "trees" / f"{tree}{self._dag_files.key}", lambda into: self._write(tree, into)
             ),
@@ -137,10 +143,10 @@ class GitSource(BundleSource):
             if kind == "blob" and belongs(path, int(size), self._dag_files):
                 entries.append(_Entry(path, mode == _LINK, blob, int(size)))
         mega_bytes = sum(entry.size for entry in entries) >> 20
-        if len(entries) > MOST_FILES or mega_bytes >= LARGEST_BUNDLE >> 20:
+        if len(entries) > MAX_FILES or mega_bytes >= MAX_BUNDLE_SIZE >> 20:
             raise InvalidInput(
                 f"{self._shown} has {len(entries)} files of {mega_bytes} MB in {self._path or '.'!r}; a bundle may have "
-                f"{MOST_FILES} of {LARGEST_BUNDLE >> 20} MB: name a folder of it as `path`"
+                f"{MAX_FILES} of {MAX_BUNDLE_SIZE >> 20} MB: name a folder of it as `path`"
             )
         return entries
 

@@ -43,12 +43,12 @@ def take(
     base: Path,
     *,
     content: BundleContent | None = None,
-    stamps: FileFingerprints | None = None,
+    fingerprints: FileFingerprints | None = None,
     dag_files: DagFiles = PYTHON_AND_YAML,
 ) -> Snapshot:
     """The snapshot of the folder `root` under `base`, made if there is none of this content yet. `content` is what was
     read of `root` just now; the snapshot's own differs from it when files have been changed since."""
-    content = content or read_bundle(root, without=base, stamps=stamps, dag_files=dag_files)
+    content = content or read_bundle(root, without=base, fingerprints=fingerprints, dag_files=dag_files)
     place = base.absolute() / content.hash
     if place.is_dir():
         return Snapshot(place, content)

@@ -22,14 +22,14 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import BundleSettings
 
 ARCHIVES: Final = frozenset({".zip", ".whl"})
-LARGEST_BUNDLE: Final = 512 << 20  # bytes
-MOST_FILES: Final = 20_000
-_KEPT: Final = 3  # contents of one bundle; its DAG versions have their snapshots
-_IN_USE_US: Final = 3_600_000_000  # whoever fetched a content may read it for an hour
+MAX_BUNDLE_SIZE: Final = 512 << 20  # bytes
+MAX_FILES: Final = 20_000
+_MAX_KEPT: Final = 3  # contents of one bundle; its DAG versions have their snapshots
+_UNUSED_AFTER_US: Final = 3_600_000_000  # whoever fetched a content may read it for an hour
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedFiles:
     """A folder with the bundle's files; of a git repository, the id of the commit that they are from."""
 
     root: Path
@@ -38,7 +38,7 @@ class Fetched:
 
 class BundleSource(ABC):
     @abstractmethod
-    def fetch(self) -> Fetched:
+    def fetch(self) -> FetchedFiles:
         """Bring the files here if they changed. `InvalidInput` says in one line what can't be had, and what would help."""
 
 
@@ -46,9 +46,9 @@ class FolderSource(BundleSource):
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def fetch(self) -> Fetched:
+    def fetch(self) -> FetchedFiles:
         if self._root.is_dir():
-            return Fetched(self._root)
+            return FetchedFiles(self._root)
         if self._root.exists():
             raise InvalidInput(f"{self._root} is not a folder (nor a .zip or .whl)")
         raise InvalidInput(f"the folder {self._root} does not exist")
@@ -95,6 +95,6 @@ def _remove_old(place: Path) -> None:
             others.append((other.stat().st_mtime_ns // 1000, other))
     others = sorted((used_at, other) for used_at, other in others if other != place)
     now = micros(SystemClock().now())
-    for used_at, other in others[: 1 - _KEPT]:
-        if used_at < now - _IN_USE_US:
+    for used_at, other in others[: 1 - _MAX_KEPT]:
+        if used_at < now - _UNUSED_AFTER_US:
             shutil.rmtree(other, ignore_errors=True)

@@ -76,7 +76,7 @@ def _raise(error: BaseException) -> NoReturn:
     raise error
 
 
-def dags_made_by(reader: str, bundle: ImportScope, file: str, options: Mapping[str, Any]) -> list[Dag]:
+def load_dags(reader: str, bundle: ImportScope, file: str, options: Mapping[str, Any]) -> list[Dag]:
     """The DAGs of `file`, by the parser class `reader` (`module:Class`; "" is Python and YAML). What it raises comes out."""
     if not reader:
         return bundle.dags_of(file)

@@ -86,7 +86,7 @@ class ImportScope:
         _bundles.pop(self.package.__name__, None)
 
 
-def open_bundle(root: Path) -> ImportScope:
+def open_scope(root: Path) -> ImportScope:
     """Give the folder a package. Each call gives another one, so that an edited file is seen anew."""
     importlib.invalidate_caches()
     package = ModuleType(f"{PACKAGE}{next(_numbers)}", f"The files of {root}.")

@@ -12,8 +12,8 @@ from backfill_manager.dags.submission import Submission
 class EventBundleParser(BundleParser):
     name: ClassVar[str] = "event"
 
-    def next_look(self, last: datetime | None) -> datetime | None:
+    def next_scan(self, last: datetime | None) -> datetime | None:
         return None
 
-    def look(self) -> tuple[Submission, ...]:
+    def scan(self) -> tuple[Submission, ...]:
         return ()

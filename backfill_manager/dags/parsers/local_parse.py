@@ -11,7 +11,7 @@ from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.dags.catalog import DagCatalog, DagStore, SubmissionResult
 from backfill_manager.dags.importing.loader import DagLoader
 from backfill_manager.dags.parsers.bundle_state import BundleState
-from backfill_manager.dags.parsers.parser import check_submission, failure_of, unreadable, unreadable_for
+from backfill_manager.dags.parsers.parser import check_submission, parser_failure, unreadable, unreadable_because
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput
@@ -35,11 +35,11 @@ def parse_bundle(
             parser = parser_for(bundle, loader, DagStore(DagCatalog()), clock or SystemClock())
             found = parser.parse()
             check_submission(found, parser)
-            return replace(found, asked=False, deactivates=True)
+            return replace(found, on_request=False, deactivates=True)
         except InvalidInput as error:
-            return unreadable_for(error, bundle, bundle.parser)
+            return unreadable_because(error, bundle, bundle.parser)
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
-            return unreadable(bundle, bundle.parser, f"bundle {bundle.name!r}: {failure_of(error, bundle.parser)}")
+            return unreadable(bundle, bundle.parser, f"bundle {bundle.name!r}: {parser_failure(error, bundle.parser)}")
 
 
 def preview(
@@ -53,10 +53,10 @@ def preview(
     deactivate_removed: bool = False,
 ) -> SubmissionResult:
     """What parsing `subpath` would change, given the rows that are `known` of DAGs, their versions and errors."""
-    clock, shelf = clock or SystemClock(), DagCatalog()
+    clock, catalog = clock or SystemClock(), DagCatalog()
     for row in known:
-        shelf.put(row)
-    store = DagStore(shelf)
+        catalog.put(row)
+    store = DagStore(catalog)
     with DagLoader() as loader:
         parser = parser_for(BundleState(settings, snapshots=snapshots, limits=limits), loader, store, clock)
         try:
@@ -65,5 +65,5 @@ def preview(
         except BackfillManagerError:
             raise
         except Exception as error:
-            raise InvalidInput(f"bundle {settings.name!r}: {failure_of(error, parser.bundle.parser)}") from error
+            raise InvalidInput(f"bundle {settings.name!r}: {parser_failure(error, parser.bundle.parser)}") from error
         return store.preview(found, clock.now())

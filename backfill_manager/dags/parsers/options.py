@@ -19,7 +19,7 @@ class ParserOptions(BaseModel):
 
 
 @dataclass(frozen=True)
-class SaidOptions:
+class RawOptions:
     """The options of a bundle as they were written: those of its manifest under those of its configuration. `places` are
     the lines of the manifest."""
 

@@ -14,9 +14,9 @@ from typing import Final
 from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.loader import DagLoader
-from backfill_manager.dags.parsers.bundle_state import AnotherParser, BundleState
+from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChanged
 from backfill_manager.dags.parsers.event import EventBundleParser
-from backfill_manager.dags.parsers.options import ParserOptions, SaidOptions
+from backfill_manager.dags.parsers.options import ParserOptions, RawOptions
 from backfill_manager.dags.parsers.parser import BundleParser
 from backfill_manager.dags.parsers.single_pass import SinglePassBundleParser
 from backfill_manager.dags.parsers.standard import StandardBundleParser
@@ -31,7 +31,7 @@ OURS: Final[dict[str, type[BundleParser]]] = {
 def parser_for(bundle: BundleState, loader: DagLoader, store: DagStore, clock: Clock) -> BundleParser:
     """The parser that is configured; where nothing is, the one that the bundle's manifest names now. `InvalidInput` when the
     bundle can't be had, `InvalidConfig` when its manifest, its parser or the parser's options are wrong."""
-    with suppress(AnotherParser):  # which one is known now
+    with suppress(ParserChanged):  # which one is known now
         bundle.fetch()
     return parser_named(bundle.parser)(bundle, loader, store, clock)
 
@@ -77,7 +77,7 @@ def check_parsers(settings: Settings, raw: RawSettings) -> None:
             continue
         places = {where[2:]: place for where, place in raw.places.items() if where[:2] == at}
         try:
-            SaidOptions(bundle.options, {}, places, bundle.name).checked(model, bundle.parser)
+            RawOptions(bundle.options, {}, places, bundle.name).checked(model, bundle.parser)
         except InvalidConfig as error:
             told = [line for line in str(error).splitlines() if not line.endswith(" is missing")]
             wrong += [line.replace(": options", f": bundles[{n}].options", 1) for line in told]

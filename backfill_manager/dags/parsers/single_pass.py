@@ -19,10 +19,10 @@ class SinglePassBundleParser(BundleParser):
 
     _is_done = False
 
-    def next_look(self, last: datetime | None) -> datetime | None:
+    def next_scan(self, last: datetime | None) -> datetime | None:
         """Each manager makes its own pass, whenever the last one was."""
         return None if self._is_done else self.clock.now()
 
-    def look(self) -> Iterator[Submission]:
+    def scan(self) -> Iterator[Submission]:
         self._is_done = True
         yield self.submission(self.bundle.fetch())

@@ -7,7 +7,7 @@ off, stays as it is; the rest goes on.
 With `max_file_parse_interval`, of the bundle or of a folder, a file is read again at the latest after that time although
 nothing has changed: for files that make their DAGs from something outside of the bundle. The readings are spread over the
 interval, each file has an instant of its own in it. They are made from the files as they were last fetched: nobody is
-asked for new ones. A file that could not be read is tried again every `FAILED_AGAIN_S` anyway, as the reason may lie
+asked for new ones. A file that could not be read is tried again every `FAILED_RETRY_INTERVAL_S` anyway, as the reason may lie
 outside, too (a database, a package, a busy machine).
 """
 
@@ -26,7 +26,7 @@ from backfill_manager.dags.submission import Submission, paths_to
 from backfill_manager.settings import DirectorySettings
 
 REST = ""  # of the bundle: what lies in no folder with times of its own
-FAILED_AGAIN_S: Final = 300.0
+FAILED_RETRY_INTERVAL_S: Final = 300.0
 
 
 class StandardBundleParser(BundleParser):
@@ -40,7 +40,7 @@ class StandardBundleParser(BundleParser):
         self._seen: object = None  # what the last look found
         self._fetched: Fetched | None = None
 
-    def next_look(self, last: datetime | None) -> datetime | None:
+    def next_scan(self, last: datetime | None) -> datetime | None:
         """A new manager looks at once: what it has to compare with is what it has read itself."""
         now = self.clock.now()
         if self._next_fetch is None:
@@ -48,7 +48,7 @@ class StandardBundleParser(BundleParser):
         at = self._next_fetch if self._next_reading is None else min(self._next_fetch, self._next_reading)
         return now + timedelta(seconds=at - self.clock.monotonic())
 
-    def look(self) -> Iterator[Submission]:
+    def scan(self) -> Iterator[Submission]:
         now = self.clock.monotonic()
         if self._fetched is None or not self._is_only_to_read_again(now):
             yield from self._look_for_changes(now)
@@ -74,7 +74,7 @@ class StandardBundleParser(BundleParser):
         due = self._due(paces, now)
         put_off = self._put_off(fetched.content, paces, due, now)
         seen = (fetched.content.hash, fetched.commit_id, fetched.settings, due, put_off)
-        if seen != seen_before or self.may_be_taken():
+        if seen != seen_before or self.has_released_ids():
             others = tuple(path for path in (REST, *paces) if path not in due)
             yield self.submission(fetched, covers=due, leaves_out=(*others, *put_off))
         self._seen, self._fetched = seen, fetched
@@ -115,7 +115,7 @@ class StandardBundleParser(BundleParser):
             read_at, folder = self.read_at(file), _folder_of(file, folders)
             most = (folder.max_file_parse_interval if folder else None) or fetched.settings.max_file_parse_interval
             if self.has_failed(file):
-                most = min(most or FAILED_AGAIN_S, FAILED_AGAIN_S)
+                most = min(most or FAILED_RETRY_INTERVAL_S, FAILED_RETRY_INTERVAL_S)
             if most is not None and read_at is not None:
                 least = (folder.min_file_parse_interval if folder else None) or 0.0
                 found[file] = max(_instant_after(read_at, file, most), read_at + least)

@@ -41,7 +41,7 @@ _RIGHT: Final = (
     "1-12 or JAN-DEC",
     "0-7 or SUN-SAT, MON#2 for the second Monday, L5 for the last Friday",
 )
-_LONGEST: Final = 1000  # characters; a list of all minutes has 169
+_MAX_LENGTH: Final = 1000  # characters; a list of all minutes has 169
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _RANDOM: Final = re.compile(r"(?:^|,)[hr](?:\(|/|,|$)", re.IGNORECASE)
 
@@ -160,8 +160,8 @@ def parse_cron(text: str) -> Cron:
     the expression never fires. The text is expected as `timetable.parse_schedule` leaves it."""
     fields = PRESETS.get(text.lower(), text).split()
     shown = repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
-    if len(text) > _LONGEST or not text.isascii():
-        raise InvalidSchedule(f"the cron expression {shown} must be at most {_LONGEST} plain ASCII characters")
+    if len(text) > _MAX_LENGTH or not text.isascii():
+        raise InvalidSchedule(f"the cron expression {shown} must be at most {_MAX_LENGTH} plain ASCII characters")
     if len(fields) != 5:
         why = " (seconds and years are not supported)" if len(fields) in (6, 7) else ""
         raise InvalidSchedule(

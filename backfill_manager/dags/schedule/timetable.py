@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from backfill_manager.dags.definition import DagSpec
 
 __all__ = [
-    "ONCE", "Schedule", "Timetable", "check_timezone", "day_alone", "end_of_day", "parse_date", "parse_end", "parse_last",
+    "ONCE", "Schedule", "Timetable", "check_timezone", "date_only", "end_of_day", "parse_date", "parse_end", "parse_last",
     "parse_schedule", "parse_start", "timetable_of",
 ]  # fmt: skip
 
@@ -42,8 +42,10 @@ Schedule = str | dict[str, float] | None  # as `DagSpec.schedule` keeps it
 
 ONCE: Final = "@once"
 _SECOND: Final = 1_000_000  # micros
-_LONGEST_STEP: Final = 100 * 366 * 86_400
-_SPARSEST: Final = 45  # years between two firings at most: 29 February on a given weekday, across a year like 2100
+_MAX_STEP_S: Final = 100 * 366 * 86_400
+_MAX_YEARS_APART: Final = (
+    45  # years between two firings at most: 29 February on a given weekday, across a year like 2100
+)
 _DATE: Final = re.compile(
     r"(?P<day>\d{4}-\d{2}-\d{2})"
     r"(?:[T ](?P<time>\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?)(?P<offset>Z|[+-]\d{2}(?::?\d{2})?)?)?",
@@ -110,7 +112,7 @@ def _parse_seconds(value: Mapping[Any, Any]) -> dict[str, float]:
 
 
 def _step(seconds: int) -> dict[str, float]:
-    if not 1 <= seconds <= _LONGEST_STEP:
+    if not 1 <= seconds <= _MAX_STEP_S:
         raise InvalidSchedule(f"the duration {seconds} s must be from one second to a hundred years")
     return {"seconds": seconds}
 
@@ -137,14 +139,14 @@ def parse_date(value: str | date, timezone: str, *, name: str) -> datetime:
 
 def parse_start(value: str | date, timezone: str, *, name: str) -> datetime:
     """The start of a range as people write it, as an instant in UTC. The date alone is the first instant of that day."""
-    at, day = parse_date(value, timezone, name=name), day_alone(value)
+    at, day = parse_date(value, timezone, name=name), date_only(value)
     return at if day is None else start_of_day(day, check_timezone(timezone))
 
 
 def parse_end(value: str | date, timezone: str, *, name: str) -> datetime:
     """The inclusive end of a range as people write it, as an instant in UTC. The date alone means the whole day: its
     last microsecond. With a time it is that instant."""
-    at, day = parse_date(value, timezone, name=name), day_alone(value)
+    at, day = parse_date(value, timezone, name=name), date_only(value)
     return at if day is None else end_of_day(day, timezone) - timedelta(microseconds=1)
 
 
@@ -152,13 +154,13 @@ def parse_last(value: str | date, timetable: Timetable, *, name: str) -> datetim
     """The same for the end of a range of intervals: of a date alone the last instant at which an interval starts on that
     day, or its first instant when none does. No interval starts between this and the end of the day."""
     end = parse_end(value, timetable.timezone, name=name)
-    if (day := day_alone(value)) is None:
+    if (day := date_only(value)) is None:
         return end
     begin = start_of_day(day, check_timezone(timetable.timezone))
     return max(begin, timetable.last_at_or_before(end) or begin) if timetable.repeats else begin
 
 
-def day_alone(value: str | date) -> date | None:
+def date_only(value: str | date) -> date | None:
     """The day, of a date without a time."""
     if isinstance(value, datetime):
         return None
@@ -264,7 +266,7 @@ class Timetable:
             yield at, until
             at = until
 
-    def about_how_many(self, start: datetime, end: datetime) -> int:
+    def estimate_count(self, start: datetime, end: datetime) -> int:
         """Intervals that start in `[start, end]`: exact for a duration, else right to a few days' worth, and quick."""
         if start > end:
             return 0
@@ -307,7 +309,7 @@ class Timetable:
 
     def _first(self, cron: Cron, at: int) -> int | None:
         year = from_micros(at * _SECOND).year
-        for each in range(max(year, FIRST_YEAR), min(year + _SPARSEST, LAST_YEAR + _SPARSEST) + 1):
+        for each in range(max(year, FIRST_YEAR), min(year + _MAX_YEARS_APART, LAST_YEAR + _MAX_YEARS_APART) + 1):
             best: int | None = None
             for window in windows_of_year(self.timezone, each, cron.every_hour):
                 if window.utc_until <= at:
@@ -323,7 +325,7 @@ class Timetable:
 
     def _last(self, cron: Cron, at: int) -> int | None:
         year = from_micros(at * _SECOND).year
-        for each in range(min(year, LAST_YEAR + _SPARSEST), max(year - _SPARSEST, FIRST_YEAR) - 1, -1):
+        for each in range(min(year, LAST_YEAR + _MAX_YEARS_APART), max(year - _MAX_YEARS_APART, FIRST_YEAR) - 1, -1):
             best: int | None = None
             for window in windows_of_year(self.timezone, each, cron.every_hour):
                 if window.utc_from > at:

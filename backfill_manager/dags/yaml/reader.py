@@ -62,9 +62,12 @@ def find_function(reference: str, import_module: ImportModule, who: str = "") ->
         raise InvalidDag(f"{who}{reference} is a @task; name a plain function, its settings stand here")
     if not isinstance(function, FunctionType):
         functions = [name for name, value in vars(found).items() if isinstance(value, FunctionType)]
-        missing = f"is not in {module}{nearest(name, functions, n=1)}"
-        what = missing if function is None else f"is no function but of type {type(function).__name__}"
-        raise InvalidDag(f"{who}{reference} names no function: {name} {what}")
+        what = (
+            f"of {module}{nearest(name, functions, n=1)}"
+            if function is None
+            else f"but a value of type {type(function).__name__}"
+        )
+        raise InvalidDag(f"{who}{reference} names no function {what}")
     return function
 
 

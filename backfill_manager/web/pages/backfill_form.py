@@ -137,11 +137,11 @@ def told(error: BackfillManagerError, wrong: Wrong) -> None:
     wrong[field_of(error)] = in_words(str(error))
 
 
-def about_how_many(ask: CreateBackfill, dag: DagSpec, now: datetime) -> int:
+def estimate_count(ask: CreateBackfill, dag: DagSpec, now: datetime) -> int:
     """Items, before anything is planned."""
     ask = ask.with_defaults(dag, now)
     if ask.kind in ON_SCHEDULE and ask.start_date is not None and ask.end_date is not None:
-        return timetable_of(dag, ask.start_date).about_how_many(ask.start_date, ask.end_date)
+        return timetable_of(dag, ask.start_date).estimate_count(ask.start_date, ask.end_date)
     return len(ask.dates) or len(ask.partitions) or 1
 
 

@@ -17,7 +17,7 @@ from fastapi import Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from backfill_manager.api.submit import submit_request
+from backfill_manager.api.submit import Submitter
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.dags import current_dags
@@ -33,9 +33,9 @@ from backfill_manager.web.pages.backfill_form import (
     FIELDS,
     PLAIN_DAY,
     REPROCESS,
-    about_how_many,
     checked_payload,
     dag_or_none,
+    estimate_count,
     quick_ranges,
     read_form,
     typed_of,
@@ -115,11 +115,18 @@ async def _create(visit: PageContext, filled: Filled, *, once: str) -> Response:
     assert visit.person is not None
     ask = filled.payload["ask"]
     about = hashlib.sha256(json.dumps(ask, sort_keys=True).encode()).hexdigest()[:16]
-    asked = await submit_request(
-        visit.house, visit.person, visit.request, BACKFILL_CREATE,
+    submitter = Submitter(
+        visit.house,
+        visit.person,
+        visit.request,
+        source="ui",
+        idempotency_key=f"ui:{once or secrets.token_hex(8)}:{about}",
+    )
+    asked = await submitter.submit(
+        BACKFILL_CREATE,
         lambda request_id: {"backfill_id": id_from(request_id), "ask": ask},
-        wait_s=await visit.patience_s(), idempotency_key=f"ui:{once or secrets.token_hex(8)}:{about}", source="ui",
-    )  # fmt: skip
+        wait_s=await visit.patience_s(),
+    )
     if asked.answer is not None and asked.answer.outcome == REFUSED:
         filled.wrong[""] = in_words(asked.answer.message)
         return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, status=409)
@@ -131,15 +138,14 @@ async def _plan(visit: PageContext, filled: Filled, *, is_live: bool = False) ->
     assert visit.person is not None and filled.ask is not None
     now = visit.house.clock.now()
     what = config_in_words(filled.ask.with_defaults(filled.dag, now).config(), filled.dag.timezone)
-    about = await run_in_threadpool(about_how_many, filled.ask, filled.dag, now)
+    about = await run_in_threadpool(estimate_count, filled.ask, filled.dag, now)
     base = {"what": what, "about": about, "dag_id": filled.dag.dag_id}
     if not await run_in_threadpool(has_active_manager, visit.store, now):
         return {"is": "nobody", **base}
     if is_live and about > MOST_UNASKED:
         return {"is": "large", **base}
-    asked = await submit_request(
-        visit.house, visit.person, visit.request, BACKFILL_DRY_RUN, filled.payload, wait_s=PATIENCE_S, source="ui"
-    )
+    submitter = Submitter(visit.house, visit.person, visit.request, source="ui")
+    asked = await submitter.submit(BACKFILL_DRY_RUN, filled.payload, wait_s=PATIENCE_S)
     if asked.answer is None:
         return {"is": "slow", **base, "patience_s": PATIENCE_S}
     if asked.answer.outcome == REFUSED:
