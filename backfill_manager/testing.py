@@ -53,7 +53,7 @@ from backfill_manager.model.records import (
 )
 from backfill_manager.model.transitions import Changes
 from backfill_manager.requests import submit
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.base import Condition, Leader
 from backfill_manager.store.memory import MemoryStore
 

@@ -26,6 +26,7 @@ from backfill_manager.cli.context import (
     ServerOption,
     StateOption,
 )
+from backfill_manager.cli.render.errors import worded
 from backfill_manager.errors import BackfillManagerError, nearest
 
 # name, module, what it is for; in the order in which a newcomer needs them
@@ -70,7 +71,7 @@ def run(argv: Sequence[str] | None = None, call: CliContext | None = None) -> in
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BackfillManagerError as error:
-        return _tell(error, str(error) or type(error).__name__, error.exit_code, calls)
+        return _tell(error, worded(error) or type(error).__name__, error.exit_code, calls)
     except _USAGE_ERROR as error:
         return _tell_usage(error, calls, args)
     except BrokenPipeError:

@@ -32,8 +32,8 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.import_failure import FailedFile, to_utf8
 from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
-from backfill_manager.errors import Refused
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
+from backfill_manager.schemas import errors
 
 PARSED_AT_INTERVAL_S: Final = 60.0
 
@@ -87,7 +87,8 @@ def why_inactive(row: DagRow) -> str:
 def refuse_inactive(row: DagRow) -> None:
     """`Refused` for a DAG that is not active: what ran of it can be looked at and cleared, and nothing new be asked for."""
     if not row.is_active:
-        raise Refused(f"DAG {row.dag_id!r} is not active: {why_inactive(row)}.")
+        hint = "parse_bundle" if row.deactivated_by is not None else None
+        raise errors.DAG_INACTIVE(dag_id=row.dag_id, why=why_inactive(row), bundle=row.bundle, hint=hint)
 
 
 def _is_gone(submission: Submission, row: DagRow, failed: Mapping[str, FailedFile]) -> bool:

@@ -26,7 +26,7 @@ from backfill_manager.manager.request_handler import RequestHandler
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
-from backfill_manager.requests import command_types
+from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Leader, Store
 
 
@@ -82,7 +82,7 @@ class Decisions:
         try:
             files = self.leader.compact(everywhere=True)
         except StateError as error:
-            self.requests.refuse(request_id, command_types.STATE_COMPACT, str(error), now)
+            self.requests.refuse(request_id, kinds.STATE_COMPACT, str(error), now)
         else:
             self.requests.compacted(request_id, files, now)
 

@@ -24,7 +24,8 @@ from backfill_manager.manager.state_identity import Adopted, identity_fields, re
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
 from backfill_manager.process_info import is_gone, manager_id, ran_here
-from backfill_manager.requests import command_types, submit
+from backfill_manager.requests import submit
+from backfill_manager.schemas import kinds
 from backfill_manager.service import FailureHandler, Service
 from backfill_manager.store.base import Leader, Store
 
@@ -109,7 +110,7 @@ class LeaderElector:
         self._reported_at = now
         payload = {"manager_id": self._id, "host": socket.gethostname(), "pid": os.getpid()}
         try:
-            submit.submit(self._store, self._clock, command_types.MANAGER_STAND_BY, payload)
+            submit.submit(self._store, self._clock, kinds.MANAGER_STAND_BY, payload)
         except (OSError, StateError) as error:  # storage is away for a moment
             log.warning("standby can't report", reason=str(error))
 

@@ -9,10 +9,11 @@ from typing import Final
 
 from backfill_manager import __version__
 from backfill_manager.clock import Clock
-from backfill_manager.errors import LostLease, Refused, StateError
+from backfill_manager.errors import LostLease, StateError
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.state_identity import COPY, ORIGINAL, Adopted, other_place
 from backfill_manager.model.records import Manager
+from backfill_manager.schemas import errors
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
 
@@ -65,10 +66,7 @@ def _lead_once(store: Store, settings: Settings, clock: Clock, how: Adopted) -> 
     while (leader := elector.run_once()) is None:
         row = store.lease()
         if row is not None and row != first:
-            raise Refused(
-                f"The manager of term {row.term} (pid {row.pid} on {row.host}) leads the state at {store.root}. Stop it first: "
-                f"`bfm --state {store.root} manager stop`."
-            )
+            raise errors.STATE_IS_LED(term=row.term, pid=row.pid, host=row.host, root=store.root)
         never.wait(POLL_INTERVAL_S)
     with contextlib.suppress(LostLease):  # a standby was quicker: it goes on from our row
         leader.resign(clock.now())

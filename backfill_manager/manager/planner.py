@@ -28,8 +28,8 @@ from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs,
 from backfill_manager.planning.downstream_plan import Dags, plan_as_asked
 from backfill_manager.planning.estimates import with_estimates
 from backfill_manager.planning.reruns import with_reruns
-from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.command_types import BACKFILL_DRY_RUN
+from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.kinds import BACKFILL_DRY_RUN
 from backfill_manager.service import FailureHandler, Service
 from backfill_manager.store.base import Store
 

@@ -18,7 +18,7 @@ from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.dags.schedule.timetable import timetable_of
-from backfill_manager.errors import InvalidInput, NotFound, SparkGone
+from backfill_manager.errors import NotFound, SparkGone
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.session import SparkProvider
@@ -35,6 +35,7 @@ from backfill_manager.planning.next_run import manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.queries.runs import run_details
 from backfill_manager.queries.tasks import task_view
+from backfill_manager.schemas import errors
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
 
@@ -128,7 +129,7 @@ def _make_manual_run(
     spec = state.current_spec(dag_id)
     at = logical_date or spec.start_date
     if at is None:
-        raise InvalidInput(f"DAG {dag_id!r} has no start_date: say which interval with --logical-date")
+        raise errors.NO_DATE_TO_TEST(dag_id=dag_id)
     first = at if spec.schedule is None else timetable_of(spec, at).first_at_or_after(at) or at
     start, end = manual_interval(spec, first, now)
     row = DagRun(

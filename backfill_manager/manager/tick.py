@@ -36,7 +36,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
 from backfill_manager.planning.downstream_plan import Dags
-from backfill_manager.requests import command_types
+from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Leader, Store
 
 log = get_logger("tick")
@@ -162,7 +162,7 @@ class TickLoop:
             request = result.request
             if result.plan is None:
                 self._requests.refuse(request.request_id, request.kind, result.refusal, now)
-            elif request.kind == command_types.BACKFILL_DRY_RUN:
+            elif request.kind == kinds.BACKFILL_DRY_RUN:
                 document = json.dumps(result.plan.to_json_document())
                 self._requests.planned(request, None, "planned, not created", document, now)
             else:
@@ -188,7 +188,7 @@ class TickLoop:
         request = event.request
         if event.submission is None:
             assert request is not None
-            self._requests.refuse(request.request_id, command_types.BUNDLE_PARSE, event.refusal, now)
+            self._requests.refuse(request.request_id, kinds.BUNDLE_PARSE, event.refusal, now)
             return
         dry_run = request is not None and request.dry_run
         result = (self._dags.preview if dry_run else self._dags.submit)(event.submission, now)

@@ -12,7 +12,7 @@ from support.sample_state import NEW_YEAR, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import DagRun, Pool, Request
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 

@@ -31,7 +31,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Record, Response, TaskInstance, TaskTry
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import existing_runs
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -1039,7 +1039,7 @@ def test_what_is_asked_of_a_backfill_that_is_being_planned_is_done_before_anythi
 ) -> None:
     ground = InMemoryManager(THREE)
     ask = CreateBackfill(dag_id="d", start_date=JANUARY[0][0], end_date=JANUARY[-1][0])
-    ground.ask("backfill.create", backfill_id="b", ask=json.loads(ask.to_payload()))
+    ground.ask("backfill.create", backfill_id="b", ask=ask.to_payload())
     ground.ask("backfill.set", backfill_id="b", changes={"priority": 7})
     ground.ask("backfill.cancel", backfill_id="b", let_running_finish=False)
     ground.drain()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from backfill_manager.cli.commands.creating import Wish
     from backfill_manager.model.records import Request, Response
-    from backfill_manager.requests.clearing import ClearTasks
+    from backfill_manager.schemas.commands import ClearTasks
 
 Document = dict[str, Any]  # a document with the fields that `--output json` shows
 BackfillAction = Literal["pause", "unpause", "cancel", "retry"]

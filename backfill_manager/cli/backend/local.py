@@ -26,8 +26,9 @@ from backfill_manager.queries.eta import with_time_left
 from backfill_manager.queries.managers import has_active_manager, manager_status
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.tasks import running_tasks
-from backfill_manager.requests import command_types, submit, validation
-from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.requests import submit, validation
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.store.base import Condition, Store
 
 
@@ -137,7 +138,7 @@ class LocalBackend:
         payload = validation.new_backfill(
             self._store, self._call.settings, ask, submit.id_from(request_id), self._clock.now()
         )
-        return self._ask(command_types.BACKFILL_CREATE, payload, request_id)
+        return self._ask(kinds.BACKFILL_CREATE, payload, request_id)
 
     def plan_backfill(self, wish: Wish) -> Document:
         from backfill_manager.cli.backend.local_dry_run import plan
@@ -146,19 +147,19 @@ class LocalBackend:
 
     def steer_backfill(self, wanted: str, how: BackfillAction, **more: Any) -> Request:
         found = backfills.find_backfill(self._store, wanted)
-        about = validation.retried_backfill(found) if how == "retry" else validation.going_on(found, how)
+        about = validation.retried_backfill(found) if how == "retry" else validation.check_not_ended(found, how)
         return self._ask(f"backfill.{how}", {**about, **more})
 
     def change_backfill(self, backfill: Document, changes: Document) -> Request:
         payload = validation.changed_backfill(self._store, self._call.settings, backfill, changes)
-        return self._ask(command_types.BACKFILL_SET, payload)
+        return self._ask(kinds.BACKFILL_SET, payload)
 
     def steer_dag(self, dag_id: str, how: Literal["pause", "unpause", "deactivate"]) -> Request:
         return self._ask(f"dag.{how}", {"dag_id": dags.current_dag(self._store, dag_id)[0].dag_id})
 
     def parse_bundle(self, bundle: str, subpath: str, *, dry_run: bool, deactivate_removed: bool) -> Request:
         payload = {"subpath": subpath, "dry_run": dry_run, "deactivate_removed": deactivate_removed}
-        return self._ask(command_types.BUNDLE_PARSE, {"bundle": self._bundle(bundle), **payload})
+        return self._ask(kinds.BUNDLE_PARSE, {"bundle": self._bundle(bundle), **payload})
 
     def parse_here(self, bundle: str, subpath: str, *, deactivate_removed: bool) -> Document:
         from backfill_manager.cli.backend.local_parse import parse
@@ -166,21 +167,21 @@ class LocalBackend:
         return parse(self._call, bundle, subpath, deactivate_removed=deactivate_removed)
 
     def deactivate_in_bundle(self, bundle: str, subpath: str) -> Request:
-        return self._ask(command_types.BUNDLE_DEACTIVATE, {"bundle": self._bundle(bundle), "subpath": subpath})
+        return self._ask(kinds.BUNDLE_DEACTIVATE, {"bundle": self._bundle(bundle), "subpath": subpath})
 
     def trigger(self, dag_id: str, logical_date: str | None, conf: Document, *, allow_future: bool) -> Request:
         now = self._clock.now()
         payload = validation.triggered_dag(self._store, dag_id, logical_date, conf, now, allow_future=allow_future)
-        return self._ask(command_types.DAG_TRIGGER, payload)
+        return self._ask(kinds.DAG_TRIGGER, payload)
 
     def cancel_run(self, run: Document) -> Request:
-        return self._ask(command_types.RUN_CANCEL, validation.cancelled_run(self._row(run)))
+        return self._ask(kinds.RUN_CANCEL, validation.cancelled_run(self._row(run)))
 
     def mark_run(self, run: Document, state: RunMark) -> Request:
-        return self._ask(command_types.RUN_MARK, validation.marked_run(self._row(run), state))
+        return self._ask(kinds.RUN_MARK, validation.marked_run(self._row(run), state))
 
     def mark_task(self, run: Document, task_id: str, state: TaskMark) -> Request:
-        return self._ask(command_types.TASK_MARK, validation.marked_task(self._store, self._row(run), task_id, state))
+        return self._ask(kinds.TASK_MARK, validation.marked_task(self._store, self._row(run), task_id, state))
 
     def plan_clear(self, ask: ClearTasks) -> Document:
         from backfill_manager.planning.clear_plan import plan_clear
@@ -191,13 +192,11 @@ class LocalBackend:
         ).to_json_document()
 
     def clear(self, ask: ClearTasks) -> Request:
-        return self._ask(
-            command_types.TASKS_CLEAR, {"ask": validation.with_whole_run_ids(self._store, ask).to_payload()}
-        )
+        return self._ask(kinds.TASKS_CLEAR, {"ask": validation.with_whole_run_ids(self._store, ask).to_payload()})
 
     def set_pool(self, name: str, slots: int, weight: int | None, min_share: int | None) -> Request:
         payload = validation.set_pool(self._store, name, slots=slots, weight=weight, min_share=min_share)
-        return self._ask(command_types.POOL_SET, payload)
+        return self._ask(kinds.POOL_SET, payload)
 
     # -- inside -------------------------------------------------------------------------------------------------------
     def _ask(self, kind: str, payload: Document, request_id: str | None = None) -> Request:

@@ -13,9 +13,9 @@ from backfill_manager.errors import BackfillManagerError, Refused
 from backfill_manager.queries.dags import current_dag, current_dags
 from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.requests import submit
-from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.command_types import BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.requests.validation import new_backfill
+from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.kinds import BACKFILL_DRY_RUN, REFUSED
 
 if TYPE_CHECKING:
     from backfill_manager.dags.definition import DagSpec

@@ -19,7 +19,7 @@ from backfill_manager.client import models as t
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request, Response
 from backfill_manager.queries.managers import START_ONE
-from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.schemas.commands import ClearTasks
 
 LOOK_EVERY_S: Final = 0.2
 _OF_THE_API: Final = ("state", "answer")  # of a request: what `outcome` and its neighbours say
@@ -177,10 +177,10 @@ class RemoteBackend:
         return _request(self._client.mark_task(run["run_id"], task_id, state, dag_id=run["dag_id"]))
 
     def plan_clear(self, ask: ClearTasks) -> Document:
-        return self._client.plan_clear(ask.dag, **_which(ask)).document()
+        return self._client.plan_clear(ask.dag_id, **_which(ask)).document()
 
     def clear(self, ask: ClearTasks) -> Request:
-        return _request(self._client.clear(ask.dag, **_which(ask)))
+        return _request(self._client.clear(ask.dag_id, **_which(ask)))
 
     def set_pool(self, name: str, slots: int, weight: int | None, min_share: int | None) -> Request:
         return _request(self._client.set_pool(name, slots=slots, weight=weight, min_share=min_share))
@@ -217,7 +217,7 @@ def _which(ask: ClearTasks) -> Document:
         raise InvalidInput(
             "--dag-regex does not go with --server, where one DAG is cleared at a time: name it, or use --state."
         )
-    said = {"start_date": ask.start, "end_date": ask.end, "tasks": ask.tasks}
+    said = {"start_date": ask.start_date, "end_date": ask.end_date, "tasks": ask.tasks}
     flags = ("upstream", "downstream", "only_failed", "only_running", "latest_version")
     return {
         "run_ids": list(ask.run_ids),

@@ -8,8 +8,8 @@ from typing import Any, Final
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.response import print_response
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.json_input import parse_conf, parse_settings
-from backfill_manager.requests.validation import going_on
+from backfill_manager.requests.json_input import parse_conf, parse_overrides
+from backfill_manager.requests.validation import check_not_ended
 
 OPTIONS: Final = (
     "--max-active-runs, --priority, --pool, --batch, --stop-on-failure, --window, --polite, --tasks, --mark-success, "
@@ -22,9 +22,9 @@ def change_backfill(
 ) -> None:
     """`changes` are the settings that were named; of `settings` (NAME=VALUE) those that were made before stay."""
     found = call.source.backfill(id)
-    going_on(found, "change", end=" any more.")
+    check_not_ended(found, "change any more")
     if settings:
-        changes["overrides"] = {**found["overrides"], **parse_settings(settings)}
+        changes["overrides"] = {**found["overrides"], **parse_overrides(settings)}
     if conf is not None:
         changes["conf"] = parse_conf(conf)
     if not changes:

@@ -10,7 +10,7 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column
 from backfill_manager.cli.render.response import print_response
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.schemas.commands import ClearTasks
 
 SHOWN: Final = 50  # runs
 _NAMED: Final = 5  # tasks that stay as they are

@@ -11,9 +11,10 @@ from backfill_manager.cli.render.plan import print_plan
 from backfill_manager.cli.render.response import NO_ACTIVE_MANAGER
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput
+from backfill_manager.planning.backfill_range import read_range
 from backfill_manager.queries.backfills import requested_view
-from backfill_manager.requests.backfills import CreateBackfill, read_range
-from backfill_manager.requests.json_input import parse_conf, parse_settings
+from backfill_manager.requests.json_input import parse_conf, parse_overrides
+from backfill_manager.schemas.commands import CreateBackfill
 
 if TYPE_CHECKING:
     from backfill_manager.dags.definition import DagSpec
@@ -104,7 +105,7 @@ def settings_said(wish: Wish) -> dict[str, Any]:
         "stop_on_failure": wish.stop_on_failure,
         "pool": wish.pool,
         "priority": wish.priority,
-        "overrides": parse_settings(wish.settings),
+        "overrides": parse_overrides(wish.settings),
         "window": wish.window,
         "is_polite": wish.is_polite,
         "downstream": wish.downstream,

@@ -10,7 +10,8 @@ from backfill_manager.cli.context import CliContext, command, group
 from backfill_manager.cli.render.output import moment
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.queries.managers import is_lease_live
-from backfill_manager.requests import command_types, submit
+from backfill_manager.requests import submit
+from backfill_manager.schemas import kinds
 
 app = group("manager", "Start, look at and stop the manager.")
 
@@ -89,7 +90,7 @@ def stop(
         term = row.term if row else None
         call.out.told({"stopped": True, "term": term}, "No manager is leading: there is nothing to stop.")
         return 0
-    submit.submit(store, clock, command_types.MANAGER_STOP, {"drain": drain})
+    submit.submit(store, clock, kinds.MANAGER_STOP, {"drain": drain})
     until = clock.monotonic() + timeout
     while True:
         now = store.lease()

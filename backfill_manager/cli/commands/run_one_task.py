@@ -17,7 +17,7 @@ from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.runs import run_view
 from backfill_manager.queries.tasks import find_task_instance, task_view
 from backfill_manager.requests import submit
-from backfill_manager.requests.command_types import REFUSED, TASK_RUN
+from backfill_manager.schemas.kinds import REFUSED, TASK_RUN
 from backfill_manager.store.base import Condition
 
 PATIENCE_S: Final = 60.0

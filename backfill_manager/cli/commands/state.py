@@ -70,7 +70,7 @@ def _compacted_by_the_leader(call: CliContext) -> dict[str, int] | None:
     it once more, which harms nobody. `Refused` with the manager's reason."""
     from backfill_manager.queries.managers import has_active_manager
     from backfill_manager.requests import submit
-    from backfill_manager.requests.command_types import REFUSED, STATE_COMPACT
+    from backfill_manager.schemas.kinds import REFUSED, STATE_COMPACT
 
     if not has_active_manager(call.store, call.clock.now()):
         return None

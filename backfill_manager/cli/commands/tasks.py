@@ -158,10 +158,10 @@ def clear(
     [cyan]bfm tasks clear flights -s 2013-01-05 -t '^clean$' --downstream --dry-run[/]
     """
     from backfill_manager.cli.commands.clearing import clear_tasks
-    from backfill_manager.requests.clearing import ClearTasks
+    from backfill_manager.schemas.commands import ClearTasks
 
     ask = ClearTasks(
-        dag=dag, is_regex=dag_regex, start=from_, end=to, run_ids=tuple(run or ()), tasks=tasks, upstream=upstream,
+        dag_id=dag, is_regex=dag_regex, start_date=from_, end_date=to, run_ids=tuple(run or ()), tasks=tasks, upstream=upstream,
         downstream=downstream, only_failed=only_failed, only_running=only_running, latest_version=latest_version,
     )  # fmt: skip
     return clear_tasks(call, ask, dry_run=dry_run, yes=yes)

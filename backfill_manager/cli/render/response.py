@@ -9,7 +9,7 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.errors import Refused
 from backfill_manager.model.records import Request, Response
 from backfill_manager.queries.managers import START_ONE
-from backfill_manager.requests.command_types import REFUSED
+from backfill_manager.schemas.kinds import REFUSED
 
 PATIENCE_S: Final = 5.0
 NO_ACTIVE_MANAGER: Final = f"No manager is leading; the request waits for one: {START_ONE}."

@@ -28,7 +28,8 @@ from backfill_manager.dags.schedule.timezones import (
     windows_between,
     windows_of_year,
 )
-from backfill_manager.errors import InvalidInput, InvalidSchedule, nearest
+from backfill_manager.errors import InvalidSchedule, nearest
+from backfill_manager.schemas import errors
 
 if TYPE_CHECKING:
     from backfill_manager.dags.definition import DagSpec
@@ -121,7 +122,7 @@ def parse_date(value: str | date, timezone: str, *, name: str) -> datetime:
     """What people write for a date, as an instant in UTC: `2013-01-01`, `2013-01-01T05:00`, with `Z` or an offset.
 
     Without an offset it is wall-clock time in `timezone`, the date alone midnight there; a reading that the clocks
-    skip or repeat is the instant at which a cron schedule with that time fires. `InvalidInput` names the option
+    skip or repeat is the instant at which a cron schedule with that time fires. `InvalidInput` names the field
     (`name`).
     """
     zone = check_timezone(timezone)
@@ -133,7 +134,8 @@ def parse_date(value: str | date, timezone: str, *, name: str) -> datetime:
     else:
         read, said = _read_date(value, name), value
     if not FIRST_YEAR <= read.year < LAST_YEAR:
-        raise InvalidInput(f"{name}: {said!r} is out of range; a year from {FIRST_YEAR} to {LAST_YEAR - 1} is wanted")
+        wanted = f"a year from {FIRST_YEAR} to {LAST_YEAR - 1} is wanted"
+        raise errors.INVALID_DATE(field=name, problem=f"{said!r} is out of range; {wanted}")
     return instant_of_reading(read, zone) if read.tzinfo is None else read.astimezone(UTC)
 
 
@@ -180,7 +182,7 @@ def _read_date(text: str, name: str) -> datetime:
     found = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None:
         shown = text if not isinstance(text, str) or len(text) <= 60 else f"{text[:60]}..."
-        raise InvalidInput(f"{name}: {shown!r} is not a date; {wanted}")
+        raise errors.INVALID_DATE(field=name, problem=f"{shown!r} is not a date; {wanted}")
     clock, offset = found["time"] or "00:00", (found["offset"] or "").upper()
     if "." in clock or "," in clock:
         whole, part = re.split("[.,]", clock)
@@ -192,7 +194,7 @@ def _read_date(text: str, name: str) -> datetime:
     try:
         return datetime.fromisoformat(f"{found['day']}T{clock}{offset}")
     except ValueError as error:
-        raise InvalidInput(f"{name}: {text!r} is not a date: {error}; {wanted}") from None
+        raise errors.INVALID_DATE(field=name, problem=f"{text!r} is not a date: {error}; {wanted}") from None
 
 
 def timetable_of(dag: DagSpec, range_start: datetime | None = None) -> Timetable:
