@@ -11,14 +11,14 @@ from support.api_server import Caller, Stage
 
 from backfill_manager.api.app import create_app
 from backfill_manager.model.records import Backfill, DagRun, Request, Response, TaskInstance
-from backfill_manager.requests.json_input import MOST_BYTES
+from backfill_manager.schemas.json_limits import MAX_BYTES
 from backfill_manager.settings import Settings
 from backfill_manager.testing import dag_spec
 from backfill_manager.web import page, router
 
 MARK = "only in the details"
-LARGE = {"text": "é" * (MOST_BYTES // 2)}  # in UTF-8 just above
-JUST_SMALL_ENOUGH = {"text": "é" * (MOST_BYTES // 2 - 6)}
+LARGE = {"text": "é" * (MAX_BYTES // 2)}  # in UTF-8 just above
+JUST_SMALL_ENOUGH = {"text": "é" * (MAX_BYTES // 2 - 6)}
 TOLD = "must not be larger than 64 kB as JSON, and has 65,548 bytes"
 JANUARY = {"dag_id": "flights", "start_date": "2013-01-01", "end_date": "2013-01-02"}
 
@@ -72,7 +72,7 @@ def test_a_page_says_that_parameters_are_too_large(stage: Stage, browser: Caller
 def test_a_row_that_somebody_has_appended_by_hand_is_refused_in_few_words(
     stage: Stage, kind: str, payload: dict[str, Any]
 ) -> None:
-    stage.store.ask(Request("r1", kind, json.dumps(payload, ensure_ascii=False), "ada", stage.clock.now()))
+    stage.store.append_request(Request("r1", kind, json.dumps(payload, ensure_ascii=False), "ada", stage.clock.now()))
     stage.ground.tick()
     [answer] = stage.store.read(Response)
     assert (answer.outcome, len(answer.message) <= 4000) == ("refused", True)
@@ -88,16 +88,16 @@ def old_state(stage: Stage) -> Stage:
         stage.ground.tick()
     assert {run.conf_json for run in stage.store.read(DagRun)} == {conf}
     ask = {**JANUARY, "start_date": "2013-01-01T00:00:00Z", "end_date": "2013-01-02T00:00:00Z", "conf": {"text": MARK}}
-    stage.store.ask(
+    stage.store.append_request(
         Request("r1", "backfill.create", json.dumps({"backfill_id": "b9", "ask": ask}), "ada", stage.clock.now())
     )
     trigger = {"dag_id": "flights", "logical_date": None, "conf": {"text": MARK * 10_000}}
-    stage.store.ask(Request("r2", "dag.trigger", json.dumps(trigger), "ada", stage.clock.now()))
+    stage.store.append_request(Request("r2", "dag.trigger", json.dumps(trigger), "ada", stage.clock.now()))
     answer = Response(
         "r3", "backfill.dry_run", "accepted", None, "planned", json.dumps([MARK]), stage.clock.now(), 1
     )  # fmt: skip
     stage.put(answer)
-    stage.store.ask(
+    stage.store.append_request(
         Request("r3", "backfill.dry_run", json.dumps({"backfill_id": backfill_id}), "ada", stage.clock.now())
     )
     return stage

@@ -18,7 +18,7 @@ from backfill_manager.clock import UTC, parse_instant
 from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model.records import DagRun, ImportProblem, Request, TaskLog
 from backfill_manager.queries.item_map import Cell
-from backfill_manager.requests.command_types import BACKFILL_CREATE
+from backfill_manager.schemas.kinds import BACKFILL_CREATE
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -126,7 +126,7 @@ def test_items_are_paged_forwards_backwards_and_by_state(stage: Stage) -> None:
 
 def test_requests_and_dags_and_versions_are_paged(stage: Stage) -> None:
     for n in range(5):
-        stage.store.ask(Request(f"q{n}", BACKFILL_CREATE, "{broken", "eve", AT + timedelta(seconds=n // 2)))
+        stage.store.append_request(Request(f"q{n}", BACKFILL_CREATE, "{broken", "eve", AT + timedelta(seconds=n // 2)))
 
     found = [one["request_id"] for page in every_page(stage.call.get, "/requests?limit=2") for one in page]
     assert found == ["q4", "q3", "q2", "q1", "q0"]

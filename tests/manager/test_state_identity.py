@@ -13,8 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import Refused, StateCopied
-from backfill_manager.manager.adopt_state import adopt_state
 from backfill_manager.manager.leader_election import LeaderElector
+from backfill_manager.manager.maintenance import adopt_state
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Manager
@@ -57,7 +57,7 @@ def test_a_state_of_an_older_release_is_given_an_id_and_remembers_since_when(tmp
     store.init()
     its_clock_is_ahead = now + timedelta(minutes=5)
     old = Manager(1, "m.0", "old", 1, s.STOPPED, now, its_clock_is_ahead, 15, "0.1", ended_at=its_clock_is_ahead)
-    write_deltalake(store.tables.place("manager"), arrow_table(Manager, [old]), mode="append")
+    write_deltalake(store.tables.location("manager"), arrow_table(Manager, [old]), mode="append")
 
     a_term(tmp_path)
     identity = identity_of(store, a_term(tmp_path))  # also in later terms: a run of then may still be in flight
