@@ -15,6 +15,7 @@ from typing import Any
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
+from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (
     Backfill,
@@ -32,7 +33,6 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.dependency_tracker import DependencyTracker
 from backfill_manager.planning.next_run import Upcoming
 from backfill_manager.planning.timeline import TimelineWindow
-from backfill_manager.requests.backfills import selected_of_backfill
 
 RunKey = tuple[str, str]  # dag_id, run_id
 

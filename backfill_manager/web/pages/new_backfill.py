@@ -20,12 +20,13 @@ from starlette.responses import Response
 from backfill_manager.api.submit import Submitter
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput
+from backfill_manager.planning.backfill_range import with_defaults
 from backfill_manager.queries.dags import current_dags
 from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.plan_preview import plan_shown
-from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.command_types import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.requests.submit import id_from
+from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.web import paths
 from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router, redirect
 from backfill_manager.web.pages.backfill_form import (
@@ -137,7 +138,7 @@ async def _plan(visit: PageContext, filled: Filled, *, is_live: bool = False) ->
     """What the preview shows. `is`: plan, nobody (leads), slow, large or refused."""
     assert visit.person is not None and filled.ask is not None
     now = visit.house.clock.now()
-    what = config_in_words(filled.ask.with_defaults(filled.dag, now).config(), filled.dag.timezone)
+    what = config_in_words(with_defaults(filled.ask, filled.dag, now).config(), filled.dag.timezone)
     about = await run_in_threadpool(estimate_count, filled.ask, filled.dag, now)
     base = {"what": what, "about": about, "dag_id": filled.dag.dag_id}
     if not await run_in_threadpool(has_active_manager, visit.store, now):
