@@ -47,7 +47,7 @@ class ParseResult:
 
     submission: Submission | None
     wanted: ParseRequest | None = None
-    refusal: str = ""
+    refusal: BackfillManagerError | str = ""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class BundleWatcher:
         if wanted.bundle in self._watches:
             self._watches[wanted.bundle].ask(wanted)
         else:
-            self._on_event(ParseResult(None, wanted, str(NotFound("bundle", wanted.bundle, list(self._watches)))))
+            self._on_event(ParseResult(None, wanted, NotFound("bundle", wanted.bundle, list(self._watches))))
 
     def run_once(self) -> float | None:
         """Let every parser look that is due; returns the seconds until the next one is."""
@@ -163,7 +163,7 @@ class _Watch:
             self._found(unreadable_because(error, self._bundle, self._bundle.parser))
             due = self._bundle.settings.fetch_interval
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
-            told = f"bundle {self._bundle.name!r}: {self._said(error)}"
+            told = f"bundle {self._bundle.name!r}: {self._refusal(error)}"
             self._found(unreadable(self._bundle, self._bundle.parser, told))
             due = self._bundle.settings.fetch_interval
         return due if due is None else max(due, MIN_INTERVAL_S)
@@ -201,7 +201,7 @@ class _Watch:
         except LoaderClosed:
             return  # the manager stops; the next one finds the request
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
-            answer = ParseResult(None, wanted, self._said(error))
+            answer = ParseResult(None, wanted, self._refusal(error))
         else:
             answer = ParseResult(found, wanted)
         with self._lock:
@@ -251,9 +251,11 @@ class _Watch:
             "hangs, mend it and start the manager again"
         )
 
-    def _said(self, error: Exception) -> str:
+    def _refusal(self, error: Exception) -> BackfillManagerError | str:
         """In one line; what no parser should raise goes to the log with its traceback."""
-        if isinstance(error, BackfillManagerError | OSError):
+        if isinstance(error, BackfillManagerError):
+            return error
+        if isinstance(error, OSError):
             return str(error)
         log.exception("bundle parser failed", bundle=self._bundle.name, parser=self._bundle.parser)
         return parser_failure(error, self._bundle.parser)

@@ -48,7 +48,7 @@ class PlanResult:
     dag_version: int
     spec: DagSpec
     plan: BackfillPlan | None
-    refusal: str = ""
+    refusal: BackfillManagerError | str = ""
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,15 @@ class Planner:
             if why := spark_gone_reason(self._spark):  # not answered: the next manager plans it
                 self._on_spark_gone(why)
                 return
-            said = str(error)
-            if not isinstance(error, BackfillManagerError):
+            refusal: BackfillManagerError | str
+            if isinstance(error, BackfillManagerError):
+                refusal = error
+            else:
                 log.exception("planning failed", backfill=asked.wanted.backfill_id if asked else "warm-up")
-                said = f"Planning failed: {type(error).__name__}: {said.strip().partition(chr(10))[0]}"
+                first_line = str(error).strip().partition("\n")[0]
+                refusal = f"Planning failed: {type(error).__name__}: {first_line}"
             if asked is not None:
-                self._on_planned(PlanResult(asked.wanted, asked.dag_version, asked.spec, None, said))
+                self._on_planned(PlanResult(asked.wanted, asked.dag_version, asked.spec, None, refusal))
         else:
             self._on_planned(PlanResult(asked.wanted, asked.dag_version, asked.spec, plan))
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.cli.commands.creating import Wish, ask_for
 from backfill_manager.cli.context import CliContext
-from backfill_manager.errors import BackfillManagerError, Refused
+from backfill_manager.errors import BackfillManagerError
 from backfill_manager.queries.dags import current_dag, current_dags
 from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.requests import submit
 from backfill_manager.requests.validation import new_backfill
 from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import BACKFILL_DRY_RUN, REFUSED
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _plan_by_manager(call: CliContext, payload: dict[str, Any]) -> dict[str, Any
             f"The manager has not planned it within {DRY_RUN_PATIENCE_S:g} s; look at `bfm manager status`."
         )
     if answer.outcome == REFUSED:
-        raise Refused(answer.message)
+        raise refusal(answer)
     found: dict[str, Any] = json.loads(answer.payload_json or "{}")
     return found
 

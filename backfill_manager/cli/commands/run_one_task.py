@@ -9,7 +9,7 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.response import answered
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.schedule.timetable import parse_date
-from backfill_manager.errors import BackfillManagerError, NotFound, Refused
+from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Request, Response
 from backfill_manager.queries.dags import current_dag
@@ -17,6 +17,7 @@ from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.runs import run_view
 from backfill_manager.queries.tasks import find_task_instance, task_view
 from backfill_manager.requests import submit
+from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import REFUSED, TASK_RUN
 from backfill_manager.store.base import Condition
 
@@ -65,7 +66,7 @@ def _answered_here(call: CliContext, request: Request) -> Response:
             f"The manager ended without an answer; see `bfm requests show {request.request_id}`."
         )
     if answer.outcome == REFUSED:
-        raise Refused(answer.message)
+        raise refusal(answer)
     return answer
 
 

@@ -10,7 +10,8 @@ import typer
 
 from backfill_manager.cli.context import CliContext, command, group
 from backfill_manager.cli.render.output import Column, written
-from backfill_manager.errors import InvalidInput, Refused
+from backfill_manager.errors import InvalidInput
+from backfill_manager.schemas.errors import refusal
 
 LOOK_AGAIN_S: Final = 1.0  # whether the manager that was asked still leads
 
@@ -80,7 +81,7 @@ def _compacted_by_the_leader(call: CliContext) -> dict[str, int] | None:
         if not has_active_manager(call.store, call.clock.now()):
             return None
     if answer.outcome == REFUSED:
-        raise Refused(answer.message)
+        raise refusal(answer)
     return dict(json.loads(answer.payload_json or "{}")["files"])
 
 

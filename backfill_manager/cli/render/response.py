@@ -6,9 +6,9 @@ import json
 from typing import Any, Final
 
 from backfill_manager.cli.context import CliContext
-from backfill_manager.errors import Refused
 from backfill_manager.model.records import Request, Response
 from backfill_manager.queries.managers import START_ONE
+from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import REFUSED
 
 PATIENCE_S: Final = 5.0
@@ -26,7 +26,7 @@ def answered(call: CliContext, request: Request, patience_s: float = PATIENCE_S)
             f"The manager has not answered within {patience_s:g} s; see `bfm requests show {request.request_id}`."
         )
     elif answer.outcome == REFUSED:
-        raise Refused(answer.message)
+        raise refusal(answer)
     return answer
 
 
