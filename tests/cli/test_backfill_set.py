@@ -121,7 +121,7 @@ def test_settings_that_were_made_before_stay(bfm: Bfm, filled: FilledState) -> N
 
 
 UNCHANGEABLE = {
-    "nothing": ((), 2, "Nothing to change was named; there are --max-active-runs"),
+    "nothing": ((), 2, "Nothing to change was named; the options are --conf"),
     "an unknown setting": (("--set", "colour=red"), 2, "There are max_active_tasks, retries"),
     "a near setting": (("--set", "retires=3"), 2, "did you mean 'retries'"),
     "an unknown task": (("--set", "claen.retries=3"), 2, "did you mean 'clean'"),

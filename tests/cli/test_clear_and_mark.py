@@ -83,7 +83,7 @@ def test_where_nobody_can_answer_it_says_how_not_to_be_asked(
     said = bfm("tasks", "clear", "flights")
 
     assert said.code == 2
-    assert "as nobody answered; -y clears without asking" in said.err
+    assert "as there was no answer; -y clears without asking" in said.err
     assert filled.store.read(Request) == []
 
 
@@ -222,7 +222,7 @@ def test_a_run_is_marked_and_cancelled_by_its_date(bfm: Bfm, filled: FilledState
 def test_a_task_is_marked(bfm: Bfm, filled: FilledState) -> None:
     said = bfm("tasks", "mark", "flights", "2013-01-02", "clean", "skipped")
 
-    assert (said.code, said.out.startswith("Mark clean of backfill__2013-01-02T05:00:00Z skipped: asked for")) == (
+    assert (said.code, said.out.startswith("Mark clean of backfill__2013-01-02T05:00:00Z skipped: submitted")) == (
         0,
         True,
     )
