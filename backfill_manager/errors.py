@@ -236,7 +236,7 @@ class SparkGone(BackfillManagerError):
 
 
 class ServiceFailed(BackfillManagerError):
-    """A thread that the manager can't do without has ended by an exception: a bug of ours."""
+    """A service of the manager has ended by an exception: a bug of ours."""
 
 
 class AbandonedTry(BackfillManagerError):

@@ -31,7 +31,7 @@ def make_backfills(
     """The one asked for, then those downstream of it. Commits by itself, ahead of the tick's own commit: no run may be
     there before its backfill."""
     assert planned.plan is not None
-    wanted, made = planned.wanted, Changes()
+    wanted, made = planned.request, Changes()
     ids = {planned.plan.dag.dag_id: wanted.backfill_id}
     lives = [_make(state, leader, planned.plan, wanted, planned.dag_version, [], made, now)]
     for plan in planned.plan.downstream:

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import InvalidInput, NotFound, Refused
@@ -33,7 +32,7 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, Request, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
-from backfill_manager.planning.next_run import latest_complete
+from backfill_manager.planning.next_run import manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.requests.validation import check_logical_date
 from backfill_manager.schemas import errors, kinds
@@ -91,7 +90,7 @@ class RunOperations:
         dag, spec = self._dag(payload["dag_id"])
         asked = payload["logical_date"]
         at = parse_instant(asked) if asked else None
-        start, end = _interval(spec, at, now)
+        start, end = manual_interval(spec, at, now)
         stretch = TimelineWindow.of(timeline_around(dag.dag_id, [start], [], self._store))
         place = timeline_key(start, None)
         standing = stretch.current_at(place)
@@ -124,7 +123,7 @@ class RunOperations:
                 return run.run_id, f"run {run.run_id} has been made already"
         run_id = own_id if there else run_id
         at = parse_instant(payload["logical_date"])
-        start, end = _interval(spec, at, now)
+        start, end = manual_interval(spec, at, now)
         row = self._new_run(request, dag, s.EXTERNAL_RUN, run_id, now).evolve(
             logical_date=start, interval_start=start, interval_end=end
         )
@@ -372,17 +371,6 @@ class RunOperations:
         if row is None:
             raise NotFound(f"run of DAG {dag_id!r} with the id", str(run_id))
         return row, loaded
-
-
-def _interval(spec: DagSpec, asked: datetime | None, now: datetime) -> tuple[datetime, datetime]:
-    """The interval of a run by hand: from the date asked for to the schedule's next firing; without a date the last one
-    that is complete. A DAG without a schedule has no intervals: there it is the moment itself."""
-    timetable = timetable_of(spec, asked)
-    complete = latest_complete(timetable, now)
-    if asked is None and complete is not None:
-        return complete
-    start = asked or now
-    return start, (timetable.next_after(start) if timetable.repeats else None) or start
 
 
 def _is(ti: TaskInstance | None, state: str) -> bool:

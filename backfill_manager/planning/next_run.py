@@ -75,3 +75,14 @@ def _start(spec: DagSpec, timetable: Timetable, begin: datetime | None, now: dat
     if begin is not None and (spec.catchup or complete is None or complete[0] < begin):
         return timetable.first_at_or_after(begin)
     return complete[0] if complete else timetable.first_at_or_after(now)
+
+
+def manual_interval(spec: DagSpec, logical_date: datetime | None, now: datetime) -> tuple[datetime, datetime]:
+    """The interval of a manual run: from its logical date to the schedule's next firing; without a date, the last interval that
+    is complete. A DAG without a schedule has no intervals: the run's ends at its start."""
+    timetable = timetable_of(spec, logical_date)
+    complete = latest_complete(timetable, now)
+    if logical_date is None and complete is not None:
+        return complete
+    start = logical_date or now
+    return start, (timetable.next_after(start) if timetable.repeats else None) or start

@@ -274,7 +274,7 @@ def test_a_task_that_waits_for_its_retry_is_cleared_and_starts_at_once() -> None
 def test_what_never_ran_can_not_be_cleared_and_a_backfill_is_what_they_want() -> None:
     ground = InMemoryManager(THREE)
     assert "never run" in refused(ground, "tasks.clear", **clear("d"))
-    assert "bfm backfill create d" in refused(ground, "tasks.clear", **clear("d", start="2013-01-01"))
+    assert "what never ran can't be cleared" in refused(ground, "tasks.clear", **clear("d", start="2013-01-01"))
     assert "There is no DAG 'e'" in refused(ground, "tasks.clear", **clear("e"))
 
 
@@ -1049,7 +1049,7 @@ def test_what_is_asked_of_a_backfill_that_is_being_planned_is_done_before_anythi
     ground.backfill("d", JANUARY)
     monkeypatch.undo()
     wanted = PlanRequest(ground.store.unanswered()[0].request_id, "backfill.create", "b", ask, "tests")
-    ground._decisions.inbox.planned(wanted, "b", "5 items to run", None, ground.clock.now())
+    ground._decisions.requests.planned(wanted, "b", "5 items to run", None, ground.clock.now())
     ground.drain()
 
     assert [answer.outcome for answer in ground.store.read(Response)] == ["accepted"] * 3

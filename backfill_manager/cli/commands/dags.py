@@ -190,7 +190,7 @@ def test(
     # Not a command of the backend: nothing is submitted, the run exists in this process alone.
     backend = context.local_backend(f"have the server's manager run it: `bfm dags trigger {dag}`")
     at = None if logical_date is None else _instant(backend.any_store, dag, logical_date)
-    from backfill_manager.manager.dag_test import run_dag_once
+    from backfill_manager.manager.single_run import run_dag_once
 
     result = run_dag_once(context.settings, dag, at)
     if context.out.is_table:

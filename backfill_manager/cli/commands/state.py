@@ -62,7 +62,7 @@ def compact(context: CliContext) -> None:
     backend = context.local_backend()
     files = _compact_by_manager(backend)
     if files is None:
-        from backfill_manager.manager.compaction import compact_state
+        from backfill_manager.manager.maintenance import compact_state
 
         files = compact_state(backend.store, context.settings, context.clock)
     if context.out.is_table:
@@ -130,7 +130,7 @@ def adopt(
     backend = context.local_backend()
     if as_copy == as_original:
         raise InvalidInput("Choose what this state is: --as-copy or --as-original.")
-    from backfill_manager.manager.adopt_state import adopt_state
+    from backfill_manager.manager.maintenance import adopt_state
 
     store = backend.store
     store.init()

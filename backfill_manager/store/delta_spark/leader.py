@@ -24,8 +24,9 @@ from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model.records import TABLES, Manager, Record, Request, has_run_seq
 from backfill_manager.store.base import Condition, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader
+from backfill_manager.store.delta_spark.conflicts import CONFLICTS
 from backfill_manager.store.delta_spark.store import DeltaSparkStore, column_of
-from backfill_manager.store.delta_spark.tables import CONFLICTS, DeltaSparkTables, own_session
+from backfill_manager.store.delta_spark.tables import DeltaSparkTables, own_session
 from backfill_manager.store.rows import in_predicate, run_seq_spans, to_arrow
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES
 
