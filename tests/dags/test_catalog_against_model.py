@@ -81,7 +81,7 @@ class Model:
                 holders = {dag_id: holder for dag_id, holder in holders.items() if holder != here}
         for file, text in accepted.items():
             for dag_id in text.ids:
-                self._made(dag_id, (it.bundle, file), self._content(it.bundle, files, file), it.asked)
+                self._made(dag_id, (it.bundle, file), self._content(it.bundle, files, file), it.on_request)
         made = {dag_id for text in accepted.values() for dag_id in text.ids}
         wrong = {file for file in read if file not in accepted}
         for dag_id, dag in self.dags.items():

@@ -1,4 +1,4 @@
-"""When which files of a bundle are read: by change, by pace, once, or only when asked."""
+"""When which files of a bundle are read: by change, by interval, once, or only on request."""
 
 from __future__ import annotations
 
