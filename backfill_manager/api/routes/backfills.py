@@ -16,7 +16,7 @@ from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, pa
 from backfill_manager.api.parameters import BackfillState, Id, ItemState, Kind
 from backfill_manager.api.submit import ApiSubmit, ApiSubmitter
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.errors import NoActiveManager, Refused
+from backfill_manager.errors import NoActiveManager
 from backfill_manager.model import records
 from backfill_manager.queries import backfills
 from backfill_manager.queries.backfill_items import list_items as items_of
@@ -29,6 +29,7 @@ from backfill_manager.requests import validation
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.commands import BackfillInput, CreateBackfill
+from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.resources import Backfill, BackfillDetails, Item, Page, Plan, RequestDetails, RunningTask
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
@@ -95,7 +96,7 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     if submitted.answer is None:
         raise NoActiveManager(f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; see /api/v1/health.")
     if submitted.answer.outcome == kinds.REFUSED:
-        raise Refused(submitted.answer.message)
+        raise refusal(submitted.answer)
     return Response(submitted.answer.payload_json or _EMPTY_PLAN, media_type="application/json")
 
 
