@@ -25,6 +25,7 @@ from backfill_manager.requests import backfill_checks
 from backfill_manager.schemas import commands, kinds
 from backfill_manager.schemas.backfill_row import columns_of, option_of
 from backfill_manager.schemas.commands import CHECKED_TOGETHER, CreateBackfill
+from backfill_manager.schemas.errors import error_columns
 from backfill_manager.store.base import Condition, Leader, Store
 
 RUN_OPERATIONS = RunOperations.KINDS
@@ -60,7 +61,7 @@ class RequestHandler:
                 payload = commands.parse_payload(request.kind, request.payload_json)
                 said = self._handle(request, payload, now, todo)
             except BackfillManagerError as error:
-                self.refuse(request.request_id, request.kind, str(error), now)
+                self.refuse(request.request_id, request.kind, error, now)
             else:
                 if said is not None:
                     object_id, message = said
@@ -85,9 +86,9 @@ class RequestHandler:
         message, document = f"the tables have {sum(files.values())} files now", json.dumps({"files": dict(files)})
         self._answer(request_id, kinds.STATE_COMPACT, kinds.ACCEPTED, None, message, document, now)
 
-    def refuse(self, request_id: str, kind: str, reason: str, now: datetime) -> None:
+    def refuse(self, request_id: str, kind: str, reason: BackfillManagerError | str, now: datetime) -> None:
         self._planning.pop(request_id, None)
-        self._answer(request_id, kind, kinds.REFUSED, None, reason, None, now)
+        self._answer(request_id, kind, kinds.REFUSED, None, str(reason), None, now, error_columns(reason))
 
     @property
     def is_planning(self) -> bool:
@@ -102,6 +103,7 @@ class RequestHandler:
         message: str,
         payload: str | None,
         at: datetime,
+        error: Mapping[str, str | None] | None = None,
     ) -> None:
         self._state.changes.put(
             Response(
@@ -113,6 +115,7 @@ class RequestHandler:
                 payload_json=payload,
                 answered_at=at,
                 term=self._term,
+                **(error or {}),
             )
         )
 
