@@ -200,7 +200,9 @@ def test_a_file_that_ends_its_process_is_an_error_and_no_more(
     assert only_failure(loader, bundle).message.startswith(message)
 
 
-def test_a_file_that_crashes_python_is_reported_with_the_line_where_it_did(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_file_that_crashes_python_is_reported_with_the_line_where_it_did(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
     bundle.write_dag("f.py", "d", top="\nimport ctypes\nctypes.string_at(0)")
     failure = only_failure(loader, bundle)
     assert (failure.line, failure.message) == (4, "the file crashed Python: Segmentation fault")
@@ -520,7 +522,9 @@ def test_what_a_file_changes_in_its_process_the_next_one_does_not_see(bundle: Bu
 # -- what a file looks at ---------------------------------------------------------------------------------------------
 
 
-def test_the_bundles_files_and_folders_that_a_file_looks_at_are_reported(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_the_bundles_files_and_folders_that_a_file_looks_at_are_reported(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
     bundle.write("lib/names.py", "from pathlib import Path\nNAMES = (Path(__file__).parent / 'names.txt').read_text()")
     bundle.write("lib/names.txt", "x")
     bundle.write("tables/a.yaml", "a: 1")
