@@ -25,7 +25,7 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
         frozenset,
         (
             {"errors", "clock", "process_info", "descriptors", "service", "masking", "yaml_reader"},
-            {"fields", "logging"},
+            {"value_rules", "logging"},
             {"settings"},
             {"model"},
             {"schemas"},

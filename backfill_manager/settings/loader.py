@@ -21,8 +21,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from backfill_manager.errors import InvalidConfig, nearest
-from backfill_manager.fields import describe_error
 from backfill_manager.settings.model import DEFAULT_POOLS, Settings
+from backfill_manager.value_rules import describe_error
 from backfill_manager.yaml_reader import Document, YamlError, decode, read_documents
 
 DEFAULT_CONF: Final = "conf/manager.yaml"

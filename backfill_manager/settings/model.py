@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from backfill_manager.fields import NAME_PATTERN, NAME_RULE
 from backfill_manager.masking import mask_values, without_credentials
+from backfill_manager.value_rules import check_name
 
 PARSERS: Final = ("standard", "single_pass", "event")
 PARSERS_WITHOUT_TIMES: Final = ("single_pass", "event")
@@ -136,7 +136,7 @@ Positive = Annotated[Int, Field(gt=0)]
 NotNegative = Annotated[Int, Field(ge=0)]
 Seconds = Annotated[float, BeforeValidator(_parse_duration), Field(gt=0, le=_TEN_YEARS_S, allow_inf_nan=False)]
 ParseInterval = Annotated[Seconds, AfterValidator(_at_least_a_second)]
-Name = Annotated[str, _matching(NAME_PATTERN, NAME_RULE)]
+Name = Annotated[str, AfterValidator(check_name)]
 NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
 
 

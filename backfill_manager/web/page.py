@@ -24,11 +24,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from backfill_manager import __version__
-from backfill_manager.api.auth import Operator, User, Viewer, csrf_token, is_of_ours, known_or_none
-from backfill_manager.api.context import AppContext, HouseOf
-from backfill_manager.api.errors import Unauthenticated, status_of
-from backfill_manager.api.submit import Payload, submit_request
-from backfill_manager.errors import BackfillManagerError, StateError
+from backfill_manager.api.auth import Operator, User, Viewer, csrf_token, is_same_host, user_or_none
+from backfill_manager.api.context import AppContext, Context
+from backfill_manager.api.errors import status_of
+from backfill_manager.api.submit import Payload, Submitter
+from backfill_manager.errors import BackfillManagerError, StateError, Unauthenticated
 from backfill_manager.logging import get_logger
 from backfill_manager.model.records import Request as RequestRow
 from backfill_manager.model.records import Response as ResponseRow
@@ -114,7 +114,8 @@ class PageContext:
         then tells what came of it."""
         assert self.person is not None, "only a known person may ask; the handler takes an `OperatorVisit`"
         wait_s = await self.patience_s()
-        asked = await submit_request(self.house, self.person, self.request, kind, payload, wait_s=wait_s, source="ui")
+        submitter = Submitter(self.house, self.person, self.request, source="ui")
+        asked = await submitter.submit(kind, payload, wait_s=wait_s)
         return redirect(_with_asked(back if back is not None and paths.is_own(back) else "/", asked.request_id))
 
     async def patience_s(self) -> float:
@@ -185,16 +186,16 @@ def redirect(address: str) -> RedirectResponse:
     return RedirectResponse(address, status_code=303)
 
 
-def _viewer(request: Request, house: HouseOf, person: Viewer) -> PageContext:
+def _viewer(request: Request, house: Context, person: Viewer) -> PageContext:
     return PageContext(request, house, person, house.clock.now())
 
 
-def _operator(request: Request, house: HouseOf, person: Operator) -> PageContext:
+def _operator(request: Request, house: Context, person: Operator) -> PageContext:
     return PageContext(request, house, person, house.clock.now())
 
 
-def _stranger(request: Request, house: HouseOf) -> PageContext:
-    return PageContext(request, house, known_or_none(house, request), house.clock.now())
+def _stranger(request: Request, house: Context) -> PageContext:
+    return PageContext(request, house, user_or_none(house, request), house.clock.now())
 
 
 PageContextOf = Annotated[PageContext, Depends(_viewer)]  # may look
@@ -214,7 +215,7 @@ class PageRoute(APIRoute):
             except Unauthenticated as error:
                 if "authorization" in request.headers:  # a program, with a wrong token: slowed down as in the API
                     return await error_page(request, 401, str(error))
-                visit = PageContext(request, request.app.state.house, None, request.app.state.house.clock.now())
+                visit = PageContext(request, request.app.state.context, None, request.app.state.context.clock.now())
                 return redirect(paths.to("login", next=visit.here if request.method == "GET" else None))
             except BackfillManagerError as error:
                 return await error_page(request, status_of(error), str(error))
@@ -237,16 +238,16 @@ def _told(detail: Any) -> str:
 
 async def error_page(request: Request, status: int, told: str) -> Response:
     """What is wrong, in the frame of every page. For whoever asks too often nothing is looked up, and no thread taken."""
-    house: AppContext = request.app.state.house
+    house: AppContext = request.app.state.context
 
     def make() -> Response:
         try:
-            person = known_or_none(house, request) if status != 429 else None
+            person = user_or_none(house, request) if status != 429 else None
         except BackfillManagerError:  # somebody who must not come in at all
             person = None
         title = TITLES.get(status, "Something went wrong")
         came_from = request.headers.get("referer", "")
-        path = urlsplit(came_from).path if is_of_ours(request, came_from) else ""
+        path = urlsplit(came_from).path if is_same_host(request, came_from) else ""
         back = path if paths.is_own(path) else ""
         visit = PageContext(request, house, person, house.clock.now())
         again = visit.here if request.method in ("GET", "HEAD") and paths.is_own(visit.here) else ""

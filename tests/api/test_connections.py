@@ -24,7 +24,7 @@ import pytest
 from support.sample_state import FilledState, StandingClock
 
 from backfill_manager import descriptors
-from backfill_manager.api.connections import most_connections, network_of
+from backfill_manager.api.connections import max_connections, network_of
 from backfill_manager.settings import ApiSettings
 
 TIMEOUT_S = 120.0
@@ -301,8 +301,8 @@ def test_connections_get_half_of_the_descriptors_at_most() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
-        assert most_connections(ApiSettings(max_connections=500)) == 256
-        assert most_connections(ApiSettings(max_connections=40)) == 40
+        assert max_connections(ApiSettings(max_connections=500)) == 256
+        assert max_connections(ApiSettings(max_connections=40)) == 40
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 

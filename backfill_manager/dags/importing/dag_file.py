@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 from backfill_manager.dags.authoring import Dag, collecting
 from backfill_manager.dags.bundles.files import YAML_DAGS
 from backfill_manager.dags.importing.import_scope import ImportScope
+from backfill_manager.dags.yaml.reader import find_function
 from backfill_manager.dags.yaml.text import at_line, fail_at, text_of
-from backfill_manager.errors import InvalidDag, nearest
+from backfill_manager.errors import InvalidDag
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,7 @@ class DagFile:
         module, _, name = reference.partition(":")
         if not all(part.isidentifier() for part in (*module.split("."), name)):
             raise InvalidDag(f"must be module:function, such as helpers:clean, not {reference!r}")
-        try:
-            found = self.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-                raise  # it is there, and imports something that is not
-            raise InvalidDag(f"{reference} names the module {module}, which is not in the bundle") from None
-        function = getattr(found, name, None)
-        if not isinstance(function, FunctionType):
-            known = [name for name, value in vars(found).items() if isinstance(value, FunctionType)]
-            raise InvalidDag(f"{reference} names no function of {module}{nearest(name, known, n=1)}")
-        return function
+        return find_function(reference, self.import_module)
 
     def as_usual(self) -> list[Dag]:
         """The DAGs of a Python or `*.dag.yaml` file, for a parser that reads those too."""

@@ -19,7 +19,7 @@ from fastapi import Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from backfill_manager.api.submit import submit_request
+from backfill_manager.api.submit import Submitter
 from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.model.records import Pool
 from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
@@ -89,11 +89,11 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
     seen = now.values
     was = {name: seen[name] for name in changes}
     try:
-        asked = await submit_request(
-            visit.house, _person(visit), visit.request, BACKFILL_SET,
+        asked = await Submitter(visit.house, _person(visit), visit.request, source="ui").submit(
+            BACKFILL_SET,
             lambda _: changed_backfill(visit.store, visit.house.settings, found, changes, was),
-            wait_s=await visit.patience_s(), source="ui",
-        )  # fmt: skip
+            wait_s=await visit.patience_s(),
+        )
         if asked.answer is not None and asked.answer.outcome == REFUSED:
             raise Refused(asked.answer.message)
     except StateError:

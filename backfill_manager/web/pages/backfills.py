@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from fastapi import Form, Query
 from starlette.responses import Response
 
-from backfill_manager.api.backfill_cache import OF_ROW, TABLES, known_backfill, with_time_left
+from backfill_manager.api.backfill_cache import ROW_TABLES, TABLES, known_backfill, with_time_left
 from backfill_manager.api.context import Versions
 from backfill_manager.api.paging import from_cursor, to_cursor
 from backfill_manager.errors import InvalidInput
@@ -64,7 +64,7 @@ def backfills(
         TABLES, ("ui:backfills", dag, in_states, after), lambda: _list(visit.store, dag, in_states, after)
     )
     there: dict[tuple[str, str], int] = visit.house.cached_by_version(
-        OF_ROW, "ui:backfills:there", lambda: _there(visit.store)
+        ROW_TABLES, "ui:backfills:there", lambda: _there(visit.store)
     )
     by_state = {
         one: sum(n for (of, is_), n in there.items() if is_ == one and dag in ("", of)) for one in BACKFILL_STATES
@@ -82,7 +82,7 @@ def _list(
 ) -> tuple[list[dict[str, Any]], str | None]:
     """One page, newest first, and the cursor of the next; what waits for the manager leads the first page."""
     place = from_cursor(after, "-created_at", Backfill, NEWEST_FIRST, marks=True)
-    behind = None if place is None else place.mark or place.of_row
+    behind = None if place is None else place.mark or place.key
     rows, last = list_backfills(store, BackfillFilter(dag or None, in_states), limit=ON_A_PAGE, after=behind)
     if isinstance(last, str):
         return rows, to_cursor("-created_at", mark=last)

@@ -17,7 +17,7 @@ from fastapi import Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from backfill_manager.api.submit import submit_request
+from backfill_manager.api.submit import Submitter
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.dags import current_dags
@@ -115,11 +115,18 @@ async def _create(visit: PageContext, filled: Filled, *, once: str) -> Response:
     assert visit.person is not None
     ask = filled.payload["ask"]
     about = hashlib.sha256(json.dumps(ask, sort_keys=True).encode()).hexdigest()[:16]
-    asked = await submit_request(
-        visit.house, visit.person, visit.request, BACKFILL_CREATE,
+    submitter = Submitter(
+        visit.house,
+        visit.person,
+        visit.request,
+        source="ui",
+        idempotency_key=f"ui:{once or secrets.token_hex(8)}:{about}",
+    )
+    asked = await submitter.submit(
+        BACKFILL_CREATE,
         lambda request_id: {"backfill_id": id_from(request_id), "ask": ask},
-        wait_s=await visit.patience_s(), idempotency_key=f"ui:{once or secrets.token_hex(8)}:{about}", source="ui",
-    )  # fmt: skip
+        wait_s=await visit.patience_s(),
+    )
     if asked.answer is not None and asked.answer.outcome == REFUSED:
         filled.wrong[""] = in_words(asked.answer.message)
         return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, status=409)
@@ -137,9 +144,8 @@ async def _plan(visit: PageContext, filled: Filled, *, is_live: bool = False) ->
         return {"is": "nobody", **base}
     if is_live and about > MOST_UNASKED:
         return {"is": "large", **base}
-    asked = await submit_request(
-        visit.house, visit.person, visit.request, BACKFILL_DRY_RUN, filled.payload, wait_s=PATIENCE_S, source="ui"
-    )
+    submitter = Submitter(visit.house, visit.person, visit.request, source="ui")
+    asked = await submitter.submit(BACKFILL_DRY_RUN, filled.payload, wait_s=PATIENCE_S)
     if asked.answer is None:
         return {"is": "slow", **base, "patience_s": PATIENCE_S}
     if asked.answer.outcome == REFUSED:

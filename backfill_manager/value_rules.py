@@ -1,15 +1,16 @@
-"""What fields of settings, DAG files and commands share: the pattern of a name, and the wording of pydantic's errors ("must be
-1 or more, not 0")."""
+"""What values of settings and DAG files have in common: the pattern of a name, and the wording of pydantic's errors ("must be 1
+or more, not 0")."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from backfill_manager.errors import shorten
 
 NAME_PATTERN: Final = r"(?!\.+$)[A-Za-z0-9_.-]{1,200}"  # of DAGs, tasks, pools, bundles, tokens
-NAME_RULE: Final = "up to 200 letters, digits, `_`, `.` or `-`, not dots only"
+NAME_RULE: Final = "1 to 200 letters, digits, `_`, `.` or `-`, not dots only"
 
 _MUST_BE: Final = {
     "model_type": "keys and values",
@@ -35,6 +36,13 @@ _MUST_BE: Final = {
 }
 
 
+def check_name(value: Any) -> str:
+    """`ValueError` for what is no name."""
+    if not isinstance(value, str) or not re.fullmatch(NAME_PATTERN, value):
+        raise ValueError(f"must be {NAME_RULE}, not {value!r}")
+    return str(value)
+
+
 def describe_error(error: Mapping[str, Any]) -> str:
     """What is wrong with one field, to be put after its name; `error` is an entry of `ValidationError.errors()`. Unknown
     and missing fields are for the caller, who knows which fields there are."""
@@ -43,8 +51,14 @@ def describe_error(error: Mapping[str, Any]) -> str:
     if kind in ("value_error", "assertion_error"):  # a validator of ours: it shows the value itself, or hides it
         return message if message.startswith(("must", "each")) else f"is wrong: {message}"
     if kind in _MUST_BE:
-        what = f"must be {_MUST_BE[kind]}".format(**error.get("ctx", {}))
+        what = f"must be {_MUST_BE[kind]}".format(
+            **{name: _plain(limit) for name, limit in error.get("ctx", {}).items()}
+        )
     else:
         what = f"{message[0].lower()}{message[1:]}".removeprefix("input ").replace("should ", "must ")
         what = what if what.startswith("must") else f"is wrong: {what}"
     return f"{what}, not {shorten(repr(value), 200)}" if isinstance(value, str | int | float | None) else what
+
+
+def _plain(limit: Any) -> Any:
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
