@@ -126,7 +126,7 @@ def test_items_are_paged_forwards_backwards_and_by_state(stage: Stage) -> None:
 
 def test_requests_and_dags_and_versions_are_paged(stage: Stage) -> None:
     for n in range(5):
-        stage.store.ask(Request(f"q{n}", BACKFILL_CREATE, "{broken", "eve", AT + timedelta(seconds=n // 2)))
+        stage.store.append_request(Request(f"q{n}", BACKFILL_CREATE, "{broken", "eve", AT + timedelta(seconds=n // 2)))
 
     found = [one["request_id"] for page in every_page(stage.call.get, "/requests?limit=2") for one in page]
     assert found == ["q4", "q3", "q2", "q1", "q0"]
