@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 os.environ["TZ"] = "UTC"
 time.tzset()
 
+# JVMs of tests live for seconds, so C2's optimisations cost more than they save. C1's default code cache is 48 MB; the long-lived
+# JVM of the session `spark` fills it, and then Java fails to link now and then.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
+
 # The time of an example depends on the machine, so there is no deadline. In CI the examples are the same every time.
 hypothesis.settings.register_profile(
     "no-deadline", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -103,9 +109,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.retainedJobs": "100000",  # tests look up jobs in the status store
             "spark.ui.retainedStages": "100000",
             "spark.default.parallelism": "2",
-            # C1's default code cache is 48 MB; this JVM fills it, and then Java fails to link now and then
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-            f" -Dderby.system.home={root}",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={root}",
         },
     )
     yield session
