@@ -10,8 +10,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from backfill_manager.requests.command_types import MOST_OF_A_NUMBER
-from backfill_manager.requests.json_input import invalid_json_values
+from backfill_manager.schemas.commands import MAX_NUMBER
+from backfill_manager.schemas.json_limits import invalid_json_values
 
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=["2013-01-01T05:00:00Z"])]
 TypedDate = Annotated[
@@ -32,8 +32,8 @@ TaskState = Literal[
 ]  # fmt: skip
 Kind = Literal["schedule", "single", "dates", "partitions", "missing", "stale"]
 Reprocess = Literal["none", "failed", "failed_tasks", "completed"]
-Count = Annotated[int, Field(ge=1, le=MOST_OF_A_NUMBER)]
-AnyNumber = Annotated[int, Field(ge=-MOST_OF_A_NUMBER, le=MOST_OF_A_NUMBER)]
+Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
+AnyNumber = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Expression = Annotated[str, Field(min_length=1, max_length=1000, description="A regular expression.")]
 T = TypeVar("T")
 
@@ -211,7 +211,7 @@ class PoolChanges(Input):
 
     slots: Count | None = None
     weight: Count | None = None
-    min_share: Annotated[int, Field(ge=0, le=MOST_OF_A_NUMBER)] | None = None
+    min_share: Annotated[int, Field(ge=0, le=MAX_NUMBER)] | None = None
 
 
 class Parse(Input):

@@ -53,7 +53,7 @@ class Dag:
 
     spec: DagSpec
     functions: Mapping[str, Function]
-    said: frozenset[str]  # keywords that its author gave; the rest are defaults
+    explicit: frozenset[str]  # settings that its author gave; the others are defaults
     modules: tuple[ModuleType, ...] = ()  # the bundle's, its package first; none of them can be imported on a worker
 
     @property
@@ -67,7 +67,7 @@ class Dag:
 
 
 @dataclass
-class _Building:
+class _DagBuilder:
     """A DAG whose body is running."""
 
     dag_id: str
@@ -88,27 +88,27 @@ class _Building:
         chosen = {**self.default_args, **settings, "task_id": task_id}
         callbacks = {name: chosen.pop(name, None) for name in CALLBACKS}
         self.tasks[task_id] = TaskSpec(kind=kind, **chosen)
-        self.call_back(callbacks, watches=task_id)
+        self.add_callbacks(callbacks, watches=task_id)
         self.upstream[task_id] = {}
         if function is not None:
             self.functions[task_id] = function
         return Task(self, task_id)
 
-    def call_back(self, callbacks: Mapping[str, Function | None], *, watches: str | None = None) -> None:
+    def add_callbacks(self, callbacks: Mapping[str, Function | None], *, watches: str | None = None) -> None:
         """Each function becomes a task that tells how `watches` (None: the whole run) ended. It has the priority of what
         it watches, and no other setting of it."""
         for name, function in callbacks.items():
             if function is None:
                 continue
-            told = TaskSpec(
+            callback = TaskSpec(
                 task_id=name if watches is None else f"{watches}.{name}",
                 calls_back=CALLBACKS[name],
                 watches=watches,
                 timeout=CALLBACK_TIMEOUT_S,
                 priority=0 if watches is None else self.tasks[watches].priority,
             )
-            self.callbacks.append(told)
-            self.functions[told.task_id] = function
+            self.callbacks.append(callback)
+            self.functions[callback.task_id] = function
 
     def specs(self) -> tuple[TaskSpec, ...]:
         tasks = (dataclasses.replace(task, upstream=tuple(self.upstream[id_])) for id_, task in self.tasks.items())
@@ -124,7 +124,7 @@ class Collection:
     dags: list[Dag] = field(default_factory=list)
 
 
-_building: ContextVar[_Building | None] = ContextVar("building", default=None)
+_building: ContextVar[_DagBuilder | None] = ContextVar("building", default=None)
 _collecting: ContextVar[Collection | None] = ContextVar("collecting", default=None)
 
 
@@ -145,7 +145,7 @@ def collecting(root: Path, file: Path) -> Iterator[Collection]:
 class Task:
     """A task in the DAG that is being made; it exists to be put in order."""
 
-    def __init__(self, building: _Building, task_id: str) -> None:
+    def __init__(self, building: _DagBuilder, task_id: str) -> None:
         self._building, self.task_id = building, task_id
 
     def __rshift__(self, after: Any) -> Any:
@@ -273,7 +273,7 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     return building.add("sql", name, {**checked, "sql": _statement(text, building, who)})
 
 
-def _statement(text: Any, building: _Building, who: str) -> str:
+def _statement(text: Any, building: _DagBuilder, who: str) -> str:
     if not isinstance(text, str) or not text.strip():
         raise InvalidDag(f"{who}: needs a statement, or the name of a .sql file, not {text!r}")
     if not text.endswith(".sql") or len(text.split()) > 1:
@@ -342,9 +342,9 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
 
     collection = _collecting.get()
     file = collection.file if collection else Path(function.__code__.co_filename)
-    building = _Building(dag_id, file.parent, collection.root if collection else None, default_args)
+    building = _DagBuilder(dag_id, file.parent, collection.root if collection else None, default_args)
     _run_body(function, building)
-    building.call_back(callbacks)
+    building.add_callbacks(callbacks)
     spec = DagSpec(tasks=building.specs(), **checked)
     spec.check()
     made = Dag(spec, building.functions, frozenset(settings))
@@ -353,7 +353,7 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     return made
 
 
-def _run_body(function: Function, building: _Building) -> None:
+def _run_body(function: Function, building: _DagBuilder) -> None:
     token = _building.set(building)
     try:
         function()

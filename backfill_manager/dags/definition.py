@@ -143,11 +143,11 @@ class DagSpec:
 
     def all_upstream(self, task_ids: Collection[str]) -> frozenset[str]:
         """Every task that these wait for, however far up; the tasks themselves only where they wait for each other."""
-        return _reached(task_ids, lambda task_id: self.task(task_id).upstream)
+        return _transitive(task_ids, lambda task_id: self.task(task_id).upstream)
 
     def all_downstream(self, task_ids: Collection[str]) -> frozenset[str]:
         """Every task that waits for these, however far down."""
-        return _reached(task_ids, self.downstream)
+        return _transitive(task_ids, self.downstream)
 
     @cached_property
     def in_order(self) -> tuple[TaskSpec, ...]:
@@ -233,7 +233,7 @@ class DagSpec:
         return cls(**plain)
 
 
-def _reached(task_ids: Collection[str], neighbours: Callable[[str], Collection[str]]) -> frozenset[str]:
+def _transitive(task_ids: Collection[str], neighbours: Callable[[str], Collection[str]]) -> frozenset[str]:
     reached, following = set[str](), list(task_ids)
     while following:
         new = set(neighbours(following.pop())) - reached

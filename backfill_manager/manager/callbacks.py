@@ -22,7 +22,7 @@ from backfill_manager.planning.trigger_rules import run_outcome
 NOTHING_TO_REPORT: Final = "nothing to tell"
 
 
-def call_back(state: ManagerState, run: ActiveRun, now: datetime) -> None:
+def add_callbacks(state: ManagerState, run: ActiveRun, now: datetime) -> None:
     """Move the run's callbacks on as far as what they watch lets them."""
     for callback in run.spec.callbacks:
         ti = run.tasks.get(callback.task_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 
 
 @dataclass(frozen=True)

@@ -21,19 +21,21 @@ from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, Request, Response
-from backfill_manager.requests import backfills, command_types
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.requests import backfill_checks
+from backfill_manager.schemas import commands, kinds
+from backfill_manager.schemas.backfill_row import columns_of, option_of
+from backfill_manager.schemas.commands import CHECKED_TOGETHER, CreateBackfill
+from backfill_manager.schemas.errors import error_columns
 from backfill_manager.store.base import Condition, Leader, Store
 
 RUN_OPERATIONS = RunOperations.KINDS
 _STEERING = frozenset(
     {
-        command_types.BACKFILL_PAUSE, command_types.BACKFILL_UNPAUSE, command_types.BACKFILL_CANCEL, command_types.BACKFILL_SET, command_types.BACKFILL_RETRY,
-        command_types.BACKFILL_HIDE,
+        kinds.BACKFILL_PAUSE, kinds.BACKFILL_UNPAUSE, kinds.BACKFILL_CANCEL, kinds.BACKFILL_SET, kinds.BACKFILL_RETRY,
+        kinds.BACKFILL_HIDE,
     }
 )  # fmt: skip
 MAX_MESSAGE_CHARS = 4000  # characters of an answer, which may speak of what a stranger has put into the table
-_COLUMN_OF = {"conf": "conf_json", "overrides": "overrides_json"}
 
 
 class RequestHandler:
@@ -56,39 +58,37 @@ class RequestHandler:
                 self.is_waiting = True  # it reads the tables, which must say what memory says
                 continue
             try:
-                payload = command_types.parse_payload(request.kind, request.payload_json)
+                payload = commands.parse_payload(request.kind, request.payload_json)
                 said = self._handle(request, payload, now, todo)
             except BackfillManagerError as error:
-                self.refuse(request.request_id, request.kind, str(error), now)
+                self.refuse(request.request_id, request.kind, error, now)
             else:
                 if said is not None:
                     object_id, message = said
-                    self._answer(
-                        request.request_id, request.kind, command_types.ACCEPTED, object_id, message, None, now
-                    )
+                    self._answer(request.request_id, request.kind, kinds.ACCEPTED, object_id, message, None, now)
 
     def planned(
         self, wanted: PlanRequest, object_id: str | None, message: str, payload_json: str | None, now: datetime
     ) -> None:
         """The plan is there, and committed with this answer."""
         self._planning.pop(wanted.request_id, None)
-        self._answer(wanted.request_id, wanted.kind, command_types.ACCEPTED, object_id, message, payload_json, now)
+        self._answer(wanted.request_id, wanted.kind, kinds.ACCEPTED, object_id, message, payload_json, now)
 
     def parsed(self, wanted: ParseRequest, message: str, payload_json: str, now: datetime) -> None:
         """The bundle has been parsed; what came of it is committed with this answer."""
         self._planning.pop(wanted.request_id, None)
-        kind = command_types.BUNDLE_PARSE
-        self._answer(wanted.request_id, kind, command_types.ACCEPTED, wanted.bundle, message, payload_json, now)
+        kind = kinds.BUNDLE_PARSE
+        self._answer(wanted.request_id, kind, kinds.ACCEPTED, wanted.bundle, message, payload_json, now)
 
     def compacted(self, request_id: str, files: Mapping[str, int], now: datetime) -> None:
         """The state has been tidied up."""
         self._planning.pop(request_id, None)
         message, document = f"the tables have {sum(files.values())} files now", json.dumps({"files": dict(files)})
-        self._answer(request_id, command_types.STATE_COMPACT, command_types.ACCEPTED, None, message, document, now)
+        self._answer(request_id, kinds.STATE_COMPACT, kinds.ACCEPTED, None, message, document, now)
 
-    def refuse(self, request_id: str, kind: str, reason: str, now: datetime) -> None:
+    def refuse(self, request_id: str, kind: str, reason: BackfillManagerError | str, now: datetime) -> None:
         self._planning.pop(request_id, None)
-        self._answer(request_id, kind, command_types.REFUSED, None, reason, None, now)
+        self._answer(request_id, kind, kinds.REFUSED, None, str(reason), None, now, error_columns(reason))
 
     @property
     def is_planning(self) -> bool:
@@ -103,6 +103,7 @@ class RequestHandler:
         message: str,
         payload: str | None,
         at: datetime,
+        error: Mapping[str, str | None] | None = None,
     ) -> None:
         self._state.changes.put(
             Response(
@@ -114,6 +115,7 @@ class RequestHandler:
                 payload_json=payload,
                 answered_at=at,
                 term=self._term,
+                **(error or {}),
             )
         )
 
@@ -128,38 +130,38 @@ class RequestHandler:
             if ended := self._ended_by(request, str(payload["backfill_id"])):
                 return ended
         match request.kind:
-            case command_types.BACKFILL_CREATE | command_types.BACKFILL_DRY_RUN:
+            case kinds.BACKFILL_CREATE | kinds.BACKFILL_DRY_RUN:
                 return self._plan(request, payload, now, todo)
-            case command_types.BACKFILL_SET:
+            case kinds.BACKFILL_SET:
                 return self._set_backfill(request, payload)
-            case command_types.BACKFILL_PAUSE:
+            case kinds.BACKFILL_PAUSE:
                 return self._pause(request, str(payload["backfill_id"]))
-            case command_types.BACKFILL_UNPAUSE:
+            case kinds.BACKFILL_UNPAUSE:
                 return self._unpause(request, str(payload["backfill_id"]), now)
-            case command_types.BACKFILL_CANCEL:
+            case kinds.BACKFILL_CANCEL:
                 finish = bool(payload["let_running_finish"])
                 return self._cancel(request, str(payload["backfill_id"]), finish, todo)
-            case command_types.BACKFILL_HIDE:
+            case kinds.BACKFILL_HIDE:
                 return self._hide(request, str(payload["backfill_id"]), now, todo)
-            case command_types.POOL_SET:
+            case kinds.POOL_SET:
                 return self._set_pool(payload, todo)
-            case command_types.DAG_PAUSE | command_types.DAG_UNPAUSE:
-                return self._pause_dag(str(payload["dag_id"]), request.kind == command_types.DAG_PAUSE, now)
-            case command_types.DAG_DEACTIVATE:
+            case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE:
+                return self._pause_dag(str(payload["dag_id"]), request.kind == kinds.DAG_PAUSE, now)
+            case kinds.DAG_DEACTIVATE:
                 row = self._dags.deactivate_dag(str(payload["dag_id"]), by=request.requested_by, at=now)
                 return row.dag_id, f"DAG {row.dag_id} is inactive; what runs of it goes on"
-            case command_types.BUNDLE_DEACTIVATE:
+            case kinds.BUNDLE_DEACTIVATE:
                 return self._deactivate(request, str(payload["bundle"]), str(payload["subpath"]).strip("/"), now)
-            case command_types.BUNDLE_PARSE:
+            case kinds.BUNDLE_PARSE:
                 todo.parses.append(self._parse(request, payload))
                 return None
-            case command_types.STATE_COMPACT:
+            case kinds.STATE_COMPACT:
                 self._planning[request.request_id] = ""
                 todo.compactions.append(request.request_id)
                 return None
-            case command_types.MANAGER_STAND_BY:
+            case kinds.MANAGER_STAND_BY:
                 return str(payload["manager_id"]), f"term {self._term} leads; {payload['host']} stands by"
-            case command_types.MANAGER_STOP:
+            case kinds.MANAGER_STOP:
                 todo.stop, todo.drain = True, bool(payload["drain"])
                 return None, "stopping" + (" when what runs has finished" if todo.drain else "")
             case repair if repair in RUN_OPERATIONS:
@@ -174,7 +176,7 @@ class RequestHandler:
     ) -> tuple[str | None, str] | None:
         backfill_id = str(payload["backfill_id"])
         ask = CreateBackfill.from_payload(payload["ask"])  # type: ignore[arg-type]
-        if request.kind == command_types.BACKFILL_CREATE and self._state_of(backfill_id) is not None:
+        if request.kind == kinds.BACKFILL_CREATE and self._state_of(backfill_id) is not None:
             return backfill_id, f"backfill {backfill_id} has been made already"
         if backfill_id in self._planning.values():
             return None  # the same one, sent twice: answered when the first has been
@@ -184,8 +186,8 @@ class RequestHandler:
                 "DAG", ask.dag_id, [row.dag_id for row in self._state.catalog.dags.values() if row.is_active]
             )
         refuse_inactive(dag)
-        backfills.check(ask, self._state.current_spec(ask.dag_id), now)
-        backfills.check_pools(ask.pool, ask.overrides, self._state.pools)
+        backfill_checks.check_backfill(ask, self._state.current_spec(ask.dag_id), now)
+        backfill_checks.check_pools(ask.pool, ask.overrides, self._state.pools)
         self._planning[request.request_id] = backfill_id
         todo.plans.append(PlanRequest(request.request_id, request.kind, backfill_id, ask, request.requested_by))
         return None
@@ -282,11 +284,11 @@ class RequestHandler:
         changes: dict[str, object] = dict(payload["changes"])  # type: ignore[call-overload]
         was: dict[str, object] = dict(payload.get("was", {}))  # type: ignore[call-overload]
         live = self._live(str(payload["backfill_id"]), "changed")
-        backfills.check_expected(was, changes)
-        backfills.check_not_changed_meanwhile(live.row, changes, was)
+        backfill_checks.check_expected(was, changes)
+        backfill_checks.check_not_changed_meanwhile(live.row, changes, was)
         pinned = self._state.spec(live.row.dag_id, live.row.dag_version)
-        standing = {name: backfills.setting_of(live.row, name) for name in backfills.CHECKED_TOGETHER}
-        backfills.check_for_dag(
+        standing = {name: option_of(live.row, name) for name in CHECKED_TOGETHER}
+        backfill_checks.check_changes_for_dag(
             changes,
             pinned,
             standing,
@@ -294,13 +296,9 @@ class RequestHandler:
             reprocess=live.row.reprocess,
         )
         overrides: dict[str, object] = changes.get("overrides", {})  # type: ignore[assignment]
-        backfills.check_pools(changes.get("pool"), overrides, self._state.pools)  # type: ignore[arg-type]
-        columns = {
-            _COLUMN_OF.get(name, name): json.dumps(value) if name in _COLUMN_OF else value
-            for name, value in changes.items()
-        }
+        backfill_checks.check_pools(changes.get("pool"), overrides, self._state.pools)  # type: ignore[arg-type]
         before = live.row
-        self._state.put(before.evolve(**columns, changed_by=request.request_id))
+        self._state.put(before.evolve(**columns_of(changes), changed_by=request.request_id))
         live.spec = self._state.spec_of_backfill(live.row)
         for key in live.running:
             run = self._state.runs[key]
@@ -308,7 +306,7 @@ class RequestHandler:
             for ti in list(run.tasks.values()):
                 if live.row.priority != before.priority and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
                     self._state.put(ti.evolve(priority=ti.priority + live.row.priority - before.priority))
-        told = ", ".join(f"{name}={backfills.shown_value(value)}" for name, value in sorted(changes.items()))
+        told = ", ".join(f"{name}={backfill_checks.shown_value(value)}" for name, value in sorted(changes.items()))
         return live.row.backfill_id, f"backfill {live.row.backfill_id} goes on with {told}"
 
     def _set_pool(self, payload: dict[str, object], todo: Instructions) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.schedule.timetable import timetable_of
+from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import InvalidInput, NotFound, Refused
 from backfill_manager.manager.create_run import make_run, selected_of
@@ -32,12 +32,11 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, Request, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
-from backfill_manager.planning.next_run import latest_complete
-from backfill_manager.planning.timeline import TimelineWindow, place_of, run_id_for
-from backfill_manager.requests import command_types
-from backfill_manager.requests.backfills import selected_of_backfill
-from backfill_manager.requests.clearing import ClearTasks
-from backfill_manager.requests.triggering import check_logical_date
+from backfill_manager.planning.next_run import manual_interval
+from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
+from backfill_manager.requests.validation import check_logical_date
+from backfill_manager.schemas import errors, kinds
+from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.store.base import Condition, Leader, Store
 
 Said = tuple[str | None, str]  # the touched thing's id, and what is to be said
@@ -54,8 +53,8 @@ class _Clearing:
 class RunOperations:
     KINDS: ClassVar = frozenset(
         {
-            command_types.DAG_TRIGGER, command_types.TASK_RUN, command_types.RUN_CANCEL, command_types.RUN_MARK, command_types.TASK_MARK, command_types.TASKS_CLEAR,
-            command_types.BACKFILL_RETRY,
+            kinds.DAG_TRIGGER, kinds.TASK_RUN, kinds.RUN_CANCEL, kinds.RUN_MARK, kinds.TASK_MARK, kinds.TASKS_CLEAR,
+            kinds.BACKFILL_RETRY,
         }
     )  # fmt: skip
 
@@ -71,17 +70,17 @@ class RunOperations:
     def handle(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
         """None: something is being stopped first; ask again in the next tick."""
         match request.kind:
-            case command_types.DAG_TRIGGER:
+            case kinds.DAG_TRIGGER:
                 return self._trigger(request, payload, now)
-            case command_types.TASK_RUN:
+            case kinds.TASK_RUN:
                 return self._run_task(request, payload, now)
-            case command_types.RUN_CANCEL:
+            case kinds.RUN_CANCEL:
                 return self._cancel_run(request, payload, now, todo)
-            case command_types.RUN_MARK:
+            case kinds.RUN_MARK:
                 return self._mark_run(request, payload, now, todo)
-            case command_types.TASK_MARK:
+            case kinds.TASK_MARK:
                 return self._mark_task(request, payload, now, todo)
-            case command_types.BACKFILL_RETRY:
+            case kinds.BACKFILL_RETRY:
                 return self._retry(request, str(payload["backfill_id"]), todo)
             case _:
                 return self._clear(request, ClearTasks.from_payload(payload["ask"]), now, todo)
@@ -91,18 +90,15 @@ class RunOperations:
         dag, spec = self._dag(payload["dag_id"])
         asked = payload["logical_date"]
         at = parse_instant(asked) if asked else None
-        start, end = _interval(spec, at, now)
+        start, end = manual_interval(spec, at, now)
         stretch = TimelineWindow.of(timeline_around(dag.dag_id, [start], [], self._store))
-        place = place_of(start, None)
-        standing = stretch.standing(place)
+        place = timeline_key(start, None)
+        standing = stretch.current_at(place)
         if standing is not None and standing.request_id == request.request_id:
             return standing.run_id, f"run {standing.run_id} has been made already"
         check_logical_date(at, now, allow_future=bool(payload.get("allow_future")))
         if standing is not None and standing.state in s.RUN_LIVE:
-            raise Refused(
-                f"Run {standing.run_id} of that date is {standing.state}; wait for its end, or cancel it: "
-                f"`bfm runs cancel {standing.run_id}`"
-            )
+            raise errors.RUN_IS_LIVE(run_id=standing.run_id, state=standing.state)
         row = self._new_run(request, dag, s.MANUAL_RUN, stretch.next_run_id(s.MANUAL_RUN, place), now).evolve(
             logical_date=start, interval_start=start, interval_end=end, conf_json=json.dumps(payload["conf"])
         )
@@ -117,11 +113,8 @@ class RunOperations:
         if task_id not in spec.by_id:
             raise NotFound(f"task of DAG {dag.dag_id!r}", task_id, spec.by_id)
         if spec.is_callback(task_id):
-            raise Refused(
-                f"{task_id} is a callback: it tells how something ended, and by hand nothing has. To have a run tell again: "
-                f"`bfm tasks clear {dag.dag_id} --run RUN -t {task_id}`"
-            )
-        run_id = run_id_for(s.EXTERNAL_RUN, place_of(request.requested_at, None))
+            raise errors.CALLBACK_BY_HAND(task_id=task_id, dag_id=dag.dag_id)
+        run_id = run_id_for(s.EXTERNAL_RUN, timeline_key(request.requested_at, None))
         own_id = f"{run_id}__{request.request_id}"  # when somebody else asked in the same microsecond
         of_ids = [Condition("dag_id", "=", dag.dag_id), Condition("run_id", "in", (run_id, own_id))]
         there = self._store.read(DagRun, of_ids)
@@ -130,7 +123,7 @@ class RunOperations:
                 return run.run_id, f"run {run.run_id} has been made already"
         run_id = own_id if there else run_id
         at = parse_instant(payload["logical_date"])
-        start, end = _interval(spec, at, now)
+        start, end = manual_interval(spec, at, now)
         row = self._new_run(request, dag, s.EXTERNAL_RUN, run_id, now).evolve(
             logical_date=start, interval_start=start, interval_end=end
         )
@@ -237,7 +230,7 @@ class RunOperations:
                 done = len(self._cleared_by(by))
                 if not done:
                     raise
-                return ask.dag, f"cleared {done} tasks"  # in the tick before a crash
+                return ask.dag_id, f"cleared {done} tasks"  # in the tick before a crash
             self._clearing[by] = _Clearing(plan.summary, list(plan.runs))
         clearing = self._clearing[by]
         loaded = self._at_hand(one.run.key for one in clearing.runs)
@@ -248,7 +241,7 @@ class RunOperations:
         tasks, runs = (clearing.summary[what] for what in ("tasks", "runs"))
         stay = clearing.summary["stay_upstream_failed"]
         left = f"; {stay} task{'s' * (stay != 1)} after them stay{'s' * (stay == 1)} upstream_failed" if stay else ""
-        return ask.dag, f"cleared {tasks} task{'s' * (tasks != 1)} in {runs} run{'s' * (runs != 1)}{left}"
+        return ask.dag_id, f"cleared {tasks} task{'s' * (tasks != 1)} in {runs} run{'s' * (runs != 1)}{left}"
 
     def _clear_run(
         self, one: ClearedRun, loaded: LoadedRows, request: Request, now: datetime, todo: Instructions
@@ -378,17 +371,6 @@ class RunOperations:
         if row is None:
             raise NotFound(f"run of DAG {dag_id!r} with the id", str(run_id))
         return row, loaded
-
-
-def _interval(spec: DagSpec, asked: datetime | None, now: datetime) -> tuple[datetime, datetime]:
-    """The interval of a run by hand: from the date asked for to the schedule's next firing; without a date the last one
-    that is complete. A DAG without a schedule has no intervals: there it is the moment itself."""
-    timetable = timetable_of(spec, asked)
-    complete = latest_complete(timetable, now)
-    if asked is None and complete is not None:
-        return complete
-    start = asked or now
-    return start, (timetable.next_after(start) if timetable.repeats else None) or start
 
 
 def _is(ti: TaskInstance | None, state: str) -> bool:

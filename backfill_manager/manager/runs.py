@@ -16,7 +16,7 @@ from datetime import datetime
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.manager.callbacks import call_back, outcome_of, reason_of
+from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.instructions import CancelTry, Instructions
 from backfill_manager.manager.items import close_pending, end_items
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState, RunKey
@@ -69,7 +69,7 @@ def _keep_run(state: ManagerState, run: ActiveRun, may_start: bool, now: datetim
             return
         _give_up(state, run, owner, blocked, now, todo)
     if may_start:
-        call_back(state, run, now)
+        add_callbacks(state, run, now)
     if all(ti.state in s.TASK_FINISHED for ti in run.tasks.values()):
         outcome = outcome_of(run)
         end_run(state, run, outcome, now, reason_of(run, outcome))

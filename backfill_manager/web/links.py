@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from backfill_manager.requests import command_types
+from backfill_manager.schemas import kinds
 from backfill_manager.web.paths import to, to_run
 
 
@@ -14,12 +14,12 @@ def about(request: Mapping[str, Any]) -> tuple[str, str] | None:
     names, made = request["about"], request["object_id"]
     if "backfill_id" in names:
         return to("backfills", names["backfill_id"]), f"backfill {names['backfill_id']}"
-    if request["kind"] == command_types.POOL_SET:
+    if request["kind"] == kinds.POOL_SET:
         return "/pools", f"pool {names.get('name')}"
-    if request["kind"] == command_types.MANAGER_STOP:
+    if request["kind"] == kinds.MANAGER_STOP:
         return "/manager", "manager"
     dag_id, run_id = names.get("dag_id"), names.get("run_id")
-    if request["kind"] in (command_types.DAG_TRIGGER, command_types.TASK_RUN):
+    if request["kind"] in (kinds.DAG_TRIGGER, kinds.TASK_RUN):
         run_id = made
     if dag_id is None:
         return None

@@ -12,7 +12,8 @@ import pytest
 
 from backfill_manager.dags.bundles import archive, source
 from backfill_manager.dags.bundles.files import read_bundle
-from backfill_manager.dags.bundles.source import BundleSource, Fetched, source_of
+from backfill_manager.dags.bundles.source import BundleSource, FetchedFiles
+from backfill_manager.dags.bundles.sources import source_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import BundleSettings
 
@@ -28,7 +29,7 @@ def of(path: Path) -> BundleSource:
     return source_of(BundleSettings(name="b", path=str(path)), cache=path.parent / "cache")
 
 
-def texts(fetched: Fetched) -> dict[str, str]:
+def texts(fetched: FetchedFiles) -> dict[str, str]:
     return {file: (fetched.root / file).read_text() for file in read_bundle(fetched.root).files}
 
 
@@ -116,13 +117,13 @@ def test_an_encrypted_entry_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "LARGEST_BUNDLE", 1 << 20)
+    monkeypatch.setattr(archive, "MAX_BUNDLE_SIZE", 1 << 20)
     path = packed(tmp_path / "b.zip", ("a.py", b" " * (2 << 20)))
     refused(path, "b.zip unpacks to 2 MB; a bundle may have 1")
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MOST_FILES", 2)
+    monkeypatch.setattr(archive, "MAX_FILES", 2)
     refused(packed(tmp_path / "b.zip", *((f"{n}.py", "") for n in range(3))), "holds 3 entries; a bundle may have 2")
 
 
@@ -164,16 +165,16 @@ def test_a_damaged_archive_that_is_put_right_is_read(tmp_path: Path) -> None:
 
 def test_contents_that_nobody_uses_any_more_are_removed(tmp_path: Path) -> None:
     bundle, roots = of(tmp_path / "b.zip"), list[Path]()
-    for n in range(source._KEPT + 3):
+    for n in range(source._MAX_KEPT + 3):
         packed(tmp_path / "b.zip", ("a.py", f"A = {n}"))
         roots.append(bundle.fetch().root)
         os.utime(roots[-1], (n, n))  # last used in 1970
-    assert sorted(roots[0].parent.iterdir()) == sorted(roots[-source._KEPT :])
+    assert sorted(roots[0].parent.iterdir()) == sorted(roots[-source._MAX_KEPT :])
 
 
 def test_a_content_that_somebody_may_still_read_is_kept(tmp_path: Path) -> None:
     bundle, roots = of(tmp_path / "b.zip"), list[Path]()
-    for n in range(source._KEPT + 3):
+    for n in range(source._MAX_KEPT + 3):
         packed(tmp_path / "b.zip", ("a.py", f"A = {n}"))
         roots.append(bundle.fetch().root)
     assert sorted(roots[0].parent.iterdir()) == sorted(roots)

@@ -11,7 +11,8 @@ import pytest
 
 from backfill_manager.dags.bundles import git_repository
 from backfill_manager.dags.bundles.files import read_bundle
-from backfill_manager.dags.bundles.source import BundleSource, Fetched, source_of
+from backfill_manager.dags.bundles.source import BundleSource, FetchedFiles
+from backfill_manager.dags.bundles.sources import source_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import BundleSettings
 
@@ -54,7 +55,7 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path)
 
 
-def texts(fetched: Fetched) -> dict[str, str]:
+def texts(fetched: FetchedFiles) -> dict[str, str]:
     return {file: (fetched.root / file).read_text() for file in read_bundle(fetched.root).files}
 
 
@@ -117,7 +118,7 @@ def test_a_folder_of_the_repository_is_the_bundle(repository: Repository) -> Non
     fetched = bundle.fetch()
     assert (fetched.commit_id, texts(fetched)) == (first, {"a.py": "1"})
     second = repository.commit({"other/b.py": "3"})
-    assert bundle.fetch() == Fetched(fetched.root, second)  # its files are the same ones
+    assert bundle.fetch() == FetchedFiles(fetched.root, second)  # its files are the same ones
 
 
 def test_a_folder_or_ref_that_is_not_there_is_told(repository: Repository) -> None:
@@ -194,7 +195,7 @@ def test_files_are_as_they_were_committed(repository: Repository) -> None:
 
 
 def test_too_many_files_are_refused(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_repository, "MOST_FILES", 1)
+    monkeypatch.setattr(git_repository, "MAX_FILES", 1)
     repository.commit({"a.py": "1", "b.py": "1", "c.png": "1"})
     assert "has 2 files of 0 MB in '.'; a bundle may have 1 of 512 MB" in refused(repository.at())
 

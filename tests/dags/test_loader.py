@@ -20,13 +20,18 @@ from support.bundle_folder import BundleFolder
 from backfill_manager.dags.bundles.files import read_bundle
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, LoaderClosed, ParsedFile, load_file
-from backfill_manager.dags.importing.parse_file import Request
+from backfill_manager.dags.importing.parse_file import ParseJob
 from backfill_manager.errors import InvalidDag, InvalidInput
 
 GOOD = """
 from backfill_manager import dag, sql, task
 
 @dag(schedule="@daily", start_date="2013-01-01")
+def process_ids(loader: DagLoader) -> tuple[int, ...]:
+    """Of the workers that are alive."""
+    return tuple(worker.pid for worker in loader._started if worker.is_alive)
+
+
 def flights():
     @task
     def clean(ctx): ...
@@ -52,7 +57,7 @@ def shared() -> Iterator[DagLoader]:
 @pytest.fixture
 def loader(shared: DagLoader) -> Iterator[DagLoader]:
     yield shared
-    assert children_of(shared.process_ids()) == []
+    assert children_of(process_ids(shared)) == []
 
 
 def children_of(pids: tuple[int, ...]) -> list[int]:
@@ -462,25 +467,25 @@ def test_a_file_that_kills_its_parent_costs_one_error_and_the_worker_is_replaced
     bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch, kill: str
 ) -> None:
     monkeypatch.setattr("backfill_manager.dags.importing.worker_process._GRACE_S", 0.5)
-    monkeypatch.setattr("backfill_manager.dags.importing.worker_process._STOP_S", 0.5)
+    monkeypatch.setattr("backfill_manager.dags.importing.worker_process._STOP_TIMEOUT_S", 0.5)
     bundle.write_dag("a.py", "a")
     bundle.write_dag("b.py", "b", top=f"import os, signal, time\nos.kill(os.getppid(), signal.{kill})\ntime.sleep(600)")
     bundle.write_dag("c.py", "c")
     with DagLoader(workers=1) as own:
         (before,) = own.load(bundle.root, ["a.py"])
-        old = own.process_ids()
+        old = process_ids(own)
         good, failed, after = load(own, bundle, import_timeout=SHORT_S)
         assert isinstance(before, ParsedFile) and isinstance(good, ParsedFile) and isinstance(after, ParsedFile)
         assert isinstance(failed, FailedFile)
         assert "kill its parent" in failed.message or "took longer than 2 seconds" in failed.message
-        assert own.process_ids() != old
+        assert process_ids(own) != old
 
 
 def test_a_worker_that_dies_while_it_has_nothing_to_do_costs_nothing(bundle: BundleFolder) -> None:
     bundle.write_dag("a.py", "a")
     with DagLoader(workers=1) as own:
         only_file(own, bundle)
-        (old,) = own.process_ids()
+        (old,) = process_ids(own)
         os.kill(old, signal.SIGKILL)
         assert only_file(own, bundle).dag_ids == ("a",)
 
@@ -568,7 +573,7 @@ def test_workers_do_not_grow_with_the_files_they_read(bundle: BundleFolder) -> N
 
 def own_memory_mb(loader: DagLoader) -> float:
     """Without the pages of files, which come and go as the machine has room for them."""
-    texts = [Path(f"/proc/{pid}/status").read_text() for pid in loader.process_ids()]
+    texts = [Path(f"/proc/{pid}/status").read_text() for pid in process_ids(loader)]
     return sum(int(re.findall(r"RssAnon:\s+(\d+)", text)[0]) for text in texts) / 1024
 
 
@@ -600,9 +605,9 @@ def test_a_module_that_no_worker_survives_is_not_asked_for_again(
     bundle.write_dag("f.py", "d", top="# would like pandas")
     with DagLoader(workers=1) as own:
         assert only_file(own, bundle).dag_ids == ("d",)
-        kept = own.process_ids()
+        kept = process_ids(own)
         assert only_file(own, bundle).dag_ids == ("d",)
-        assert own.process_ids() == kept
+        assert process_ids(own) == kept
 
 
 def test_closing_ends_the_workers_and_whoever_waits_for_a_file(bundle: BundleFolder, tmp_path: Path) -> None:
@@ -621,11 +626,11 @@ def test_closing_ends_the_workers_and_whoever_waits_for_a_file(bundle: BundleFol
     waiting = threading.Thread(target=wait)
     waiting.start()
     begun.open().close()  # comes back when the file is being read
-    pids = own.process_ids()
+    pids = process_ids(own)
     own.close()
     waiting.join()
     assert len(raised) == 1
-    assert own.process_ids() == ()
+    assert process_ids(own) == ()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -664,7 +669,7 @@ def test_a_worker_ends_in_silence_when_the_manager_is_killed_before_it_has_read_
             pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE,
         )  # fmt: skip
     with ours, worker:
-        request = Request(str(tmp_path / "no_such_folder"), "f.py", seconds=60, memory_mb=100, limits={})
+        request = ParseJob(str(tmp_path / "no_such_folder"), "f.py", seconds=60, memory_mb=100, limits={})
         socket.send_fds(ours, [request.to_json().encode() + b"\n"], [pipe])
         os.close(pipe)
         select.select([ours], [], [])  # it has refused, and nobody reads that: closing now resets the connection

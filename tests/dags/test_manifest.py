@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE
+from backfill_manager.dags.bundles.files import MAX_DATA_FILE_SIZE
 from backfill_manager.dags.bundles.manifest import read_manifest, with_manifest
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import BundleSettings
@@ -121,7 +121,7 @@ def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
         ),
         ("version: v1beta\nkeep_last_good: perhaps", "line 2: keep_last_good must be true or false, not 'perhaps'"),
         ("version: v1beta\nimport_memory: 1.5", "line 2: import_memory must be a whole number, not 1.5"),
-        ("version: v1beta\n#" + "x" * LARGEST_DATA_FILE, "manifest.yaml: is larger than 1 MB"),
+        ("version: v1beta\n#" + "x" * MAX_DATA_FILE_SIZE, "manifest.yaml: is larger than 1 MB"),
     ],
 )
 def test_a_wrong_manifest_is_told_in_one_line(tmp_path: Path, text: str, told: str) -> None:

@@ -62,7 +62,7 @@ class Reading:
         self.parser: BundleParser = parser_for(made, self.loader, self.store, self.clock)
 
     def look(self) -> None:
-        for submission in self.parser.findings():
+        for submission in self.parser.scan_results():
             self.store.submit(submission, self.clock.now())
 
     def due_at(self) -> datetime:

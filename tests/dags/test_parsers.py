@@ -1,4 +1,4 @@
-"""When which files of a bundle are read: by change, by pace, once, or only when asked."""
+"""When which files of a bundle are read: by change, by interval, once, or only on request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Watching:
 
     def look(self) -> list[str]:
         """What was read."""
-        for submission in self.parser.findings():
+        for submission in self.parser.scan_results():
             self.store.submit(submission, self.clock.now())
         return self.loader.take()
 
@@ -278,7 +278,7 @@ def test_a_wheel_is_a_bundle_and_a_new_one_in_its_place_makes_new_versions(
             for path in sorted(folder.root.rglob("*.py")):
                 archive.write(path, path.relative_to(folder.root))
         (tmp_path / "new.whl").rename(wheel)
-        for submission in parser.findings():
+        for submission in parser.scan_results():
             store.submit(submission, clock.now())
         assert {row.dag_id: row.current_version for row in shelf.dags.values()} == expected
         folder.write_dag("a.py", "a", top="# edited")
@@ -518,7 +518,7 @@ def test_a_parser_of_ones_own_is_a_subclass_with_two_methods(folder: BundleFolde
     class OnlyTop(BundleParser):
         name = "only_top"
 
-        def next_look(self, last: datetime | None) -> datetime | None:
+        def next_scan(self, last: datetime | None) -> datetime | None:
             return self.clock.now()
 
         def look(self) -> Iterator[Submission]:
@@ -527,6 +527,6 @@ def test_a_parser_of_ones_own_is_a_subclass_with_two_methods(folder: BundleFolde
     shelf, clock = DagCatalog(), FakeClock()
     store = DagStore(shelf)
     parser = OnlyTop(BundleState(folder.settings(), snapshots=folder.snapshots), loader, store, clock)
-    for submission in parser.findings():
+    for submission in parser.scan_results():
         store.submit(submission, clock.now())
     assert list(shelf.dags) == ["a"]

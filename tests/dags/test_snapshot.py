@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.bundle_folder import BundleFolder
 
-from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE, read_bundle
+from backfill_manager.dags.bundles.files import MAX_DATA_FILE_SIZE, read_bundle
 from backfill_manager.dags.bundles.snapshot import STORE, take
 
 
@@ -19,7 +19,7 @@ def kept(folder: Path) -> dict[str, str]:
 def test_code_queries_and_small_data_are_kept_and_nothing_else(bundle: BundleFolder) -> None:
     for file in ("f.py", "sub/q.sql", "a.yaml", "b.yml", "c.json", "d.txt", "e.csv"):
         bundle.write(file, file)
-    bundle.write("big.csv", "x" * (LARGEST_DATA_FILE + 1))
+    bundle.write("big.csv", "x" * (MAX_DATA_FILE_SIZE + 1))
     bundle.write("image.png", "x")
     bundle.write(".git/config.txt", "x")
     bundle.write("__pycache__/f.py", "x")

@@ -51,7 +51,7 @@ class Reading:
     def look(self) -> int:
         """How many submissions came of it, if it was due."""
         due = self.parser.due_in()
-        found = list(self.parser.findings()) if due is not None and due <= 0 else []
+        found = list(self.parser.scan_results()) if due is not None and due <= 0 else []
         for submission in found:
             self.store.submit(submission, self.clock.now())
         return len(found)
@@ -376,7 +376,7 @@ def odd(
         parser = parser_class(
             BundleState(bundle.settings(**settings), snapshots=bundle.snapshots), loader, store, FakeClock()
         )
-        for submission in parser.findings():
+        for submission in parser.scan_results():
             store.submit(submission, parser.clock.now())
         return {p.file: f"{p.line}: {p.message}" for p in shelf.problems.values() if p.is_current}
 

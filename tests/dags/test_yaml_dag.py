@@ -23,7 +23,7 @@ from backfill_manager.dags.bundles.files import may_make_dags
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.importing.import_failure import FailedFile, explain
-from backfill_manager.dags.importing.import_scope import open_bundle
+from backfill_manager.dags.importing.import_scope import open_scope
 from backfill_manager.dags.importing.loader import load_file
 from backfill_manager.dags.yaml import json_schema
 from backfill_manager.dags.yaml.text import documents_of
@@ -91,14 +91,14 @@ def fill(bundle: BundleFolder) -> None:
 def dags_of(bundle: BundleFolder, text: str | bytes) -> list[Dag]:
     path = bundle.write("f.dag.yaml", "")
     path.write_bytes(text if isinstance(text, bytes) else dedent(text).encode())
-    opened = open_bundle(bundle.root)
+    opened = open_scope(bundle.root)
     try:
         return opened.dags_of("f.dag.yaml")
     finally:
         opened.close()
 
 
-def failure_of(bundle: BundleFolder, text: str | bytes) -> FailedFile:
+def parser_failure(bundle: BundleFolder, text: str | bytes) -> FailedFile:
     with pytest.raises((Exception, SystemExit)) as error:  # what a helper raises comes out as it is
         dags_of(bundle, text)
     return explain(error.value, bundle.root, "f.dag.yaml")
@@ -141,11 +141,11 @@ def test_a_yaml_file_gives_the_very_dag_that_python_gives(bundle: BundleFolder) 
         """,
     )
     bundle.write("f.dag.yaml", FLIGHTS)
-    opened = open_bundle(bundle.root)
+    opened = open_scope(bundle.root)
     (ours,), (theirs,) = opened.dags_of("f.dag.yaml"), opened.dags_of("flights.py")
     assert ours.spec == theirs.spec
     assert ours.spec.task("delays").upstream == ("clean", "fetch")
-    assert ours.said == theirs.said | {"dag_id"}
+    assert ours.explicit == theirs.explicit | {"dag_id"}
     assert ours.functions == theirs.functions
     assert ours.functions["clean"]("x") == "cleaned x"
     assert opened.dags_of("f.dag.yaml")[0] is ours
@@ -247,7 +247,7 @@ def test_versions_run_functions_of_their_own(bundle: BundleFolder, tmp_path: Pat
         (snapshot / "helpers.py").write_text(f"def work(ctx):\n    import inner\n    return {number}, inner.NUMBER")
         (snapshot / "inner.py").write_text(f"NUMBER = {number}")
         (snapshot / "f.dag.yaml").write_text("dag_id: d\ntasks: {t: {python: 'helpers:work'}}")
-        (made,) = open_bundle(snapshot).dags_of("f.dag.yaml")
+        (made,) = open_scope(snapshot).dags_of("f.dag.yaml")
         version = DagVersion(
             "d", number, "hash", made.spec.to_json(), "b", "f.dag.yaml", str(snapshot), datetime(2024, 1, 1, tzinfo=UTC)
         )
@@ -348,7 +348,7 @@ SEEN_BY_THE_LOADER_ONLY = {
 def test_a_mistake_of_a_dag_is_told_at_its_line(bundle: BundleFolder, name: str) -> None:
     fill(bundle)
     text, line, told = WRONG_DAG[name]
-    failed = failure_of(bundle, text)
+    failed = parser_failure(bundle, text)
     assert (failed.line, told in failed.message) == (line, True), failed
     assert name in SEEN_BY_THE_LOADER_ONLY or not is_valid(bundle, text)
 
@@ -358,7 +358,7 @@ def test_a_mistake_of_a_task_is_told_at_its_line(bundle: BundleFolder, name: str
     fill(bundle)
     text, line, told = WRONG_TASK[name]
     text = "dag_id: d\ntasks:\n" + "".join(f"  {each}\n" for each in text.splitlines())
-    failed = failure_of(bundle, text)
+    failed = parser_failure(bundle, text)
     lines = line if isinstance(line, tuple) else (line,)
     assert (failed.line in [n + 2 for n in lines], told in failed.message) == (True, True), failed
     assert name in SEEN_BY_THE_LOADER_ONLY or not is_valid(bundle, text)
@@ -397,7 +397,7 @@ def test_a_mistake_of_a_task_is_told_at_its_line(bundle: BundleFolder, name: str
 def test_what_yaml_takes_amiss_is_told_at_its_line(
     bundle: BundleFolder, text: str | bytes, line: int, told: str
 ) -> None:
-    failed = failure_of(bundle, text)
+    failed = parser_failure(bundle, text)
     assert (failed.line, told in failed.message) == (line, True), failed
     assert "\n" not in failed.message
 
@@ -405,11 +405,11 @@ def test_what_yaml_takes_amiss_is_told_at_its_line(
 def test_a_few_lines_that_unfold_to_a_billion_values_are_refused(bundle: BundleFolder) -> None:
     lines = ["dag_id: d", "params:", "  a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     lines += [f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    failed = failure_of(bundle, "\n".join([*lines, TASKS]))
+    failed = parser_failure(bundle, "\n".join([*lines, TASKS]))
     assert "the document holds too much (each use of an alias counts)" in failed.message
     merged = ["dag_id: d", "params:", "  a0: &a0 {x: 1}"]
     merged += [f"  a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 9)]
-    assert "the document holds too much" in failure_of(bundle, "\n".join([*merged, TASKS])).message
+    assert "the document holds too much" in parser_failure(bundle, "\n".join([*merged, TASKS])).message
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_a_module_that_breaks_is_told_with_the_line_that_names_it_and_its_own(
     bundle: BundleFolder, code: str, told: str
 ) -> None:
     bundle.write("broken.py", code)
-    failed = failure_of(bundle, "dag_id: d\ntasks:\n  t:\n    python: broken:work")
+    failed = parser_failure(bundle, "dag_id: d\ntasks:\n  t:\n    python: broken:work")
     assert (failed.line, failed.message.startswith(told)) == (4, True), failed
     assert 'File "f.dag.yaml", line 4' in failed.traceback
     assert "    python: broken:work" in failed.traceback
@@ -544,7 +544,7 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
     text = json.dumps(said) if as_json else yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
     path = helpers_bundle / "f.dag.yaml"
     path.write_text(text, encoding="utf-8")
-    bundle = open_bundle(helpers_bundle)
+    bundle = open_scope(helpers_bundle)
     try:
         (made,) = bundle.dags_of("f.dag.yaml")
     finally:
@@ -559,7 +559,7 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
 def test_no_bytes_do_anything_but_give_dags_or_one_error_with_a_line(helpers_bundle: Path, content: bytes) -> None:
     (helpers_bundle / "g.dag.yaml").write_bytes(content)
-    bundle = open_bundle(helpers_bundle)
+    bundle = open_scope(helpers_bundle)
     try:
         bundle.dags_of("g.dag.yaml")
     except InvalidDag as error:

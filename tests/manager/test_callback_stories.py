@@ -218,7 +218,7 @@ def test_a_callback_goes_with_its_task_whatever_the_expression_says() -> None:
 
 
 def test_an_expression_that_is_found_in_a_callbacks_id_only_chooses_nothing() -> None:
-    from backfill_manager.requests.backfills import selected_tasks
+    from backfill_manager.dags.task_selection import selected_tasks
 
     assert selected_tasks("on_", chain(*ALL_OF_A, *OF_THE_RUN)) == ()
 

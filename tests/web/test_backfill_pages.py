@@ -24,7 +24,7 @@ from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Manag
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.requests import submit
-from backfill_manager.requests.backfills import UPDATABLE_FIELDS
+from backfill_manager.schemas.commands import UPDATABLE_FIELDS
 from backfill_manager.store.base import Condition, Leader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import arrow_schema

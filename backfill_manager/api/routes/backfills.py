@@ -31,8 +31,7 @@ from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, pa
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit, ApiSubmitter
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.schedule.timetable import parse_date
-from backfill_manager.errors import InvalidInput, NoActiveManager, Refused
+from backfill_manager.errors import NoActiveManager
 from backfill_manager.model.records import Backfill, BackfillItem
 from backfill_manager.queries import backfills
 from backfill_manager.queries.backfill_items import list_items as items_of
@@ -40,9 +39,12 @@ from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import START_ONE, has_active_manager
 from backfill_manager.queries.tasks import running_tasks
-from backfill_manager.requests import command_types, validation
 from backfill_manager.requests import submit as requests
-from backfill_manager.requests.backfills import CreateBackfill, read_range
+from backfill_manager.requests import validation
+from backfill_manager.requests.backfill_checks import read_backfill
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import BackfillInput, CreateBackfill
+from backfill_manager.schemas.errors import refusal
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
 
@@ -83,7 +85,7 @@ async def create_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     """Creates a backfill. Its id is `payload.backfill_id` of the request, and can be read at once. With `wait`, `201` when
     the manager has accepted it."""
     return await submitter(
-        command_types.BACKFILL_CREATE,
+        kinds.BACKFILL_CREATE,
         lambda request_id: _payload(body, submitter, request_id),
         location=lambda id: f"{PREFIX}/backfills/{quote(id)}",
     )
@@ -99,11 +101,11 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
             raise NoActiveManager(f"A manager plans a dry run, and none is running: {START_ONE}.")
         return checked
 
-    submitted = await submitter.submit(command_types.BACKFILL_DRY_RUN, payload, wait_s=PLAN_TIMEOUT_S)
+    submitted = await submitter.submit(kinds.BACKFILL_DRY_RUN, payload, wait_s=PLAN_TIMEOUT_S)
     if submitted.answer is None:
         raise NoActiveManager(f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; see /api/v1/health.")
-    if submitted.answer.outcome == command_types.REFUSED:
-        raise Refused(submitted.answer.message)
+    if submitted.answer.outcome == kinds.REFUSED:
+        raise refusal(submitted.answer)
     plan = PlanView.model_validate(json.loads(submitted.answer.payload_json or '{"items": [], "summary": {}}'))
     return JSONResponse(plan.model_dump())
 
@@ -129,7 +131,7 @@ async def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: Api
         was = None if body.was is None else body.was.model_dump(exclude_unset=True)  # null: that there was none
         return validation.changed_backfill(submitter.store, submitter.context.settings, backfill, body.named(), was)
 
-    return await submitter(command_types.BACKFILL_SET, payload)
+    return await submitter(kinds.BACKFILL_SET, payload)
 
 
 @router.delete(
@@ -138,7 +140,7 @@ async def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: Api
 async def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Cancels an unfinished backfill, and hides it from lists. Its runs stay, and its id still works."""
     return await submitter(
-        command_types.BACKFILL_HIDE,
+        kinds.BACKFILL_HIDE,
         lambda _: {"backfill_id": find_backfill(submitter.store, backfill_id)["backfill_id"]},
     )
 
@@ -191,7 +193,7 @@ def list_running(backfill_id: Id, reader: Reader) -> Response:
 )  # fmt: skip
 async def pause(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Starts no new runs of it; running ones continue."""
-    return await _steer(command_types.BACKFILL_PAUSE, "pause", backfill_id, submitter)
+    return await _steer(kinds.BACKFILL_PAUSE, "pause", backfill_id, submitter)
 
 
 @router.post(
@@ -200,7 +202,7 @@ async def pause(backfill_id: Id, submitter: ApiSubmit) -> Response:
 )  # fmt: skip
 async def unpause(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Resumes it."""
-    return await _steer(command_types.BACKFILL_UNPAUSE, "unpause", backfill_id, submitter)
+    return await _steer(kinds.BACKFILL_UNPAUSE, "unpause", backfill_id, submitter)
 
 
 @router.post(
@@ -209,9 +211,7 @@ async def unpause(backfill_id: Id, submitter: ApiSubmit) -> Response:
 )  # fmt: skip
 async def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) -> Response:
     """Pending items never run; running ones are stopped, or may finish."""
-    return await _steer(
-        command_types.BACKFILL_CANCEL, "cancel", backfill_id, submitter, **(body or Cancel()).model_dump()
-    )
+    return await _steer(kinds.BACKFILL_CANCEL, "cancel", backfill_id, submitter, **(body or Cancel()).model_dump())
 
 
 @router.post(
@@ -221,14 +221,14 @@ async def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = No
 async def retry(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Runs its failed items again."""
     return await submitter(
-        command_types.BACKFILL_RETRY,
+        kinds.BACKFILL_RETRY,
         lambda _: validation.retried_backfill(find_backfill(submitter.store, backfill_id)),
     )
 
 
 async def _steer(kind: str, verb: str, backfill_id: str, submitter: ApiSubmitter, **more: Any) -> Response:
     return await submitter(
-        kind, lambda _: {**validation.going_on(find_backfill(submitter.store, backfill_id), verb), **more}
+        kind, lambda _: {**validation.check_not_ended(find_backfill(submitter.store, backfill_id), verb), **more}
     )
 
 
@@ -241,15 +241,4 @@ def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dic
 
 def ask_of(body: NewBackfill, dag: DagSpec) -> CreateBackfill:
     """The request as a value: dates read in the DAG's zone, the kind inferred. `InvalidInput` names the field."""
-    if body.dates and body.partitions:
-        raise InvalidInput("dates and partitions don't go together: a backfill is over dates or over partitions.")
-    listed: Kind | None = "dates" if body.dates else "partitions" if body.partitions else None
-    said = body.model_dump(exclude={"kind", "start_date", "end_date", "dates", "partitions"})
-    kind: Kind = body.kind or listed or "schedule"
-    return CreateBackfill(
-        **said,
-        **read_range(dag, kind, body.start_date, body.end_date, names=("start_date", "end_date")),  # type: ignore[arg-type]
-        kind=kind,
-        dates=tuple(parse_date(one, dag.timezone, name="dates") for one in body.dates),
-        partitions=tuple(body.partitions),
-    )
+    return read_backfill(BackfillInput.parse(body.model_dump()), dag)

@@ -15,7 +15,8 @@ from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit
 from backfill_manager.queries.bundles import list_bundles
 from backfill_manager.queries.dags import list_import_errors
-from backfill_manager.requests import command_types, validation
+from backfill_manager.requests import validation
+from backfill_manager.schemas import kinds
 
 router = APIRouter(tags=["dags"])
 
@@ -44,7 +45,7 @@ async def parse(name: Id, submitter: ApiSubmit, body: Parse | None = None) -> Re
         bundle = validation.known_bundle(submitter.store, submitter.context.settings, name)
         return {"bundle": bundle, **(body or Parse()).model_dump()}
 
-    return await submitter(command_types.BUNDLE_PARSE, payload)
+    return await submitter(kinds.BUNDLE_PARSE, payload)
 
 
 @router.post(
@@ -58,7 +59,7 @@ async def deactivate(name: Id, body: Deactivate, submitter: ApiSubmit) -> Respon
         bundle = validation.known_bundle(submitter.store, submitter.context.settings, name)
         return {"bundle": bundle, "subpath": body.subpath}
 
-    return await submitter(command_types.BUNDLE_DEACTIVATE, payload)
+    return await submitter(kinds.BUNDLE_DEACTIVATE, payload)
 
 
 @router.get("/import_errors", operation_id="list_import_errors", response_model=Page[ImportErrorView], responses=READS)

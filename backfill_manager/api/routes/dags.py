@@ -57,8 +57,9 @@ from backfill_manager.queries.grid import grid
 from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import diff_versions, list_versions
-from backfill_manager.requests import command_types, validation
-from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.requests import validation
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import ClearTasks
 
 router = APIRouter(prefix="/dags", tags=["dags"])
 
@@ -106,7 +107,7 @@ def get_dag(dag_id: Id, reader: Reader) -> Response:
 @router.patch("/{dag_id}", status_code=202, operation_id="change_dag", response_model=RequestView, responses=CHANGES)
 async def change_dag(dag_id: Id, body: DagChanges, submitter: ApiSubmit) -> Response:
     """Pauses it (no scheduled runs are created) or unpauses it. Its backfills are paused separately."""
-    kind = command_types.DAG_PAUSE if body.is_paused else command_types.DAG_UNPAUSE
+    kind = kinds.DAG_PAUSE if body.is_paused else kinds.DAG_UNPAUSE
     return await submitter(kind, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id})
 
 
@@ -116,9 +117,7 @@ async def change_dag(dag_id: Id, body: DagChanges, submitter: ApiSubmit) -> Resp
 )  # fmt: skip
 async def deactivate(dag_id: Id, submitter: ApiSubmit) -> Response:
     """Schedules and accepts no more runs of it, until it has new content or its file is parsed on request."""
-    return await submitter(
-        command_types.DAG_DEACTIVATE, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id}
-    )
+    return await submitter(kinds.DAG_DEACTIVATE, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id})
 
 
 @router.get("/{dag_id}/next", operation_id="next_intervals", response_model=list[Interval], responses=READS)
@@ -147,7 +146,7 @@ async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) 
     not affected. A date in the future is refused, unless `allow_future`."""
     run = body or NewRun()
     return await submitter(
-        command_types.DAG_TRIGGER,
+        kinds.DAG_TRIGGER,
         lambda _: validation.triggered_dag(
             submitter.store, dag_id, run.logical_date, run.conf, submitter.context.clock.now(),
             allow_future=run.allow_future,
@@ -269,7 +268,7 @@ def get_version_diff(
 async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
     """Clears finished tasks, so that they run again in the same runs. Running ones are stopped first."""
     command = ClearTasks(
-        dag=dag_id, start=body.start_date, end=body.end_date, run_ids=tuple(body.run_ids), tasks=body.tasks,
+        dag_id=dag_id, start_date=body.start_date, end_date=body.end_date, run_ids=tuple(body.run_ids), tasks=body.tasks,
         upstream=body.upstream, downstream=body.downstream, only_failed=body.only_failed,
         only_running=body.only_running, latest_version=body.latest_version,
     )  # fmt: skip
@@ -283,7 +282,7 @@ async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
     if body.dry_run:
         _, plan = await run_in_threadpool(planned)
         return JSONResponse(ClearPlanView.model_validate(plan).model_dump())
-    return await submitter(command_types.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
+    return await submitter(kinds.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
 
 
 def _check_known(reader: ConditionalReader, dag_id: str) -> None:

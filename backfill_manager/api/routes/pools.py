@@ -14,7 +14,8 @@ from backfill_manager.api.paging import Cursor, Limit, page_of_short_list
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit
 from backfill_manager.queries.pools import list_pools
-from backfill_manager.requests import command_types, validation
+from backfill_manager.requests import validation
+from backfill_manager.schemas import kinds
 
 router = APIRouter(prefix="/pools", tags=["pools"])
 
@@ -37,4 +38,4 @@ def get_pools(
 async def change_pool(name: Id, body: PoolChanges, submitter: ApiSubmit) -> Response:
     """Slots change at once; Spark takes a new weight or share when the manager is restarted."""
     changes = body.model_dump()
-    return await submitter(command_types.POOL_SET, lambda _: validation.set_pool(submitter.store, name, **changes))
+    return await submitter(kinds.POOL_SET, lambda _: validation.set_pool(submitter.store, name, **changes))

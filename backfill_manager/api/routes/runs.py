@@ -34,7 +34,8 @@ from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import find_run, run_details
 from backfill_manager.queries.runs import list_runs as runs_of
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
-from backfill_manager.requests import command_types, validation
+from backfill_manager.requests import validation
+from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Store
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -143,7 +144,7 @@ def get_run(key: Key, reader: Reader) -> Response:
 )  # fmt: skip
 async def cancel(key: Key, submitter: ApiSubmit) -> Response:
     """Stops its running tasks (their Spark jobs are cancelled); the others never start."""
-    return await submitter(command_types.RUN_CANCEL, lambda _: validation.cancelled_run(key.find(submitter.store)))
+    return await submitter(kinds.RUN_CANCEL, lambda _: validation.cancelled_run(key.find(submitter.store)))
 
 
 @router.post(
@@ -163,7 +164,7 @@ async def mark(key: Key, body: MarkRun, submitter: ApiSubmit) -> Response:
             return validation.marked_run(run, body.state)
         return validation.marked_task(submitter.store, run, body.task_id, body.state)
 
-    return await submitter(command_types.RUN_MARK if body.task_id is None else command_types.TASK_MARK, payload)
+    return await submitter(kinds.RUN_MARK if body.task_id is None else kinds.TASK_MARK, payload)
 
 
 @router.get(

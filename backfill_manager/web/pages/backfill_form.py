@@ -13,9 +13,10 @@ from zoneinfo import ZoneInfo
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import ONCE, parse_date, parse_start, timetable_of
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound, StateError
+from backfill_manager.planning.backfill_range import ON_SCHEDULE, RANGED, read_end, with_defaults
 from backfill_manager.queries.dags import current_dag
-from backfill_manager.requests.backfills import ON_SCHEDULE, RANGED, CreateBackfill, read_end
 from backfill_manager.requests.validation import new_backfill
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
 from backfill_manager.web.pages.form_fields import (
@@ -99,15 +100,15 @@ def read_form(typed: Typed, dag: DagSpec, wrong: Wrong) -> CreateBackfill | None
     said |= read_settings(typed, wrong)
     if said.get("tasks") is None:  # the box says nothing then
         said["with_upstream"] = True
-    return None if wrong else CreateBackfill(**said)
+    return None if wrong else CreateBackfill.parse(said)
 
 
 def _start(dag: DagSpec, text: str) -> datetime:
-    return parse_start(text, dag.timezone, name="--from")
+    return parse_start(text, dag.timezone, name="start_date")
 
 
 def _end(dag: DagSpec, kind: str, text: str, start: datetime | None) -> datetime:
-    return read_end(dag, kind, text, start, name="--to")
+    return read_end(dag, kind, text, start)
 
 
 def _dates(texts: list[str], zone: str, option: str) -> tuple[datetime, ...]:
@@ -134,14 +135,14 @@ def checked_payload(
 
 
 def told(error: BackfillManagerError, wrong: Wrong) -> None:
-    wrong[field_of(error)] = in_words(str(error))
+    wrong[field_of(error)] = in_words(error)
 
 
-def about_how_many(ask: CreateBackfill, dag: DagSpec, now: datetime) -> int:
+def estimate_count(ask: CreateBackfill, dag: DagSpec, now: datetime) -> int:
     """Items, before anything is planned."""
-    ask = ask.with_defaults(dag, now)
+    ask = with_defaults(ask, dag, now)
     if ask.kind in ON_SCHEDULE and ask.start_date is not None and ask.end_date is not None:
-        return timetable_of(dag, ask.start_date).about_how_many(ask.start_date, ask.end_date)
+        return timetable_of(dag, ask.start_date).estimate_count(ask.start_date, ask.end_date)
     return len(ask.dates) or len(ask.partitions) or 1
 
 

@@ -24,8 +24,9 @@ from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.model.records import Pool
 from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
 from backfill_manager.queries.backfill_settings import SettingsNow, settings_now
-from backfill_manager.requests.command_types import BACKFILL_SET, REFUSED
 from backfill_manager.requests.validation import changed_backfill
+from backfill_manager.schemas.errors import refusal
+from backfill_manager.schemas.kinds import BACKFILL_SET, REFUSED
 from backfill_manager.store.base import Store
 from backfill_manager.web import paths
 from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router, redirect
@@ -95,11 +96,11 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
             wait_s=await visit.patience_s(),
         )
         if asked.answer is not None and asked.answer.outcome == REFUSED:
-            raise Refused(asked.answer.message)
+            raise refusal(asked.answer)
     except StateError:
         raise
     except (InvalidInput, NotFound, Refused) as error:
-        wrong[field_of(error)] = in_words(str(error))
+        wrong[field_of(error)] = in_words(error)
         status = 409 if isinstance(error, Refused) else 422
         found, now = await run_in_threadpool(_found_and_now, visit, wanted)  # it may be refused for what came between
         conflict = _taken_over(typed, values, seen, now)

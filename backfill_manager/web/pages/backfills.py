@@ -32,8 +32,8 @@ from backfill_manager.queries.backfills import (
 )
 from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.item_map import Cell, ItemMap, Label, read_items_seen, wider_ranges
-from backfill_manager.requests import command_types
-from backfill_manager.requests.validation import going_on, retried_backfill
+from backfill_manager.requests.validation import check_not_ended, retried_backfill
+from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.web import paths
 from backfill_manager.web.filters import duration, number, plain_day
@@ -296,12 +296,12 @@ def cell_text(cell: Cell, zone: str, label: Label) -> str:
 
 @router.post("/backfills/{wanted}/pause")
 async def pause(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _steer(visit, wanted, command_types.BACKFILL_PAUSE, lambda found: going_on(found, "pause"), back)
+    return await _steer(visit, wanted, kinds.BACKFILL_PAUSE, lambda found: check_not_ended(found, "pause"), back)
 
 
 @router.post("/backfills/{wanted}/unpause")
 async def unpause(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _steer(visit, wanted, command_types.BACKFILL_UNPAUSE, lambda found: going_on(found, "resume"), back)
+    return await _steer(visit, wanted, kinds.BACKFILL_UNPAUSE, lambda found: check_not_ended(found, "resume"), back)
 
 
 @router.post("/backfills/{wanted}/cancel")
@@ -313,13 +313,13 @@ async def cancel(
 ) -> Response:
     finish = {"let_running_finish": running == "finish"}
     return await _steer(
-        visit, wanted, command_types.BACKFILL_CANCEL, lambda found: going_on(found, "cancel") | finish, back
+        visit, wanted, kinds.BACKFILL_CANCEL, lambda found: check_not_ended(found, "cancel") | finish, back
     )
 
 
 @router.post("/backfills/{wanted}/retry")
 async def retry(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _steer(visit, wanted, command_types.BACKFILL_RETRY, retried_backfill, back)
+    return await _steer(visit, wanted, kinds.BACKFILL_RETRY, retried_backfill, back)
 
 
 async def _steer(visit: PageContext, wanted: str, kind: str, payload: Any, back: str | None) -> Response:

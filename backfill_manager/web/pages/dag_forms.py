@@ -10,16 +10,17 @@ from fastapi import Form, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
+from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.queries.dags import all_dags, current_dag, spec_reader
-from backfill_manager.requests.clearing import ClearTasks
-from backfill_manager.requests.command_types import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
+from backfill_manager.schemas.commands import ClearTasks
+from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.web import paths
 from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router
 from backfill_manager.web.pages.dag import dag_page
+from backfill_manager.web.pages.form_fields import in_words
 
 router: Final = page_router()
 SHOWN: Final = 100  # runs of a preview
@@ -51,7 +52,7 @@ async def trigger(
     try:
         return await visit.ask(DAG_TRIGGER, payload, back=paths.to("dags", dag_id, order="made"))
     except InvalidInput as error:  # the form as it was filled in, with what is wrong
-        wrong = in_words_of_page(error)
+        wrong = in_words(error)
         given = {"logical_date": logical_date, "conf": conf, "allow_future": allow_future}
         return await run_in_threadpool(lambda: dag_page(visit, dag_id, "trigger", status=422, wrong=wrong, given=given))
 
@@ -74,7 +75,7 @@ class ClearForm:
 
     def ask(self, dag_id: str) -> ClearTasks:
         ask = ClearTasks(
-            dag=dag_id, start=self.start.strip() or None, end=self.end.strip() or None, tasks=self.tasks.strip() or None,
+            dag_id=dag_id, start_date=self.start.strip() or None, end_date=self.end.strip() or None, tasks=self.tasks.strip() or None,
             run_ids=(self.run.strip(),) if self.run.strip() else (), upstream=self.upstream, downstream=self.downstream,
             only_failed=self.only == "failed", only_running=self.only == "running", latest_version=self.latest_version,
         )  # fmt: skip
@@ -115,7 +116,7 @@ async def clear(
     try:
         return await visit.ask(TASKS_CLEAR, payload, back=back or paths.to("dags", dag_id))
     except (InvalidInput, NotFound) as error:
-        wrong = in_words_of_page(error)
+        wrong = in_words(error)
         return await run_in_threadpool(lambda: _clear_page(visit, dag_id, form, wrong=wrong, status=422))
 
 
@@ -134,20 +135,5 @@ def _clear_page(
             ask = with_whole_run_ids(visit.store, form.ask(dag_id))
             plan = plan_clear(visit.store, ask, all_dags(visit.store), spec_reader(visit.store)).to_json_document()
         except (InvalidInput, NotFound) as error:
-            wrong = in_words_of_page(error)  # nothing was asked for yet: the page is in order
+            wrong = in_words(error)  # nothing was asked for yet: the page is in order
     return dag_page(visit, dag_id, "clear", status=status, form=form, plan=plan, shown=SHOWN, wrong=wrong)
-
-
-_OPTIONS: Final = {
-    "--logical-date": "Logical date", "--only-failed": "“failed”", "--only-running": "“running”", "--tasks": "Tasks",
-    "--latest-version": "The current version", "--conf": "Parameters", "--start-date": "From", "--end-date": "To",
-    "add --allow-future": "tick “Take a date in the future”",
-}  # fmt: skip
-
-
-def in_words_of_page(error: BackfillManagerError) -> str:
-    """What the command line calls an option is a field here."""
-    told = str(error)
-    for option, field in _OPTIONS.items():
-        told = told.replace(option, field)
-    return told

@@ -14,7 +14,7 @@ from backfill_manager.model.states import RUN_STATES
 from backfill_manager.queries.backfills import check_states
 from backfill_manager.queries.dags import current_dag, list_dags
 from backfill_manager.queries.runs import Newest, newest_runs, recent_runs
-from backfill_manager.requests.command_types import DAG_PAUSE, DAG_UNPAUSE
+from backfill_manager.schemas.kinds import DAG_PAUSE, DAG_UNPAUSE
 from backfill_manager.web import paths
 from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router
 from backfill_manager.web.paging import Paged, PageNumber, cut

@@ -15,10 +15,11 @@ from typing import Any, Final, Literal
 
 from fastapi import Request
 
-from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
-from backfill_manager.requests.backfills import UPDATABLE_FIELDS
-from backfill_manager.requests.command_types import MOST_OF_A_NUMBER
-from backfill_manager.requests.json_input import parse_conf, parse_settings
+from backfill_manager.errors import BackfillManagerError, InvalidInput
+from backfill_manager.requests.json_input import parse_conf, parse_overrides
+from backfill_manager.schemas import errors
+from backfill_manager.schemas.commands import MAX_NUMBER, UPDATABLE_FIELDS, BackfillInput, find_field
+from backfill_manager.schemas.fields import fields_of
 
 Typed = dict[str, str]  # name of a field -> what is in it; a box that is ticked holds "on", another ""
 Wrong = dict[str, str]  # name of a field -> what is wrong with it; "" stands for the form as a whole
@@ -86,24 +87,6 @@ KINDS: Final = {
     "partitions": ("Partitions", "Keys that are no dates: regions, customers. A run then has no interval."),
 }
 
-# What an option of the command line is here: the field, and what it is called.
-_FIELD_OF: Final[Mapping[str, tuple[str, str]]] = {
-    **{field.option: (field.name, field.label) for field in SETTINGS.values()},
-    "--from": ("from_date", "From"),
-    "--to": ("to_date", "To"),
-    "--kind": ("kind", "What"),
-    "--date": ("dates", "Dates"),
-    "--partition": ("partitions", "Partitions"),
-    "--reprocess": ("reprocess", "Dates that have a run"),
-    "--run-backwards": ("run_backwards", "Newest first"),
-    "--downstream": ("downstream", "Downstream"),
-    "--allow-future": ("allow_future", "Also what has not ended"),
-    "--ignore-first-depends-on-past": ("ignore_first_depends_on_past", "The first does not wait"),
-    "--upstream": ("with_upstream", "With upstream tasks"),
-}
-_OPTION: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
-_KIND: Final = re.compile(rf"--kind ({'|'.join(KINDS)})\b")
-
 
 async def form_of(request: Request) -> dict[str, str]:
     """The fields of a form that was sent, as text; files are none of ours. What was sent stays readable for others."""
@@ -112,20 +95,23 @@ async def form_of(request: Request) -> dict[str, str]:
         return {name: value for name, value in form.items() if isinstance(value, str)}
 
 
-def in_words(message: str) -> str:
-    """An error of `requests` with the names of the fields in place of options, as a sentence."""
-    told = _KIND.sub(lambda found: f"“{KINDS[found[1]][0]}”", message)
-    told = _OPTION.sub(lambda found: f"“{_FIELD_OF[found[0]][1]}”" if found[0] in _FIELD_OF else found[0], told)
-    told = told[:1].upper() + told[1:]
-    return told if told.endswith((".", "?", "!")) else f"{told}."
+def in_words(error: BackfillManagerError | str) -> str:
+    """An error as a sentence, with the labels of fields."""
+    text = error if isinstance(error, str) else error.worded(_quoted_label)
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def _quoted_label(field: str) -> str:
+    declared = find_field(field)
+    return f"“{declared.label if declared else field}”"
 
 
 def field_of(error: BackfillManagerError) -> str:
-    """The name of the field that an error is about; "" when it is about the whole."""
-    if isinstance(error, NotFound) and error.kind == "pool":
-        return "pool"
-    options = (found[0] for found in _OPTION.finditer(str(error)))
-    return next((_FIELD_OF[option][0] for option in options if option in _FIELD_OF), "")
+    """The name of the form's field that an error is about; "" when it is about the whole."""
+    names = {"start_date": "from_date", "end_date": "to_date"}
+    field = error.field or ""
+    return names.get(field, field if field in fields_of(BackfillInput) else "")
 
 
 def as_typed(name: str, value: Any) -> str:
@@ -142,7 +128,7 @@ def as_typed(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """As `parse_settings` reads it back: a text stays bare where it would not be taken for JSON."""
+    """As `parse_overrides` reads it back: a text stays bare where it would not be taken for JSON."""
     if isinstance(value, str):
         try:
             json.loads(value)
@@ -166,13 +152,15 @@ def reading(wrong: Wrong, name: str, read: Callable[..., Any], *args: Any) -> An
     try:
         return read(*args)
     except InvalidInput as error:
-        wrong.setdefault(name, in_words(str(error)))
+        wrong.setdefault(name, in_words(error))
         return None
 
 
 def _read(field: Field, text: str) -> Any:
     if len(text) > LONGEST:
-        raise InvalidInput(f"{field.option} holds {len(text):,} characters; up to {LONGEST:,} can be read")
+        raise errors.INVALID_VALUE(
+            field=field.name, problem=f"holds {len(text):,} characters; up to {LONGEST:,} can be read"
+        )
     text = text.strip()
     match field.kind:
         case "check":
@@ -182,7 +170,7 @@ def _read(field: Field, text: str) -> Any:
         case "lines" if field.name == "conf":
             return parse_conf(text or None)
         case "lines":
-            return parse_settings([line for line in text.splitlines() if line.strip()])
+            return parse_overrides([line for line in text.splitlines() if line.strip()])
         case "pool":
             return text or "backfill"
         case _:
@@ -196,10 +184,12 @@ def _number(field: Field, text: str) -> int | None:
     if not text:
         return _WHEN_EMPTY.get(field.name)
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise InvalidInput(f"{field.option} must be a whole number, not {text[:30]!r}")
+        raise errors.INVALID_VALUE(field=field.name, problem=f"must be a whole number, not {text[:30]!r}")
     number = int(text)
     if field.low is not None and number < field.low:
-        raise InvalidInput(f"{field.option} must be a whole number from {field.low} up, not {number}")
-    if abs(number) > MOST_OF_A_NUMBER:
-        raise InvalidInput(f"{field.option} must not be above {MOST_OF_A_NUMBER:,}, not {text[:30]}")
+        raise errors.INVALID_VALUE(
+            field=field.name, problem=f"must be a whole number from {field.low} up, not {number}"
+        )
+    if abs(number) > MAX_NUMBER:
+        raise errors.INVALID_VALUE(field=field.name, problem=f"must not be above {MAX_NUMBER:,}, not {text[:30]}")
     return number

@@ -20,12 +20,14 @@ from starlette.responses import Response
 from backfill_manager.api.submit import Submitter
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput
+from backfill_manager.planning.backfill_range import with_defaults
 from backfill_manager.queries.dags import current_dags
 from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.plan_preview import plan_shown
-from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.command_types import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.requests.submit import id_from
+from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.errors import refusal
+from backfill_manager.schemas.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.web import paths
 from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router, redirect
 from backfill_manager.web.pages.backfill_form import (
@@ -33,9 +35,9 @@ from backfill_manager.web.pages.backfill_form import (
     FIELDS,
     PLAIN_DAY,
     REPROCESS,
-    about_how_many,
     checked_payload,
     dag_or_none,
+    estimate_count,
     quick_ranges,
     read_form,
     typed_of,
@@ -128,7 +130,7 @@ async def _create(visit: PageContext, filled: Filled, *, once: str) -> Response:
         wait_s=await visit.patience_s(),
     )
     if asked.answer is not None and asked.answer.outcome == REFUSED:
-        filled.wrong[""] = in_words(asked.answer.message)
+        filled.wrong[""] = in_words(refusal(asked.answer))
         return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, status=409)
     return redirect(paths.to("backfills", id_from(asked.request_id), asked=asked.request_id))
 
@@ -137,8 +139,8 @@ async def _plan(visit: PageContext, filled: Filled, *, is_live: bool = False) ->
     """What the preview shows. `is`: plan, nobody (leads), slow, large or refused."""
     assert visit.person is not None and filled.ask is not None
     now = visit.house.clock.now()
-    what = config_in_words(filled.ask.with_defaults(filled.dag, now).config(), filled.dag.timezone)
-    about = await run_in_threadpool(about_how_many, filled.ask, filled.dag, now)
+    what = config_in_words(with_defaults(filled.ask, filled.dag, now).config(), filled.dag.timezone)
+    about = await run_in_threadpool(estimate_count, filled.ask, filled.dag, now)
     base = {"what": what, "about": about, "dag_id": filled.dag.dag_id}
     if not await run_in_threadpool(has_active_manager, visit.store, now):
         return {"is": "nobody", **base}
@@ -149,7 +151,7 @@ async def _plan(visit: PageContext, filled: Filled, *, is_live: bool = False) ->
     if asked.answer is None:
         return {"is": "slow", **base, "patience_s": PATIENCE_S}
     if asked.answer.outcome == REFUSED:
-        return {"is": "refused", **base, "message": in_words(asked.answer.message)}
+        return {"is": "refused", **base, "message": in_words(refusal(asked.answer))}
     return await run_in_threadpool(_shown, asked.answer.payload_json or "{}", filled.dag, base)
 
 
