@@ -100,15 +100,15 @@ class _DagBuilder:
         for name, function in callbacks.items():
             if function is None:
                 continue
-            told = TaskSpec(
+            callback = TaskSpec(
                 task_id=name if watches is None else f"{watches}.{name}",
                 calls_back=CALLBACKS[name],
                 watches=watches,
                 timeout=CALLBACK_TIMEOUT_S,
                 priority=0 if watches is None else self.tasks[watches].priority,
             )
-            self.callbacks.append(told)
-            self.functions[told.task_id] = function
+            self.callbacks.append(callback)
+            self.functions[callback.task_id] = function
 
     def specs(self) -> tuple[TaskSpec, ...]:
         tasks = (dataclasses.replace(task, upstream=tuple(self.upstream[id_])) for id_, task in self.tasks.items())

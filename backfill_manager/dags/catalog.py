@@ -1,6 +1,6 @@
 """The single place that serialises and versions DAGs.
 
-What a bundle's parser has found comes in as a `Submission`; what it changes is decided in `versions` and put into the
+A bundle's parser hands in a `Submission`; what it changes is decided in `versions` and put into the
 manager's working set, which the next tick commits. Anyone else reads `dag` and `dag_version`.
 """
 
@@ -22,8 +22,8 @@ What = Literal["new", "changed", "moved", "back", "deactivated"]
 
 
 class DagCatalog:
-    """What is known of DAGs and where they come from. The manager's working set is one; one by itself is paper, to think on:
-    nothing that is put there reaches a table."""
+    """The rows of DAGs, versions, import errors and bundles. One by itself is for previews: nothing that is put there reaches a
+    table."""
 
     def __init__(self) -> None:
         self.dags: dict[str, DagRow] = {}
@@ -32,7 +32,7 @@ class DagCatalog:
         self.bundles: dict[str, BundleRow] = {}
 
     def put(self, row: Record) -> None:
-        """Know this row in its new form."""
+        """Adds the row, or replaces its older form."""
         if isinstance(row, DagRow):
             self.dags[row.dag_id] = row
         elif isinstance(row, DagVersion):
@@ -55,7 +55,7 @@ class DagChange:
 
 @dataclass(frozen=True)
 class SubmissionResult:
-    """What came of a submission."""
+    """What a submission has changed."""
 
     bundle: str
     changes: tuple[DagChange, ...]
@@ -90,7 +90,7 @@ class DagStore:
         return DagSpec.from_json(version.definition_json), version
 
     def bundle(self, name: str) -> BundleRow | None:
-        """What is known of a bundle: when its files were last read (`parsed_at`) and what it held then; None: nothing."""
+        """The bundle's row: when its files were last parsed (`parsed_at`) and what it held then; None: never."""
         return self._catalog.bundles.get(name)
 
     def files_of(self, bundle: str) -> frozenset[str]:
@@ -115,7 +115,7 @@ class DagStore:
         return not row.is_active and row.deactivated_by is None
 
     def submit(self, submission: Submission, at: datetime) -> SubmissionResult:
-        """Take in what a parser has found."""
+        """Applies a submission."""
         rows = self._changes(submission, at)
         taken = self._result(submission, rows)
         for row in rows:
@@ -127,7 +127,7 @@ class DagStore:
         return self._result(submission, self._changes(submission, at))
 
     def deactivate_dag(self, dag_id: str, *, by: str, at: datetime) -> DagRow:
-        """Until it has new content, or its file is parsed because someone asks for it. What runs of it goes on."""
+        """Until it has new content, or its file is parsed on request. What runs of it goes on."""
         row = self._catalog.dags.get(dag_id)
         if row is None:
             raise NotFound("DAG", dag_id, list(self._catalog.dags))
@@ -136,14 +136,14 @@ class DagStore:
 
     def deactivate_subpath(self, bundle: str, subpath: str, *, by: str, at: datetime) -> tuple[str, ...]:
         """The same for every active DAG of the files under `subpath`; "" is all of the bundle. Returns their ids."""
-        found = [
+        dag_ids = [
             row.dag_id
             for row in self._catalog.dags.values()
             if row.bundle == bundle and row.is_active and subpath in paths_to(row.file)
         ]
-        for dag_id in found:
+        for dag_id in dag_ids:
             self.deactivate_dag(dag_id, by=by, at=at)
-        return tuple(sorted(found))
+        return tuple(sorted(dag_ids))
 
     def keep_bundles(self, names: Collection[str], at: datetime) -> tuple[str, ...]:
         """DAGs and errors of bundles that are configured no more go; returns the ids of the DAGs."""

@@ -1,4 +1,4 @@
-"""What a bundle parser hands over: what some files of a bundle define, or why they can't be read."""
+"""What a bundle parser submits: what some files of a bundle define, or why they failed to import."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from backfill_manager.dags.importing.loader import ParsedFile
 
 @dataclass(frozen=True)
 class Submission:
-    """`content` is all that the bundle holds at that moment, `snapshot` the folder that keeps it. It speaks for the files
+    """`content` is all that the bundle holds at that moment, `snapshot` the folder that keeps it. It covers the files
     under `covers`, but not for those under `leaves_out` (paths within the bundle, "" is all of it; the longest one that
     fits a file counts): of these it gives every definition or error there is, and about others it says nothing.
 
-    `readable` False: the bundle itself can't be had, which says nothing of its DAGs. `on_request`: a person wanted it, and so
-    wants back what was deactivated by hand."""
+    `readable` False: the bundle itself can't be fetched, which says nothing of its DAGs. `on_request`: a person requested it,
+    so what was deactivated by hand comes back."""
 
     bundle: str
     path: str

@@ -48,7 +48,7 @@ class ParseResult:
 
     submission: Submission | None
     request: ParseRequest | None = None
-    refusal: str = ""
+    refusal: BackfillManagerError | str = ""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class BundleWatcher:
             self._services[request.bundle].parse(request)
         else:
             error = NotFound("bundle", request.bundle, list(self._services))
-            self._on_event(ParseResult(None, request, str(error)))
+            self._on_event(ParseResult(None, request, error))
 
     def run_once(self) -> float | None:
         """Run every parser that is due; returns the seconds until the next one is."""
@@ -175,7 +175,7 @@ class BundleService(Service):
             self._submit(unreadable_because(error, self._bundle, self._bundle.parser))
             due = self._bundle.settings.fetch_interval
         except Exception as error:  # noqa: BLE001 - third-party parsers raise anything
-            message = f"bundle {self._bundle.name!r}: {self._error_message(error)}"
+            message = f"bundle {self._bundle.name!r}: {self._refusal(error)}"
             self._submit(unreadable(self._bundle, self._bundle.parser, message))
             due = self._bundle.settings.fetch_interval
         return due if due is None else max(due, MIN_INTERVAL_S)
@@ -213,7 +213,7 @@ class BundleService(Service):
         except LoaderClosed:
             return  # the manager stops; the next one finds the request
         except Exception as error:  # noqa: BLE001 - third-party parsers raise anything
-            result = ParseResult(None, request, self._error_message(error))
+            result = ParseResult(None, request, self._refusal(error))
         else:
             result = ParseResult(submission, request)
         with self._lock:
@@ -262,9 +262,11 @@ class BundleService(Service):
             "parsed as usual. If it hangs, fix it and restart the manager"
         )
 
-    def _error_message(self, error: Exception) -> str:
+    def _refusal(self, error: Exception) -> BackfillManagerError | str:
         """One line; what no parser should raise goes to the log with its traceback."""
-        if isinstance(error, BackfillManagerError | OSError):
+        if isinstance(error, BackfillManagerError):
+            return error
+        if isinstance(error, OSError):
             return str(error)
         log.error("bundle parser failed", bundle=self._bundle.name, parser=self._bundle.parser, exc_info=error)
         return parser_failure(error, self._bundle.parser)

@@ -82,7 +82,7 @@ class Decisions:
         try:
             files = self.leader.compact(everywhere=True)
         except StateError as error:
-            self.requests.refuse(request_id, kinds.STATE_COMPACT, str(error), now)
+            self.requests.refuse(request_id, kinds.STATE_COMPACT, error, now)
         else:
             self.requests.compacted(request_id, files, now)
 

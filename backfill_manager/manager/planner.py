@@ -47,7 +47,7 @@ class PlanResult:
     dag_version: int
     spec: DagSpec
     plan: BackfillPlan | None
-    refusal: str = ""
+    refusal: BackfillManagerError | str = ""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Planner(Service):
             plan = with_estimates(with_reruns(plan, self._store), self._store, input_files(self._session), now)
         return plan
 
-    def _refusal(self, error: Exception, backfill: str) -> str | None:
+    def _refusal(self, error: Exception, backfill: str) -> BackfillManagerError | str | None:
         """The answer to a request whose plan failed; None for no answer: this manager is stopping, or Spark is gone."""
         if self._stopping.is_set():
             return None
@@ -130,7 +130,7 @@ class Planner(Service):
             self._on_spark_gone(reason)
             return None
         if isinstance(error, BackfillManagerError):
-            return str(error)
+            return error
         log.error("planning failed", backfill=backfill, exc_info=error)
         return f"Planning failed: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 

@@ -145,10 +145,9 @@ class RunOperations:
                     self._state.put(c.marked(ti, new_state, call.now, reason))
             return None
         run = live or reopen_run(self._state, self._store, row, loaded)
+        kept = s.TASK_FINISHED - {s.CANCELLED}
         if command.state == s.SUCCESS:
             kept = frozenset({s.SUCCESS, s.SKIPPED, s.REMOVED})
-        else:
-            kept = s.TASK_FINISHED - {s.CANCELLED}
         for ti in run.own_tasks:
             if ti.state not in kept:
                 self._state.put(c.marked(ti, command.state, call.now, reason))

@@ -7,16 +7,20 @@ params, and worded by whoever shows it.
 
 from __future__ import annotations
 
+import json
 import re
 import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from backfill_manager import errors
 from backfill_manager.errors import BackfillManagerError, ErrorTemplate, InvalidInput, Refused, nearest
 from backfill_manager.value_rules import describe_error
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
+
+    from backfill_manager.model.records import Response
 
 
 def _error(
@@ -40,6 +44,7 @@ NOT_A_REGEX = _error("[field] {pattern!r} is not a regular expression: {reason}"
 UNSUPPORTED_REGEX = _error(
     "[field] {pattern!r} can't be matched in linear time: look-around and back-references are not supported"
 )
+NOT_FOUND = _error(errors.NOT_FOUND)
 # -- payloads of requests ---------------------------------------------------------------------------------------------
 UNKNOWN_KIND = _error("There is no request of the kind {kind!r}{nearest}")
 NOT_AN_OBJECT = _error("{kind}: the payload must be a JSON object, not {type}")
@@ -243,6 +248,24 @@ CATALOGUE: Final[dict[str, ErrorTemplate]] = {
 }
 for _code, _template in CATALOGUE.items():
     _template.code = _code
+
+
+def error_columns(error: BackfillManagerError | str) -> dict[str, str | None]:
+    """An error as columns of the response table; nothing but a message has none."""
+    if isinstance(error, str):
+        return {}
+    params = json.dumps(error.params, default=str, sort_keys=True) if error.params else None
+    return {"error_code": error.code, "error_field": error.field, "error_params": params}
+
+
+def refusal(response: Response) -> Refused:
+    """The manager's refusal as an error. Of an older release, or with a code of a newer one, the message stands as it is."""
+    error = Refused(response.message, field=response.error_field)
+    error.code = response.error_code or error.code
+    template = CATALOGUE.get(error.code)
+    if template is not None and response.error_params:
+        error.template, error.hint, error.params = template.template, template.hint, json.loads(response.error_params)
+    return error
 
 
 _PROBLEMS: Final = {  # of values that came as JSON

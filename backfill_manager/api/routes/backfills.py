@@ -31,7 +31,7 @@ from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, pa
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit, ApiSubmitter
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.errors import NoActiveManager, Refused
+from backfill_manager.errors import NoActiveManager
 from backfill_manager.model.records import Backfill, BackfillItem
 from backfill_manager.queries import backfills
 from backfill_manager.queries.backfill_items import list_items as items_of
@@ -44,6 +44,7 @@ from backfill_manager.requests import validation
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.commands import BackfillInput, CreateBackfill
+from backfill_manager.schemas.errors import refusal
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
 
@@ -104,7 +105,7 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     if submitted.answer is None:
         raise NoActiveManager(f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; see /api/v1/health.")
     if submitted.answer.outcome == kinds.REFUSED:
-        raise Refused(submitted.answer.message)
+        raise refusal(submitted.answer)
     plan = PlanView.model_validate(json.loads(submitted.answer.payload_json or '{"items": [], "summary": {}}'))
     return JSONResponse(plan.model_dump())
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from backfill_manager.errors import Refused
+from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import REFUSED
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Log:
 def accepted(response: Response) -> Response:
     """The response, unless it is `Refused`."""
     if response.outcome == REFUSED:
-        raise Refused(response.message)
+        raise refusal(response)
     return response
 
 

@@ -56,7 +56,7 @@ class ArchiveSource(BundleSource):
             raise InvalidInput(f"{self._path} is damaged, or no zip file: {error}") from None
 
     def _folder_of(self, file: BinaryIO) -> Path:
-        """The stamp is looked at first; an archive that seems to have changed is told by its bytes."""
+        """The stamp is compared first; an archive that seems to have changed is identified by its bytes."""
         stamp, now_ns = stamp_of(os.fstat(file.fileno())), micros(SystemClock().now()) * 1000
         if self._seen and self._seen[0] == stamp and self._seen[1].is_dir():
             os.utime(self._seen[1])
@@ -92,16 +92,16 @@ class ArchiveSource(BundleSource):
         size = sum(entry.file_size for entry in entries)
         if size > MAX_BUNDLE_SIZE:
             raise InvalidInput(f"{self._path} unpacks to {size >> 20} MB; a bundle may have {MAX_BUNDLE_SIZE >> 20}")
-        known: dict[str, zipfile.ZipInfo] = {}
+        by_name: dict[str, zipfile.ZipInfo] = {}
         for entry in entries:
             name = posixpath.normpath(entry.filename)  # some packers write `./flights.py`
-            wrong = _refused(entry) or ("is there twice" if name in known else None)
+            wrong = _refused(entry) or ("is there twice" if name in by_name else None)
             if wrong:
                 raise InvalidInput(f"{self._path} is refused: its entry {entry.filename!r} {wrong}")
-            known[name] = entry
+            by_name[name] = entry
         return {
             name: entry
-            for name, entry in known.items()
+            for name, entry in by_name.items()
             if not (entry.is_dir() or self._is_metadata(name)) and belongs(name, entry.file_size, self._dag_files)
         }
 
@@ -122,7 +122,7 @@ def _refused(entry: zipfile.ZipInfo) -> str | None:
 
 
 def _digest(file: BinaryIO) -> str:
-    told = hashlib.sha256()
+    hashed = hashlib.sha256()
     while chunk := file.read(_CHUNK):
-        told.update(chunk)
-    return told.hexdigest()
+        hashed.update(chunk)
+    return hashed.hexdigest()

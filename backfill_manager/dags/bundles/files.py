@@ -1,4 +1,4 @@
-"""What a bundle's folder holds, as far as a run can see it: code, SQL and small data files, by content.
+"""Reads what a bundle's folder holds, as far as a run can see it: code, SQL and small data files, by content.
 
 This is what is hashed, what is copied into a snapshot, and so all that a DAG may read from beside itself. Left out:
 hidden files and folders, `__pycache__`, data files above a megabyte, and folders that are something else altogether
@@ -28,7 +28,7 @@ MAX_DATA_FILE_SIZE: Final = 1 << 20  # bytes; a larger one is left out
 MAX_FILE_SIZE: Final = 64 << 20  # bytes; a larger one of code is an error: the manager reads it, and a version keeps it
 VENV_MARK: Final = "pyvenv.cfg"
 RACY_NS: Final = 2_000_000_000  # as coarse as a file system's times may be
-_WORDS: Final = (b"dag", b"backfill_manager")
+_IMPORT_WORDS: Final = (b"dag", b"backfill_manager")
 
 Stamp = tuple[int, int, int, int]  # mtime in ns, size in bytes, inode, ctime in ns
 
@@ -46,12 +46,12 @@ class BundleContent:
 
 
 def may_make_dags(file: str, content: bytes) -> bool:
-    """A cheap look before a process is spent on it: a `.py` file that holds both words, or a `.dag.yaml`; `_private`
-    ones make none."""
+    """A cheap test before a process is spent on it: a `.py` file that holds both words, or a `.dag.yaml`; `_private` ones
+    make none."""
     name = file.rpartition("/")[2]
     if name.startswith("_"):
         return False
-    return name.endswith(YAML_DAGS) or (name.endswith(".py") and all(word in content for word in _WORDS))
+    return name.endswith(YAML_DAGS) or (name.endswith(".py") and all(word in content for word in _IMPORT_WORDS))
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ ALL_FILES: Final = DagFiles(
 
 
 def hash_of(files: Mapping[str, str]) -> str:
-    told = hashlib.sha256()
+    digest_of_all = hashlib.sha256()
     for file, digest in sorted(files.items()):
-        told.update(f"{file}\0{digest}\n".encode("utf-8", "surrogateescape"))
-    return told.hexdigest()
+        digest_of_all.update(f"{file}\0{digest}\n".encode("utf-8", "surrogateescape"))
+    return digest_of_all.hexdigest()
 
 
 def stamp_of(about: os.stat_result) -> Stamp:
@@ -96,7 +96,7 @@ def stamp_of(about: os.stat_result) -> Stamp:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What the bytes of a file were found to be, and the stamp that the file had then."""
+    """A file as it was read: its stamp, its content's hash, and whether it may make DAGs."""
 
     stamp: Stamp
     sha256: str
@@ -120,7 +120,7 @@ class FileFingerprints:
         return self._by_file if root == self._root else {}
 
     def remember(self, root: Path, entries: Mapping[str, Fingerprint], *, began_ns: int) -> None:
-        """`entries` is all that there is; what was known of other files is forgotten."""
+        """`entries` is all that there is; other files are forgotten."""
         self._root = root
         self._by_file = {
             file: entry for file, entry in entries.items() if max(entry.stamp[0], entry.stamp[3]) < began_ns - RACY_NS
@@ -243,7 +243,7 @@ def _is_read(file: str, about: os.stat_result, dag_files: DagFiles) -> bool:
 
 
 def read(path: Path, file: str = "", dag_files: DagFiles = PYTHON_AND_YAML) -> bytes | None:
-    """The bytes of a file of the bundle, whose path there is `file` (its name, where nothing is said); None for what
+    """The bytes of a file of the bundle, whose path there is `file` (by default its name); None for what
     vanished meanwhile, is no plain file, or is too large."""
     try:
         return path.read_bytes() if _is_read(file or path.name, path.stat(), dag_files) else None

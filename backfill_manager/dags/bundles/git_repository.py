@@ -1,6 +1,6 @@
 """A bundle in a git repository, at a branch, tag or commit.
 
-    <cache>/git/<hash of the address>/repository.git   bare; only the commits that were asked for, without their history
+    <cache>/git/<hash of the address>/repository.git   bare; only the commits that were fetched, without their history
                                      /trees/<tree id>  a folder of the repository, as it is in some commit
 
 A tree is named by git's id of its content, so a commit that changes nothing in the bundle's folder brings no new files.
@@ -94,27 +94,29 @@ class GitSource(BundleSource):
     def _commit(self) -> str:
         is_like_an_id = bool(_LIKE_AN_ID.fullmatch(self._ref))
         if is_like_an_id and (have := self._resolved(f"{self._ref}^{{commit}}")):
-            return have  # a commit never changes: nobody has to be asked
+            return have  # a commit never changes: no need to fetch
         ended = self._git.run("fetch", "--quiet", "--no-tags", "--depth=1", "--", self._url, self._ref)
-        found = "FETCH_HEAD"
+        revision = "FETCH_HEAD"
         if not ended.is_good and any(word in ended.reason for word in _NO_SUCH_REF):
             if not is_like_an_id:
                 raise self._no_such_ref()
             # the beginning of an id can only be looked up here; so can a whole one when the server gives out none but tips
             refs = ("+refs/heads/*:refs/theirs/heads/*", "+refs/tags/*:refs/theirs/tags/*")
             ended = self._git.run("fetch", "--quiet", "--no-tags", "--prune", _ALL_HISTORY, "--", self._url, *refs)
-            found = self._ref
+            revision = self._ref
         if not ended.is_good:
             raise InvalidInput(f"the git repository {self._shown} can't be fetched: {ended.reason}")
-        commit = self._resolved(f"{found}^{{commit}}")
+        commit = self._resolved(f"{revision}^{{commit}}")
         if commit is None:
             raise self._no_such_ref()
         return commit
 
     def _no_such_ref(self) -> InvalidInput:
         listed = self._git.run("ls-remote", "--quiet", "--heads", "--tags", "--refs", "--", self._url)
-        known = re.findall(r"\trefs/(?:heads|tags)/(.+)", listed.printed.decode("utf-8", "replace"))
-        hint = nearest(self._ref, known) or (f"; there are {', '.join(known[:5])}" if known else "; it is empty")
+        refs_there = re.findall(r"\trefs/(?:heads|tags)/(.+)", listed.printed.decode("utf-8", "replace"))
+        hint = nearest(self._ref, refs_there) or (
+            f"; there are {', '.join(refs_there[:5])}" if refs_there else "; it is empty"
+        )
         return InvalidInput(f"the git repository {self._shown} has no branch, tag or commit {self._ref!r}{hint}")
 
     def _resolved(self, expression: str) -> str | None:
@@ -123,8 +125,8 @@ class GitSource(BundleSource):
 
     # -- its files ----------------------------------------------------------------------------------------------------
     def _tree(self, commit: str) -> str:
-        found = self._resolved(f"{commit}:{self._path}") if self._path else commit
-        tree = self._resolved(f"{found}^{{tree}}") if found else None
+        revision = self._resolved(f"{commit}:{self._path}") if self._path else commit
+        tree = self._resolved(f"{revision}^{{tree}}") if revision else None
         if tree is None:
             raise InvalidInput(
                 f"there is no folder {self._path!r} in the git repository {self._shown} at {self._ref} ({commit[:10]})"

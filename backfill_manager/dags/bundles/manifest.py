@@ -1,4 +1,4 @@
-"""`manifest.yaml` in a bundle's root: what the bundle says itself of how it is to be read.
+"""`manifest.yaml` in a bundle's root: settings of the bundle, set by the bundle itself.
 
     version: v1beta
     parser: standard
@@ -6,7 +6,7 @@
     directories:
       - {path: glacier, scan_interval: 1 day, min_file_parse_interval: 1 day}
 
-What the manager's own configuration says wins: who runs the manager has the last word; of `options`, option by option.
+The manager's own configuration wins; of `options`, option by option.
 AIP-85's spelling of the same is understood too.
 """
 
@@ -79,13 +79,13 @@ def with_manifest(settings: BundleSettings, manifest: ManifestRead | None) -> Bu
 
 
 def _apply_effective_parser(raw: RawSettings, settings: BundleSettings) -> None:
-    """The one that the configuration names, if it names one: options for another parser are then nobody's."""
+    """The configuration's, if it names one: options for another parser are then ignored."""
     name = raw.values.get("parser", settings.parser)
     if not isinstance(name, str):
-        return  # told when it is validated
+        return  # an error of validation
     if "parser" not in settings.model_fields_set:
         unknown = unknown_parser(name)
-        if unknown and not unknown_parser(name, misspelt=True):  # else it is told when it is validated
+        if unknown and not unknown_parser(name, misspelt=True):  # else it is an error of validation
             raw.errors.append(f"{raw.place(('parser',))}: parser {unknown}")
     elif name != settings.parser:
         raw.values.pop("options", None)
@@ -94,7 +94,7 @@ def _apply_effective_parser(raw: RawSettings, settings: BundleSettings) -> None:
 
 def _refuse_origin_keys(raw: RawSettings) -> None:
     if "version" not in raw.values:
-        raw.errors.append(f"{raw.place(())}: version is missing; `version: {VERSION}` is known here")
+        raw.errors.append(f"{raw.place(())}: version is missing; `version: {VERSION}` is supported")
         raw.values["version"] = VERSION
     for key in [key for key in raw.values if key in _ORIGIN]:
         raw.errors.append(f"{raw.place((key,))}: {key} is set in {DEFAULT_CONF}, not by the bundle itself")

@@ -1,4 +1,4 @@
-"""Why a DAG file could not be loaded, for who wrote it: their file, their line, one sentence, their traceback."""
+"""Describes why a DAG file failed to import, for its author: file and line, one sentence, the traceback of their code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FailedFile:
 
 
 def explain(error: BaseException, root: Path, file: str) -> FailedFile:
-    """What happened when `file` of the bundle at `root` was executed."""
+    """The import error of `file` of the bundle at `root`."""
     from backfill_manager.masking import mask_environment
 
     path = str(root / file)
@@ -63,9 +63,9 @@ def explain_dump(dump: str, root: Path, file: str, message: str) -> FailedFile:
     )
 
 
-def to_utf8(told: str) -> str:
-    """What can be written everywhere: half a character (of a file's name, of somebody's message) as Python writes it."""
-    return told.encode("utf-8", "backslashreplace").decode()
+def to_utf8(text: str) -> str:
+    """What can be written everywhere: half a character (of a file's name, of a message) as Python escapes it."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _is_ours(line: str) -> bool:
@@ -74,14 +74,14 @@ def _is_ours(line: str) -> bool:
 
 
 def _sentence(error: BaseException) -> str:
-    said = error_message(error)
+    message_of = error_message(error)
     if isinstance(error, BackfillManagerError):
-        return said
+        return message_of
     if isinstance(error, SystemExit):
-        return f"the file ended the process (SystemExit: {said or 0}) instead of making its DAGs"
+        return f"the file ended the process (SystemExit: {message_of or 0}) instead of making its DAGs"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return f"{type(error).__name__}: {message_of}" if message_of else type(error).__name__
 
 
 def _other_location(error: BaseException, frames: traceback.StackSummary, root: Path, path: str) -> str:
@@ -102,13 +102,13 @@ def _user_traceback(error: BaseException, root: Path, path: str) -> str:
     """The traceback from their file on, without the frames that are our machinery; files named within the bundle."""
     from backfill_manager.masking import mask_environment
 
-    told = traceback.TracebackException.from_exception(error)
-    chain: list[traceback.TracebackException | None] = [told, told.__cause__, told.__context__]
+    formatted = traceback.TracebackException.from_exception(error)
+    chain: list[traceback.TracebackException | None] = [formatted, formatted.__cause__, formatted.__context__]
     for one in chain:
         if one is not None:
             kept = [f for f in one.stack if not f.filename.startswith((_OURS, *_MACHINERY))]
             one.stack = traceback.StackSummary.from_list(kept)
-    return to_utf8(mask_environment("".join(told.format()).replace(f"{root}/", "")))[-MAX_TRACEBACK_LENGTH:]
+    return to_utf8(mask_environment("".join(formatted.format()).replace(f"{root}/", "")))[-MAX_TRACEBACK_LENGTH:]
 
 
 def _one_line(text: str) -> str:

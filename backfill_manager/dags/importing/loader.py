@@ -30,7 +30,7 @@ from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInp
 if TYPE_CHECKING:
     from backfill_manager.dags.authoring import Dag
 
-_PRELOADABLE: Final = ("pyspark", "pandas")  # dear to import; a worker has one once a file has asked for it
+_PRELOADABLE: Final = ("pyspark", "pandas")  # costly to import; a worker has it once a file has needed it
 MAX_WORKERS: Final = 4
 MAX_MESSAGE_LENGTH: Final = 2000  # characters; lists of errors repeat them
 MAX_TRACEBACK_LENGTH: Final = 50_000
@@ -38,14 +38,14 @@ _ATTEMPTS: Final = 3  # to find a worker that gets as far as the file
 
 
 class LoaderClosed(BackfillManagerError):
-    """The loader was closed before all files were read; nothing is known of any."""
+    """The loader was closed before all files were parsed; there is no result for any of them."""
 
 
 @dataclass(frozen=True)
 class ParsedFile:
     """What one file defines. `definitions` are its DAGs as JSON, as they were made where the file was run, and in the
     order of `dag_ids`. Of the bundle's other files: `imported` are those it imported, `read` all it opened; `listed` are
-    folders whose files it asked for (`""` is the root). Names within the bundle, with `/`."""
+    folders whose files it listed (`""` is the root). Names within the bundle, with `/`."""
 
     file: str
     dag_ids: tuple[str, ...]
@@ -103,7 +103,7 @@ class DagLoader:
                 reader=reader,
                 options=options or {},
             )
-            return result_of(self._ask(job), job)
+            return result_of(self._parse(job), job)
 
         with self._counted(), ThreadPoolExecutor(self._count, thread_name_prefix="bfm-parse") as threads:
             return list(threads.map(parse, files))
@@ -118,11 +118,6 @@ class DagLoader:
             with self._lock:
                 self._loads -= 1
                 self._load_ended.notify_all()
-
-    def process_ids(self) -> tuple[int, ...]:
-        """Of the workers that are there now."""
-        with self._lock:
-            return tuple(worker.pid for worker in self._started if worker.is_alive)
 
     def close(self) -> None:
         with self._lock:
@@ -140,16 +135,16 @@ class DagLoader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, job: ParseJob) -> ParseReply:
-        """A worker that ends before it comes to the file is not the file's fault: another one is asked."""
-        wanted = _preloads(Path(job.root) / job.file)
+    def _parse(self, job: ParseJob) -> ParseReply:
+        """A worker that ends before it comes to the file is not the file's fault: another one tries."""
+        to_preload = _preloads(Path(job.root) / job.file)
         if job.reader:
-            wanted += (job.reader.partition(":")[0],)
+            to_preload += (job.reader.partition(":")[0],)
         reply = ParseReply()
         for _ in range(_ATTEMPTS):
-            preload = tuple(name for name in wanted if name not in self._unfit)
+            preload = tuple(name for name in to_preload if name not in self._unfit)
             with self._worker() as worker:
-                reply = worker.ask(dataclasses.replace(job, preload=preload))
+                reply = worker.parse(dataclasses.replace(job, preload=preload))
                 new = set(preload) - worker.preloaded
             if self._closed:
                 raise LoaderClosed("The loader of DAG files was closed")
@@ -160,7 +155,7 @@ class DagLoader:
 
     @contextmanager
     def _worker(self) -> Iterator[WorkerProcess]:
-        """One that nobody else is using now."""
+        """A worker that is not in use."""
         worker = self._places.get()
         try:
             if worker is None:
@@ -204,17 +199,17 @@ def result_of(reply: ParseReply, job: ParseJob) -> ParsedFile | FailedFile:
     if not reply.began:
         how = _ending(reply.worker_code) if reply.worker_code is not None else "did not get as far"
         return FailedFile(file, None, f"no process could be had to read the file in: each of {_ATTEMPTS} {how}")
-    if len(reply.told) > MAX_RESULT_SIZE:
+    if len(reply.output) > MAX_RESULT_SIZE:
         return FailedFile(file, None, f"its DAGs take more than {MAX_RESULT_SIZE >> 20} MB to write down")
-    if reply.code == 0 and reply.told:
-        return _parsed(reply.told, file)
+    if reply.code == 0 and reply.output:
+        return _parsed(reply.output, file)
     return _without_result(reply, job)
 
 
-def _parsed(told: bytes, file: str) -> ParsedFile | FailedFile:
+def _parsed(output: bytes, file: str) -> ParsedFile | FailedFile:
     """The file could write to the pipe as well, so nothing is taken for granted about what came through."""
     try:
-        answer: dict[str, Any] = json.loads(told)
+        answer: dict[str, Any] = json.loads(output)
         if "failed" in answer:
             return _sanitized(FailedFile(**answer["failed"]))
         definitions = tuple(answer["dags"])
@@ -232,15 +227,15 @@ def _sanitized(failed: FailedFile) -> FailedFile:
     of that of its process."""
     from backfill_manager.masking import mask_environment
 
-    message, told = (to_utf8(mask_environment(text)) for text in (failed.message, failed.traceback))
-    short = shorten(message, MAX_MESSAGE_LENGTH), shorten(told, MAX_TRACEBACK_LENGTH)
+    message, output = (to_utf8(mask_environment(text)) for text in (failed.message, failed.traceback))
+    short = shorten(message, MAX_MESSAGE_LENGTH), shorten(output, MAX_TRACEBACK_LENGTH)
     return dataclasses.replace(failed, message=short[0], traceback=short[1])
 
 
 def _without_result(reply: ParseReply, job: ParseJob) -> FailedFile:
     """The file's process ended without an answer."""
     root, file = Path(job.root), job.file
-    dump = reply.told.decode("utf-8", "replace")
+    dump = reply.output.decode("utf-8", "replace")
     if reply.late or "Timeout (" in dump:
         took = f"took longer than {job.seconds:g} seconds to be read (import_timeout of its bundle)"
         return explain_dump(dump, root, file, took)

@@ -1,6 +1,6 @@
 """A fork server for DAG files: `python -m backfill_manager.dags.importing.worker FD`, started by `worker_process`.
 
-It has imported what DAG files need, and forks a fresh process for each file, which begins warm and ends with whatever
+It imports what DAG files need, and forks a fresh process for each file, which begins warm and ends with whatever
 the file did to it. No code of a bundle runs in here, so what the files leave behind here is nothing, however many they
 are. One thread only: a fork of a process with threads may hang.
 
@@ -50,7 +50,7 @@ PRELOADS: Final = {
     "pyspark": ("pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types"),
     "pandas": ("pandas",),
 }
-_WITHOUT_THREADS: Final = {  # numpy's and Arrow's libraries start some when they are imported, if not told so
+_WITHOUT_THREADS: Final = {  # numpy's and Arrow's libraries start some when they are imported, unless these say otherwise
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -190,7 +190,7 @@ class Worker:
                 if not more:
                     return None
                 text += more
-        except ConnectionResetError:  # a manager that was killed before it had read all that we told it
+        except ConnectionResetError:  # a manager that was killed before it had read everything
             return None
         if not text:
             return None
@@ -216,7 +216,7 @@ def _has_ended(child: int) -> bool:
 
 
 def _kill_orphans() -> None:
-    """Processes that left the file's session: on Linux they come to us when their parent ends, elsewhere to nobody."""
+    """Processes that left the file's session: on Linux this process inherits them when their parent ends."""
     while True:
         try:
             ended, _ = os.waitpid(-1, os.WNOHANG)

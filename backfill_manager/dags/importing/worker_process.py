@@ -1,6 +1,6 @@
-"""A worker as the manager sees it: a process that is asked to read one file after another, and may die of each.
+"""The manager's end of a worker: a process that parses one file after another, and may die of each.
 
-What it is told and answers stands in `worker`. Nothing that a file does to its own process, to the worker or to the
+`worker` has the protocol. Nothing that a file does to its own process, to the worker or to the
 pipe comes out of here as anything but a `ParseReply`.
 """
 
@@ -29,10 +29,10 @@ _STOP_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True)
 class ParseReply:
-    """`began`: the file's process was there. `code`: how it ended; None when nobody is left to tell, because the worker
-    was lost: `worker_code` then says how. `late`: it took longer than its time. `refused`: why it was not read."""
+    """What came of a file. `began`: its process was started. `code`: how that ended; None when the worker was lost
+    (`worker_code`: how). `late`: it took longer than its time. `refused`: why it was not parsed."""
 
-    told: bytes = b""
+    output: bytes = b""
     began: bool = False
     code: int | None = None
     worker_code: int | None = None
@@ -63,8 +63,8 @@ class WorkerProcess:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, job: ParseJob) -> ParseReply:
-        """Have one file read. Afterwards the worker may be lost (`is_alive`)."""
+    def parse(self, job: ParseJob) -> ParseReply:
+        """Parses one file. Afterwards the worker may be lost (`is_alive`)."""
         pipe, theirs = os.pipe()
         try:
             try:
@@ -98,7 +98,7 @@ class WorkerProcess:
     # ---------------------------------------------------------------------------------------------------------------
 
     def _listen(self, pipe: int, seconds: float) -> ParseReply:
-        told, lines = bytearray(), bytearray()
+        output, lines = bytearray(), bytearray()
         child: int | None = None
         deadline = self._clock.monotonic() + _STARTUP_TIMEOUT_S
         with selectors.DefaultSelector() as selector:
@@ -107,43 +107,43 @@ class WorkerProcess:
             while True:
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
-                    return self._lost(child, told, late=True)
+                    return self._lost(child, output, late=True)
                 for key, _ in selector.select(left):
                     if key.fd == pipe:
-                        if not _read(pipe, told):
+                        if not _read(pipe, output):
                             selector.unregister(pipe)
-                        if len(told) > MAX_RESULT_SIZE:
-                            return self._lost(child, told)
+                        if len(output) > MAX_RESULT_SIZE:
+                            return self._lost(child, output)
                         continue
                     heard = _receive(self._control)
                     if not heard:
-                        return self._lost(child, told)
+                        return self._lost(child, output)
                     lines += heard
                 while b"\n" in lines:
                     line, _, lines = lines.partition(b"\n")
                     message: dict[str, Any] = json.loads(line)
                     if "pid" not in message:
-                        _drain(pipe, told)
-                        return ParseReply(bytes(told), began="code" in message, **message)
+                        _drain(pipe, output)
+                        return ParseReply(bytes(output), began="code" in message, **message)
                     child = message["pid"]
                     deadline = self._clock.monotonic() + seconds + _GRACE_S
 
-    def _lost(self, child: int | None, told: bytes | bytearray, late: bool = False) -> ParseReply:
+    def _lost(self, child: int | None, output: bytes | bytearray, late: bool = False) -> ParseReply:
         """It can't be used any more. The file's process first: as long as the worker is there, its id is its own."""
         if child is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child, signal.SIGKILL)
-        if late or len(told) > MAX_RESULT_SIZE:
+        if late or len(output) > MAX_RESULT_SIZE:
             self._process.kill()
         self.stop()
-        return ParseReply(bytes(told), began=child is not None, worker_code=self._process.returncode, late=late)
+        return ParseReply(bytes(output), began=child is not None, worker_code=self._process.returncode, late=late)
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with the same modules to be found, but no way into our JVM: a DAG file that starts Spark when it is read
+    """The manager's environment and module path, but no way into its JVM: a DAG file that starts Spark when it is read
     would otherwise be given, and could stop, the session that tasks are running in."""
-    kept = {name: value for name, value in os.environ.items() if name not in OUR_JVM}
-    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environ = {name: value for name, value in os.environ.items() if name not in OUR_JVM}
+    return {**environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def _receive(control: socket.socket) -> bytes:
@@ -160,7 +160,7 @@ def _read(pipe: int, into: bytearray) -> bool:
 
 
 def _drain(pipe: int, into: bytearray) -> None:
-    """What is in the pipe still. Its end is not waited for: whoever got away from us may hold the pipe open."""
+    """What is in the pipe still. Its end is not waited for: a process that escaped may hold the pipe open."""
     os.set_blocking(pipe, False)
     with suppress(BlockingIOError):
         while len(into) <= MAX_RESULT_SIZE and _read(pipe, into):

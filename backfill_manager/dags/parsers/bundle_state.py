@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, create_model
+
 from backfill_manager.dags.bundles.files import (
     ALL_FILES,
     PYTHON_AND_YAML,
@@ -17,11 +19,42 @@ from backfill_manager.dags.bundles.files import (
 )
 from backfill_manager.dags.bundles.manifest import read_manifest, with_manifest
 from backfill_manager.dags.bundles.snapshot import take
-from backfill_manager.dags.bundles.source import source_of
+from backfill_manager.dags.bundles.sources import source_of
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
-from backfill_manager.dags.parsers.options import ParserOptions, RawOptions
-from backfill_manager.settings import BundleSettings, LimitSettings
+from backfill_manager.errors import InvalidConfig
+from backfill_manager.settings import BundleSettings, LimitSettings, Loc, RawSettings
+
+
+class ParserOptions(BaseModel):
+    """Base of a parser's `Options`, a pydantic model. An unknown key is an error that names the nearest known one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class RawOptions:
+    """The options of a bundle as they were written: those of its manifest under those of its configuration. `places` are
+    the lines of the manifest."""
+
+    values: Mapping[str, Any]
+    configured: Mapping[str, Any]
+    places: Mapping[Loc, str]
+    bundle: str
+
+    def checked(self, model: type[ParserOptions], parser: str) -> ParserOptions:
+        """As the parser's model. `InvalidConfig` has a line with the place of each thing that is wrong."""
+        where = f"bundle {self.bundle!r}"
+        raw = RawSettings({"options": dict(self.values)}, {(): where, **self.places})
+        for key in self.configured:
+            raw.places = {at: place for at, place in raw.places.items() if at[:2] != ("options", key)}
+            raw.places["options", key] = where
+        if self.values and not model.model_fields:
+            place = raw.place(("options", next(iter(self.values))))
+            raise InvalidConfig(f"{place}: options must be left out: the parser {parser!r} has none")
+        holder = create_model("Holder", options=(model, ...))
+        checked_options: ParserOptions = raw.validate(holder).options  # type: ignore[attr-defined]
+        return checked_options
 
 
 @dataclass(frozen=True)

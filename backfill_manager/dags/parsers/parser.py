@@ -28,8 +28,7 @@ from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.dag_file import DagFile
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
-from backfill_manager.dags.parsers.bundle_state import BundleState, Fetched, ParserChanged
-from backfill_manager.dags.parsers.options import ParserOptions
+from backfill_manager.dags.parsers.bundle_state import BundleState, Fetched, ParserChanged, ParserOptions
 from backfill_manager.dags.submission import Submission, paths_to
 from backfill_manager.errors import InvalidConfig, InvalidInput, error_message
 
@@ -169,8 +168,8 @@ class BundleParser(ABC):
         the bundle, or such a path in it, can't be had; `InvalidConfig` when its manifest is wrong."""
         subpath = subpath.strip("/")
         fetched = self.bundle.fetch()
-        known = (*fetched.content.files, *self.store.files_of(self.bundle.name))
-        if subpath and not any(subpath in paths_to(file) for file in known):
+        candidates = (*fetched.content.files, *self.store.files_of(self.bundle.name))
+        if subpath and not any(subpath in paths_to(file) for file in candidates):
             raise InvalidInput(f"bundle {self.bundle.name!r} has no file or folder {subpath!r} ({self.bundle.place})")
         return self.submission(fetched, covers=(subpath,), again=True, deactivates=deactivate_removed, on_request=True)
 
@@ -196,16 +195,16 @@ class BundleParser(ABC):
             on_request=on_request, settings_json=self._settings_json(fetched), reader_json=self._reader_json(reader),
         )  # fmt: skip
         files = sorted(file for file in self.dag_files(content) if empty.covers_file(file))
-        wanted = files if again else self.stale(files, content)
+        stale_files = files if again else self.stale(files, content)
         now, names = self.clock.monotonic(), _Dependencies(content)
         results = self.bundle.load(
-            self.loader, snapshot, wanted, settings, reader=reader, options=self.bundle.raw_options
+            self.loader, snapshot, stale_files, settings, reader=reader, options=self.bundle.raw_options
         )
-        for file, result in zip(wanted, results, strict=True):
+        for file, result in zip(stale_files, results, strict=True):
             self._read[file] = ParseRecord(result, names.dependencies(file, result), now)
         for file in [file for file in self._read if file not in content.files]:
             del self._read[file]
-        if wanted:
+        if stale_files:
             self._last_parse = self.clock.now()
         self._content_parsed = content
         read = [self._read[file].result for file in files]
@@ -213,14 +212,16 @@ class BundleParser(ABC):
             empty,
             parsed=tuple(result for result in read if isinstance(result, ParsedFile)),
             failed=tuple(result for result in read if isinstance(result, FailedFile)),
-            parsed_at=self._last_parse if wanted else None,
+            parsed_at=self._last_parse if stale_files else None,
         )
 
     def dag_files(self, content: BundleContent) -> Collection[str]:
         """Files of the bundle that DAGs are read from: those that may make some, and those that did or broke: one that was
         cut off in the middle of a copy may not look like a DAG file any more."""
-        known = {file for file in self.store.files_of(self.bundle.name) if self._dag_files.fits(file)} - {MANIFEST}
-        return {*content.candidates, *(known & set(content.files))}
+        read_before = {file for file in self.store.files_of(self.bundle.name) if self._dag_files.fits(file)} - {
+            MANIFEST
+        }
+        return {*content.candidates, *(read_before & set(content.files))}
 
     def stale(self, files: Iterable[str], content: BundleContent) -> list[str]:
         """Those that were never read, or whose reading depended on something that is not as it was."""
@@ -316,8 +317,8 @@ def unreadable_because(error: InvalidInput, bundle: BundleState, parser: str) ->
     """The same for what `fetch` raised. What is wrong in the manifest is the manifest's error."""
     if isinstance(error, InvalidConfig) and str(error).startswith(MANIFEST):
         return unreadable(bundle, parser, str(error), MANIFEST)
-    told = str(error) if str(error).startswith(f"bundle {bundle.name!r}") else f"bundle {bundle.name!r}: {error}"
-    return unreadable(bundle, parser, told)
+    message = str(error) if str(error).startswith(f"bundle {bundle.name!r}") else f"bundle {bundle.name!r}: {error}"
+    return unreadable(bundle, parser, message)
 
 
 class _Dependencies:

@@ -1,4 +1,4 @@
-"""A schedule in words, for tables and pages: the everyday ones in plain English, others as their expression."""
+"""Describes a schedule for tables and pages: everyday ones in plain English, others by their expression."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _EVERY_DAY: Final = frozenset(range(7))
 _MAX_TIMES: Final = 4  # more than these are not spelled out
 
 
-def in_words(schedule: str | dict[str, float] | None, cron: Cron | None, timezone: str) -> str:
+def describe_schedule(schedule: str | dict[str, float] | None, cron: Cron | None, timezone: str) -> str:
     if schedule is None:
-        return "only when asked"
+        return "only when triggered"
     if isinstance(schedule, dict):
         return f"every {_length(int(schedule['seconds']))}"
     if cron is None:

@@ -81,10 +81,10 @@ def _parse_text(value: str) -> str:
     if not text:
         raise InvalidSchedule("the text is empty; give a cron expression, a preset such as '@daily', or None")
     if text.startswith("@"):
-        known = (*PRESETS, ONCE)
-        if text.lower() not in known:
+        presets = (*PRESETS, ONCE)
+        if text.lower() not in presets:
             raise InvalidSchedule(
-                f"there is no preset {text[:60]!r}{nearest(text.lower(), known) or '; one of ' + ', '.join(known)}"
+                f"there is no preset {text[:60]!r}{nearest(text.lower(), presets) or '; one of ' + ', '.join(presets)}"
             )
         return text.lower()
     parse_cron(text)
@@ -127,15 +127,15 @@ def parse_date(value: str | date, timezone: str, *, name: str) -> datetime:
     """
     zone = check_timezone(timezone)
     if isinstance(value, datetime):  # made plain, whatever class it came as
-        said = value.isoformat()
+        shown = value.isoformat()
         read = datetime.combine(value.date(), value.time(), value.tzinfo)
     elif isinstance(value, date):
-        read, said = datetime.combine(value, wall_time()), value.isoformat()
+        read, shown = datetime.combine(value, wall_time()), value.isoformat()
     else:
-        read, said = _read_date(value, name), value
+        read, shown = _read_date(value, name), value
     if not FIRST_YEAR <= read.year < LAST_YEAR:
-        wanted = f"a year from {FIRST_YEAR} to {LAST_YEAR - 1} is wanted"
-        raise errors.INVALID_DATE(field=name, problem=f"{said!r} is out of range; {wanted}")
+        years = f"{FIRST_YEAR} to {LAST_YEAR - 1}"
+        raise errors.INVALID_DATE(field=name, problem=f"{shown!r} is out of range; use a year from {years}")
     return instant_of_reading(read, zone) if read.tzinfo is None else read.astimezone(UTC)
 
 
@@ -168,8 +168,8 @@ def date_only(value: str | date) -> date | None:
         return None
     if isinstance(value, date):
         return value
-    found = _DATE.fullmatch(value.strip()) if isinstance(value, str) else None
-    return date.fromisoformat(found["day"]) if found is not None and found["time"] is None else None
+    match = _DATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return date.fromisoformat(match["day"]) if match is not None and match["time"] is None else None
 
 
 def end_of_day(day: date, timezone: str) -> datetime:
@@ -178,12 +178,12 @@ def end_of_day(day: date, timezone: str) -> datetime:
 
 
 def _read_date(text: str, name: str) -> datetime:
-    wanted = "2013-01-31, 2013-01-31T05:00 or 2013-01-31T05:00+01:00 is wanted"
-    found = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
-    if found is None:
+    expected = "use 2013-01-31, 2013-01-31T05:00 or 2013-01-31T05:00+01:00"
+    match = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
         shown = text if not isinstance(text, str) or len(text) <= 60 else f"{text[:60]}..."
-        raise errors.INVALID_DATE(field=name, problem=f"{shown!r} is not a date; {wanted}")
-    clock, offset = found["time"] or "00:00", (found["offset"] or "").upper()
+        raise errors.INVALID_DATE(field=name, problem=f"{shown!r} is not a date; {expected}")
+    clock, offset = match["time"] or "00:00", (match["offset"] or "").upper()
     if "." in clock or "," in clock:
         whole, part = re.split("[.,]", clock)
         clock = f"{whole}.{part[:6]:0<6}"
@@ -192,13 +192,13 @@ def _read_date(text: str, name: str) -> datetime:
     elif offset and ":" not in offset:
         offset = f"{offset[:3]}:{offset[3:] or '00'}"
     try:
-        return datetime.fromisoformat(f"{found['day']}T{clock}{offset}")
+        return datetime.fromisoformat(f"{match['day']}T{clock}{offset}")
     except ValueError as error:
-        raise errors.INVALID_DATE(field=name, problem=f"{text!r} is not a date: {error}; {wanted}") from None
+        raise errors.INVALID_DATE(field=name, problem=f"{text!r} is not a date: {error}; {expected}") from None
 
 
 def timetable_of(dag: DagSpec, range_start: datetime | None = None) -> Timetable:
-    """The DAG's timetable. A duration counts from the DAG's `start_date`, or else from where the range asked for
+    """The DAG's timetable. A duration counts from the DAG's `start_date`, or else from where the range
     starts."""
     return Timetable(dag.schedule, dag.timezone, dag.start_date or range_start)
 
@@ -207,7 +207,7 @@ class Timetable:
     """When a schedule fires. All instants are aware; what is given back is UTC.
 
     `anchor` is where a duration's grid passes through (it goes on before it), and the one firing of `@once`. Without
-    one, a duration fires at whatever instant it is asked about, and `@once` never. `None` as schedule never fires.
+    one, a duration fires at any instant it is given, and `@once` never. `None` as schedule never fires.
     """
 
     def __init__(self, schedule: Schedule, timezone: str = "UTC", anchor: datetime | None = None) -> None:
@@ -293,9 +293,9 @@ class Timetable:
 
     def describe(self) -> str:
         """The schedule in words: `every day at 00:00 (Europe/Amsterdam)`."""
-        from backfill_manager.dags.schedule.description import in_words
+        from backfill_manager.dags.schedule.description import describe_schedule
 
-        return in_words(self.schedule, self.cron, self.timezone)
+        return describe_schedule(self.schedule, self.cron, self.timezone)
 
     def nearest_starts(self, start: datetime, end: datetime) -> str:
         """For a range without any start: `the nearest start at X and Y`."""

@@ -25,6 +25,7 @@ from backfill_manager.model.records import Pool
 from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
 from backfill_manager.queries.backfill_settings import SettingsNow, settings_now
 from backfill_manager.requests.validation import changed_backfill
+from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import BACKFILL_SET, REFUSED
 from backfill_manager.store.base import Store
 from backfill_manager.web import paths
@@ -95,7 +96,7 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
             wait_s=await visit.patience_s(),
         )
         if asked.answer is not None and asked.answer.outcome == REFUSED:
-            raise Refused(asked.answer.message)
+            raise refusal(asked.answer)
     except StateError:
         raise
     except (InvalidInput, NotFound, Refused) as error:

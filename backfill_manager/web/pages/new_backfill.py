@@ -26,6 +26,7 @@ from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.plan_preview import plan_shown
 from backfill_manager.requests.submit import id_from
 from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.web import paths
 from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router, redirect
@@ -129,7 +130,7 @@ async def _create(visit: PageContext, filled: Filled, *, once: str) -> Response:
         wait_s=await visit.patience_s(),
     )
     if asked.answer is not None and asked.answer.outcome == REFUSED:
-        filled.wrong[""] = in_words(asked.answer.message)
+        filled.wrong[""] = in_words(refusal(asked.answer))
         return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, status=409)
     return redirect(paths.to("backfills", id_from(asked.request_id), asked=asked.request_id))
 
@@ -150,7 +151,7 @@ async def _plan(visit: PageContext, filled: Filled, *, is_live: bool = False) ->
     if asked.answer is None:
         return {"is": "slow", **base, "patience_s": PATIENCE_S}
     if asked.answer.outcome == REFUSED:
-        return {"is": "refused", **base, "message": in_words(asked.answer.message)}
+        return {"is": "refused", **base, "message": in_words(refusal(asked.answer))}
     return await run_in_threadpool(_shown, asked.answer.payload_json or "{}", filled.dag, base)
 
 

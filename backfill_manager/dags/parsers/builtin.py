@@ -1,15 +1,4 @@
-"""The default: looks every `fetch_interval`, and reads what has changed.
-
-A folder of the bundle may have times of its own: `scan_interval` between two looks at it, and `min_file_parse_interval`
-between two readings of one of its files, for files that something rewrites all the time. What is not looked at, or put
-off, stays as it is; the rest goes on.
-
-With `max_file_parse_interval`, of the bundle or of a folder, a file is read again at the latest after that time although
-nothing has changed: for files that make their DAGs from something outside of the bundle. The readings are spread over the
-interval, each file has an instant of its own in it. They are made from the files as they were last fetched: nobody is
-asked for new ones. A file that could not be read is tried again every `FAILED_RETRY_INTERVAL_S` anyway, as the reason may lie
-outside, too (a database, a package, a busy machine).
-"""
+"""The parsers that come with the package: standard, single pass, event."""
 
 from __future__ import annotations
 
@@ -30,6 +19,18 @@ FAILED_RETRY_INTERVAL_S: Final = 300.0
 
 
 class StandardBundleParser(BundleParser):
+    """The default: scans every `fetch_interval`, and parses what has changed.
+
+    A folder of the bundle may have intervals of its own: `scan_interval` between two scans of it, and
+    `min_file_parse_interval` between two readings of one of its files, for files that something rewrites all the time. What
+    is not scanned, or postponed, stays as it is; the rest goes on.
+
+    With `max_file_parse_interval`, of the bundle or of a folder, a file is parsed again at the latest after that time although
+    nothing has changed: for files that make their DAGs from something outside of the bundle. The instants are spread over the
+    interval, each file has its own. The files are parsed as they were last fetched. A file that failed is tried again every
+    `FAILED_RETRY_INTERVAL_S` anyway, as the reason may lie outside, too (a database, a package, a busy machine).
+    """
+
     name: ClassVar[str] = "standard"
 
     def __init__(self, *parts: Any) -> None:
@@ -70,36 +71,36 @@ class StandardBundleParser(BundleParser):
         self._fetched = self._next_reading = None
         fetched = self.bundle.fetch()
         self._next_fetch = now + fetched.settings.fetch_interval
-        paces = {directory.path: directory for directory in fetched.settings.directories}
-        due = self._due(paces, now)
-        put_off = self._put_off(fetched.content, paces, due, now)
+        directories = {directory.path: directory for directory in fetched.settings.directories}
+        due = self._due(directories, now)
+        put_off = self._put_off(fetched.content, directories, due, now)
         seen = (fetched.content.hash, fetched.commit_id, fetched.settings, due, put_off)
         if seen != seen_before or self.has_released_ids():
-            others = tuple(path for path in (REST, *paces) if path not in due)
+            others = tuple(path for path in (REST, *directories) if path not in due)
             yield self.submission(fetched, covers=due, leaves_out=(*others, *put_off))
         self._seen, self._fetched = seen, fetched
         self._looked_at.update(dict.fromkeys(due, now))
 
-    def _due(self, paces: Mapping[str, DirectorySettings], now: float) -> tuple[str, ...]:
+    def _due(self, directories: Mapping[str, DirectorySettings], now: float) -> tuple[str, ...]:
         """Folders whose time has come. The first look is at everything."""
 
         def is_due(path: str) -> bool:
             since = self._looked_at.get(path)
-            wanted = paces[path].scan_interval if path in paces else None
-            return since is None or wanted is None or now - since >= wanted
+            interval = directories[path].scan_interval if path in directories else None
+            return since is None or interval is None or now - since >= interval
 
-        return tuple(path for path in (REST, *paces) if is_due(path))
+        return tuple(path for path in (REST, *directories) if is_due(path))
 
     def _put_off(
-        self, content: BundleContent, paces: Mapping[str, DirectorySettings], due: tuple[str, ...], now: float
+        self, content: BundleContent, directories: Mapping[str, DirectorySettings], due: tuple[str, ...], now: float
     ) -> tuple[str, ...]:
         """Changed files that were read too short a while ago."""
 
-        def least(file: str) -> float | None:
-            folder = _folder_of(file, paces)
+        def minimum(file: str) -> float | None:
+            folder = _folder_of(file, directories)
             return folder.min_file_parse_interval if folder is not None and folder.path in due else None
 
-        slow = {file: wait for file in content.candidates if (wait := least(file))}
+        slow = {file: wait for file in content.candidates if (wait := minimum(file))}
         return tuple(
             file
             for file in self.stale(slow, content)
@@ -110,16 +111,45 @@ class StandardBundleParser(BundleParser):
     def _to_be_read_again(self, fetched: Fetched) -> dict[str, float]:
         """When, of the files that are read again at all."""
         folders = {directory.path: directory for directory in fetched.settings.directories}
-        found: dict[str, float] = {}
+        due_at: dict[str, float] = {}
         for file in self.dag_files(fetched.content):
             read_at, folder = self.read_at(file), _folder_of(file, folders)
-            most = (folder.max_file_parse_interval if folder else None) or fetched.settings.max_file_parse_interval
+            maximum = (folder.max_file_parse_interval if folder else None) or fetched.settings.max_file_parse_interval
             if self.has_failed(file):
-                most = min(most or FAILED_RETRY_INTERVAL_S, FAILED_RETRY_INTERVAL_S)
-            if most is not None and read_at is not None:
-                least = (folder.min_file_parse_interval if folder else None) or 0.0
-                found[file] = max(_instant_after(read_at, file, most), read_at + least)
-        return found
+                maximum = min(maximum or FAILED_RETRY_INTERVAL_S, FAILED_RETRY_INTERVAL_S)
+            if maximum is not None and read_at is not None:
+                minimum = (folder.min_file_parse_interval if folder else None) or 0.0
+                due_at[file] = max(_instant_after(read_at, file, maximum), read_at + minimum)
+        return due_at
+
+
+class SinglePassBundleParser(BundleParser):
+    """Scans once, when the manager starts: for DAGs that come with a release and don't change until the next. A release that
+    is rolled out beside a running one ends with parsing the bundle on request, with removed DAGs deactivated."""
+
+    name: ClassVar[str] = "single_pass"
+
+    _is_done = False
+
+    def next_scan(self, last: datetime | None) -> datetime | None:
+        """Each manager makes its own pass, whenever the last one was."""
+        return None if self._is_done else self.clock.now()
+
+    def scan(self) -> Iterator[Submission]:
+        self._is_done = True
+        yield self.submission(self.bundle.fetch())
+
+
+class EventBundleParser(BundleParser):
+    """Parses on request only, of CLI or API: for those who push their changes, and know when."""
+
+    name: ClassVar[str] = "event"
+
+    def next_scan(self, last: datetime | None) -> datetime | None:
+        return None
+
+    def scan(self) -> tuple[Submission, ...]:
+        return ()
 
 
 def _folder_of(file: str, folders: Mapping[str, DirectorySettings]) -> DirectorySettings | None:
