@@ -85,7 +85,9 @@ class RunOperations:
         )
         make_run(self._state, row, spec, stretch=timeline, overrides=[current] if current else [], now=call.now)
         over = f"; it overrides {current.run_id}" if current else ""
-        early = "; its interval has not ended: the schedule does it over when it has" if end > max(start, call.now) else ""
+        early = (
+            "; its interval has not ended: the schedule does it over when it has" if end > max(start, call.now) else ""
+        )
         return row.run_id, f"run {row.run_id} from {format_instant(start)} to {format_instant(end)}{over}{early}"
 
     def _run_task(self, command: commands.RunTask, call: Call) -> Answer:
@@ -304,7 +306,10 @@ class RunOperations:
         self._state.backfills[backfill_id] = live
         reopened = c.backfill_reopened(live.row).evolve(is_cancelled=False, reason=None, changed_by=call.id)
         self._state.put(reopened)
-        return backfill_id, f"backfill {backfill_id} runs {reopen_failed(self._state, live, call.todo)} failed items again"
+        return (
+            backfill_id,
+            f"backfill {backfill_id} runs {reopen_failed(self._state, live, call.todo)} failed items again",
+        )
 
     # -- shared -------------------------------------------------------------------------------------------------------
     def _stop(self, tasks: Iterable[TaskInstance], reason: str, call: Call) -> bool:
