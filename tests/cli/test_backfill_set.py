@@ -127,7 +127,7 @@ UNCHANGEABLE = {
     "an unknown task": (("--set", "claen.retries=3"), 2, "did you mean 'clean'"),
     "an unknown pool": (("--pool", "backfil"), 3, "did you mean 'backfill'"),
     "the pool of the scheduled runs": (("--pool", "scheduled"), 2, "for scheduled runs"),
-    "tasks that there are not": (("--tasks", "^nothing"), 2, "it has clean, delays"),
+    "tasks that there are not": (("--tasks", "^nothing"), 2, "there are clean, delays"),
     "hours that are none": (("--window", "25:00-26:00"), 2, "must be a span of hours"),
     "no runs at once": (("--max-active-runs", "0"), 2, "--max-active-runs"),
     "broken JSON": (("--conf", "{"), 2, "--conf is not JSON"),

@@ -180,7 +180,7 @@ def test_callbacks_are_shown_as_what_they_are(bfm: Bfm, state: FilledState) -> N
     ]  # fmt: skip
     for people in (bfm("tasks", "list", "flights").out, bfm("dags", "show", "flights").out):
         assert "callback: failure of clean" in people
-        assert "tells of the run, when it succeeded" in people
+        assert "callback: success of the run" in people
     refused = bfm("tasks", "run", "flights", "clean.on_failure", "2013-01-05")
     assert refused.code == 3
     assert (
