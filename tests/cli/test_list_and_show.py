@@ -184,7 +184,7 @@ def test_callbacks_are_shown_as_what_they_are(bfm: Bfm, state: FilledState) -> N
     refused = bfm("tasks", "run", "flights", "clean.on_failure", "2013-01-05")
     assert refused.code == 3
     assert (
-        "clean.on_failure is a callback and tells how something ended: clear it to have it told again" in refused.error
+        "clean.on_failure is a callback: clear it to have it called again" in refused.error
     )
 
 
