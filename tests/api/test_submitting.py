@@ -41,7 +41,7 @@ def test_whoever_waits_gets_the_managers_answer(stage: Stage) -> None:
     told = stage.call("POST", f"/backfills/{backfill_id}/pause?wait=30", meanwhile=stage.ground.tick)
 
     assert (told.status_code, told.json()["state"]) == (200, "accepted")
-    assert told.json()["answer"]["message"] == f"backfill {backfill_id} is paused; what runs goes on"
+    assert told.json()["answer"]["message"] == f"backfill {backfill_id} is paused; running items continue"
     assert told.json()["object_id"] == backfill_id
 
 

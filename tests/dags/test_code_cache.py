@@ -150,7 +150,7 @@ def test_a_snapshot_that_is_gone_is_reported(bundle: BundleFolder) -> None:
     version = version_of(bundle.scan())
     shutil.rmtree(version.snapshot)
     with pytest.raises(
-        StateError, match=r"The code of DAG 'd' version 1 is gone: there is no f\.py under .*--latest-version"
+        StateError, match=r"The code of DAG 'd' version 1 is gone: there is no f\.py under .*latest version"
     ):
         CodeCache().dag(version)
 
