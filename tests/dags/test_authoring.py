@@ -542,7 +542,7 @@ def test_nothing_waits_for_a_callback() -> None:
         DagSpec("d", (TaskSpec("b"), work, message)).check()
     with pytest.raises(InvalidDag, match=r"callback 'b\.on_failure' watches 'b', which does not exist"):
         DagSpec("d", (TaskSpec("a"), message)).check()
-    with pytest.raises(InvalidDag, match="is a plain function that waits for nothing but what it tells of"):
+    with pytest.raises(InvalidDag, match="is a plain function that waits only for what it reports on"):
         DagSpec("d", (TaskSpec("b"), dataclasses.replace(message, depends_on_past=True))).check()
     with pytest.raises(InvalidDag, match="DAG 'd' has no task"):
         DagSpec("d", (TaskSpec("on_failure", calls_back="failed"),)).check()
