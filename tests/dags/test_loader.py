@@ -318,7 +318,7 @@ def test_a_file_whose_name_is_no_text_is_reported_and_affects_no_other(loader: D
     assert isinstance(other, ParsedFile) and other.dag_ids == ("d",)
 
 
-@pytest.mark.parametrize("said", ["description='\\ud800'", "params={'a': ['\\udcff']}", "tags=['\\udfff']"])
+@pytest.mark.parametrize("setting", ["description='\\ud800'", "params={'a': ['\\udcff']}", "tags=['\\udfff']"])
 def test_half_a_character_that_no_table_could_hold_is_reported_with_its_line(
     loader: DagLoader, bundle: BundleFolder, setting: str
 ) -> None:
