@@ -118,7 +118,7 @@ class Planner(Service):
     def _planned(self, job: _Job) -> BackfillPlan:
         now = self._clock.now()
         plan = plan_with_downstream(
-            self._session, self._store, job.request.ask, job.spec, job.dag_version, job.others, now
+            self._session, self._store, job.request.command, job.spec, job.dag_version, job.others, now
         )
         if job.request.kind == BACKFILL_DRY_RUN:  # a backfill is created without waiting for its estimates
             plan = with_estimates(with_reruns(plan, self._store), self._store, input_files(self._session), now)

@@ -166,8 +166,8 @@ texts = st.builds(
 class StoreOfDags(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.shelf, self.model = RecordingShelf(), Model()
-        self.store = DagStore(self.shelf)
+        self.catalog, self.model = RecordingShelf(), Model()
+        self.store = DagStore(self.catalog)
         self.at = datetime(2024, 1, 1, tzinfo=timezone.utc)
         self.files: dict[str, Files] = {bundle: {} for bundle in BUNDLES}
         self.ever: dict[tuple[str, int], DagVersion] = {}
@@ -240,23 +240,23 @@ class StoreOfDags(RuleBasedStateMachine):
     # -- what must hold ------------------------------------------------------------------------------------------------
     @invariant()
     def the_state_is_as_the_model_says(self) -> None:
-        told = {
+        message = {
             row.dag_id: ((row.bundle, row.file), row.current_version, row.is_active, row.deactivated_by is not None)
-            for row in self.shelf.dags.values()
+            for row in self.catalog.dags.values()
         }
-        assert told == {
+        assert message == {
             dag_id: (dag.place, dag.version, dag.is_active, dag.by_person) for dag_id, dag in self.model.dags.items()
         }
-        errors = {(p.bundle, p.file) for p in self.shelf.problems.values() if p.is_current}
+        errors = {(p.bundle, p.file) for p in self.catalog.problems.values() if p.is_current}
         assert errors == self.model.errors
 
     @invariant()
     def versions_count_up_and_are_never_altered(self) -> None:
-        for row in self.shelf.written:
+        for row in self.catalog.written:
             if isinstance(row, DagVersion):
                 assert self.ever.setdefault((row.dag_id, row.version), row) == row
-        self.shelf.written.clear()
-        assert self.ever == self.shelf.versions
+        self.catalog.written.clear()
+        assert self.ever == self.catalog.versions
         assert set(self.ever) == {
             (dag_id, n) for dag_id, dag in self.model.dags.items() for n in range(1, dag.version + 1)
         }
@@ -266,9 +266,9 @@ class StoreOfDags(RuleBasedStateMachine):
         looked = self.store.preview(it, self._later())
         assert self.store.submit(it, self.at) == looked
         self.model.take(it, self.files[bundle])
-        written = list(self.shelf.written)
+        written = list(self.catalog.written)
         assert self.store.submit(it, self._later()).changes == ()
-        assert self.shelf.written == written  # nothing has changed: nothing is written
+        assert self.catalog.written == written  # nothing has changed: nothing is written
 
     def _deactivated(self, meant: Callable[[str, Expected], bool]) -> None:
         for dag_id, dag in self.model.dags.items():

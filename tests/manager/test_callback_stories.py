@@ -304,7 +304,7 @@ def test_a_cancelled_run_of_which_only_a_callback_is_left_is_told_of_as_what_it_
     ground = InMemoryManager(chain("on_success"), script=goes_on("on_success"))
     done(ground)
     answer = accepted(ground, "run.cancel", dag_id="d", run_id=FIRST)
-    assert answer.message == f"run {FIRST} had done its work; its callbacks are cancelled"
+    assert answer.message == f"the tasks of run {FIRST} had finished; its callbacks are cancelled"
     assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
 
 
