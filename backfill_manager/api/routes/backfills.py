@@ -9,13 +9,12 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill
+from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.models import BackfillChanges, Cancel, NewBackfill
 from backfill_manager.api.openapi import CHANGES, PLANS, PREFIX, READS, created
 from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, page, to_cursor
 from backfill_manager.api.parameters import BackfillState, Id, ItemState, Kind
 from backfill_manager.api.submit import ApiSubmit, ApiSubmitter
-from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import NoActiveManager
 from backfill_manager.model import records
 from backfill_manager.queries import backfills
@@ -24,11 +23,10 @@ from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import START_ONE, has_active_manager
 from backfill_manager.queries.tasks import running_tasks
-from backfill_manager.requests import submit as requests
 from backfill_manager.requests import validation
 from backfill_manager.requests.backfill_checks import read_backfill
+from backfill_manager.requests.submit import id_from
 from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import BackfillInput, CreateBackfill
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.resources import Backfill, BackfillDetails, Item, Page, Plan, RequestDetails, RunningTask
 
@@ -119,7 +117,7 @@ async def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: Api
     def payload(_: str) -> dict[str, Any]:
         backfill = find_backfill(submitter.store, backfill_id)
         was = None if body.was is None else body.was.model_dump(exclude_unset=True)  # null: that there was none
-        return validation.changed_backfill(submitter.store, submitter.context.settings, backfill, body.named(), was)
+        return validation.changed_backfill(submitter.store, submitter.context.settings, backfill, body.given(), was)
 
     return await submitter(kinds.BACKFILL_SET, payload)
 
@@ -221,12 +219,6 @@ async def _steer(kind: str, verb: str, backfill_id: str, submitter: ApiSubmitter
 
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:
-    ask = ask_of(body, current_dag(submitter.store, body.dag_id)[1])
-    return validation.new_backfill(
-        submitter.store, submitter.context.settings, ask, requests.id_from(request_id), submitter.context.clock.now()
-    )
-
-
-def ask_of(body: NewBackfill, dag: DagSpec) -> CreateBackfill:
-    """The request as a value: dates read in the DAG's zone, the kind inferred. `InvalidInput` names the field."""
-    return read_backfill(BackfillInput.parse(body.model_dump()), dag)
+    store, context = submitter.store, submitter.context
+    command = read_backfill(body, current_dag(store, body.dag_id)[1])
+    return validation.new_backfill(store, context.settings, command, id_from(request_id), context.clock.now())

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from backfill_manager.api.bodies import Deactivate, Parse
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.models import Deactivate, Parse
 from backfill_manager.api.openapi import CHANGES, READS
 from backfill_manager.api.paging import Cursor, Limit, page_of_short_list
 from backfill_manager.api.parameters import Id

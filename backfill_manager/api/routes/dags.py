@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
+from backfill_manager.api.bodies import Clear, DagChanges, NewRun
 from backfill_manager.api.conditional_get import ConditionalReader, Reader
-from backfill_manager.api.models import Clear, DagChanges, NewRun
 from backfill_manager.api.openapi import CHANGES, READS, created
 from backfill_manager.api.paging import (
     Bound,
@@ -144,8 +144,7 @@ async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) 
     return await submitter(
         kinds.DAG_TRIGGER,
         lambda _: validation.triggered_dag(
-            submitter.store, dag_id, run.logical_date, run.conf, submitter.context.clock.now(),
-            allow_future=run.allow_future,
+            submitter.store, dag_id, now=submitter.context.clock.now(), **run.model_dump()
         ),
         location=lambda run_id: address_of(dag_id, run_id),
     )  # fmt: skip
@@ -263,11 +262,7 @@ def get_version_diff(
 )  # fmt: skip
 async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
     """Clears finished tasks, so that they run again in the same runs. Running ones are stopped first."""
-    command = ClearTasks(
-        dag_id=dag_id, start_date=body.start_date, end_date=body.end_date, run_ids=tuple(body.run_ids), tasks=body.tasks,
-        upstream=body.upstream, downstream=body.downstream, only_failed=body.only_failed,
-        only_running=body.only_running, latest_version=body.latest_version,
-    )  # fmt: skip
+    command = ClearTasks(dag_id=dag_id, **body.model_dump(exclude={"dry_run"}))
     store = submitter.store
 
     def planned() -> tuple[ClearTasks, dict[str, Any]]:

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import known_backfill
+from backfill_manager.api.bodies import MarkRun
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.models import MarkRun
 from backfill_manager.api.openapi import CHANGES, PREFIX, READS
 from backfill_manager.api.paging import Cursor, Limit, Position, from_cursor, order_of, page
 from backfill_manager.api.parameters import Id, RunId, RunIdOfDag, RunState, RunType
