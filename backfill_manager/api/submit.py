@@ -26,7 +26,6 @@ from starlette.concurrency import run_in_threadpool
 from backfill_manager.api.auth import Operator, User, client_address
 from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.errors import problem_response
-from backfill_manager.api.models import RequestView
 from backfill_manager.api.openapi import PREFIX
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model import records
@@ -146,8 +145,7 @@ class ApiSubmitter(Submitter):
         status = 202 if answer is None else 200 if location is None else 201
         if answer is not None and answer.object_id is not None and location is not None:
             headers["Location"] = location(answer.object_id)
-        view = RequestView.model_validate(request_document(request_details(submitted.request, answer)))
-        return JSONResponse(view.model_dump(), status, headers=headers)
+        return JSONResponse(request_document(request_details(submitted.request, answer)), status, headers=headers)
 
 
 def request_document(view: dict[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,14 @@
 Decorating runs the body, once, and gives a `Dag`: the plain value that is stored and decided from (`spec`), beside
 the functions that run. Airflow's habit of calling `flights()` at the end of the file does no harm: it gives the same
 `Dag`. The body runs at decoration, not at the end of the file, because a DAG made in a loop (`for region in regions:
-@dag(...)`) must see the loop's variable as it is then; a helper that the *body* needs stands above it, one that a
+@dag(...)`) must see the loop's variable as it is then; a helper that the *body* needs is defined above it, one that a
 task needs anywhere.
 
 Inside a DAG's body a task function that is called makes a task; anywhere else it is the plain function that it was, so
 that a unit test calls it with a `ctx` of its own. Every mistake is an `InvalidDag` that names DAG, task and keyword.
 
-`on_success` and `on_failure` are plain functions `def tell(ctx)`: each becomes a task of its own, `clean.on_failure`,
-or `on_failure` for the whole DAG, that runs when there is something to tell (manager/callbacks.py).
+`on_success` and `on_failure` are plain functions `def notify(ctx)`: each becomes a task of its own, `clean.on_failure`,
+or `on_failure` for the whole DAG, that runs when its outcome has come about (manager/callbacks.py).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _DagBuilder:
         return Task(self, task_id)
 
     def add_callbacks(self, callbacks: Mapping[str, Function | None], *, watches: str | None = None) -> None:
-        """Each function becomes a task that tells how `watches` (None: the whole run) ended. It has the priority of what
+        """Each function becomes a task that reports how `watches` (None: the whole run) ended. It has the priority of what
         it watches, and no other setting of it."""
         for name, function in callbacks.items():
             if function is None:
@@ -130,7 +130,7 @@ _collecting: ContextVar[Collection | None] = ContextVar("collecting", default=No
 
 @contextmanager
 def collecting(root: Path, file: Path) -> Iterator[Collection]:
-    """Gather every DAG that is made inside: while `file` runs. A file imported meanwhile gathers its own."""
+    """Collects every DAG that is made inside, while `file` runs. A file imported meanwhile has a collection of its own."""
     collection = Collection(root, file)
     token = _collecting.set(collection)
     try:
@@ -143,7 +143,7 @@ def collecting(root: Path, file: Path) -> Iterator[Collection]:
 
 
 class Task:
-    """A task in the DAG that is being made; it exists to be put in order."""
+    """A task in the DAG that is being made, to be put in order with `>>` and `<<`."""
 
     def __init__(self, building: _DagBuilder, task_id: str) -> None:
         self._building, self.task_id = building, task_id
@@ -307,7 +307,7 @@ def dag(dag_id: str, /, **settings: Unpack[DagSettings]) -> Callable[[Function],
 @overload
 def dag(**settings: Unpack[DagSettings]) -> Callable[[Function], Dag]: ...
 def dag(function: Any = None, /, **settings: Any) -> Any:
-    """Make a DAG of a function: `@dag`, `@dag(schedule="@daily", ...)`, `@dag("another_id", ...)`."""
+    """Makes a DAG of a function: `@dag`, `@dag(schedule="@daily", ...)`, `@dag("another_id", ...)`."""
     if isinstance(function, str):
         settings = {"dag_id": function, **settings}
         function = None

@@ -1,7 +1,7 @@
-"""The single place that serialises and versions DAGs.
+"""The catalog of DAGs, and the only place that changes it: applies submissions of parsers.
 
 A bundle's parser hands in a `Submission`; what it changes is decided in `versions` and put into the
-manager's working set, which the next tick commits. Anyone else reads `dag` and `dag_version`.
+manager's catalog, which the next tick commits. Anyone else reads `dag` and `dag_version`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SubmissionResult:
     bundle: str
     changes: tuple[DagChange, ...]
     dags: int  # defined by the files that it spoke for
-    errors: tuple[ImportProblem, ...]  # of these files, as they stand now
+    errors: tuple[ImportProblem, ...]  # of these files, as they are now
     commit_id: str | None
 
     def to_json_document(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class DagStore:
         self._catalog = catalog
 
     def read(self, dag_id: str) -> tuple[DagSpec, DagVersion]:
-        """The last good version. `NotFound` for a DAG that no bundle ever made."""
+        """The last good version. `NotFound` for a DAG that no bundle ever defined."""
         row = self._catalog.dags.get(dag_id)
         if row is None:
             raise NotFound("DAG", dag_id, list(self._catalog.dags))
@@ -100,7 +100,7 @@ class DagStore:
         return frozenset((*made, *failed))
 
     def has_released_ids(self, bundle: str, parsed: Iterable[ParsedFile]) -> bool:
-        """One of these files has an error because an id of it belonged to another file, which has let it go since."""
+        """One of these files has an error because an id of it belonged to another file, which has released it since."""
         failed = {p.file for p in list(self._catalog.problems.values()) if p.bundle == bundle and p.is_current}
         return any(
             all(self._is_free(dag_id, bundle, file.file) for dag_id in file.dag_ids)
@@ -127,7 +127,7 @@ class DagStore:
         return self._result(submission, self._changes(submission, at))
 
     def deactivate_dag(self, dag_id: str, *, by: str, at: datetime) -> DagRow:
-        """Until it has new content, or its file is parsed on request. What runs of it goes on."""
+        """Until it has new content, or its file is parsed on request. Its runs continue."""
         row = self._catalog.dags.get(dag_id)
         if row is None:
             raise NotFound("DAG", dag_id, list(self._catalog.dags))
@@ -135,7 +135,7 @@ class DagStore:
         return self._catalog.dags[dag_id]
 
     def deactivate_subpath(self, bundle: str, subpath: str, *, by: str, at: datetime) -> tuple[str, ...]:
-        """The same for every active DAG of the files under `subpath`; "" is all of the bundle. Returns their ids."""
+        """Deactivates every active DAG of the files under `subpath`; "" is all of the bundle. Returns their ids."""
         dag_ids = [
             row.dag_id
             for row in self._catalog.dags.values()
@@ -146,7 +146,7 @@ class DagStore:
         return tuple(sorted(dag_ids))
 
     def keep_bundles(self, names: Collection[str], at: datetime) -> tuple[str, ...]:
-        """DAGs and errors of bundles that are configured no more go; returns the ids of the DAGs."""
+        """Deactivates DAGs, and clears errors, of bundles that are not configured any more; returns the ids of the DAGs."""
         gone = [row for row in self._catalog.dags.values() if row.is_active and row.bundle not in names]
         problems = [p for p in self._catalog.problems.values() if p.is_current and p.bundle not in names]
         for row in gone:

@@ -14,9 +14,9 @@ from backfill_manager.dags.importing.loader import ParsedFile
 class Submission:
     """`content` is all that the bundle holds at that moment, `snapshot` the folder that keeps it. It covers the files
     under `covers`, but not for those under `leaves_out` (paths within the bundle, "" is all of it; the longest one that
-    fits a file counts): of these it gives every definition or error there is, and about others it says nothing.
+    fits a file counts): it has every definition and error of these, and nothing of others.
 
-    `readable` False: the bundle itself can't be fetched, which says nothing of its DAGs. `on_request`: a person requested it,
+    `readable` False: the bundle itself can't be fetched, so nothing is known of its DAGs. `on_request`: a person requested it,
     so what was deactivated by hand comes back."""
 
     bundle: str

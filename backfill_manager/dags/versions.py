@@ -1,18 +1,18 @@
-"""What a submission changes in the state: a pure function from what is there to the rows to be written.
+"""Decides what a submission changes in the state: a pure function from the existing rows to the rows to be written.
 
 - A DAG gets a new version when its definition changes, or the code that it may run: every file of the bundle but
   those that make other DAGs (unless its own file reads them). An edit of one DAG leaves the others alone. A file that
-  looks as if it made DAGs and was never read is taken for one that does.
+  looks as if it made DAGs and was never parsed counts as one that does.
 - A file that can't be loaded keeps its last good DAGs as they are, with the error beside them (`keep_last_good`; without
   it they become inactive).
 - An id belongs to the file that holds it already; else to the first by name. Another file that claims it gets an error
   that names the holder, and none of its DAGs is taken: a file counts whole or not at all.
 - A file that was moved takes its DAGs along: they get a version that names the new place.
-- A DAG that no file makes any more becomes inactive; its versions and runs stay. One that comes back goes on from them.
+- A DAG that no file makes any more becomes inactive; its versions and runs stay. When it comes back, they continue.
 - A DAG that a person deactivated comes back with new content, or when its file is parsed on request.
-  Until then its file holds the id: no other file of the bundle brings it back.
-- Files that the submission doesn't speak for stay as they are.
-- A bundle that can't be had changes nothing but its error: an unmounted disk deactivates no DAG.
+  Until then its file holds the id: no other file of the bundle can activate it.
+- Files that the submission doesn't cover stay as they are.
+- A bundle that can't be fetched changes nothing but its error: an unmounted disk deactivates no DAG.
 - Nothing has changed: nothing is written, but that files were read again, at most once in `PARSED_AT_INTERVAL_S` seconds.
 """
 
@@ -47,7 +47,7 @@ def changes_for(
     bundle: BundleRow | None = None,
 ) -> list[Record]:
     """Rows to write. `dags` are those of every bundle (ids are shared), `versions` the newest of each DAG (more do no
-    harm), `problems` and `bundle` this bundle's as they stand."""
+    harm), `problems` and `bundle` this bundle's as they are now."""
     existing = {row.dag_id: row for row in dags}
     current_problems = {p.file: p for p in problems if p.bundle == submission.bundle and p.is_current}
     newest: dict[str, DagVersion] = {}
@@ -77,7 +77,7 @@ def changes_for(
 
 
 def why_inactive(row: DagRow) -> str:
-    """Of a DAG that is not active: what has become of it, and since when."""
+    """Why a DAG is not active, and since when."""
     since = format_instant(row.updated_at.replace(microsecond=0))  # nothing changes a row while it is inactive
     if row.deactivated_by is not None:
         return f"{row.deactivated_by} deactivated it at {since}; parsing the bundle {row.bundle!r} on request brings it back"
@@ -101,8 +101,8 @@ def _is_gone(submission: Submission, row: DagRow, failed: Mapping[str, FailedFil
 def _without_conflicts(
     submission: Submission, existing: Mapping[str, DagRow]
 ) -> tuple[list[ParsedFile], list[FailedFile]]:
-    """The files that count, and an error for each that claims an id of another. Files that hold ids come first, then the
-    others by name; one that does not count takes no id from those after it."""
+    """The files that are accepted, and an error for each that claims an id of another. Files that hold ids come first, then the
+    others by name; one that is rejected takes no id from those after it."""
     holders = _holders(submission, existing)
     holding = set(holders.values())
     accepted, conflicts = [], []
@@ -166,7 +166,7 @@ class _Code:
                 is_maker[file] = file not in before
         self._makers = {file for file, makes_dags in is_maker.items() if makes_dags}
         helpers = {file for file, makes_dags in is_maker.items() if not makes_dags and file in content.files}
-        # one that doesn't even look so was read for the DAGs it had; when these are gone it is not read again
+        # one that is no candidate was parsed for the DAGs it had; when these are gone it is not parsed again
         self.helpers = sorted(helpers.intersection(content.candidates) if submission.deactivates else helpers)
 
     @cached_property
@@ -200,7 +200,7 @@ def _dag_rows(
     if row is not None and not is_new:
         if row.deactivated_by is not None and not submission.on_request:
             return []
-        if row.is_active:  # everything that the row says comes from the definition
+        if row.is_active:  # everything in the row comes from the definition
             return []
     spec = DagSpec.from_json(definition)
     number = (last.version if last else 0) + is_new
@@ -265,10 +265,12 @@ def _problem_rows(
         )  # fmt: skip
         if before is None or now != before.evolve(last_seen_at=at):
             rows.append(now)
-    mended = (p for file, p in sorted(current_problems.items()) if file not in failed and _is_mended(submission, file))
-    return rows + [p.evolve(is_current=False, last_seen_at=at) for p in mended]
+    resolved = (
+        p for file, p in sorted(current_problems.items()) if file not in failed and _is_resolved(submission, file)
+    )
+    return rows + [p.evolve(is_current=False, last_seen_at=at) for p in resolved]
 
 
-def _is_mended(submission: Submission, file: str) -> bool:
-    """`.` is the bundle as a whole: it could be had after all. Its manifest is read before anything else of it."""
+def _is_resolved(submission: Submission, file: str) -> bool:
+    """`.` is the bundle as a whole: it could be fetched again. Its manifest is read before anything else of it."""
     return file == "." or (submission.readable and (file == MANIFEST or submission.covers_file(file)))

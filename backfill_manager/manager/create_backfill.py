@@ -59,7 +59,7 @@ def _make(
     items = plan.items
     first = leader.next_seq(items.num_rows + 1)
     leader.append_items(plan.rows_for(wanted.backfill_id, first))
-    full = replace(wanted, ask=plan.ask)  # with the ends of its range filled in
+    full = replace(wanted, command=plan.command)  # with the ends of its range filled in
     row = backfill_row(full, plan.dag, dag_version, items.num_rows, first + items.num_rows, now, parents)
     made.put(row)
     counted = items.column("state").value_counts().to_pylist()
@@ -77,14 +77,14 @@ def backfill_row(
     parents: Sequence[str] = (),
 ) -> Backfill:
     """The backfill as it begins its life."""
-    ask = wanted.ask
-    options = columns_of({name: getattr(ask, name) for name in STORED_OPTIONS})
+    command = wanted.command
+    options = columns_of({name: getattr(command, name) for name in STORED_OPTIONS})
     derived = {
-        "reprocess": ask.effective_reprocess,
-        "max_active_runs": ask.max_active_runs or dag.max_active_runs,
+        "reprocess": command.effective_reprocess,
+        "max_active_runs": command.max_active_runs or dag.max_active_runs,
     }
     return Backfill(
-        **{**options, **derived}, backfill_id=wanted.backfill_id, state=s.QUEUED, config_json=json.dumps(ask.config()),
+        **{**options, **derived}, backfill_id=wanted.backfill_id, state=s.QUEUED, config_json=json.dumps(command.config()),
         is_paused=False, created_at=now, run_seq=run_seq, planned=planned, dag_version=dag_version,
         parents_json=json.dumps(list(parents)), created_by=wanted.requested_by, request_id=wanted.request_id,
     )  # fmt: skip

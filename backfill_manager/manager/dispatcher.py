@@ -55,7 +55,7 @@ def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: 
             suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
             ready.append(((suspect, -ti.priority, kind, ti.run_seq), run, ti))
     for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
-        owner = state.backfills.get(run.row.backfill_id or "")
+        owner = state.owner_of(run.row)
         if scheduled_waits and owner is not None and owner.row.is_polite:
             continue
         task = run.spec.task(ti.task_id)

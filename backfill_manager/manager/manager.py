@@ -41,7 +41,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model.records import Pool
-from backfill_manager.settings import Settings
+from backfill_manager.settings import Settings, unused_settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Leader, Store
 from backfill_manager.store.uri import is_catalog_schema, is_local
@@ -85,6 +85,8 @@ def run_manager(
                 if leader is None:
                     return 0
                 log.info("leading", term=leader.term, state=state, state_id=leader.row.state_id)
+                for line in unused_settings(settings):
+                    log.warning(line)
                 term = Term(leader, session, clock, lease_s=settings.lease.seconds, stop=stop)
                 return _lead(settings, store, term, session, clock, ready or threading.Event(), until_idle)
         finally:

@@ -60,8 +60,8 @@ class ActiveRun:
         return self.row.run_type == s.SCHEDULED_RUN and self.row.backfill_id is None
 
     @property
-    def work(self) -> list[TaskInstance]:
-        """The task instances that are no callbacks: those that decide how it ends."""
+    def own_tasks(self) -> list[TaskInstance]:
+        """The task instances that are not callbacks: they decide how the run ends."""
         every = list(self.tasks.values())
         return [ti for ti in every if not self.spec.is_callback(ti.task_id)] if self.spec.callbacks else every
 
@@ -192,6 +192,10 @@ class ManagerState:
         for backfill in self.backfills.values():
             if backfill.row.dag_id == dag_id:
                 yield backfill.stretch
+
+    def owner_of(self, run: DagRun) -> ActiveBackfill | None:
+        """The backfill that made the run, or runs it again."""
+        return self.backfills.get(run.backfill_id or "")
 
     def take_changes(self) -> Changes:
         taken, self.changes = self.changes, Changes()

@@ -215,11 +215,11 @@ class TickLoop:
             self._executor.cancel(cancel.key, cancel.reason)
         for plan in todo.plans:
             assert self._planner is not None
-            dag = self.state.catalog.dags[plan.ask.dag_id]
+            dag = self.state.catalog.dags[plan.command.dag_id]
             others = {
                 row.dag_id: (self.state.current_spec(row.dag_id), row.current_version)
                 for row in self.state.catalog.dags.values()
-                if row.is_active and plan.ask.downstream
+                if row.is_active and plan.command.downstream
             }
             self._planner.plan(plan, self.state.current_spec(dag.dag_id), dag.current_version, others)
         for parse in todo.parses:

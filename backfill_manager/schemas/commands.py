@@ -650,12 +650,20 @@ def check_length(kind: str, text: str) -> None:
 def parse_payload(kind: str, text: str) -> JsonObject:
     """A request's `payload_json` as a checked dict; `InvalidInput` for an unknown kind, broken JSON or wrong fields, and for
     what is too large to be read between two ticks."""
+    return check_payload(kind, _read_json(kind, text))
+
+
+def read_command(kind: str, text: str) -> Command:
+    """A request's `payload_json` as a command, checked in the same way."""
+    return parse_command(kind, _read_json(kind, text))
+
+
+def _read_json(kind: str, text: str) -> Any:
     check_length(kind, text)
     try:
-        payload = json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         problem = f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         raise errors.UNREADABLE_PAYLOAD(kind=kind, problem=problem) from None
     except RecursionError:
         raise errors.UNREADABLE_PAYLOAD(kind=kind, problem="is nested too deeply to be read") from None
-    return check_payload(kind, payload)

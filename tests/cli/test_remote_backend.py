@@ -462,8 +462,8 @@ def test_a_missing_a_wrong_and_a_weak_token_are_told(bfm: Bfm, guarded_url: str,
     no_file = pausing(BFM_TOKEN_FILE="nowhere/token")
 
     assert (missing.code, missing.error.partition(":")[0]) == (2, "A token is needed")
-    assert (wrong.code, "none of those that are configured" in wrong.error) == (2, True)
-    assert (weak.code, "may look, and change nothing" in weak.error) == (4, True)
+    assert (wrong.code, "Invalid token" in wrong.error) == (2, True)
+    assert (weak.code, "has read-only access" in weak.error) == (4, True)
     assert (no_file.code, "BFM_TOKEN_FILE: nowhere/token can't be read" in no_file.error) == (2, True)
     assert "bfm_guessed" not in wrong.err
 

@@ -75,7 +75,7 @@ def link(name: str) -> zipfile.ZipInfo:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "message"),
     [
         ("../a.py", r"its entry '../a.py' lies outside the archive"),
         ("sub/../../a.py", "lies outside the archive"),
@@ -87,14 +87,14 @@ def link(name: str) -> zipfile.ZipInfo:
     ids=str,
 )
 def test_an_entry_that_leads_out_of_the_archive_is_refused(
-    tmp_path: Path, entry: str | zipfile.ZipInfo, told: str
+    tmp_path: Path, entry: str | zipfile.ZipInfo, message: str
 ) -> None:
     path = packed(tmp_path / "b.zip", ("ok.py", ""), (entry, "/etc/passwd"))
-    refused(path, f"b.zip is refused: .*{told}")
+    refused(path, f"b.zip is refused: .*{message}")
 
 
-def refused(path: Path, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told) as error:
+def refused(path: Path, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as error:
         of(path).fetch()
     assert "\n" not in str(error.value)
     unpacked = [file for file in path.parent.rglob("*") if file.suffix == ".py"]
@@ -141,7 +141,7 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda path: path.write_text("no zip"), "is damaged, or no zip file: File is not a zip file"),
         (cut, "is damaged, or no zip file"),
@@ -149,9 +149,9 @@ def cut(path: Path) -> None:
         (lambda path: None, "the archive .*b.zip does not exist"),
     ],
 )
-def test_what_is_no_archive_is_told(tmp_path: Path, make: Callable[[Path], object], told: str) -> None:
+def test_what_is_no_archive_is_reported(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
     make(tmp_path / "b.zip")
-    refused(tmp_path / "b.zip", told)
+    refused(tmp_path / "b.zip", message)
 
 
 def test_a_damaged_archive_that_is_put_right_is_read(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_damaged_archive_that_is_put_right_is_read(tmp_path: Path) -> None:
     assert texts(bundle.fetch()) == {"a.py": "A = 1"}
 
 
-def test_contents_that_nobody_uses_any_more_are_removed(tmp_path: Path) -> None:
+def test_contents_that_are_not_in_use_any_more_are_removed(tmp_path: Path) -> None:
     bundle, roots = of(tmp_path / "b.zip"), list[Path]()
     for n in range(source._MAX_KEPT + 3):
         packed(tmp_path / "b.zip", ("a.py", f"A = {n}"))

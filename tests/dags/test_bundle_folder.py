@@ -56,15 +56,15 @@ def test_a_folder_is_read_where_it_is(bundle: BundleFolder, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [("nothing", "the folder nothing does not exist"), ("a.py", r"a.py is not a folder \(nor a .zip or .whl\)")],
 )
-def test_a_folder_that_is_none_is_told(
-    path: str, told: str, bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_that_is_none_is_reported(
+    path: str, message: str, bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle.write("a.py", "")
     monkeypatch.chdir(bundle.root)
-    with pytest.raises(InvalidInput, match=f"^{told}$"):
+    with pytest.raises(InvalidInput, match=f"^{message}$"):
         source_of(BundleSettings(name="b", path=path), cache=Path("cache")).fetch()
 
 
@@ -102,7 +102,7 @@ def test_another_file_put_in_its_place_is_seen(bundle: BundleFolder, later: Fake
     assert read_bundle(bundle.root, fingerprints=fingerprints).hash != first.hash
 
 
-def test_a_file_written_this_very_moment_is_read_once_more(bundle: BundleFolder, reads: list[str]) -> None:
+def test_a_file_written_just_now_is_read_once_more(bundle: BundleFolder, reads: list[str]) -> None:
     clock = FakeClock(SystemClock().now())
     bundle.write("a.py", "A = 1")
     fingerprints = FileFingerprints(clock)
@@ -114,7 +114,7 @@ def test_a_file_written_this_very_moment_is_read_once_more(bundle: BundleFolder,
     assert reads == ["a.py", "a.py"]
 
 
-def test_what_is_known_of_one_folder_is_not_believed_of_another(bundle: BundleFolder, later: FakeClock) -> None:
+def test_fingerprints_of_one_folder_are_not_used_for_another(bundle: BundleFolder, later: FakeClock) -> None:
     bundle.write("one/a.py", "1")
     bundle.write("two/a.py", "2")
     fingerprints = FileFingerprints(later)
@@ -159,7 +159,7 @@ def test_a_manifest_is_part_of_the_content(bundle: BundleFolder) -> None:
     assert read_bundle(bundle.root).hash != before
 
 
-def test_a_file_that_would_fill_the_memory_of_the_manager_is_told_and_not_read(bundle: BundleFolder) -> None:
+def test_a_file_that_would_fill_the_memory_of_the_manager_is_reported_and_not_read(bundle: BundleFolder) -> None:
     bundle.write_dag("a.py", "a")
     with (bundle.root / "dump.sql").open("wb") as dump:
         dump.truncate(3 << 30)  # a hole: it takes no room on the disk

@@ -33,8 +33,10 @@ class Repository:
 
     def git(self, *args: str, at: Path | None = None) -> str:
         command = ["git", "-c", "commit.gpgsign=false", *args]
-        told = subprocess.run(command, cwd=at or self.clone, env={**os.environ, **ME}, capture_output=True, check=True)
-        return told.stdout.decode().strip()
+        message = subprocess.run(
+            command, cwd=at or self.clone, env={**os.environ, **ME}, capture_output=True, check=True
+        )
+        return message.stdout.decode().strip()
 
     def commit(self, files: dict[str, str], branch: str = "main") -> str:
         for file, text in files.items():
@@ -46,8 +48,8 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def at(self, url: str | None = None, **settings: str) -> BundleSource:
-        said = BundleSettings(name="b", git=url or str(self.bare), **settings)  # type: ignore[arg-type]
-        return source_of(said, cache=self.root / "cache")
+        settings_of_bundle = BundleSettings(name="b", git=url or str(self.bare), **settings)  # type: ignore[arg-type]
+        return source_of(settings_of_bundle, cache=self.root / "cache")
 
 
 @pytest.fixture
@@ -60,10 +62,10 @@ def texts(fetched: FetchedFiles) -> dict[str, str]:
 
 
 def refused(bundle: BundleSource) -> str:
-    with pytest.raises(InvalidInput) as told:
+    with pytest.raises(InvalidInput) as message:
         bundle.fetch()
-    assert "\n" not in str(told.value)
-    return str(told.value)
+    assert "\n" not in str(message.value)
+    return str(message.value)
 
 
 @pytest.mark.parametrize("url", ["{}", "file://{}"])
@@ -86,12 +88,17 @@ def test_a_branch_a_tag_and_a_commit_are_refs(repository: Repository) -> None:
     second = repository.commit({"a.py": "2"}, branch="feature/two")
     third = repository.commit({"a.py": "3"})
     refs = ["v1", "v1-signed-off", "feature/two", "main", "HEAD", first, first[:10], second, "refs/tags/v1"]
-    found = {ref: repository.at(ref=ref).fetch() for ref in refs}
-    assert {ref: fetched.commit_id for ref, fetched in found.items()} == {
+    fetched_files = {ref: repository.at(ref=ref).fetch() for ref in refs}
+    assert {ref: fetched.commit_id for ref, fetched in fetched_files.items()} == {
         "v1": first, "v1-signed-off": first, "feature/two": second, "main": third, "HEAD": third,
         first: first, first[:10]: first, second: second, "refs/tags/v1": first,
     }  # fmt: skip
-    assert [texts(found[ref])["a.py"] for ref in ("v1", "feature/two", "main", first[:10])] == ["1", "2", "3", "1"]
+    assert [texts(fetched_files[ref])["a.py"] for ref in ("v1", "feature/two", "main", first[:10])] == [
+        "1",
+        "2",
+        "3",
+        "1",
+    ]
 
 
 def test_a_branch_that_was_rewritten_is_followed(repository: Repository) -> None:
@@ -121,7 +128,7 @@ def test_a_folder_of_the_repository_is_the_bundle(repository: Repository) -> Non
     assert bundle.fetch() == FetchedFiles(fetched.root, second)  # its files are the same ones
 
 
-def test_a_folder_or_ref_that_is_not_there_is_told(repository: Repository) -> None:
+def test_a_folder_or_ref_that_is_not_there_is_reported(repository: Repository) -> None:
     commit = repository.commit({"jobs/a.py": "1"})[:10]
     where = f"in the git repository {repository.bare} at main ({commit})"
     assert refused(repository.at(ref="main", path="dags")) == f"there is no folder 'dags' {where}"
@@ -133,17 +140,17 @@ def test_a_folder_or_ref_that_is_not_there_is_told(repository: Repository) -> No
         assert refused(repository.at(ref=ref)).startswith(f"{nothing} {ref!r}")
 
 
-def test_an_empty_repository_is_told(repository: Repository) -> None:
-    told = f"the git repository {repository.bare} has no branch, tag or commit 'HEAD'; it is empty"
-    assert refused(repository.at()) == told
+def test_an_empty_repository_is_reported(repository: Repository) -> None:
+    message = f"the git repository {repository.bare} has no branch, tag or commit 'HEAD'; it is empty"
+    assert refused(repository.at()) == message
 
 
-def test_a_repository_that_cannot_be_reached_is_told_without_the_password(repository: Repository) -> None:
-    told = refused(repository.at(url="https://someone:hunter2@127.0.0.1:1/team/dags.git"))
-    assert told.startswith("the git repository https://127.0.0.1:1/team/dags.git can't be fetched: ")
-    assert "hunter2" not in told
-    told = refused(repository.at(url=str(repository.root / "nothing")))
-    assert "can't be fetched" in told and "does not appear to be a git repository" in told
+def test_a_repository_that_cannot_be_reached_is_reported_without_the_password(repository: Repository) -> None:
+    message = refused(repository.at(url="https://someone:hunter2@127.0.0.1:1/team/dags.git"))
+    assert message.startswith("the git repository https://127.0.0.1:1/team/dags.git can't be fetched: ")
+    assert "hunter2" not in message
+    message = refused(repository.at(url=str(repository.root / "nothing")))
+    assert "can't be fetched" in message and "does not appear to be a git repository" in message
 
 
 def test_the_place_that_people_are_shown_has_no_password() -> None:
@@ -151,13 +158,13 @@ def test_the_place_that_people_are_shown_has_no_password() -> None:
     assert settings.place == "https://example.org/dags.git at v1, jobs"
 
 
-def test_without_the_git_program_it_is_told_what_to_install(
+def test_without_the_git_program_the_error_says_what_to_install(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = repository.at()
     monkeypatch.setenv("PATH", str(repository.root / "nothing"))
-    told = refused(bundle)
-    assert "needs the program `git`" in told and "apt-get install git" in told
+    message = refused(bundle)
+    assert "needs the program `git`" in message and "apt-get install git" in message
 
 
 def test_links_out_of_the_bundle_are_not_followed(repository: Repository) -> None:
@@ -224,7 +231,7 @@ def test_two_bundles_of_one_repository_share_its_copy(repository: Repository) ->
     assert len(list((repository.root / "cache").rglob("repository.git"))) == 1
 
 
-def test_only_the_wanted_commit_is_copied(repository: Repository) -> None:
+def test_only_the_needed_commit_is_copied(repository: Repository) -> None:
     for n in range(5):
         repository.commit({"a.py": str(n)})
     repository.at(ref="main").fetch()
@@ -268,6 +275,6 @@ def test_two_processes_may_fetch_at_once(repository: Repository) -> None:
     commits = {branch: repository.commit({"a.py": branch}, branch=branch) for branch in ("one", "two", "three")}
     with ThreadPoolExecutor() as threads:
         fetched = dict(zip(commits, threads.map(lambda ref: repository.at(ref=ref).fetch(), commits), strict=True))
-    assert {ref: (found.commit_id, texts(found)["a.py"]) for ref, found in fetched.items()} == {
+    assert {ref: (fetched_files.commit_id, texts(fetched_files)["a.py"]) for ref, fetched_files in fetched.items()} == {
         ref: (commit, ref) for ref, commit in commits.items()
     }

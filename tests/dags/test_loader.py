@@ -27,11 +27,6 @@ GOOD = """
 from backfill_manager import dag, sql, task
 
 @dag(schedule="@daily", start_date="2013-01-01")
-def process_ids(loader: DagLoader) -> tuple[int, ...]:
-    """Of the workers that are alive."""
-    return tuple(worker.pid for worker in loader._started if worker.is_alive)
-
-
 def flights():
     @task
     def clean(ctx): ...
@@ -47,9 +42,14 @@ SHORT_S = 2.0
 Results = list[ParsedFile | FailedFile]
 
 
+def process_ids(loader: DagLoader) -> tuple[int, ...]:
+    """Of the workers that are alive."""
+    return tuple(worker.pid for worker in loader._started if worker.is_alive)
+
+
 @pytest.fixture(scope="module")
 def shared() -> Iterator[DagLoader]:
-    """One loader for most of these stories: what one file does to its worker, the next one would notice."""
+    """One loader for most of these tests: the next one would notice what a file does to its worker."""
     with DagLoader(workers=2) as loader:
         yield loader
 
@@ -61,7 +61,7 @@ def loader(shared: DagLoader) -> Iterator[DagLoader]:
 
 
 def children_of(pids: tuple[int, ...]) -> list[int]:
-    """On Linux; elsewhere nobody is asked."""
+    """On Linux; empty elsewhere."""
     lists = [Path(f"/proc/{pid}/task/{pid}/children") for pid in pids]
     return [int(child) for path in lists if path.exists() for child in path.read_text().split()]
 
@@ -114,7 +114,7 @@ def test_files_that_can_make_no_dag_cost_no_process(bundle: BundleFolder) -> Non
     assert (scan.parsed, scan.failed, list(scan.content.files)) == ((), (), ["_helper.py", "plain.py"])
 
 
-def test_a_syntax_error_is_told_with_its_line(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_syntax_error_is_reported_with_its_line(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", "from backfill_manager import dag\n\ndef x(:\n")
     failure = only_failure(loader, bundle)
     assert (failure.file, failure.line) == ("f.py", 3)
@@ -122,7 +122,7 @@ def test_a_syntax_error_is_told_with_its_line(loader: DagLoader, bundle: BundleF
     assert 'File "f.py", line 3' in failure.traceback
 
 
-def test_an_exception_is_told_with_the_line_of_the_dag_file_and_its_own_traceback(
+def test_an_exception_is_reported_with_the_line_of_the_dag_file_and_its_own_traceback(
     loader: DagLoader, bundle: BundleFolder
 ) -> None:
     bundle.write("f.py", "from backfill_manager import dag\ndef broken():\n    return {}['key']\n\nbroken()\n")
@@ -139,14 +139,14 @@ def test_an_error_in_a_helper_module_names_the_import_and_the_helper(loader: Dag
     assert (failure.line, failure.message) == (2, "ZeroDivisionError: division by zero (helpers.py, line 3)")
 
 
-def test_a_mistake_in_a_dag_is_told_with_the_line_that_says_it(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_mistake_in_a_dag_is_reported_with_the_line_that_says_it(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD.replace("@task\n", "@task(retrys=1)\n"))
     failure = only_failure(loader, bundle)
     assert failure.line == 6 + BELOW
     assert failure.message == "DAG 'flights', task 'clean' has no setting 'retrys'; did you mean 'retries'?"
 
 
-def test_a_schedule_that_is_none_is_told_with_file_and_line(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_schedule_that_is_none_is_reported_with_file_and_line(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD.replace("@daily", "61 * * * *"))
     failure = only_failure(loader, bundle)
     assert failure.line == 4 + BELOW
@@ -154,7 +154,7 @@ def test_a_schedule_that_is_none_is_told_with_file_and_line(loader: DagLoader, b
     assert "61 * * * *" in failure.message
 
 
-def test_a_cycle_is_told(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_cycle_is_reported(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD.replace('clean() >> sql("count", "SELECT 1")', "a = clean(); a >> sql('b', 'x') >> a"))
     assert only_failure(loader, bundle).message.startswith("DAG 'flights' has a cycle: ")
 
@@ -170,7 +170,7 @@ def test_one_bad_dag_takes_the_others_of_its_file_along_but_not_those_of_other_f
     assert (bad.file, bad.line, bad.message) == ("b.py", 10 + BELOW, "DAG 'empty' has no task")
 
 
-def test_an_id_that_one_file_makes_twice_is_told(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_an_id_that_one_file_makes_twice_is_reported(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write_dag("f.py", "same", "same")
     assert (
         only_failure(loader, bundle).message == "DAG 'same' is made twice in this file; give one of them another dag_id"
@@ -178,7 +178,7 @@ def test_an_id_that_one_file_makes_twice_is_told(loader: DagLoader, bundle: Bund
 
 
 @pytest.mark.parametrize(
-    ("top", "told"),
+    ("top", "message"),
     [
         ("import sys; sys.exit(3)", "the file ended the process (SystemExit: 3) instead of making its DAGs"),
         ("import sys; sys.exit()", "the file ended the process (SystemExit: 0) instead of making its DAGs"),
@@ -194,19 +194,21 @@ def test_an_id_that_one_file_makes_twice_is_told(loader: DagLoader, bundle: Bund
     ],
 )
 def test_a_file_that_ends_its_process_is_an_error_and_no_more(
-    loader: DagLoader, bundle: BundleFolder, top: str, told: str
+    loader: DagLoader, bundle: BundleFolder, top: str, message: str
 ) -> None:
     bundle.write_dag("f.py", "d", top=top)
-    assert only_failure(loader, bundle).message.startswith(told)
+    assert only_failure(loader, bundle).message.startswith(message)
 
 
-def test_a_file_that_crashes_python_is_told_with_the_line_where_it_did(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_file_that_crashes_python_is_reported_with_the_line_where_it_did(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
     bundle.write_dag("f.py", "d", top="\nimport ctypes\nctypes.string_at(0)")
     failure = only_failure(loader, bundle)
     assert (failure.line, failure.message) == (4, "the file crashed Python: Segmentation fault")
 
 
-def test_a_file_that_hangs_is_ended_and_told_with_the_line_where_it_hung(
+def test_a_file_that_hangs_is_ended_and_reported_with_the_line_where_it_hung(
     loader: DagLoader, bundle: BundleFolder
 ) -> None:
     bundle.write_dag("f.py", "d", top="import threading\nthreading.Event().wait()")
@@ -291,7 +293,7 @@ def test_a_dag_that_a_factory_of_a_helper_makes_belongs_to_the_file_that_called_
     assert parsed.read == ("lib/_factory.py", "teams/q.sql")
 
 
-def test_limits_of_the_settings_hold_for_dags_that_say_nothing(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_limits_of_the_settings_hold_for_dags_that_set_none(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD + "\n@dag(max_active_runs=3)\ndef own():\n    sql('s', 'SELECT 1')\n")
     (parsed,) = loader.load(bundle.root, ["f.py"], limits={"max_active_runs": 5, "max_active_tasks": 6})
     assert isinstance(parsed, ParsedFile)
@@ -307,7 +309,7 @@ def test_a_file_may_have_a_name_that_is_none_in_python(loader: DagLoader, bundle
     assert only_file(loader, bundle).file == file
 
 
-def test_a_file_whose_name_is_no_text_is_told_and_hurts_no_other(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_file_whose_name_is_no_text_is_reported_and_affects_no_other(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write_dag("good.py", "d")
     bundle.write_dag("bad.py", "e").rename(bundle.root / os.fsdecode(b"caf\xe9.py"))
     failure, other = load(loader, bundle)
@@ -316,11 +318,11 @@ def test_a_file_whose_name_is_no_text_is_told_and_hurts_no_other(loader: DagLoad
     assert isinstance(other, ParsedFile) and other.dag_ids == ("d",)
 
 
-@pytest.mark.parametrize("said", ["description='\\ud800'", "params={'a': ['\\udcff']}", "tags=['\\udfff']"])
-def test_half_a_character_that_no_table_could_hold_is_told_with_its_line(
-    loader: DagLoader, bundle: BundleFolder, said: str
+@pytest.mark.parametrize("setting", ["description='\\ud800'", "params={'a': ['\\udcff']}", "tags=['\\udfff']"])
+def test_half_a_character_that_no_table_could_hold_is_reported_with_its_line(
+    loader: DagLoader, bundle: BundleFolder, setting: str
 ) -> None:
-    bundle.write("f.py", GOOD.replace('schedule="@daily"', said))
+    bundle.write("f.py", GOOD.replace('schedule="@daily"', setting))
     failure = only_failure(loader, bundle)
     assert failure.message.startswith("DAG 'flights' holds half a character (a lone surrogate), in ...")
     assert failure.line == 4 and failure.message.isascii()
@@ -333,7 +335,7 @@ def test_what_a_terminal_would_not_show_or_would_obey_is_written_out(loader: Dag
     assert failure.traceback.encode()
 
 
-def test_a_named_pipe_that_looks_like_a_dag_file_is_passed_by(bundle: BundleFolder) -> None:
+def test_a_named_pipe_that_looks_like_a_dag_file_is_ignored(bundle: BundleFolder) -> None:
     os.mkfifo(bundle.root / "dag.py")
     assert bundle.scan().content.files == {}
 
@@ -370,7 +372,7 @@ def test_what_a_file_writes_to_every_descriptor_it_finds_is_an_error_that_holds_
 # -- what a file may do to its process, and to nobody else ------------------------------------------------------------
 
 
-def test_a_file_that_hangs_in_c_is_ended_and_told_with_its_line(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_file_that_hangs_in_c_is_ended_and_reported_with_its_line(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write_dag("f.py", "d", top="import re\nre.match(r'(a+)+$', 'a' * 64 + 'b')")
     failure = only_failure(loader, bundle, import_timeout=SHORT_S)
     assert failure.line == 3
@@ -389,7 +391,7 @@ def test_a_file_that_hangs_and_stops_the_watchdog_is_ended_all_the_same(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits what a process maps")
 @pytest.mark.parametrize("eats", ["x = b'1' * (200 << 20)", "x = []\nwhile True: x.append(bytearray(1 << 16))"])
-def test_a_file_that_eats_memory_is_told_how_much_it_may_have(
+def test_a_file_that_takes_too_much_memory_is_reported_with_its_limit(
     loader: DagLoader, bundle: BundleFolder, eats: str
 ) -> None:
     bundle.write_dag("f.py", "d", top=eats)
@@ -502,7 +504,7 @@ def test_what_a_file_changes_in_its_process_the_next_one_does_not_see(bundle: Bu
         helpers.left = 1
         raise ValueError("after all that")
     """
-    looks = """
+    reads_files = """
         import builtins, json, os, sys, backfill_manager, helpers
         assert "LEFT" not in os.environ and os.getcwd() != "/" and "/left" not in sys.path
         assert not [one for one in (builtins, json, backfill_manager, helpers) if hasattr(one, "left")]
@@ -510,17 +512,19 @@ def test_what_a_file_changes_in_its_process_the_next_one_does_not_see(bundle: Bu
     """
     bundle.write("helpers.py", "")
     bundle.write("a.py", "# dag of backfill_manager" + changes.replace("\n        ", "\n"))
-    bundle.write_dag("b.py", "b", top=looks.replace("\n        ", "\n"))
+    bundle.write_dag("b.py", "b", top=reads_files.replace("\n        ", "\n"))
     with DagLoader(workers=1) as own:
         first, second = load(own, bundle)
     assert isinstance(first, FailedFile)
     assert isinstance(second, ParsedFile), second
 
 
-# -- what a file looks at ---------------------------------------------------------------------------------------------
+# -- what a file reads ------------------------------------------------------------------------------------------------
 
 
-def test_the_bundles_files_and_folders_that_a_file_looks_at_are_told(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_the_bundles_files_and_folders_that_a_file_looks_at_are_reported(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
     bundle.write("lib/names.py", "from pathlib import Path\nNAMES = (Path(__file__).parent / 'names.txt').read_text()")
     bundle.write("lib/names.txt", "x")
     bundle.write("tables/a.yaml", "a: 1")
@@ -577,7 +581,7 @@ def own_memory_mb(loader: DagLoader) -> float:
     return sum(int(re.findall(r"RssAnon:\s+(\d+)", text)[0]) for text in texts) / 1024
 
 
-def test_files_of_a_folder_that_is_gone_are_told_and_those_of_another_are_read(
+def test_files_of_a_folder_that_is_gone_are_reported_and_those_of_another_are_read(
     loader: DagLoader, bundle: BundleFolder, tmp_path: Path
 ) -> None:
     bundle.write_dag("f.py", "d")
@@ -586,7 +590,7 @@ def test_files_of_a_folder_that_is_gone_are_told_and_those_of_another_are_read(
     assert only_file(loader, bundle).dag_ids == ("d",)
 
 
-def test_pandas_and_pyspark_are_there_before_the_files_that_want_them(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_pandas_and_pyspark_are_there_before_the_files_that_need_them(loader: DagLoader, bundle: BundleFolder) -> None:
     top = (
         "import sys\nassert 'pandas' in sys.modules and 'pyspark.sql.functions' in sys.modules\nimport pandas, pyspark"
     )
@@ -596,7 +600,7 @@ def test_pandas_and_pyspark_are_there_before_the_files_that_want_them(loader: Da
     assert [one.file for one in parsed] == ["f.py", "plain.py"]
 
 
-def test_a_module_that_no_worker_survives_is_not_asked_for_again(
+def test_a_module_that_no_worker_survives_is_not_imported_again(
     bundle: BundleFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken" / "pandas").mkdir(parents=True)
@@ -694,7 +698,7 @@ def test_one_file_is_loaded_in_this_process_for_tests_of_ones_own(bundle: Bundle
     assert (again.functions["clean"](21), made.functions["clean"](21)) == (63, 42)
 
 
-def test_a_file_that_cannot_be_loaded_is_told_with_file_and_line(bundle: BundleFolder) -> None:
+def test_a_file_that_cannot_be_loaded_is_reported_with_file_and_line(bundle: BundleFolder) -> None:
     path = bundle.write("f.py", GOOD + "\nraise SystemExit(4)\n")
     with pytest.raises(InvalidDag, match=r"^f\.py, line 10: the file ended the process"):
         load_file(path)

@@ -53,15 +53,15 @@ def loader() -> Iterator[DagLoader]:
 
 class Reading:
     def __init__(self, bundle: BundleFolder, loader: DagLoader, at: datetime) -> None:
-        self.bundle, self.loader, self.clock, self.shelf = bundle, loader, FakeClock(at), DagCatalog()
-        self.store = DagStore(self.shelf)
+        self.bundle, self.loader, self.clock, self.catalog = bundle, loader, FakeClock(at), DagCatalog()
+        self.store = DagStore(self.catalog)
         self.restart()
 
     def restart(self) -> None:
         made = BundleState(self.bundle.settings(), snapshots=self.bundle.snapshots)
         self.parser: BundleParser = parser_for(made, self.loader, self.store, self.clock)
 
-    def look(self) -> None:
+    def scan(self) -> None:
         for submission in self.parser.scan_results():
             self.store.submit(submission, self.clock.now())
 
@@ -72,7 +72,7 @@ class Reading:
 
     @property
     def active(self) -> list[str]:
-        return sorted(row.dag_id for row in self.shelf.dags.values() if row.is_active)
+        return sorted(row.dag_id for row in self.catalog.dags.values() if row.is_active)
 
 
 def test_nightly_reads_its_folder_at_its_hour_every_night_over_restarts(
@@ -87,7 +87,7 @@ def test_nightly_reads_its_folder_at_its_hour_every_night_over_restarts(
     first = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
     it = Reading(bundle, loader, first)
     assert it.due_at() == first  # it never has
-    it.look()
+    it.scan()
     assert it.active == ["a"]
     bundle.write_dag("nightly/b.py", "b")
     for night in range(1, 4):
@@ -96,11 +96,11 @@ def test_nightly_reads_its_folder_at_its_hour_every_night_over_restarts(
         it.restart()
         assert it.due_at() == datetime(2024, 5, 1 + night, 4, tzinfo=timezone.utc)
         it.clock.advance(seconds=(it.due_at() - it.clock.now()).total_seconds())
-        it.look()
+        it.scan()
         assert it.active == ["a", "b"]
 
 
-def test_tasks_reads_a_format_of_its_own_and_tells_the_line_of_a_mistake(
+def test_tasks_reads_a_format_of_its_own_and_reports_the_line_of_a_mistake(
     bundle: BundleFolder, installed: Callable[[str], None], loader: DagLoader
 ) -> None:
     installed("Tasks")
@@ -109,11 +109,11 @@ def test_tasks_reads_a_format_of_its_own_and_tells_the_line_of_a_mistake(
     bundle.write("wrong.tasks", "load: SELECT 1\nwhat is this\n")
     bundle.write("wrong_too.tasks", "load: SELECT 1\nload: SELECT 2\n")
     it = Reading(bundle, loader, datetime(2024, 5, 1, tzinfo=timezone.utc))
-    it.look()
+    it.scan()
     assert it.active == ["totals"]
     spec, _ = it.store.read("totals")
     assert [(task.task_id, task.upstream) for task in spec.tasks] == [("load", ()), ("check", ("load",))]
-    errors = {p.file: (p.line, p.message) for p in it.shelf.problems.values()}
+    errors = {p.file: (p.line, p.message) for p in it.catalog.problems.values()}
     assert errors["wrong.tasks"] == (2, "a line must be `name: SQL`")
     assert errors["wrong_too.tasks"][0] == 2 and "two tasks with the id 'load'" in errors["wrong_too.tasks"][1]
     assert it.due_at() == it.clock.now() + timedelta(minutes=1)

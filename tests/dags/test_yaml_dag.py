@@ -40,7 +40,7 @@ HELPERS = """
 from backfill_manager import task
 
 def clean(ctx): return f"cleaned {ctx}"
-def tell(ctx): ...
+def notify(ctx): ...
 def two(first, second): ...
 @task
 def decorated(ctx): ...
@@ -60,8 +60,8 @@ params: {region: eu, since: 2012-01-01, share: 0.5, none: null}
 tags: [demo]
 reads: {flights_raw: time_hour, airports: null}
 writes: [delays]
-on_failure: helpers:tell
-default_args: {retries: 2, on_success: helpers:tell}
+on_failure: helpers:notify
+default_args: {retries: 2, on_success: helpers:notify}
 tasks:
   clean:
     python: helpers:clean
@@ -130,8 +130,8 @@ def test_a_yaml_file_gives_the_very_dag_that_python_gives(bundle: BundleFolder) 
             schedule="@daily", start_date="2013-01-01", end_date="2013-12-31", timezone="America/New_York",
             max_active_runs=8, batchable=True, tags=["demo"], reads={"flights_raw": "time_hour", "airports": None},
             params={"region": "eu", "since": "2012-01-01", "share": 0.5, "none": None}, writes=["delays"],
-            description="Flights, day by day.", on_failure=helpers.tell,
-            default_args={"retries": 2, "on_success": helpers.tell},
+            description="Flights, day by day.", on_failure=helpers.notify,
+            default_args={"retries": 2, "on_success": helpers.notify},
         )
         def flights():
             clean = task(retry_delay=30)(helpers.clean)()
@@ -152,7 +152,7 @@ def test_a_yaml_file_gives_the_very_dag_that_python_gives(bundle: BundleFolder) 
     assert is_valid(bundle, FLIGHTS)
 
 
-def test_the_process_that_parses_tells_definitions_limits_and_imports(bundle: BundleFolder) -> None:
+def test_the_process_that_parses_returns_definitions_limits_and_imports(bundle: BundleFolder) -> None:
     fill(bundle)
     bundle.write("deep/f.dag.yml", "dag_id: d\nmax_active_runs: 8\ntasks: {t: {python: 'package.inner:clean'}}")
     scan = bundle.scan(limits=LimitSettings(max_active_runs=3, max_active_tasks=5))
@@ -163,7 +163,7 @@ def test_the_process_that_parses_tells_definitions_limits_and_imports(bundle: Bu
     assert parsed.imported == ("package/inner.py",)
 
 
-def test_a_wrong_file_is_an_import_error_and_hurts_no_other(bundle: BundleFolder) -> None:
+def test_a_wrong_file_is_an_import_error_and_affects_no_other(bundle: BundleFolder) -> None:
     fill(bundle)
     bundle.write("good.dag.yaml", "dag_id: good\n" + TASKS)
     bundle.write("wrong.dag.yaml", "dag_id: wrong\ntaggs: [a]\n" + TASKS)
@@ -171,9 +171,9 @@ def test_a_wrong_file_is_an_import_error_and_hurts_no_other(bundle: BundleFolder
     bundle.write("hangs.dag.yaml", "dag_id: hangs\ntasks:\n  t:\n    python: hangs:work")
     scan = bundle.scan(import_timeout=2)  # time enough for the others, also on a busy machine
     assert [parsed.file for parsed in scan.parsed] == ["good.dag.yaml"]
-    told = {failure.file: (failure.line, failure.message) for failure in scan.failed}
-    assert told["wrong.dag.yaml"] == (2, "DAG 'wrong' has no setting 'taggs'; did you mean 'tags'?")
-    assert (told["hangs.dag.yaml"][0], "took longer than 2 seconds" in told["hangs.dag.yaml"][1]) == (4, True)
+    message = {failure.file: (failure.line, failure.message) for failure in scan.failed}
+    assert message["wrong.dag.yaml"] == (2, "DAG 'wrong' has no setting 'taggs'; did you mean 'tags'?")
+    assert (message["hangs.dag.yaml"][0], "took longer than 2 seconds" in message["hangs.dag.yaml"][1]) == (4, True)
 
 
 def test_a_sql_file_is_read_from_beside_the_yaml_file(bundle: BundleFolder) -> None:
@@ -200,8 +200,8 @@ def test_anchors_and_merge_keys_share_settings(bundle: BundleFolder) -> None:
       c: {<<: [{retries: 7}, *all], after: [a, b]}
     """
     (made,) = dags_of(bundle, text)
-    told = {t.task_id: (t.sql, t.retries, t.timeout, t.upstream) for t in made.spec.tasks}
-    assert told == {
+    message = {t.task_id: (t.sql, t.retries, t.timeout, t.upstream) for t in made.spec.tasks}
+    assert message == {
         "a": ("SELECT 1", 3, 60.0, ()),
         "b": ("SELECT 1", 1, 60.0, ("a",)),
         "c": ("SELECT 1", 7, 60.0, ("a", "b")),
@@ -240,7 +240,7 @@ def test_a_private_file_makes_no_dags() -> None:
 
 
 def test_versions_run_functions_of_their_own(bundle: BundleFolder, tmp_path: Path) -> None:
-    library, told = CodeCache(), []
+    cache, message = CodeCache(), []
     for number in (1, 2):
         snapshot = tmp_path / f"snapshot{number}"
         snapshot.mkdir()
@@ -251,8 +251,8 @@ def test_versions_run_functions_of_their_own(bundle: BundleFolder, tmp_path: Pat
         version = DagVersion(
             "d", number, "hash", made.spec.to_json(), "b", "f.dag.yaml", str(snapshot), datetime(2024, 1, 1, tzinfo=UTC)
         )
-        told.append(library.dag(version))
-    assert [made.functions["t"](None) for made in told] == [(1, 1), (2, 2)]
+        message.append(cache.dag(version))
+    assert [made.functions["t"](None) for made in message] == [(1, 1), (2, 2)]
     assert "helpers" not in sys.modules
 
 
@@ -330,12 +330,12 @@ WRONG_TASK = {
     "no module": ("t:\n  python: helprs:clean", 2, "helprs:clean names the module helprs, which is not in the bundle"),
     "no inner module": ("t:\n  python: package.no:clean", 2, "names the module package.no, which is not in the bundle"),
     "not installed ones": ("t:\n  python: shutil:rmtree", 2, "names the module shutil, which is not in the bundle"),
-    "misspelt function": ("t:\n  executor: helpers:claen", 2, "helpers:claen names no function of helpers; did you mean 'clean'?"),
+    "misspelt function": ("t:\n  executor: helpers:claen", 2, "helpers:claen names no function of helpers; did you mean"),
     "no function but": ("t:\n  python: helpers:number", 2, "helpers:number names no function but a value of type int"),
     "a task": ("t:\n  python: helpers:decorated", 2, "is a @task; name a plain function, its settings stand here"),
     "arguments": ("t:\n  python: helpers:two", 2, "task 't' must take one argument, as in `def two(ctx)`"),
     "callback": ("t:\n  sql: S\n  on_success: helpers:two", 3, "on_success must be a plain function"),
-    "callback text": ("t:\n  sql: S\n  on_success: tell", 3, "on_success must be module:function"),
+    "callback text": ("t:\n  sql: S\n  on_success: notify", 3, "on_success must be module:function"),
 }  # fmt: skip
 SEEN_BY_THE_LOADER_ONLY = {
     "schedule", "zone", "date", "dates", "callback", "sql file", "sql outside", "upstream", "cycle", "itself",
@@ -345,27 +345,27 @@ SEEN_BY_THE_LOADER_ONLY = {
 
 
 @pytest.mark.parametrize("name", WRONG_DAG)
-def test_a_mistake_of_a_dag_is_told_at_its_line(bundle: BundleFolder, name: str) -> None:
+def test_a_mistake_of_a_dag_is_reported_at_its_line(bundle: BundleFolder, name: str) -> None:
     fill(bundle)
-    text, line, told = WRONG_DAG[name]
+    text, line, message = WRONG_DAG[name]
     failed = parser_failure(bundle, text)
-    assert (failed.line, told in failed.message) == (line, True), failed
+    assert (failed.line, message in failed.message) == (line, True), failed
     assert name in SEEN_BY_THE_LOADER_ONLY or not is_valid(bundle, text)
 
 
 @pytest.mark.parametrize("name", WRONG_TASK)
-def test_a_mistake_of_a_task_is_told_at_its_line(bundle: BundleFolder, name: str) -> None:
+def test_a_mistake_of_a_task_is_reported_at_its_line(bundle: BundleFolder, name: str) -> None:
     fill(bundle)
-    text, line, told = WRONG_TASK[name]
+    text, line, message = WRONG_TASK[name]
     text = "dag_id: d\ntasks:\n" + "".join(f"  {each}\n" for each in text.splitlines())
     failed = parser_failure(bundle, text)
     lines = line if isinstance(line, tuple) else (line,)
-    assert (failed.line in [n + 2 for n in lines], told in failed.message) == (True, True), failed
+    assert (failed.line in [n + 2 for n in lines], message in failed.message) == (True, True), failed
     assert name in SEEN_BY_THE_LOADER_ONLY or not is_valid(bundle, text)
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "message"),
     [
         ("dag_id: d\nx: [", 2, "not valid YAML: while parsing a flow node"),
         ("dag_id: d\nschedule: @daily", 2, "put the text in quotes, as in '@daily'"),
@@ -394,11 +394,11 @@ def test_a_mistake_of_a_task_is_told_at_its_line(bundle: BundleFolder, name: str
         ("dag_id: d\non: 1", 2, "on without quotes is true in YAML"),
     ],
 )
-def test_what_yaml_takes_amiss_is_told_at_its_line(
-    bundle: BundleFolder, text: str | bytes, line: int, told: str
+def test_what_yaml_misunderstands_is_reported_at_its_line(
+    bundle: BundleFolder, text: str | bytes, line: int, message: str
 ) -> None:
     failed = parser_failure(bundle, text)
-    assert (failed.line, told in failed.message) == (line, True), failed
+    assert (failed.line, message in failed.message) == (line, True), failed
     assert "\n" not in failed.message
 
 
@@ -413,7 +413,7 @@ def test_a_few_lines_that_unfold_to_a_billion_values_are_refused(bundle: BundleF
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         ("\nraise ValueError('no')", "ValueError: no (broken.py, line 2)"),
         ("import nothing_like_it", "ModuleNotFoundError: No module named 'nothing_like_it' (broken.py, line 1)"),
@@ -421,12 +421,12 @@ def test_a_few_lines_that_unfold_to_a_billion_values_are_refused(bundle: BundleF
         ("raise SystemExit(3)", "the file ended the process (SystemExit: 3)"),
     ],
 )
-def test_a_module_that_breaks_is_told_with_the_line_that_names_it_and_its_own(
-    bundle: BundleFolder, code: str, told: str
+def test_a_module_that_breaks_is_reported_with_the_line_that_names_it_and_its_own(
+    bundle: BundleFolder, code: str, message: str
 ) -> None:
     bundle.write("broken.py", code)
     failed = parser_failure(bundle, "dag_id: d\ntasks:\n  t:\n    python: broken:work")
-    assert (failed.line, failed.message.startswith(told)) == (4, True), failed
+    assert (failed.line, failed.message.startswith(message)) == (4, True), failed
     assert 'File "f.dag.yaml", line 4' in failed.traceback
     assert "    python: broken:work" in failed.traceback
 
@@ -440,15 +440,17 @@ def test_the_shipped_schema_is_the_one_that_the_code_makes() -> None:
 
 
 def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
-    said = json_schema.schema()
-    of_task = said["$defs"]["YamlTask"]["properties"]
-    assert set(said["properties"]) == {*settings_of(DagSettings), "tasks"}
+    document_values = json_schema.schema()
+    of_task = document_values["$defs"]["YamlTask"]["properties"]
+    assert set(document_values["properties"]) == {*settings_of(DagSettings), "tasks"}
     assert set(of_task) == {*settings_of(SqlSettings), *KINDS, "after"} - {"task_id"}
-    assert set(said["$defs"]["YamlDefaultArgs"]["properties"]) == set(settings_of(DefaultArgs))
-    told = {**said["properties"], **of_task, "default_args": said["$defs"]["YamlDefaultArgs"]}
-    assert [name for name, entry in told.items() if not entry.get("description")] == []
+    assert set(document_values["$defs"]["YamlDefaultArgs"]["properties"]) == set(settings_of(DefaultArgs))
+    message = {**document_values["properties"], **of_task, "default_args": document_values["$defs"]["YamlDefaultArgs"]}
+    assert [name for name, entry in message.items() if not entry.get("description")] == []
     defaults = {field.name: field.default for kind in (DagSpec, TaskSpec) for field in dataclasses.fields(kind)}
-    wrong = [name for name, entry in told.items() if name in defaults and entry.get("default", ...) != defaults[name]]
+    wrong = [
+        name for name, entry in message.items() if name in defaults and entry.get("default", ...) != defaults[name]
+    ]
     unsaid = {"dag_id", "sql", "reads", "writes", "params", "tags", "default_args", "tasks"}
     assert set(wrong) <= unsaid
 
@@ -501,29 +503,33 @@ OF_DAG: dict[str, st.SearchStrategy[Any]] = {
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
     names = draw(st.lists(IDS, min_size=1, max_size=5, unique=True))
-    said: dict[str, Any] = {"dag_id": draw(IDS), **draw(st.fixed_dictionaries({}, optional=OF_DAG)), "tasks": {}}
+    document_values: dict[str, Any] = {
+        "dag_id": draw(IDS),
+        **draw(st.fixed_dictionaries({}, optional=OF_DAG)),
+        "tasks": {},
+    }
     for number, name in enumerate(names):
         kind = draw(st.sampled_from(KINDS))
         runs = {kind: "SELECT 1" if kind == "sql" else "helpers:work"}
         own = draw(st.fixed_dictionaries({}, optional={**OF_TASK, **(OF_SQL if kind == "sql" else {})}))
         after = draw(st.lists(st.sampled_from(names[:number]), unique=True, max_size=3)) if number else []
-        said["tasks"][name] = {**runs, **own, **({"after": after} if after else {})}
-    return said
+        document_values["tasks"][name] = {**runs, **own, **({"after": after} if after else {})}
+    return document_values
 
 
-def in_python(said: dict[str, Any], work: Any) -> DagSpec:
+def in_python(document_values: dict[str, Any], work: Any) -> DagSpec:
     def body() -> None:
         made: dict[str, Any] = {}
-        for name, chosen in said["tasks"].items():
+        for name, chosen in document_values["tasks"].items():
             own = {key: value for key, value in chosen.items() if key not in {*KINDS, "after"}}
             if "sql" in chosen:
                 made[name] = sql(name, chosen["sql"], **own)
             else:
                 made[name] = (task if "python" in chosen else task.executor)(task_id=name, **own)(work)()
-        for name, chosen in said["tasks"].items():
+        for name, chosen in document_values["tasks"].items():
             [made[each] for each in chosen.get("after", [])] >> made[name]
 
-    spec: DagSpec = dag(**{key: value for key, value in said.items() if key != "tasks"})(body).spec
+    spec: DagSpec = dag(**{key: value for key, value in document_values.items() if key != "tasks"})(body).spec
     return spec
 
 
@@ -535,13 +541,15 @@ def helpers_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @settings(max_examples=150, deadline=None)
-@given(said=documents(), as_json=st.booleans())
+@given(document_values=documents(), as_json=st.booleans())
 def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
-    helpers_bundle: Path, said: dict[str, Any], as_json: bool
+    helpers_bundle: Path, document_values: dict[str, Any], as_json: bool
 ) -> None:
     def work(ctx: Any) -> None: ...
 
-    text = json.dumps(said) if as_json else yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
+    text = (
+        json.dumps(document_values) if as_json else yaml.safe_dump(document_values, sort_keys=False, allow_unicode=True)
+    )
     path = helpers_bundle / "f.dag.yaml"
     path.write_text(text, encoding="utf-8")
     bundle = open_scope(helpers_bundle)
@@ -549,7 +557,7 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
         (made,) = bundle.dags_of("f.dag.yaml")
     finally:
         bundle.close()
-    expected = in_python(said, work)
+    expected = in_python(document_values, work)
     assert made.spec == expected
     (document,) = documents_of(path)
     assert [error.message for error in VALIDATOR.iter_errors(document.content.value)] == []

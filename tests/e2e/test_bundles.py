@@ -186,7 +186,7 @@ def test_a_pushed_bundle_is_parsed_when_it_is_asked_for_and_not_before(
         "daily of bundle pushed: one is inactive"
     )
     assert answer(store, kinds.BUNDLE_DEACTIVATE, {"bundle": "pushed", "subpath": "nightly"}).message == (
-        "nightly of bundle pushed makes no DAG that is active"
+        "nightly of bundle pushed has no active DAG"
     )
 
     asked = submit.submit(store, SystemClock(), kinds.BUNDLE_PARSE, {**ask, "bundle": "pushd"})

@@ -38,7 +38,9 @@ class RemoteBackend:
 
     def manager(self) -> Document:
         health = self._client.health()
-        return health.leader or {"leading": False, "term": None, "state": None, "advice": health.detail}
+        if health.leader is not None:
+            return health.leader.document()
+        return {"leading": False, "term": None, "state": None, "advice": health.detail}
 
     def backfills(self, *, dag_id: str | None, states: Sequence[str], limit: int | None) -> list[Document]:
         if dag_id is not None:
@@ -128,7 +130,7 @@ class RemoteBackend:
                 return _request(client.change_backfill(v["backfill_id"], **v["changes"]))
             case kinds.TASKS_CLEAR:
                 return _request(client.clear(**_clear(v)))
-        methods: dict[str, Callable[..., m.Request]] = {
+        methods: dict[str, Callable[..., m.RequestDetails]] = {
             kinds.BACKFILL_PAUSE: client.pause_backfill, kinds.BACKFILL_UNPAUSE: client.unpause_backfill,
             kinds.BACKFILL_CANCEL: client.cancel_backfill, kinds.BACKFILL_RETRY: client.retry_backfill,
             kinds.DAG_PAUSE: client.pause_dag, kinds.DAG_UNPAUSE: client.unpause_dag,
@@ -168,17 +170,17 @@ def _without(resource: m.Resource, *names: str) -> Document:
     return {name: value for name, value in resource.document().items() if name not in names}
 
 
-def _request(request: m.Request) -> Request:
+def _request(request: m.RequestDetails) -> Request:
     return Request(
         request_id=request.request_id, kind=request.kind, payload_json=json.dumps(request.payload),
         requested_by=request.requested_by, requested_at=request.requested_at, source=request.source,
     )  # fmt: skip
 
 
-def _response(request: m.Request) -> Response | None:
+def _response(request: m.RequestDetails) -> Response | None:
     if request.answered_at is None:
         return None
-    result = (request.model_extra or {}).get("result")
+    result = request.result
     return Response(
         request_id=request.request_id, kind=request.kind, outcome=request.state, object_id=request.object_id,
         message=request.message or "", payload_json=None if result is None else json.dumps(result),

@@ -57,7 +57,7 @@ def may_make_dags(file: str, content: bytes) -> bool:
 @dataclass(frozen=True)
 class DagFiles:
     """The files that a parser reads DAGs from: those whose path within the bundle fits one of `patterns` (`*` matches `/`
-    too), and of which `may_make_dags` says so, given the path and the content. A file that fits a pattern is part of the
+    too), and for which `may_make_dags` is true, given the path and the content. A file that fits a pattern is part of the
     bundle, whatever its suffix and its size."""
 
     patterns: tuple[str, ...] = ("*.py", *(f"*{ending}" for ending in YAML_DAGS))
@@ -162,7 +162,7 @@ def _fingerprint(path: Path, file: str, stamp: Stamp, dag_files: DagFiles) -> Fi
 
 
 def belongs(file: str, size: int, dag_files: DagFiles = PYTHON_AND_YAML) -> bool:
-    """Whether a path within a bundle, of `size` bytes, may be part of its content, or says that its folder is none of it:
+    """Whether a path within a bundle, of `size` bytes, may be part of its content, or marks its folder as no part of it:
     nothing else need be unpacked of an archive or a repository."""
     *folders, name = file.split("/")
     is_content = _is_content(file, dag_files) and (size <= MAX_DATA_FILE_SIZE or _is_code(name) or dag_files.fits(file))
@@ -179,7 +179,7 @@ def _is_folder_name(name: str) -> bool:
 
 
 def _is_code(name: str) -> bool:
-    """Read whatever its size: a DAG that grew shall not seem to be gone."""
+    """Read whatever its size: a DAG that grew must not seem to be gone."""
     return os.path.splitext(name)[1] in CODE or name.endswith(YAML_DAGS)
 
 

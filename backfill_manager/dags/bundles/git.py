@@ -119,8 +119,8 @@ class Blobs:
 
 
 def _in_a_line(complaint: str) -> str:
-    """The first line that says something; what follows it are consequences and advice."""
+    """The first line with content; consequences and advice follow it."""
     lines = (line.strip() for line in complaint.splitlines())
     first = next((line for line in lines if line and not line.lower().startswith(("warning:", "hint:"))), "")
     plain = "".join(c if c.isprintable() else " " for c in without_credentials(first))
-    return re.sub(r"^((fatal|error|remote|ERROR): ?)+", "", plain).rstrip(".") or "git does not say why"
+    return re.sub(r"^((fatal|error|remote|ERROR): ?)+", "", plain).rstrip(".") or "git gives no reason"

@@ -44,10 +44,10 @@ class Manifest(BundleRules):
 
 @dataclass(frozen=True)
 class ManifestRead:
-    """A manifest, and the lines of what it says."""
+    """A manifest, and the lines of its keys."""
 
     rules: Manifest
-    keys: frozenset[str]  # that it says
+    keys: frozenset[str]  # that it sets
     raw: RawSettings
 
 
@@ -70,8 +70,7 @@ def read_manifest(settings: BundleSettings, root: Path) -> ManifestRead | None:
 
 
 def with_manifest(settings: BundleSettings, manifest: ManifestRead | None) -> BundleSettings:
-    """A bundle's settings as they are configured, and what they leave unsaid as its manifest says it; both have a say in
-    `options`."""
+    """A bundle's settings as they are configured, with its manifest's where they set nothing; `options` are merged."""
     if manifest is None:
         return settings
     update = {key: getattr(manifest.rules, key) for key in manifest.keys - settings.model_fields_set}

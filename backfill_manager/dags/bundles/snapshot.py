@@ -99,7 +99,7 @@ def _stored(store: Path, digest: str) -> Path:
 
 
 def _linked(stored: Path, copy: Path, digest: str) -> bool:
-    """Make `copy` a link to a stored content, when there is that content and it is what its name says."""
+    """Makes `copy` a link to a stored content, when there is one and its hash is its name."""
     try:
         if hashlib.sha256(stored.read_bytes()).hexdigest() != digest:
             stored.unlink()

@@ -36,7 +36,7 @@ class FetchedFiles:
 class BundleSource(ABC):
     @abstractmethod
     def fetch(self) -> FetchedFiles:
-        """Bring the files here if they changed. `InvalidInput` says in one line what can't be had, and what would help."""
+        """Fetches the files if they changed. `InvalidInput` says in one line what failed, and what would help."""
 
 
 class FolderSource(BundleSource):

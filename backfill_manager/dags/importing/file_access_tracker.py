@@ -1,4 +1,4 @@
-"""Which files and folders of the bundle a DAG file looks at while it is read: what its DAGs depend on beside itself.
+"""Tracks which files and folders of the bundle a DAG file reads while it is imported: what its DAGs depend on.
 
 Seen through Python's audit events, so whatever opens a file (`open`, pathlib, an import, `sql("x", "q.sql")`) is seen,
 and DAG authors need not declare anything. What `import` looks up on its own (which files a folder holds) is not counted. A hook
@@ -71,4 +71,4 @@ def _note(paths: set[str], path: Any) -> None:
     try:
         paths.add(os.path.abspath(os.fsdecode("." if path is None else path)))
     except (OSError, TypeError, ValueError):
-        return  # no path, or none that means anything here; the call itself will say so
+        return  # no path, or none that means anything here; the call itself will fail

@@ -88,7 +88,7 @@ class DagLoader:
         options: Mapping[str, Any] | None = None,
     ) -> list[ParsedFile | FailedFile]:
         """What each of `files` of the folder `root` (a snapshot: it does not change) defines, in their order. A file may
-        take `import_timeout` seconds and `import_memory_mb` MB; `limits` are what its DAGs get that say nothing. `reader` is
+        take `import_timeout` seconds and `import_memory_mb` MB; `limits` are defaults of its DAGs. `reader` is
         `module:Class` of a parser whose `read` makes the DAGs, given `options`; "" is Python and YAML."""
 
         def parse(file: str) -> ParsedFile | FailedFile:
@@ -183,16 +183,16 @@ class DagLoader:
 
 
 def _preloads(path: Path) -> tuple[str, ...]:
-    """A cheap look at the text: what it names may be in a comment, which costs one import and nothing else."""
+    """A cheap search of the text: a name in a comment costs one import and nothing else."""
     try:
         text = path.read_bytes()
     except OSError:
-        return ()  # who executes it will say so
+        return ()  # importing it will fail with the reason
     return tuple(name for name in _PRELOADABLE if name.encode() in text)
 
 
 def result_of(reply: ParseReply, job: ParseJob) -> ParsedFile | FailedFile:
-    """What a worker's reply says about the file."""
+    """The result in a worker's reply."""
     file = job.file
     if reply.refused:
         return FailedFile(file, None, reply.refused)
@@ -207,7 +207,7 @@ def result_of(reply: ParseReply, job: ParseJob) -> ParsedFile | FailedFile:
 
 
 def _parsed(output: bytes, file: str) -> ParsedFile | FailedFile:
-    """The file could write to the pipe as well, so nothing is taken for granted about what came through."""
+    """The file could write to the pipe as well, so nothing about the content is assumed."""
     try:
         answer: dict[str, Any] = json.loads(output)
         if "failed" in answer:

@@ -1,7 +1,7 @@
-"""The process that finds out what one DAG file defines: forked by `worker` for this file, ended by it or with it.
+"""The process that imports one DAG file: forked by `worker` for this file, ended by it or with it.
 
-The file is a stranger's code: it may print, hang, exit, crash, eat memory. The answer goes to a pipe of its own as one
-JSON document, and the process ends there, whatever threads the file has started. When there is no answer to give, the
+The file is other people's code: it may print, hang, exit, crash, eat memory. The result goes to a pipe of its own as one
+JSON document, and the process ends there, whatever threads the file has started. When there is no result to give, the
 C-level watchdog writes where the file was instead: it needs no help from the code that hangs or the interpreter that
 crashed. What the file prints goes nowhere.
 """
@@ -27,14 +27,14 @@ from backfill_manager.dags.importing.import_failure import explain
 from backfill_manager.dags.importing.import_scope import ImportScope
 from backfill_manager.errors import InvalidDag
 
-_SPARE_MEMORY: Final = 32 << 20  # to tell that the memory was used up
+_SPARE_MEMORY: Final = 32 << 20  # to report that the memory was used up
 _exit = os._exit  # as it is before the file may put something else in its place
 
 
 @dataclass(frozen=True)
 class ParseJob:
     """One file to read: `file` of the folder `root`, in at most `seconds` and `memory_mb` megabytes more than are used
-    before it is begun. `limits` are settings of DAGs that say nothing. `preload`: what to import before forking. `reader`:
+    before it is begun. `limits` are defaults of DAGs that don't set these. `preload`: what to import before forking. `reader`:
     `module:Class` of a parser with a format of its own, and its `options`; "" is Python and YAML."""
 
     root: str
@@ -56,21 +56,21 @@ class ParseJob:
 
 
 def parse_and_exit(bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
-    """In the forked process: confine it, read the file, answer, end. Exit code 0 says that the answer was given."""
-    own, told_to = os.getpid(), os.fstat(pipe)
+    """In the forked process: limit it, import the file, send the result, exit. Exit code 0: the result was sent."""
+    own, pipe_before = os.getpid(), os.fstat(pipe)
     _discard_output()
     most = _limit_memory(job.memory_mb)
     gc.enable()
     faulthandler.enable(file=pipe)
     faulthandler.dump_traceback_later(job.seconds, exit=True, file=pipe)
-    answer = json.dumps(parse_result(bundle, job, most)).encode()
+    result = json.dumps(parse_result(bundle, job, most)).encode()
     faulthandler.cancel_dump_traceback_later()
     if os.getpid() != own:
-        _exit(0)  # a fork that the file made, and that came out of it too; one answer is enough
-    if not os.path.samestat(os.fstat(pipe), told_to):
+        _exit(0)  # a fork that the file made, and that came out of it too; one result is enough
+    if not os.path.samestat(os.fstat(pipe), pipe_before):
         _exit(1)  # the file closed it, and opened something of its own in its place
-    while answer:
-        answer = answer[os.write(pipe, answer) :]
+    while result:
+        result = result[os.write(pipe, result) :]
     _exit(0)
 
 
@@ -87,7 +87,7 @@ def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = No
         twice = next((dag_id for dag_id in ids if ids.count(dag_id) > 1), None)
         if twice:
             raise InvalidDag(f"DAG {twice!r} is made twice in this file; give one of them another dag_id")
-    except BaseException as error:  # noqa: BLE001 - a stranger's code may raise anything, SystemExit included
+    except BaseException as error:  # noqa: BLE001 - other people's code may raise anything, SystemExit included
         if max_memory is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (max_memory, max_memory))
         failed = explain(error, root, file)
@@ -128,7 +128,7 @@ def _discard_output() -> None:
 
 
 def _limit_memory(megabytes: int) -> int:
-    """From here on; gives the limit to which it may be raised to tell of it. Bytes."""
+    """Limits it from here on; returns the limit, in bytes, to which it may be raised to report that it was exceeded."""
     most = _memory_in_use() + (megabytes << 20)
     _, hardest = resource.getrlimit(resource.RLIMIT_DATA)
     if hardest == resource.RLIM_INFINITY:

@@ -1,8 +1,8 @@
 """A fork server for DAG files: `python -m backfill_manager.dags.importing.worker FD`, started by `worker_process`.
 
-It imports what DAG files need, and forks a fresh process for each file, which begins warm and ends with whatever
-the file did to it. No code of a bundle runs in here, so what the files leave behind here is nothing, however many they
-are. One thread only: a fork of a process with threads may hang.
+It imports what DAG files need, and forks a fresh process for each file, which begins warm and ends with whatever the file
+did to it. No code of a bundle runs in the worker itself, so no file affects the next. One thread only: a fork of a process
+with threads may hang.
 
 Over the socket FD come requests (a line of JSON, with the pipe for the answer), one at a time, and go back:
 
@@ -38,7 +38,7 @@ from backfill_manager.dags.importing.parse_file import ParseJob, parse_and_exit
 from backfill_manager.schemas.dag_settings import DagSettings, SqlSettings, TaskSettings, YamlDag, adapter
 
 GRACE_S: Final = 3.0  # for the watchdog in the file's process, which knows more, to be first
-WARM: Final = (  # what files need of us and what tells of their mistakes: imported once, before they come
+WARM: Final = (  # what files and the reports of their mistakes need: imported once, before they come
     "backfill_manager.dags.schedule.timetable",
     "backfill_manager.dags.yaml.reader",
     "backfill_manager.logging",
@@ -46,10 +46,7 @@ WARM: Final = (  # what files need of us and what tells of their mistakes: impor
     "yaml",
 )
 NICENESS: Final = 10  # ticks come before parsing
-PRELOADS: Final = {
-    "pyspark": ("pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types"),
-    "pandas": ("pandas",),
-}
+PRELOADS: Final = {"pyspark": ("pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types"), "pandas": ("pandas",)}
 _WITHOUT_THREADS: Final = {  # numpy's and Arrow's libraries start some when they are imported, unless these say otherwise
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -110,7 +107,7 @@ class Worker:
         kept = {name: os.environ.get(name) for name in _WITHOUT_THREADS}
         os.environ.update(_WITHOUT_THREADS)
         for name in sorted(new):
-            with suppress(Exception):  # the file's process will say so itself; a parser's package may raise anything
+            with suppress(Exception):  # the file's process reports it; a parser's package may raise anything
                 for module in PRELOADS.get(name, (name,)):
                     importlib.import_module(module)
         for name, value in kept.items():
@@ -194,7 +191,7 @@ class Worker:
             return None
         if not text:
             return None
-        os.set_inheritable(pipes[0], False)  # what the file starts shall not keep the pipe open
+        os.set_inheritable(pipes[0], False)  # what the file starts must not keep the pipe open
         return ParseJob.from_json(text), pipes[0]
 
     def _send(self, **what: Any) -> None:
@@ -203,7 +200,7 @@ class Worker:
 
 
 def _warm_up() -> None:
-    """Make a DAG once: what is filled at first use (zones, patterns, caches) every child would fill for itself."""
+    """Makes a DAG once: what is filled at first use (zones, validators, caches) every child would fill for itself."""
     for settings in (DagSettings, TaskSettings, SqlSettings, YamlDag):
         adapter(settings)
     made = dag("rehearsal", schedule="0 5 * * *", timezone="Europe/Berlin", start_date="2013-01-01")
@@ -247,7 +244,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _lower_priority() -> None:
-    """Behind the manager for cores, before it when memory runs out; children inherit it."""
+    """The manager goes first for cores, the workers when memory runs out; children inherit it."""
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

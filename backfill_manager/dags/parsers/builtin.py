@@ -23,7 +23,7 @@ class StandardBundleParser(BundleParser):
 
     A folder of the bundle may have intervals of its own: `scan_interval` between two scans of it, and
     `min_file_parse_interval` between two readings of one of its files, for files that something rewrites all the time. What
-    is not scanned, or postponed, stays as it is; the rest goes on.
+    is not scanned, or postponed, stays as it is.
 
     With `max_file_parse_interval`, of the bundle or of a folder, a file is parsed again at the latest after that time although
     nothing has changed: for files that make their DAGs from something outside of the bundle. The instants are spread over the
@@ -37,12 +37,12 @@ class StandardBundleParser(BundleParser):
         super().__init__(*parts)
         self._next_fetch: float | None = None  # monotonic seconds, as all times here
         self._next_reading: float | None = None  # of a file whose time will be up
-        self._looked_at: dict[str, float] = {}  # by folder with times of its own, and REST
-        self._seen: object = None  # what the last look found
+        self._scanned_at: dict[str, float] = {}  # by folder with times of its own, and REST
+        self._seen: object = None  # of the last scan
         self._fetched: Fetched | None = None
 
     def next_scan(self, last: datetime | None) -> datetime | None:
-        """A new manager looks at once: what it has to compare with is what it has read itself."""
+        """A new manager scans at once: it compares with what it has parsed itself."""
         now = self.clock.now()
         if self._next_fetch is None:
             return now
@@ -51,21 +51,21 @@ class StandardBundleParser(BundleParser):
 
     def scan(self) -> Iterator[Submission]:
         now = self.clock.monotonic()
-        if self._fetched is None or not self._is_only_to_read_again(now):
-            yield from self._look_for_changes(now)
+        if self._fetched is None or not self._is_only_to_reparse(now):
+            yield from self._scan_for_changes(now)
         if self._fetched is not None:
-            passed = tuple(file for file, at in self._to_be_read_again(self._fetched).items() if at <= now)
+            passed = tuple(file for file, at in self._reparse_times(self._fetched).items() if at <= now)
             if passed:
                 yield self.submission(self._fetched, covers=passed, again=True)
-            self._next_reading = min(self._to_be_read_again(self._fetched).values(), default=None)
+            self._next_reading = min(self._reparse_times(self._fetched).values(), default=None)
 
-    def _is_only_to_read_again(self, now: float) -> bool:
-        """It is not time for changes yet. A subclass may look whenever it likes: that is for changes."""
+    def _is_only_to_reparse(self, now: float) -> bool:
+        """It is not time for changes yet. A subclass may scan at any time: that is for changes."""
         is_time_to_fetch = self._next_fetch is None or self._next_fetch <= now
         return not is_time_to_fetch and self._next_reading is not None and self._next_reading <= now
 
     # -- what has changed ---------------------------------------------------------------------------------------------
-    def _look_for_changes(self, now: float) -> Iterator[Submission]:
+    def _scan_for_changes(self, now: float) -> Iterator[Submission]:
         self._next_fetch = now + self.bundle.settings.fetch_interval
         seen_before, self._seen = self._seen, None  # so that whatever goes wrong now is tried again
         self._fetched = self._next_reading = None
@@ -73,25 +73,25 @@ class StandardBundleParser(BundleParser):
         self._next_fetch = now + fetched.settings.fetch_interval
         directories = {directory.path: directory for directory in fetched.settings.directories}
         due = self._due(directories, now)
-        put_off = self._put_off(fetched.content, directories, due, now)
-        seen = (fetched.content.hash, fetched.commit_id, fetched.settings, due, put_off)
+        postponed = self._postponed(fetched.content, directories, due, now)
+        seen = (fetched.content.hash, fetched.commit_id, fetched.settings, due, postponed)
         if seen != seen_before or self.has_released_ids():
             others = tuple(path for path in (REST, *directories) if path not in due)
-            yield self.submission(fetched, covers=due, leaves_out=(*others, *put_off))
+            yield self.submission(fetched, covers=due, leaves_out=(*others, *postponed))
         self._seen, self._fetched = seen, fetched
-        self._looked_at.update(dict.fromkeys(due, now))
+        self._scanned_at.update(dict.fromkeys(due, now))
 
     def _due(self, directories: Mapping[str, DirectorySettings], now: float) -> tuple[str, ...]:
-        """Folders whose time has come. The first look is at everything."""
+        """Folders whose interval has passed. The first scan covers everything."""
 
         def is_due(path: str) -> bool:
-            since = self._looked_at.get(path)
+            since = self._scanned_at.get(path)
             interval = directories[path].scan_interval if path in directories else None
             return since is None or interval is None or now - since >= interval
 
         return tuple(path for path in (REST, *directories) if is_due(path))
 
-    def _put_off(
+    def _postponed(
         self, content: BundleContent, directories: Mapping[str, DirectorySettings], due: tuple[str, ...], now: float
     ) -> tuple[str, ...]:
         """Changed files that were read too short a while ago."""
@@ -108,7 +108,7 @@ class StandardBundleParser(BundleParser):
         )
 
     # -- what is read again although nothing has changed --------------------------------------------------------------
-    def _to_be_read_again(self, fetched: Fetched) -> dict[str, float]:
+    def _reparse_times(self, fetched: Fetched) -> dict[str, float]:
         """When, of the files that are read again at all."""
         folders = {directory.path: directory for directory in fetched.settings.directories}
         due_at: dict[str, float] = {}

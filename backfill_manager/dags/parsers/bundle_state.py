@@ -1,4 +1,4 @@
-"""A bundle as its parser sees it: bring its files here, see what they are, read some of them."""
+"""A bundle as its parser uses it: fetches its files, lists what they are, keeps them, imports some of them."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ class Fetched:
 
 
 class ParserChanged(Exception):
-    """The bundle's manifest names another parser than the one that fetched it: that one is to read the files."""
+    """The bundle's manifest names another parser than the one that fetched it."""
 
 
 class BundleState:
     def __init__(self, settings: BundleSettings, *, snapshots: Path, limits: LimitSettings | None = None) -> None:
         """`snapshots` is the folder that keeps files by content; clones and unpacked archives lie beside them."""
         self.settings = settings
-        self.parser = settings.parser  # by name; as the manifest says when that has been read
-        self.options = ParserOptions()  # of the parser, as configuration and manifest say
+        self.parser = settings.parser  # by name; the manifest's when that has been read
+        self.options = ParserOptions()  # of the parser, from configuration and manifest
         self._snapshots, self._limits = snapshots, (limits or LimitSettings()).model_dump()
         self._raw_options = RawOptions(settings.options, settings.options, {}, settings.name)
         self._parser_in_use: str | None = None  # the parser that reads it, once there is one
@@ -100,8 +100,8 @@ class BundleState:
         return self.settings.place
 
     def use_parser(self, dag_files: DagFiles, options: type[ParserOptions]) -> None:
-        """From now on the parser that `parser` names reads it: `dag_files` are part of the bundle, `options` is what that
-        parser may be told. `InvalidConfig` when it is told something else."""
+        """From now on the parser that `parser` names reads it: `dag_files` are part of the bundle, `options` is the model of
+        its options. `InvalidConfig` when those that are set don't fit."""
         self.options = self._raw_options.checked(options, self.parser)
         self._parser_in_use, self._options_model = self.parser, options
         if dag_files != self._dag_files:
@@ -109,9 +109,9 @@ class BundleState:
             self._source = source_of(self.settings, cache=self._snapshots / "fetched", dag_files=dag_files)
 
     def fetch(self) -> Fetched:
-        """`InvalidInput` when it can't be had, `InvalidConfig` when its manifest is wrong."""
-        came = self._source.fetch()
-        manifest = read_manifest(self.settings, came.root)
+        """`InvalidInput` when it can't be fetched, `InvalidConfig` when its manifest is wrong."""
+        origin = self._source.fetch()
+        manifest = read_manifest(self.settings, origin.root)
         settings = with_manifest(self.settings, manifest)
         self.parser = settings.parser
         self._raw_options = RawOptions(
@@ -122,12 +122,12 @@ class BundleState:
                 raise ParserChanged(self.parser)
             self.options = self._raw_options.checked(self._options_model, self.parser)
         content = read_bundle(
-            came.root, without=self._snapshots, fingerprints=self._fingerprints, dag_files=self._dag_files
+            origin.root, without=self._snapshots, fingerprints=self._fingerprints, dag_files=self._dag_files
         )
-        return Fetched(came.root, content, settings, came.commit_id)
+        return Fetched(origin.root, content, settings, origin.commit_id)
 
     def take_snapshot(self, fetched: Fetched) -> tuple[str, BundleContent]:
-        """Have its files kept; returns the snapshot's folder and what is in it (files may have changed meanwhile)."""
+        """Keeps its files; returns the snapshot's folder and what is in it (files may have changed meanwhile)."""
         snapshot = take(
             fetched.root,
             self._snapshots,
@@ -152,7 +152,7 @@ class BundleState:
         reader: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> list[ParsedFile | FailedFile]:
-        """Execute files of a snapshot, each in a process of its own. `reader` is `module:Class` of a parser that makes the
+        """Imports files of a snapshot, each in a process of its own. `reader` is `module:Class` of a parser that makes the
         DAGs of a file itself, with its `options`."""
         return loader.load(
             Path(snapshot),

@@ -27,7 +27,7 @@ def parse_bundle(
     clock: Clock | None = None,
     loader: DagLoader | None = None,
 ) -> Submission:
-    """All of a bundle, read by its own parser; what can't be had is an error in it. `loader` is used and left open; without
+    """All of a bundle, parsed by its own parser; what fails is an error in it. `loader` is used and left open; without
     one, one is made and closed again."""
     bundle = BundleState(settings, snapshots=snapshots, limits=limits)
     with nullcontext(loader) if loader else DagLoader() as loader:

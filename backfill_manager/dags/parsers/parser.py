@@ -1,15 +1,15 @@
 """The contract of a bundle's parser: a bundle, a loader and the store in; submissions out.
 
-A parser says three things, each with a default:
+A parser defines three things, each with a default:
 
-- when: `next_scan(last)`, the instant of its next look at the bundle, given the one of its last;
+- when: `next_scan(last)`, the instant of its next scan of the bundle, given the one of its last;
 - which files: the patterns in `files`, and `may_make_dags(file, content)`;
 - how a file becomes DAGs: `read(file, options)`, a class method that is called in a process of its own.
 
-It may also say what it submits of a look (`scan`), and what it can be told (`Options`). The manager calls `scan_results`
-whenever `due_in` says so, from a thread of the bundle, and hands what comes to the store. Every parser can also be asked to
-parse a path here and now (`bfm bundles parse`). A parser of one's own is a subclass that a package names in the
-entry-point group `backfill_manager.bundle_parsers`; `docs/bundles.md` is the guide.
+It may also define what it submits of a scan (`scan`), and its options (`Options`). The manager calls `scan_results` whenever
+`due_in` says so, from a thread of the bundle, and hands the submissions to the store. Every parser can also parse a path on
+request (`parse`). A third-party parser is a subclass that a package names in the entry-point group
+`backfill_manager.bundle_parsers`; `docs/bundles.md` is the guide.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from backfill_manager.errors import InvalidConfig, InvalidInput, error_message
 
 @dataclass(frozen=True)
 class ParseRecord:
-    """A file as it was read last, and what that depended on."""
+    """The last result of a file, and what it depended on."""
 
     result: ParsedFile | FailedFile
     dependencies: tuple[object, ...]
@@ -77,33 +77,33 @@ class BundleParser(ABC):
         self._last_parse: datetime | None = None  # by this object
         self._content_parsed: BundleContent | None = None
 
-    # -- what a parser says -------------------------------------------------------------------------------------------
+    # -- what a parser defines ----------------------------------------------------------------------------------------
     @abstractmethod
     def next_scan(self, last: datetime | None) -> datetime | None:
-        """The instant (with a time zone) from which `scan` is to be called; one that has passed is now, None is never, until
-        somebody asks. `last` is the last look: of this process, else the last parse of the manager before it; None: there
-        was none. A look that fails is repeated after `fetch_interval`, whatever this says."""
+        """The instant (with a time zone) from which `scan` is to be called; a past one means now, None never. `last` is the
+        last scan: of this process, else the last parse of the manager before it; None: there was none. A scan that fails is
+        repeated after `fetch_interval` in any case."""
 
     def scan(self) -> Iterable[Submission]:
-        """What is to be stored of a look. By default all of the bundle; files are read that have changed, or that read
-        something that has. `InvalidInput` when the bundle can't be had, `InvalidConfig` when its manifest is wrong."""
+        """The submissions of a scan. By default one for all of the bundle, in which files are parsed that have changed, or that
+        read something that has. `InvalidInput` when the bundle can't be fetched, `InvalidConfig` when its manifest is wrong."""
         yield self.submission(self.bundle.fetch())
 
     @classmethod
     def may_make_dags(cls, file: str, content: bytes) -> bool:
-        """Whether a file that fits `files` is worth reading: a cheap look at its path within the bundle and its bytes. By
-        default a `.py` file that holds the words `dag` and `backfill_manager`, and whatever is no `.py` file; but none whose
-        name begins with `_`."""
+        """Whether a file that fits `files` is worth reading: a cheap test of its path within the bundle and its bytes. By
+        default a `.py` file that holds the words `dag` and `backfill_manager`, and every other kind of file, unless its name
+        begins with `_`."""
         is_ours = PYTHON_AND_YAML.fits(file)
         return may_make_dags(file, content) if is_ours else not file.rpartition("/")[2].startswith("_")
 
     @classmethod
     def read(cls, file: DagFile, options: Any) -> object:
-        """Make the DAGs of a file, with `dag`, `sql` and `task` as a Python file does. Called in a process of its own, with the
+        """Makes the DAGs of a file, with `dag`, `sql` and `task` as a Python file does. Called in a process of its own, with the
         limits of the bundle; again where the tasks run, if there are Python tasks. By default for Python and YAML."""
         return file.as_usual()
 
-    # -- what a parser is told ----------------------------------------------------------------------------------------
+    # -- what a parser can use ----------------------------------------------------------------------------------------
     @property
     def options(self) -> Any:
         """Of the bundle's configuration and manifest, as `Options`; as they were when the bundle was last fetched."""
@@ -146,13 +146,14 @@ class BundleParser(ABC):
         return None if at is None else float((at - now).total_seconds())
 
     def scan_results(self) -> Iterator[Submission]:
-        """What `scan` finds, or that it can't. Nothing when the manifest names another parser by now (`bundle.parser`)."""
+        """The submissions of a scan, or one that says why it failed. None when the manifest now names another parser
+        (`bundle.parser`)."""
         self._last_look, self._look_failed = self.clock.now(), True
-        is_told = False
+        has_submitted = False
         try:
             for submission in self.scan():
                 check_submission(submission, self)
-                is_told = True
+                has_submitted = True
                 yield submission
         except ParserChanged:
             return
@@ -160,12 +161,12 @@ class BundleParser(ABC):
             yield unreadable_because(error, self.bundle, self.name)
             return
         self._look_failed = False
-        if not is_told and {".", MANIFEST} & self.store.files_of(self.bundle.name):
+        if not has_submitted and {".", MANIFEST} & self.store.files_of(self.bundle.name):
             yield readable(self.bundle, self.name)
 
     def parse(self, subpath: str = "", *, deactivate_removed: bool = False) -> Submission:
-        """Read the files under `subpath` ("" is all) because someone asks for it, changed or not. `InvalidInput` when
-        the bundle, or such a path in it, can't be had; `InvalidConfig` when its manifest is wrong."""
+        """Parses the files under `subpath` ("" is all) on request, changed or not. `InvalidInput` when the bundle can't be
+        fetched or has no such path; `InvalidConfig` when its manifest is wrong."""
         subpath = subpath.strip("/")
         fetched = self.bundle.fetch()
         candidates = (*fetched.content.files, *self.store.files_of(self.bundle.name))
@@ -224,7 +225,7 @@ class BundleParser(ABC):
         return {*content.candidates, *(read_before & set(content.files))}
 
     def stale(self, files: Iterable[str], content: BundleContent) -> list[str]:
-        """Those that were never read, or whose reading depended on something that is not as it was."""
+        """Those that were never parsed, or whose result depended on something that has changed."""
         names = _Dependencies(content)
 
         def is_stale(file: str) -> bool:
@@ -244,8 +245,8 @@ class BundleParser(ABC):
         return before is not None and isinstance(before.result, FailedFile)
 
     def has_released_ids(self) -> bool:
-        """A file was read well and counted for nothing, because another one, maybe of another bundle, had an id of its
-        DAGs. Now it may have it."""
+        """A file was parsed and then rejected, because another one, maybe of another bundle, had an id of its DAGs; now that
+        id is free."""
         parsed = [read.result for read in self._read.values() if isinstance(read.result, ParsedFile)]
         return self.store.has_released_ids(self.bundle.name, parsed)
 
@@ -272,8 +273,8 @@ class BundleParser(ABC):
 
 
 def check_submission(submission: object, parser: BundleParser) -> None:
-    """`InvalidInput` for what the manager could not take in, from a parser that makes submissions by itself: it decides from
-    them in the one thread that all bundles share."""
+    """`InvalidInput` for what the manager could not apply, from a parser that makes submissions itself: they are applied in the
+    one thread that all bundles share."""
     who = f"its parser {parser.name!r} gave"
     if not isinstance(submission, Submission):
         raise InvalidInput(
@@ -297,24 +298,25 @@ def check_submission(submission: object, parser: BundleParser) -> None:
 
 
 def unreadable(bundle: BundleState, parser: str, why: str, file: str = ".") -> Submission:
-    """The bundle can't be had, or can't be read: its DAGs stay as they are. `file` is to blame; `.` is the bundle."""
+    """A submission for a bundle that can't be fetched or read: its DAGs stay as they are. `file` is to blame; `.` is the
+    bundle."""
     failed = FailedFile(file, None, why)
     return Submission(bundle.name, bundle.place, parser, BundleContent({}, ()), failed=(failed,), readable=False)
 
 
 def readable(bundle: BundleState, parser: str) -> Submission:
-    """The bundle could be had after all, and there is nothing to say of its files."""
+    """A submission that only clears the bundle's own error: it could be fetched again."""
     content = BundleContent({}, ())
     return Submission(bundle.name, bundle.place, parser, content, covers=(), deactivates=False)
 
 
 def parser_failure(error: Exception, parser: str) -> str:
-    """One line about what a parser raised and should not have."""
+    """One line about an unexpected exception of a parser."""
     return f"its parser {parser!r} failed: {type(error).__name__}: {error_message(error).partition(chr(10))[0]}"
 
 
 def unreadable_because(error: InvalidInput, bundle: BundleState, parser: str) -> Submission:
-    """The same for what `fetch` raised. What is wrong in the manifest is the manifest's error."""
+    """`unreadable` for an error of `fetch`. An error of the manifest is reported as that file's."""
     if isinstance(error, InvalidConfig) and str(error).startswith(MANIFEST):
         return unreadable(bundle, parser, str(error), MANIFEST)
     message = str(error) if str(error).startswith(f"bundle {bundle.name!r}") else f"bundle {bundle.name!r}: {error}"
@@ -329,8 +331,8 @@ class _Dependencies:
         self._listings: dict[str, tuple[str, ...]] = {}
 
     def dependencies(self, file: str, result: ParsedFile | FailedFile) -> tuple[object, ...]:
-        """Digests of the file and of all that it read, names in the folders that it listed. What a file that failed
-        had read is not known: it depends on everything."""
+        """Digests of the file and of all that it read, names in the folders that it listed. A file that failed
+        depends on everything: what it had read is lost."""
         if isinstance(result, FailedFile):
             return (self._content.hash,)
         files = self._content.files

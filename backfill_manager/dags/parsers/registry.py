@@ -27,7 +27,7 @@ OURS: Final[dict[str, type[BundleParser]]] = {
 
 def parser_for(bundle: BundleState, loader: DagLoader, store: DagStore, clock: Clock) -> BundleParser:
     """The parser that is configured; where nothing is, the one that the bundle's manifest names now. `InvalidInput` when the
-    bundle can't be had, `InvalidConfig` when its manifest, its parser or the parser's options are wrong."""
+    bundle can't be fetched, `InvalidConfig` when its manifest, its parser or the parser's options are wrong."""
     with suppress(ParserChanged):  # bundle.parser is the one it names
         bundle.fetch()
     return parser_named(bundle.parser)(bundle, loader, store, clock)

@@ -59,7 +59,7 @@ def _times(cron: Cron) -> str | None:
 
 
 def _days(cron: Cron) -> str | None:
-    """` every Monday`, ` on day 1 of each month`, nothing for every day; None when it takes more than that to say."""
+    """` every Monday`, ` on day 1 of each month`, nothing for every day; None for anything longer."""
     every_month = len(cron.months) == 12
     if cron.day_rule == "any":
         return "" if every_month else None

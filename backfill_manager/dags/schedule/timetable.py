@@ -1,6 +1,6 @@
 """Schedules: how they are written, and when they fire. Pure; the scheduler's next run and the planner's SQL share it.
 
-A schedule divides time into half-open intervals between consecutive firings (SEMANTICS.md, "Interval, logical date,
+A schedule divides time into half-open intervals between consecutive firings (docs/semantics.md, "Interval, logical date,
 time zone"). A firing is found without stepping through the minutes: the zone's windows (`dags.schedule.timezones`) cut time into
 stretches with one offset, and within a stretch the next matching reading is a bisection (`dags.schedule.cron`). It costs some
 microseconds.
@@ -206,7 +206,7 @@ def timetable_of(dag: DagSpec, range_start: datetime | None = None) -> Timetable
 class Timetable:
     """When a schedule fires. All instants are aware; what is given back is UTC.
 
-    `anchor` is where a duration's grid passes through (it goes on before it), and the one firing of `@once`. Without
+    `anchor` is where a duration's grid passes through (also before it), and the one firing of `@once`. Without
     one, a duration fires at any instant it is given, and `@once` never. `None` as schedule never fires.
     """
 

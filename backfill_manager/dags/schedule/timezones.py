@@ -1,4 +1,4 @@
-"""Time zones as small tables: which wall-clock reading is which instant, by the clock-change rule of SEMANTICS.md.
+"""Time zones as small tables: which wall-clock reading is which instant, by the clock-change rule of docs/semantics.md.
 
 Offsets come from `zoneinfo` alone, never from the JVM, so that the planner's SQL and the scheduler read the same
 data. A zone becomes *windows*: stretches of local readings, each with one offset, so that within a window `instant =
@@ -27,7 +27,7 @@ from backfill_manager.errors import InvalidInput, nearest
 
 FIRST_YEAR: Final = 1900  # what `parse_date` lets in; tables are made for a year at a time, on demand
 LAST_YEAR: Final = 2200
-_STEP: Final = 43_200  # seconds between two looks for a change of offset: no zone has ever changed twice in half a day
+_STEP: Final = 43_200  # seconds between two probes for a change of offset: no zone has ever changed twice in half a day
 _NEAR: Final = 2 * 86_400  # no change of clocks was larger than a day
 _ALWAYS_UTC: Final = frozenset({"UTC", "Etc/UTC", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT", "Etc/Universal", "Universal"})
 
@@ -107,7 +107,7 @@ def windows_between(zone: str, utc_from: int, utc_until: int, every_instant: boo
 
 
 def _joined(windows: Iterable[Window]) -> Iterable[Window]:
-    """Windows that go on where one before them with the same offset ended become one."""
+    """Joins windows of the same offset of which one begins where another ends."""
     open_ends: dict[tuple[int, int], int] = {}
     joined: list[Window] = []
     for window in windows:

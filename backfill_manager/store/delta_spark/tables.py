@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from delta.tables import DeltaTable
@@ -17,11 +16,11 @@ from pyspark.sql import functions as f
 
 from backfill_manager.clock import micros
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import RECORDS, Manager, Record, columns
+from backfill_manager.model.records import RECORDS, Manager, Record
 from backfill_manager.store.base import Condition
 from backfill_manager.store.delta_base import DeltaTables, first_line, sql_text
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
-from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, is_older, properties
+from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, arrow_schema, is_older, properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -166,18 +165,9 @@ def _create_table(name: str, record: type[Record]) -> str:
 
 
 def spark_schema(record: type[Record]) -> StructType:
-    from pyspark.sql import types as t
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    kinds = {
-        str: t.StringType(),
-        int: t.LongType(),
-        float: t.DoubleType(),
-        bool: t.BooleanType(),
-        datetime: t.TimestampType(),
-    }
-    return t.StructType(
-        [t.StructField(name, kinds[kind], nullable) for name, (kind, nullable) in columns(record).items()]
-    )
+    return from_arrow_schema(arrow_schema(record))
 
 
 def column_of(condition: Condition) -> Column:
