@@ -63,9 +63,9 @@ class Problem(BaseModel):
     instance: str = Field(description="The path of the request.")
     errors: list[FieldProblem] = Field(default=[], description="Each value that does not fit.")
     code: str | None = Field(
-        default=None, description="The situation; with `field` and `params`, `detail` is made of it."
+        default=None, description="The situation; stays the same when the wording of `detail` changes."
     )
-    field: str | None = Field(default=None, description="The field of the command that is wrong.")
+    field: str | None = Field(default=None, description="The field of the body that is wrong.")
     params: dict[str, Any] = Field(default={}, description="The values in `detail`.")
     hint: str | None = Field(default=None, description="What could be done next, as a code.")
 
@@ -73,7 +73,7 @@ class Problem(BaseModel):
 def problem(
     path: str, status: int, detail: str, *, type: str | None = None, title: str | None = None, **more: Any
 ) -> dict[str, Any]:
-    """A problem document. By default type and title are those of the status."""
+    """A problem document. By default type and title are those of the status. With an `error` clients can word it anew."""
     title = title or TITLES.get(status, "Problem")
     type = PROBLEM_TYPE + (type or title.lower().replace(" ", "-"))
     return Problem(type=type, title=title, status=status, detail=detail, instance=path, **more).model_dump()

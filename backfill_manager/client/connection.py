@@ -17,6 +17,7 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
+from backfill_manager import errors
 from backfill_manager.errors import BackfillManagerError, InvalidInput, RateLimited, Unreachable
 from backfill_manager.schemas.errors import CATALOGUE, PROBLEM_TYPE, PROBLEMS
 
@@ -155,21 +156,17 @@ def _network_errors(url: str) -> Iterator[None]:
 def error_of(status: int, problem: Mapping[str, Any]) -> BackfillManagerError:
     """The error of a problem document (RFC 9457): `except` clauses, exit codes and wording are those without a server."""
     name = str(problem.get("type", "")).removeprefix(PROBLEM_TYPE)
-    by_type: dict[str, type[BackfillManagerError]] = {
-        "too-many-connections": RateLimited,
-        **{type: kind for kind, _, type, _ in PROBLEMS},
-    }
-    by_status = {
-        code: kind for kind, code, _, _ in PROBLEMS if code not in (404, 500, 503)
-    }  # 404: also no such address
-    by_status |= dict.fromkeys((400, 413, 422, 431), InvalidInput)
-    kind = by_type.get(name) or by_status.get(status, BackfillManagerError)
+    kinds: dict[str | int, type[BackfillManagerError]] = {type: kind for kind, _, type, _ in PROBLEMS}
+    kinds |= {"too-many-connections": RateLimited} | dict.fromkeys((400, 413, 422, 431), InvalidInput)
+    kinds |= {401: errors.Unauthenticated, 403: errors.Forbidden, 409: errors.Refused, 429: RateLimited}
+    kind = kinds.get(name) or kinds.get(status, BackfillManagerError)
     message = str(problem.get("detail") or problem.get("title") or f"The server answered with {status}.")
     error = kind.__new__(kind, message)
-    BackfillManagerError.__init__(error, message, field=problem.get("field"), hint=problem.get("hint"))
+    BackfillManagerError.__init__(error, message)  # not that of the class: some make their message from ids
+    error.code, error.field, error.hint = problem.get("code") or error.code, problem.get("field"), problem.get("hint")
     error.params = problem.get("params") or {}
-    if (template := CATALOGUE.get(str(problem.get("code")))) and error.params:
-        error.code, error.template = template.code, template.template
+    if error.code in CATALOGUE and error.params:
+        error.template = CATALOGUE[error.code].template
     return error
 
 
