@@ -91,10 +91,10 @@ def test_memory_of_the_workers_over_ten_thousand_parses(loader: DagLoader, tmp_p
     files = [f"file_{number}.py" for number in range(1000)]
     for number, file in enumerate(files):
         (root / file).write_text(small(number))
-    told = []
+    actual = []
     for _ in range(10):
         loader.load(root, files)
-        told.append(resident_mb(loader))
+        actual.append(resident_mb(loader))
     print(f"\nMB of two workers after each thousand parses: {', '.join(f'{mb:.1f}' for mb in told)}")
 
 
