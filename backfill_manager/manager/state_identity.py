@@ -24,6 +24,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.errors import StateCopied, StateError
 from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.model.records import Manager
+from backfill_manager.store import open_like
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.uri import is_local
 
@@ -66,7 +67,7 @@ def other_place(store: Store, last: Manager) -> tuple[str, str] | None:
         if is_local(store.place) and _are_one_folder(Path(there), Path(store.place)):
             return None
     try:
-        other = store.beside(there)
+        other = open_like(store, there)
         found = other.lease() if other.exists() else None
     except StateError as error:
         return there, f"can't be looked at from here ({str(error).rstrip('.')})"
