@@ -42,8 +42,8 @@ def prefetch(state: ManagerState, store: Store, now: datetime) -> bool:
         if live.window_is_short and len(live.pending) < _low_water(live):
             refill(live, store)
             found = True
-        elif live.stretch.has_gap:
-            live.stretch = _stretch_of(live, store)
+        elif live.timeline.has_gap:
+            live.timeline = _stretch_of(live, store)
             found = True
         if live.parents and live.waits is None:
             live.waits = _waits(live, store)
@@ -93,7 +93,7 @@ def refill(live: ActiveBackfill, store: Store) -> None:
     window = max(WINDOW, 4 * live.row.batch)
     live.pending = deque(store.read(BackfillItem, where, order_by=["ordinal"], limit=window))
     if live.pending:
-        live.stretch = _stretch_of(live, store)
+        live.timeline = _stretch_of(live, store)
     if live.parents:
         live.waits = _waits(live, store)
 
@@ -101,7 +101,7 @@ def refill(live: ActiveBackfill, store: Store) -> None:
 def _stretch_of(live: ActiveBackfill, store: Store) -> TimelineWindow:
     keys = [item.partition_key for item in live.pending if item.partition_key is not None]
     dates = [item.logical_date for item in live.pending if item.logical_date is not None]
-    return TimelineWindow.of(timeline_around(live.row.dag_id, dates or live.stretch.edges, keys, store))
+    return TimelineWindow.of(timeline_around(live.row.dag_id, dates or live.timeline.edges, keys, store))
 
 
 def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str], store: Store) -> list[DagRun]:

@@ -131,4 +131,4 @@ def _make(
         logical_date=interval.start, interval_start=interval.start, interval_end=interval.end,
         items=items,
     )  # fmt: skip
-    make_run(state, row, spec, stretch=recent, overrides=[standing] if standing else [], now=now)
+    make_run(state, row, spec, timeline=recent, overrides=[standing] if standing else [], now=now)

@@ -81,7 +81,7 @@ class ActiveBackfill:
     pending: deque[BackfillItem] = field(default_factory=deque)
     counts: Counter[str] = field(default_factory=Counter)  # items by state, all of them
     running: dict[RunKey, list[BackfillItem]] = field(default_factory=dict)  # the items that each live run has taken
-    stretch: TimelineWindow = field(default_factory=TimelineWindow)  # the timeline around the window
+    timeline: TimelineWindow = field(default_factory=TimelineWindow)  # the timeline around the window
     waits: DependencyTracker | None = None  # of a cascade: what the window's items wait for; None: not known (any more)
     first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not known (any more)
     failed_runs: dict[RunKey, tuple[DagRun, dict[str, TaskInstance]]] = field(
@@ -162,8 +162,8 @@ class ManagerState:
                 if live.row.previous_run_id != row.previous_run_id:
                     live.past = None  # another run comes before it now
                 live.row = row
-            for stretch in self.stretches(row.dag_id):
-                stretch.remember(row)
+            for timeline in self.timelines(row.dag_id):
+                timeline.remember(row)
         elif isinstance(row, Backfill):
             if owner := self.backfills.get(row.backfill_id):
                 owner.row = row
@@ -185,13 +185,13 @@ class ManagerState:
             if other.waits is not None:
                 other.waits.remember(now)
 
-    def stretches(self, dag_id: str) -> Iterator[TimelineWindow]:
+    def timelines(self, dag_id: str) -> Iterator[TimelineWindow]:
         """Every part of the DAG's timeline that is held here."""
         if dag_id in self.recent:
             yield self.recent[dag_id]
         for backfill in self.backfills.values():
             if backfill.row.dag_id == dag_id:
-                yield backfill.stretch
+                yield backfill.timeline
 
     def owner_of(self, run: DagRun) -> ActiveBackfill | None:
         """The backfill that made the run, or runs it again."""
