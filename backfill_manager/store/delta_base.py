@@ -89,12 +89,10 @@ class DeltaTables(ABC):
     def missing(self, table: str) -> StateError:
         if not self.exists():
             return StateNotInitialised(self.root)
-        error = StateError(
-            f"Table {table} of the state is missing at {self.location(table)}; restore it, or create it anew, empty.",
-            hint="init_state",
-        )
-        error.params["root"] = self.root
-        return error
+        return StateError(
+            f"Table {table} of the state is missing at {self.location(table)}. Restore it, or make it anew, empty.",
+            hint="init_state", root=self.root,
+        )  # fmt: skip
 
     def create_missing(self) -> list[str]:
         """Creates and upgrades what is needed; returns the names of the changed tables."""

@@ -59,7 +59,7 @@ def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it(tmp_
 def test_a_table_that_is_gone_is_told_by_name_and_place_and_can_be_made_anew(state: DeltaRsStore) -> None:
     shutil.rmtree(state.tables.location("dag_run"))
     message = refusal(open_store(state.root))
-    assert "dag_run" in message and state.tables.location("dag_run") in message and "create it anew" in message
+    assert "dag_run" in message and state.tables.location("dag_run") in message and "make it anew" in message
     assert [finding.table for finding in state.check() if not finding.ok] == ["dag_run"]
     assert state.init() == ["dag_run"]
     assert state.read(DagRun) == []

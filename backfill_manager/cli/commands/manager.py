@@ -70,8 +70,7 @@ def status(context: CliContext) -> int:
         context.out.print_fields(row, fields)
     if row["leading"]:
         return 0
-    context.out.note(row["advice"])
-    context.out.note(f"You can {HINTS['start_manager']}.")
+    context.out.note(f"{row['advice'].rstrip('.')}; {HINTS['start_manager']}.")
     return 1
 
 
