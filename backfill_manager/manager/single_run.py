@@ -136,4 +136,4 @@ def _make_manual_run(
         state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
         logical_date=start, interval_start=start, interval_end=end,
     )  # fmt: skip
-    return make_run(state, row, spec, stretch=TimelineWindow(), now=now).key
+    return make_run(state, row, spec, timeline=TimelineWindow(), now=now).key

@@ -26,7 +26,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
-from backfill_manager.manager.create_backfill import make_backfills
+from backfill_manager.manager.create_backfill import create_backfills
 from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.instructions import Instructions, ParseRequest, PlanRequest
@@ -170,7 +170,7 @@ class TickLoop:
 
     def _create_backfill(self, result: PlanResult, now: datetime) -> None:
         leader = self.decisions.leader
-        root, *others = make_backfills(self.state, self._store, leader, result, self._clock.new_id, now)
+        root, *others = create_backfills(self.state, self._store, leader, result, self._clock.new_id, now)
         for live in (root, *others):
             pending, skipped = live.counts[s.PENDING], live.counts[s.SKIPPED]
             log.info(

@@ -13,12 +13,12 @@ from pyspark.errors.exceptions.captured import CapturedException
 from support.state_changes import AT, manager, request, takes_over, unique
 
 from backfill_manager.errors import LostLease, StateError, StateNotInitialised
-from backfill_manager.model.records import BundleRow, Manager, Request
+from backfill_manager.model.records import SCHEMA_VERSION, BundleRow, Manager, Request
 from backfill_manager.store import Condition, open_store
 from backfill_manager.store.delta_base import Term
 from backfill_manager.store.delta_spark.leader import DeltaSparkLeader, Writer
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
-from backfill_manager.store.schema import ENGINE_PROPERTY, SCHEMA_VERSION, VERSION_PROPERTY
+from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ def test_a_schema_without_a_state_is_told_with_the_command_that_makes_it(spark: 
     store = open_store(f"spark_catalog.{unique('nothing')}", spark=spark)
     assert isinstance(store, DeltaSparkStore) and not store.exists()
     for asked in (store.unanswered, store.lease, store.requests_version, lambda: store.append_request(request())):
-        with pytest.raises(StateNotInitialised, match="state init"):
+        with pytest.raises(StateNotInitialised, match="There is no state at"):
             asked()
 
 

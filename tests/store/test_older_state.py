@@ -12,14 +12,14 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from support.state_changes import unique
 
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import TABLES, BundleRow, DagRow, Response
+from backfill_manager.model.records import SCHEMA_VERSION, TABLES, BundleRow, DagRow, Response
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.store.delta_rs.sql import arrow_table
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
 from backfill_manager.store.delta_spark.tables import DeltaSparkTables
-from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, properties
+from backfill_manager.store.schema import VERSION_PROPERTY, properties
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def test_columns_are_added_when_the_state_is_opened_to_lead_and_the_rows_stay(tm
     write_deltalake(place, arrow_table(DagRow, [ROW]).drop_columns(["deactivated_by"]), mode="append")
 
     store = DeltaRsStore(str(tmp_path))
-    with pytest.raises(StateError, match=r"state version 1.*state init"):
+    with pytest.raises(StateError, match="has state version 1"):
         store.read(DagRow)
     assert store.init() == ["dag"]
     assert store.read(DagRow) == [ROW]

@@ -35,7 +35,7 @@ except ModuleNotFoundError:
         "Playwright is not installed (pip install -e '.[test]'): no test in a browser.", allow_module_level=True
     )
 
-__all__ = ["Person", "Route", "expect", "launched", "screenshots"]
+__all__ = ["Route", "User", "expect", "launched", "screenshots"]
 
 REPOSITORY = Path(__file__).parents[2]
 AXE = Path(__file__).parent / "vendor" / "axe-4.12.1.min.js"

@@ -21,7 +21,7 @@ from backfill_manager.queries import backfills
 from backfill_manager.queries.backfill_items import list_items as items_of
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import current_dag
-from backfill_manager.queries.managers import START_ONE, has_active_manager
+from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import validation
 from backfill_manager.requests.backfill_checks import read_backfill
@@ -81,7 +81,7 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     def payload(request_id: str) -> dict[str, Any]:
         checked = _payload(body, submitter, request_id)
         if not has_active_manager(submitter.store, submitter.context.clock.now()):
-            raise NoActiveManager(f"A manager plans a dry run, and none is running: {START_ONE}.")
+            raise NoActiveManager("A manager plans a dry run, and none is running.", hint="start_manager")
         return checked
 
     submitted = await submitter.submit(kinds.BACKFILL_DRY_RUN, payload, wait_s=PLAN_TIMEOUT_S)

@@ -17,6 +17,7 @@ HINTS: Final = {
     "start_manager": "start one with `bfm manager start`",
     "stop_manager": "`bfm --state {root} manager stop`",
     "init_state": "Create it with `bfm --state {root} state init`",
+    "upgrade_state": "`bfm state init` does it, too",
     "adopt_state": "`bfm --state {root} state adopt --as-copy` if it is the one at {other}, `bfm --state {root} state adopt "
     "--as-original` if it is this one",
     "new_pool": "a new one is made in conf/manager.yaml, for the manager's next start",
@@ -32,11 +33,12 @@ HINTS: Final = {
 
 
 def worded(error: BackfillManagerError) -> str:
-    """The message with options for fields, and the hint at its end: as a sentence, or a clause that begins in lower case."""
+    """The message with options for fields, and the hint at its end: a command alone, a clause, or a sentence (upper case)."""
     text = error.worded(option_of)
     if (hint := HINTS.get(error.hint or "")) is None:
         return text
-    separator = "; " if hint[0].islower() else ". "
+    is_command = hint.startswith("`") and hint.endswith("`")
+    separator = ": " if is_command else ". " if hint[0].isupper() else "; "
     return f"{text.rstrip('.')}{separator}{hint.format(**error.params)}."
 
 
