@@ -71,14 +71,14 @@ def test_commands_in_a_message_are_shown_as_such_and_nothing_else_is_markup() ->
 def test_an_id_survives_its_way_through_an_address(text: str) -> None:
     from urllib.parse import unquote
 
-    part = paths.segment(text.encode("utf-8", "replace").decode())
+    part = links.segment(text.encode("utf-8", "replace").decode())
     assert "/" not in part and "\\" not in part and part not in (".", "..") and "?" not in part and "#" not in part
-    assert paths.from_segment(unquote(part)) == text.encode("utf-8", "replace").decode()
+    assert links.from_segment(unquote(part)) == text.encode("utf-8", "replace").decode()
 
 
 def test_addresses() -> None:
-    assert paths.to("runs", "a b", "x/y", tab="t", none=None, empty="", off=False) == "/runs/a%20b/x~2Fy?tab=t"
-    assert paths.to("requests") == "/requests"
+    assert links.to("runs", "a b", "x/y", tab="t", none=None, empty="", off=False) == "/runs/a%20b/x~2Fy?tab=t"
+    assert links.to("requests") == "/requests"
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_addresses() -> None:
     ],
 )  # fmt: skip
 def test_what_is_a_path_of_ours(path: str | None, own: bool) -> None:
-    assert paths.is_own(path) is own
+    assert links.is_local(path) is own

@@ -27,8 +27,8 @@ from backfill_manager.queries.backfill_settings import SettingsNow, settings_now
 from backfill_manager.requests.command_types import BACKFILL_SET, REFUSED
 from backfill_manager.requests.validation import changed_backfill
 from backfill_manager.store.base import Store
-from backfill_manager.web import paths
-from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router, redirect
+from backfill_manager.web import links
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
 from backfill_manager.web.pages.backfills import find
 from backfill_manager.web.pages.form_fields import (
     SETTINGS,
@@ -48,34 +48,34 @@ _FIELDS: Final = {**SETTINGS, "max_active_runs": _RUNS_AT_ONCE}  # it has a numb
 
 
 @router.get("/backfills/{wanted}/settings")
-def settings(visit: PageContextOf, wanted: str) -> Response:
-    found = find(visit, wanted)
-    now = settings_now(visit.store, found)
-    return _form(visit, found, now, {name: as_typed(name, value) for name, value in now.values.items()})
+def settings(context: ViewerContext, wanted: str) -> Response:
+    found = find(context, wanted)
+    now = settings_now(context.store, found)
+    return _form(context, found, now, {name: as_typed(name, value) for name, value in now.values.items()})
 
 
 @router.get("/backfills/{wanted}/settings/notice")
-def notice(visit: PageContextOf, wanted: str, drawn: Annotated[str, Query(max_length=2000)] = "") -> Response:
+def notice(context: ViewerContext, wanted: str, drawn: Annotated[str, Query(max_length=2000)] = "") -> Response:
     """For a form that is open: whether somebody has changed the settings since it was drawn."""
-    now = settings_now(visit.store, find(visit, wanted))
-    return visit.page(
+    now = settings_now(context.store, find(context, wanted))
+    return context.page(
         "backfills/settings_notice.html", now_set=now, drawn=drawn, is_stale=bool(drawn) and drawn != _mark(now)
     )
 
 
 @router.post("/backfills/{wanted}/settings")
-async def change(visit: OperatorVisit, wanted: str) -> Response:
-    form = await form_of(visit.request)
+async def change(context: OperatorContext, wanted: str) -> Response:
+    form = await form_of(context.request)
     typed: Typed = {name: form.get(name, "") for name in SETTINGS}
     drawn, version = _drawn(form.get("drawn", "")), form.get("version", "")
-    found, now = await run_in_threadpool(_found_and_now, visit, wanted)
+    found, now = await run_in_threadpool(_found_and_now, context, wanted)
     wrong: Wrong = {}
     values = read_settings(typed, wrong)
     conflict = _taken_over(typed, values, drawn, now) if version != now.version else []
     if wrong or conflict:
         return await run_in_threadpool(
             _form,
-            visit,
+            context,
             found,
             now,
             typed,
@@ -85,14 +85,14 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
         )
     changes = {name: value for name, value in values.items() if value != now.values[name]}
     if not changes:
-        return redirect(paths.to("backfills", found["backfill_id"]))
+        return redirect(links.to("backfills", found["backfill_id"]))
     seen = now.values
     was = {name: seen[name] for name in changes}
     try:
         asked = await submit_request(
-            visit.house, _person(visit), visit.request, BACKFILL_SET,
-            lambda _: changed_backfill(visit.store, visit.house.settings, found, changes, was),
-            wait_s=await visit.patience_s(), source="ui",
+            context.app, _person(context), context.request, BACKFILL_SET,
+            lambda _: changed_backfill(context.store, context.app.settings, found, changes, was),
+            wait_s=await context.response_timeout_s(), source="ui",
         )  # fmt: skip
         if asked.answer is not None and asked.answer.outcome == REFUSED:
             raise Refused(asked.answer.message)
@@ -101,24 +101,24 @@ async def change(visit: OperatorVisit, wanted: str) -> Response:
     except (InvalidInput, NotFound, Refused) as error:
         wrong[field_of(error)] = in_words(str(error))
         status = 409 if isinstance(error, Refused) else 422
-        found, now = await run_in_threadpool(_found_and_now, visit, wanted)  # it may be refused for what came between
+        found, now = await run_in_threadpool(_found_and_now, context, wanted)  # it may be refused for what came between
         conflict = _taken_over(typed, values, seen, now)
-        return await run_in_threadpool(_form, visit, found, now, typed, wrong=wrong, conflict=conflict, status=status)
-    return redirect(paths.to("backfills", found["backfill_id"], asked=asked.request_id))
+        return await run_in_threadpool(_form, context, found, now, typed, wrong=wrong, conflict=conflict, status=status)
+    return redirect(links.to("backfills", found["backfill_id"], asked=asked.request_id))
 
 
 def pools_to_choose(store: Store) -> list[str]:
     return [row.name for row in store.read(Pool, order_by=("name",)) if row.name != SCHEDULED_RUN] or ["backfill"]
 
 
-def _found_and_now(visit: PageContext, wanted: str) -> tuple[dict[str, Any], SettingsNow]:
-    found = find(visit, wanted)
-    return found, settings_now(visit.store, found)
+def _found_and_now(context: PageContext, wanted: str) -> tuple[dict[str, Any], SettingsNow]:
+    found = find(context, wanted)
+    return found, settings_now(context.store, found)
 
 
-def _person(visit: PageContext) -> Any:
-    assert visit.person is not None  # an `OperatorVisit`
-    return visit.person
+def _person(context: PageContext) -> Any:
+    assert context.user is not None  # an `OperatorContext`
+    return context.user
 
 
 def _drawn(text: str) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _taken_over(
 
 
 def _form(
-    visit: PageContext,
+    context: PageContext,
     found: Mapping[str, Any],
     now: SettingsNow,
     typed: Typed,
@@ -168,9 +168,9 @@ def _form(
     conflict: list[dict[str, Any]] | None = None,
     status: int = 200,
 ) -> Response:
-    return visit.page(
+    return context.page(
         "backfills/settings.html", status=status, b=found, now_set=now, typed=typed, wrong=wrong or {},
-        conflict=conflict or [], fields=_FIELDS, pools=pools_to_choose(visit.store), drawn=_mark(now),
+        conflict=conflict or [], fields=_FIELDS, pools=pools_to_choose(context.store), drawn=_mark(now),
         is_stale=False,
         drawn_values=json.dumps(now.values, sort_keys=True), has_ended=found["state"] in BACKFILL_FINISHED,
     )  # fmt: skip

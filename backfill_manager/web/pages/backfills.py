@@ -35,9 +35,9 @@ from backfill_manager.queries.rate import items_per_minute
 from backfill_manager.requests import command_types
 from backfill_manager.requests.validation import going_on, retried_backfill
 from backfill_manager.store.base import Condition, Store
-from backfill_manager.web import paths
+from backfill_manager.web import links
 from backfill_manager.web.filters import duration, number, plain_day
-from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router, redirect
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
 from backfill_manager.web.pages.form_fields import SETTINGS
 
 router: Final = page_router()
@@ -55,24 +55,24 @@ _Ordinal = Annotated[int | None, Query(ge=1, le=2**53)]
 
 @router.get("/backfills")
 def backfills(
-    visit: PageContextOf,
+    context: ViewerContext,
     dag: Annotated[str, Query(max_length=250)] = "",
     state: _States = None,
     after: Annotated[str | None, Query(max_length=4000)] = None,
 ) -> Response:
     in_states = check_states("backfill", dict.fromkeys(state or ()), BACKFILL_STATES)
-    rows, following = visit.house.cached_by_version(
-        TABLES, ("ui:backfills", dag, in_states, after), lambda: _list(visit.store, dag, in_states, after)
+    rows, following = context.app.cached_by_version(
+        TABLES, ("ui:backfills", dag, in_states, after), lambda: _list(context.store, dag, in_states, after)
     )
-    there: dict[tuple[str, str], int] = visit.house.cached_by_version(
-        OF_ROW, "ui:backfills:there", lambda: _there(visit.store)
+    there: dict[tuple[str, str], int] = context.app.cached_by_version(
+        OF_ROW, "ui:backfills:there", lambda: _there(context.store)
     )
     by_state = {
         one: sum(n for (of, is_), n in there.items() if is_ == one and dag in ("", of)) for one in BACKFILL_STATES
     }
-    zones = _zones(visit)
-    return visit.page(
-        "backfills/list.html", backfills=[_told(visit, row, zones) for row in rows],
+    zones = _zones(context)
+    return context.page(
+        "backfills/list.html", backfills=[_told(context, row, zones) for row in rows],
         dags=sorted({dag_id for dag_id, _ in there} | ({dag} - {""})), dag=dag, states=in_states, by_state=by_state,
         after=after, following=following, is_filtered=bool(dag or in_states), rate=rate_in_words,
     )  # fmt: skip
@@ -91,14 +91,14 @@ def _list(
     return [*waiting, *rows], None if last is None else to_cursor("-created_at", *last)
 
 
-def _told(visit: PageContext, counted: Mapping[str, Any], zones: Mapping[str, str]) -> dict[str, Any]:
+def _told(context: PageContext, counted: Mapping[str, Any], zones: Mapping[str, str]) -> dict[str, Any]:
     """The backfill, whose items are counted, with all that pages tell of it."""
-    one = with_time_left(visit.house, dict(counted))
+    one = with_time_left(context.app, dict(counted))
     zone = zones.get(one["dag_id"], "UTC")
     return {
         **one,
         "zone": zone,
-        "is_dag_active": one["dag_id"] in _active_dags(visit),
+        "is_dag_active": one["dag_id"] in _active_dags(context),
         "per_minute": items_per_minute(one),
         "what": config_in_words(one["config"], zone),
         "counts": {state: one[state] for state in ITEM_STATES},
@@ -115,18 +115,18 @@ def _there(store: Store) -> dict[tuple[str, str], int]:
     return waiting + Counter({(dag_id, state): n for (dag_id, state), n in counts.items()})
 
 
-def _zones(visit: PageContext) -> dict[str, str]:
+def _zones(context: PageContext) -> dict[str, str]:
     """The time zone of each DAG."""
-    return visit.house.cached_by_version(
-        ["dag"], "ui:zones", lambda: {row.dag_id: row.timezone for row in visit.store.read(DagRow)}
+    return context.app.cached_by_version(
+        ["dag"], "ui:zones", lambda: {row.dag_id: row.timezone for row in context.store.read(DagRow)}
     )
 
 
-def _active_dags(visit: PageContext) -> frozenset[str]:
-    return visit.house.cached_by_version(
+def _active_dags(context: PageContext) -> frozenset[str]:
+    return context.app.cached_by_version(
         ["dag"],
         "ui:active-dags",
-        lambda: frozenset(row.dag_id for row in visit.store.read(DagRow, [Condition("is_active", "=", True)])),
+        lambda: frozenset(row.dag_id for row in context.store.read(DagRow, [Condition("is_active", "=", True)])),
     )
 
 
@@ -150,7 +150,7 @@ def config_in_words(config: Mapping[str, Any], zone: str) -> str:
 
 @router.get("/backfills/{wanted}")
 def backfill(
-    visit: PageContextOf,
+    context: ViewerContext,
     wanted: str,
     state: _States = None,
     first: Annotated[int | None, Query(alias="from", ge=1, le=2**53)] = None,
@@ -158,22 +158,22 @@ def backfill(
     after: _Ordinal = None,
     before: _Ordinal = None,
 ) -> Response:
-    known = known_backfill(visit.house, paths.from_segment(wanted))
+    known = known_backfill(context.app, links.from_segment(wanted))
     backfill_id, planned = known["backfill_id"], known["planned"]
-    if backfill_id != paths.from_segment(wanted):
-        return redirect(paths.to("backfills", backfill_id))
+    if backfill_id != links.from_segment(wanted):
+        return redirect(links.to("backfills", backfill_id))
     in_states = check_states("backfill's item", dict.fromkeys(state or ()), ITEM_STATES)
     begins, ends = _range(first, last, planned)
-    zones = _zones(visit)
-    of_items = visit.house.versions(["backfill_item"])  # once, so that map and list tell the same
-    seen = _seen(visit, of_items, known, zones.get(known["dag_id"], "UTC"), begins, ends) if planned else None
-    found = _told(visit, {**known, **(seen["by_state"] if seen else dict.fromkeys(ITEM_STATES, 0))}, zones)
-    parents, children = _family(visit, known)
-    items: ItemPage = visit.house.at_versions(
+    zones = _zones(context)
+    of_items = context.app.versions(["backfill_item"])  # once, so that map and list tell the same
+    seen = _seen(context, of_items, known, zones.get(known["dag_id"], "UTC"), begins, ends) if planned else None
+    found = _told(context, {**known, **(seen["by_state"] if seen else dict.fromkeys(ITEM_STATES, 0))}, zones)
+    parents, children = _family(context, known)
+    items: ItemPage = context.app.at_versions(
         of_items,
         ("ui:items", backfill_id, begins, ends, in_states, after, before),
         lambda: page_of_items(
-            visit.store,
+            context.store,
             backfill_id,
             begins,
             ends,
@@ -183,7 +183,7 @@ def backfill(
             limit=ITEMS_ON_A_PAGE,
         ),
     )
-    return visit.page(
+    return context.page(
         "backfills/one.html", b=found, first=begins, last=ends, is_part=(begins, ends) != (1, planned),
         states=in_states, item_states=ITEM_STATES, settings=SETTINGS, parents=parents, children=children,
         map=seen["map"] if seen else None,
@@ -193,28 +193,28 @@ def backfill(
 
 
 @router.get("/backfills/{wanted}/items/{ordinal}")
-def item(visit: PageContextOf, wanted: str, ordinal: int) -> Response:
+def item(context: ViewerContext, wanted: str, ordinal: int) -> Response:
     """A cell of one item leads here: on to its run, or to the item in the list while it has none."""
-    found = known_backfill(visit.house, paths.from_segment(wanted))
-    one = find_item(visit.store, found["backfill_id"], ordinal)
+    found = known_backfill(context.app, links.from_segment(wanted))
+    one = find_item(context.store, found["backfill_id"], ordinal)
     if one["run_id"] is not None:
-        return redirect(paths.to_run(found["dag_id"], one["run_id"]))
-    return redirect(paths.to("backfills", found["backfill_id"], **{"from": ordinal, "to": ordinal}) + "#items")
+        return redirect(links.to_run(found["dag_id"], one["run_id"]))
+    return redirect(links.to("backfills", found["backfill_id"], **{"from": ordinal, "to": ordinal}) + "#items")
 
 
-def find(visit: PageContext, wanted: str) -> dict[str, Any]:
+def find(context: PageContext, wanted: str) -> dict[str, Any]:
     """The backfill of this id, its items not counted, with `what` it does in words. `NotFound`, `Ambiguous`, `Refused` as of
     `find_backfill`."""
-    known = known_backfill(visit.house, paths.from_segment(wanted))
-    return {**known, "what": config_in_words(known["config"], _zones(visit).get(known["dag_id"], "UTC"))}
+    known = known_backfill(context.app, links.from_segment(wanted))
+    return {**known, "what": config_in_words(known["config"], _zones(context).get(known["dag_id"], "UTC"))}
 
 
-def _family(visit: PageContext, known: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _family(context: PageContext, known: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The backfills of its cascade that it waits for, and those that wait for it."""
-    children: dict[str, list[dict[str, Any]]] = visit.house.cached_by_version(
-        ["backfill"], "ui:children", lambda: children_of_each(visit.store)
+    children: dict[str, list[dict[str, Any]]] = context.app.cached_by_version(
+        ["backfill"], "ui:children", lambda: children_of_each(context.store)
     )
-    return parents_of(visit.store, known), children.get(known["backfill_id"], [])
+    return parents_of(context.store, known), children.get(known["backfill_id"], [])
 
 
 def _range(first: int | None, last: int | None, planned: int) -> tuple[int, int]:
@@ -243,21 +243,21 @@ def _beside(found: Mapping[str, Any], first: int, last: int) -> dict[str, dict[s
 
 def _range_link(found: Mapping[str, Any], first: int, last: int) -> dict[str, str]:
     if (first, last) == (1, found["planned"]):
-        return {"word": f"all {last:,}", "href": paths.to("backfills", found["backfill_id"])}
+        return {"word": f"all {last:,}", "href": links.to("backfills", found["backfill_id"])}
     word = f"{first:,} to {last:,}" if last > first else f"{first:,}"
-    return {"word": word, "href": paths.to("backfills", found["backfill_id"], **{"from": first, "to": last})}
+    return {"word": word, "href": links.to("backfills", found["backfill_id"], **{"from": first, "to": last})}
 
 
 def _seen(
-    visit: PageContext, of_items: Versions, known: Mapping[str, Any], zone: str, first: int, last: int
+    context: PageContext, of_items: Versions, known: Mapping[str, Any], zone: str, first: int, last: int
 ) -> dict[str, Any]:
     """`by_state` and `reasons` of all items, and the `map` of a range that the page draws: `json` for the script, `rows`
     for reading, `counts` of the range."""
     label: Label = "partition_key" if known["config"]["type"] == "partitions" else "logical_date"
 
     def compute() -> dict[str, Any]:
-        read = read_items_seen(visit.store, known["backfill_id"], first, last, label)
-        address = paths.to("backfills", known["backfill_id"])
+        read = read_items_seen(context.store, known["backfill_id"], first, last, label)
+        address = links.to("backfills", known["backfill_id"])
         href = f"{address}/items/{{first}}" if read.map.per == 1 else f"{address}?from={{first}}&to={{last}}"
         drawn = {
             "json": drawn_map(read.map, zone, href),
@@ -268,7 +268,7 @@ def _seen(
         }
         return {"by_state": read.by_state, "reasons": read.reasons, "map": drawn}
 
-    return visit.house.at_versions(of_items, ("ui:seen", known["backfill_id"], zone, first, last), compute)
+    return context.app.at_versions(of_items, ("ui:seen", known["backfill_id"], zone, first, last), compute)
 
 
 def drawn_map(read: ItemMap, zone: str, href: str = "") -> str:
@@ -297,37 +297,37 @@ def cell_text(cell: Cell, zone: str, label: Label) -> str:
 
 
 @router.post("/backfills/{wanted}/pause")
-async def pause(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _steer(visit, wanted, command_types.BACKFILL_PAUSE, lambda found: going_on(found, "pause"), back)
+async def pause(context: OperatorContext, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
+    return await _steer(context, wanted, command_types.BACKFILL_PAUSE, lambda found: going_on(found, "pause"), back)
 
 
 @router.post("/backfills/{wanted}/unpause")
-async def unpause(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _steer(visit, wanted, command_types.BACKFILL_UNPAUSE, lambda found: going_on(found, "resume"), back)
+async def unpause(context: OperatorContext, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
+    return await _steer(context, wanted, command_types.BACKFILL_UNPAUSE, lambda found: going_on(found, "resume"), back)
 
 
 @router.post("/backfills/{wanted}/cancel")
 async def cancel(
-    visit: OperatorVisit,
+    context: OperatorContext,
     wanted: str,
     running: Annotated[str, Form(pattern="stop|finish")] = "stop",
     back: Annotated[str | None, Form()] = None,
 ) -> Response:
     finish = {"let_running_finish": running == "finish"}
     return await _steer(
-        visit, wanted, command_types.BACKFILL_CANCEL, lambda found: going_on(found, "cancel") | finish, back
+        context, wanted, command_types.BACKFILL_CANCEL, lambda found: going_on(found, "cancel") | finish, back
     )
 
 
 @router.post("/backfills/{wanted}/retry")
-async def retry(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _steer(visit, wanted, command_types.BACKFILL_RETRY, retried_backfill, back)
+async def retry(context: OperatorContext, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
+    return await _steer(context, wanted, command_types.BACKFILL_RETRY, retried_backfill, back)
 
 
-async def _steer(visit: PageContext, wanted: str, kind: str, payload: Any, back: str | None) -> Response:
-    backfill_id = paths.from_segment(wanted)
-    asked = back if back is not None else paths.to("backfills", backfill_id)
-    return await visit.ask(kind, lambda _: payload(find_backfill(visit.store, backfill_id)), back=asked)
+async def _steer(context: PageContext, wanted: str, kind: str, payload: Any, back: str | None) -> Response:
+    backfill_id = links.from_segment(wanted)
+    asked = back if back is not None else links.to("backfills", backfill_id)
+    return await context.ask(kind, lambda _: payload(find_backfill(context.store, backfill_id)), back=asked)
 
 
 # -- words ------------------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from backfill_manager.requests.clearing import ClearTasks
 from backfill_manager.requests.command_types import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
-from backfill_manager.web import paths
-from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router
+from backfill_manager.web import links
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router
 from backfill_manager.web.pages.dag import dag_page
 
 router: Final = page_router()
@@ -31,29 +31,29 @@ Asked = Annotated[str, Query(max_length=500)]
 
 
 @router.get("/dags/{dag_id}/trigger")
-def trigger_form(visit: PageContextOf, dag_id: str) -> Response:
+def trigger_form(context: ViewerContext, dag_id: str) -> Response:
     given = {"logical_date": "", "conf": "", "allow_future": ""}
-    current_dag(visit.store, paths.from_segment(dag_id))  # nothing is offered that would be refused
-    return dag_page(visit, paths.from_segment(dag_id), "trigger", wrong=None, given=given)
+    current_dag(context.store, links.from_segment(dag_id))  # nothing is offered that would be refused
+    return dag_page(context, links.from_segment(dag_id), "trigger", wrong=None, given=given)
 
 
 @router.post("/dags/{dag_id}/trigger")
 async def trigger(
-    visit: OperatorVisit, dag_id: str, logical_date: Line = "", conf: Annotated[str, Form(max_length=100_000)] = "",
+    context: OperatorContext, dag_id: str, logical_date: Line = "", conf: Annotated[str, Form(max_length=100_000)] = "",
     allow_future: Line = "",
 ) -> Response:  # fmt: skip
-    dag_id = paths.from_segment(dag_id)
+    dag_id = links.from_segment(dag_id)
 
     def payload(_: str) -> dict[str, Any]:
         at, given = logical_date.strip() or None, parse_conf(conf.strip() or None)
-        return triggered_dag(visit.store, dag_id, at, given, visit.house.clock.now(), allow_future=allow_future == "on")
+        return triggered_dag(context.store, dag_id, at, given, context.app.clock.now(), allow_future=allow_future == "on")
 
     try:
-        return await visit.ask(DAG_TRIGGER, payload, back=paths.to("dags", dag_id, order="made"))
+        return await context.ask(DAG_TRIGGER, payload, back=links.to("dags", dag_id, order="made"))
     except InvalidInput as error:  # the form as it was filled in, with what is wrong
         wrong = in_words_of_page(error)
         given = {"logical_date": logical_date, "conf": conf, "allow_future": allow_future}
-        return await run_in_threadpool(lambda: dag_page(visit, dag_id, "trigger", status=422, wrong=wrong, given=given))
+        return await run_in_threadpool(lambda: dag_page(context, dag_id, "trigger", status=422, wrong=wrong, given=given))
 
 
 # -- clear ------------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class ClearForm:
 
 @router.get("/dags/{dag_id}/clear")
 def clear_form(
-    visit: PageContextOf, dag_id: str,
+    context: ViewerContext, dag_id: str,
     start: Asked = "", end: Asked = "", tasks: Asked = "", run: Annotated[str, Query(max_length=4000)] = "",
     upstream: bool = False, downstream: bool | None = None, only: Asked = "", latest_version: bool = False,
     preview: bool = False,
@@ -94,33 +94,33 @@ def clear_form(
     ):  # a form that was sent says nothing of a box that is not ticked; one that is opened begins ticked
         downstream = not preview
     form = ClearForm(start, end, tasks, run, upstream, downstream, only, latest_version)
-    return _clear_page(visit, paths.from_segment(dag_id), form, preview=preview)
+    return _clear_page(context, links.from_segment(dag_id), form, preview=preview)
 
 
 @router.post("/dags/{dag_id}/clear")
 async def clear(
-    visit: OperatorVisit, dag_id: str,
+    context: OperatorContext, dag_id: str,
     start: Line = "", end: Line = "", tasks: Line = "", run: Annotated[str, Form(max_length=4000)] = "",
     upstream: Annotated[bool, Form()] = False, downstream: Annotated[bool, Form()] = False, only: Line = "",
     latest_version: Annotated[bool, Form()] = False, back: Annotated[str, Form()] = "",
 ) -> Response:  # fmt: skip
-    dag_id = paths.from_segment(dag_id)
+    dag_id = links.from_segment(dag_id)
     form = ClearForm(start, end, tasks, run, upstream, downstream, only, latest_version)
 
     def payload(_: str) -> dict[str, Any]:
-        ask = with_whole_run_ids(visit.store, form.ask(dag_id))
-        plan_clear(visit.store, ask, all_dags(visit.store), spec_reader(visit.store))  # says no at once, if it must
+        ask = with_whole_run_ids(context.store, form.ask(dag_id))
+        plan_clear(context.store, ask, all_dags(context.store), spec_reader(context.store))  # says no at once, if it must
         return {"ask": ask.to_payload()}
 
     try:
-        return await visit.ask(TASKS_CLEAR, payload, back=back or paths.to("dags", dag_id))
+        return await context.ask(TASKS_CLEAR, payload, back=back or links.to("dags", dag_id))
     except (InvalidInput, NotFound) as error:
         wrong = in_words_of_page(error)
-        return await run_in_threadpool(lambda: _clear_page(visit, dag_id, form, wrong=wrong, status=422))
+        return await run_in_threadpool(lambda: _clear_page(context, dag_id, form, wrong=wrong, status=422))
 
 
 def _clear_page(
-    visit: PageContext,
+    context: PageContext,
     dag_id: str,
     form: ClearForm,
     *,
@@ -131,11 +131,11 @@ def _clear_page(
     plan = None
     if preview:
         try:
-            ask = with_whole_run_ids(visit.store, form.ask(dag_id))
-            plan = plan_clear(visit.store, ask, all_dags(visit.store), spec_reader(visit.store)).to_json_document()
+            ask = with_whole_run_ids(context.store, form.ask(dag_id))
+            plan = plan_clear(context.store, ask, all_dags(context.store), spec_reader(context.store)).to_json_document()
         except (InvalidInput, NotFound) as error:
             wrong = in_words_of_page(error)  # nothing was asked for yet: the page is in order
-    return dag_page(visit, dag_id, "clear", status=status, form=form, plan=plan, shown=SHOWN, wrong=wrong)
+    return dag_page(context, dag_id, "clear", status=status, form=form, plan=plan, shown=SHOWN, wrong=wrong)
 
 
 _OPTIONS: Final = {

@@ -26,8 +26,8 @@ from backfill_manager.queries.plan_preview import plan_shown
 from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.requests.command_types import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.requests.submit import id_from
-from backfill_manager.web import paths
-from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router, redirect
+from backfill_manager.web import links
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
 from backfill_manager.web.pages.backfill_form import (
     CHECKS,
     FIELDS,
@@ -62,83 +62,83 @@ class Filled:
 
 
 @router.get("/backfills/new")
-def new(visit: PageContextOf, dag: Annotated[str, Query(max_length=250)] = "") -> Response:
-    spec = dag_or_none(visit.store, dag)
-    return _page(visit, spec, typed_of(visit.request.query_params, spec))
+def new(context: ViewerContext, dag: Annotated[str, Query(max_length=250)] = "") -> Response:
+    spec = dag_or_none(context.store, dag)
+    return _page(context, spec, typed_of(context.request.query_params, spec))
 
 
 @router.post("/backfills/new")
-async def send(visit: OperatorVisit) -> Response:
+async def send(context: OperatorContext) -> Response:
     await (
-        visit.request.body()
+        context.request.body()
     )  # kept by the request: the form is read from it, and so is the fingerprint of what is asked
-    form = await form_of(visit.request)
-    filled = await run_in_threadpool(_filled, visit, form)
+    form = await form_of(context.request)
+    filled = await run_in_threadpool(_filled, context, form)
     if form.get("do") != "create":
-        plan = await _plan(visit, filled) if filled.ask and not form.get("quick") else None
+        plan = await _plan(context, filled) if filled.ask and not form.get("quick") else None
         status = 422 if filled.wrong and form.get("do") == "preview" else 200
-        return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, plan=plan, status=status)
+        return await run_in_threadpool(_page, context, filled.dag, filled.typed, filled=filled, plan=plan, status=status)
     if filled.ask is None:
-        return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, status=422)
-    return await _create(visit, filled, once=form.get("once", ""))
+        return await run_in_threadpool(_page, context, filled.dag, filled.typed, filled=filled, status=422)
+    return await _create(context, filled, once=form.get("once", ""))
 
 
 @router.post("/backfills/new/preview")
-async def preview(visit: OperatorVisit) -> Response:
+async def preview(context: OperatorContext) -> Response:
     """The fragment that stands beside the form."""
-    form = await form_of(visit.request)
-    filled = await run_in_threadpool(_filled, visit, form)
-    plan = await _plan(visit, filled, is_live=form.get("do") != "preview") if filled.ask else None
+    form = await form_of(context.request)
+    filled = await run_in_threadpool(_filled, context, form)
+    plan = await _plan(context, filled, is_live=form.get("do") != "preview") if filled.ask else None
     return await run_in_threadpool(
-        visit.page, "backfills/preview.html", typed=filled.typed, wrong=filled.wrong, plan=plan, zone=filled.dag.timezone,
+        context.page, "backfills/preview.html", typed=filled.typed, wrong=filled.wrong, plan=plan, zone=filled.dag.timezone,
         field_names=FIELDS,
     )  # fmt: skip
 
 
-def _filled(visit: PageContext, form: Mapping[str, str]) -> Filled:
-    spec = dag_or_none(visit.store, form.get("dag", ""))
+def _filled(context: PageContext, form: Mapping[str, str]) -> Filled:
+    spec = dag_or_none(context.store, form.get("dag", ""))
     if spec is None:
         raise InvalidInput("Choose a DAG first.")
     filled = Filled(spec, typed_of(form, spec))
     ask = read_form(filled.typed, spec, filled.wrong)
     if ask is None:
         return filled
-    clock = visit.house.clock
-    payload = checked_payload(visit.store, visit.house.settings, ask, clock.new_id(), clock.now(), filled.wrong)
+    clock = context.app.clock
+    payload = checked_payload(context.store, context.app.settings, ask, clock.new_id(), clock.now(), filled.wrong)
     if payload is not None:
         filled.ask, filled.payload = ask, payload
     return filled
 
 
-async def _create(visit: PageContext, filled: Filled, *, once: str) -> Response:
+async def _create(context: PageContext, filled: Filled, *, once: str) -> Response:
     """Sent twice, the same form makes one backfill: `once` is its own."""
-    assert visit.person is not None
+    assert context.user is not None
     ask = filled.payload["ask"]
     about = hashlib.sha256(json.dumps(ask, sort_keys=True).encode()).hexdigest()[:16]
     asked = await submit_request(
-        visit.house, visit.person, visit.request, BACKFILL_CREATE,
+        context.app, context.user, context.request, BACKFILL_CREATE,
         lambda request_id: {"backfill_id": id_from(request_id), "ask": ask},
-        wait_s=await visit.patience_s(), idempotency_key=f"ui:{once or secrets.token_hex(8)}:{about}", source="ui",
+        wait_s=await context.response_timeout_s(), idempotency_key=f"ui:{once or secrets.token_hex(8)}:{about}", source="ui",
     )  # fmt: skip
     if asked.answer is not None and asked.answer.outcome == REFUSED:
         filled.wrong[""] = in_words(asked.answer.message)
-        return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, status=409)
-    return redirect(paths.to("backfills", id_from(asked.request_id), asked=asked.request_id))
+        return await run_in_threadpool(_page, context, filled.dag, filled.typed, filled=filled, status=409)
+    return redirect(links.to("backfills", id_from(asked.request_id), asked=asked.request_id))
 
 
-async def _plan(visit: PageContext, filled: Filled, *, is_live: bool = False) -> dict[str, Any]:
+async def _plan(context: PageContext, filled: Filled, *, is_live: bool = False) -> dict[str, Any]:
     """What the preview shows. `is`: plan, nobody (leads), slow, large or refused."""
-    assert visit.person is not None and filled.ask is not None
-    now = visit.house.clock.now()
+    assert context.user is not None and filled.ask is not None
+    now = context.app.clock.now()
     what = config_in_words(filled.ask.with_defaults(filled.dag, now).config(), filled.dag.timezone)
     about = await run_in_threadpool(about_how_many, filled.ask, filled.dag, now)
     base = {"what": what, "about": about, "dag_id": filled.dag.dag_id}
-    if not await run_in_threadpool(has_active_manager, visit.store, now):
+    if not await run_in_threadpool(has_active_manager, context.store, now):
         return {"is": "nobody", **base}
     if is_live and about > MOST_UNASKED:
         return {"is": "large", **base}
     asked = await submit_request(
-        visit.house, visit.person, visit.request, BACKFILL_DRY_RUN, filled.payload, wait_s=PATIENCE_S, source="ui"
+        context.app, context.user, context.request, BACKFILL_DRY_RUN, filled.payload, wait_s=PATIENCE_S, source="ui"
     )
     if asked.answer is None:
         return {"is": "slow", **base, "patience_s": PATIENCE_S}
@@ -154,7 +154,7 @@ def _shown(document: str, dag: DagSpec, base: Mapping[str, Any]) -> dict[str, An
 
 
 def _page(
-    visit: PageContext,
+    context: PageContext,
     dag: DagSpec | None,
     typed: Typed,
     *,
@@ -162,11 +162,11 @@ def _page(
     plan: Mapping[str, Any] | None = None,
     status: int = 200,
 ) -> Response:
-    dags = visit.house.cached_by_version(["dag", "dag_version"], "ui:current-dags", lambda: current_dags(visit.store))
-    return visit.page(
+    dags = context.app.cached_by_version(["dag", "dag_version"], "ui:current-dags", lambda: current_dags(context.store))
+    return context.page(
         "backfills/new.html", status=status, dag=dag, dags=[spec for spec, _ in dags.values()], typed=typed,
         wrong=filled.wrong if filled else {}, plan=plan, kinds=KINDS, reprocess=REPROCESS, checks=CHECKS,
-        fields=SETTINGS, pools=pools_to_choose(visit.store), quick=quick_ranges(dag, visit.now) if dag else [],
+        fields=SETTINGS, pools=pools_to_choose(context.store), quick=quick_ranges(dag, context.now) if dag else [],
         zone=dag.timezone if dag else "UTC", once=secrets.token_hex(8), is_plain_day=PLAIN_DAY.fullmatch,
         field_names=FIELDS,
     )  # fmt: skip
