@@ -2,14 +2,17 @@
 
 One base class; the fields are the ids, the message is one or two lines that say what is wrong, where, and what would be
 right. `exit_code` is what `bfm` ends with: 1 it was carried out and failed, 2 the input is wrong, 3 there is no such
-thing, 4 the manager refused. Nothing here knows another room.
+thing, 4 the manager refused. Imports no other module of the package.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 
 def nearest(wrong: str, known: Iterable[str], n: int = 3) -> str:
@@ -29,9 +32,63 @@ def error_message(error: BaseException) -> str:
 
 
 class BackfillManagerError(Exception):
-    """Base of everything that is told to a person in one line."""
+    """Base of all errors that are shown to a person: a value with a code, which each interface words in its own terms.
+
+    `code` names the situation, `field` the field of a command that is wrong (see `schemas.commands`), `hint` what could be
+    done next (each interface has its own texts for hints). Made by an `ErrorTemplate`, it can be worded anew; otherwise the
+    message stands as it is.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str = "", *, field: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
+        self.field, self.hint = field, hint
+        self.params: dict[str, Any] = {}
+        self.template: str | None = None
+        self.prefix = ""
+
+    def __str__(self) -> str:
+        return self.worded(lambda field: field)
+
+    def worded(self, name_of: Callable[[str], str]) -> str:
+        """The message, with fields named as `name_of` says: `start_date`, `--from`, `"From"`."""
+        if self.template is None:
+            return self.prefix + super().__str__()
+
+        def filled(part: re.Match[str]) -> str:
+            field, param, as_repr = part.groups()
+            if field:
+                return name_of(self.field or "" if field == "field" else field)
+            value = self.params[param]
+            return repr(value) if as_repr else str(value)
+
+        return self.prefix + _PLACEHOLDER.sub(filled, self.template)
+
+    def prefixed(self, prefix: str) -> BackfillManagerError:
+        self.prefix = prefix + self.prefix
+        return self
+
+
+_PLACEHOLDER = re.compile(r"\[([a-z_]+)\]|\{([a-z_]+)(!r)?\}")
+
+
+@dataclass(frozen=True)
+class ErrorTemplate:
+    """A situation of the catalogue (`schemas.errors`); called with its values it makes the error. In the template `[field]`
+    stands for the name of a field, `{param}` for a value, `{param!r}` for its `repr`."""
+
+    code: str
+    template: str
+    field: str | None = None
+    error: Callable[..., BackfillManagerError] = BackfillManagerError
+    hint: str | None = None
+
+    def __call__(self, *, field: str | None = None, hint: str | None = None, **params: Any) -> BackfillManagerError:
+        error = self.error(self.template, field=field or self.field, hint=hint or self.hint)
+        error.code, error.template, error.params = self.code, self.template, params
+        return error
 
 
 # -- the input is wrong (2) -------------------------------------------------------------------------------------------
@@ -137,13 +194,9 @@ class SparkGone(BackfillManagerError):
     """There is no Spark behind the session any more: its JVM has ended, or its SparkContext was stopped."""
 
 
-class PartFailed(BackfillManagerError):
+class ServiceFailed(BackfillManagerError):
     """A thread that the manager can't do without has ended by an exception: a bug of ours."""
 
 
 class AbandonedTry(BackfillManagerError):
     """A try that was timed out, cancelled or overtaken tried to write its output; nothing was written."""
-
-
-class TaskTimeout(BackfillManagerError):
-    """A task ran longer than its `timeout`."""

@@ -1,9 +1,10 @@
-"""How durations, sizes, ages and counts are written, on pages and in the terminal alike."""
+"""How durations, sizes, ages, counts and a backfill's range are written, on pages and in the terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 _AGE_UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
@@ -53,3 +54,17 @@ def number(value: float) -> str:
 def plural(n: int, noun: str, plural_noun: str | None = None) -> str:
     """`1 run`, `1,234 runs`."""
     return f"{n:,} {noun if n == 1 else plural_noun or noun + 's'}"
+
+
+def backfill_config(config: Mapping[str, Any], day: Callable[[str], str] = str) -> str:
+    """`every interval from 2013-01-01 to 2013-01-31, newest first`, `3 dates`; `day` formats an instant."""
+    kind = config["type"]
+    options = ", newest first" if config.get("run_backwards") else ""
+    options += ", with incomplete intervals" if config.get("allow_future") else ""
+    if kind in ("dates", "partitions"):
+        return plural(config.get("total", len(config[kind])), kind[:-1]) + options
+    what = {
+        "schedule": "every interval", "missing": "missing intervals", "stale": "stale intervals", "single": "one run",
+    }.get(kind, kind)  # fmt: skip
+    start, end = (day(config[name]) if config.get(name) else None for name in ("start_date", "end_date"))
+    return f"{what} from {start or '…'} to {end or 'the last complete interval'}{options}"

@@ -24,8 +24,8 @@ from typing import Any
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.dags.definition import CALLBACKS, DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import load_file
-from backfill_manager.execution.outcomes import Cancelled as CancelledOutcome
-from backfill_manager.execution.outcomes import LaunchKey, Outcome, Succeeded, TaskEnded, TaskLaunch, TaskStarted
+from backfill_manager.execution.messages import Cancelled as CancelledOutcome
+from backfill_manager.execution.messages import LaunchKey, Outcome, Succeeded, TaskEnded, TaskLaunch, TaskStarted
 from backfill_manager.manager.create_backfill import backfill_row
 from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.instructions import Instructions
@@ -125,8 +125,8 @@ class InMemoryManager:
         for spec in specs:
             self.add_dag(spec)
         for name in (s.SCHEDULED_RUN, s.BACKFILL_RUN):
-            if name not in self.alive.pools:
-                self.alive.put(Pool(name=name, slots=slots, weight=1, min_share=0))
+            if name not in self.state.pools:
+                self.state.put(Pool(name=name, slots=slots, weight=1, min_share=0))
         self.commit()
 
     def _lead(self) -> None:
@@ -136,8 +136,8 @@ class InMemoryManager:
         candidate = LeaderElector(self.store, SystemClock(), lease_s=1, version="test")
         leader = candidate.run_once()
         assert leader is not None, "the lease of this process's own former manager is taken at once"
-        self.alive: ManagerState = restore_state(self.store, term=leader.term, now=self.clock.now())
-        self._decisions = Decisions(self.alive, self.store, leader)
+        self.state: ManagerState = restore_state(self.store, term=leader.term, now=self.clock.now())
+        self._decisions = Decisions(self.state, self.store, leader)
 
     @property
     def leader(self) -> Leader:
@@ -151,14 +151,14 @@ class InMemoryManager:
     # -- what is asked ------------------------------------------------------------------------------------------------
     def add_dag(self, spec: DagSpec) -> None:
         """A new DAG, or a new version of one."""
-        at, before = self.clock.now(), self.alive.dags.get(spec.dag_id)
+        at, before = self.clock.now(), self.state.catalog.dags.get(spec.dag_id)
         number = before.current_version + 1 if before else 1
-        self.alive.put(
+        self.state.put(
             DagVersion(spec.dag_id, number, f"hash{number}", spec.to_json(), "tests", "dag.py", "/nowhere", at)
         )
         paused = before.is_paused if before else not self._scheduled
         schedule = None if spec.schedule is None else str(spec.schedule)
-        self.alive.put(DagRow(spec.dag_id, "tests", "dag.py", number, paused, True, schedule, spec.timezone, at))
+        self.state.put(DagRow(spec.dag_id, "tests", "dag.py", number, paused, True, schedule, spec.timezone, at))
 
     def backfill(
         self,
@@ -170,7 +170,7 @@ class InMemoryManager:
     ) -> str:
         """A backfill over these intervals (or partition keys), planned as given; returns its id."""
         backfill_id, now = self.clock.new_id(), self.clock.now()
-        spec, version = self.alive.current_spec(dag_id), self.alive.dags[dag_id].current_version
+        spec, version = self.state.current_spec(dag_id), self.state.catalog.dags[dag_id].current_version
         spans: list[dict[str, Any]] = [
             {"logical_date": start, "interval_start": start, "interval_end": end} for start, end in intervals
         ]
@@ -178,16 +178,18 @@ class InMemoryManager:
         first = self.leader.next_seq(len(spans) + 1)
         items = [BackfillItem(backfill_id, n + 1, s.PENDING, first + n, **span) for n, span in enumerate(spans)]
         self.store.write(items)
-        from backfill_manager.manager.instructions import PlanWanted
+        from backfill_manager.manager.instructions import PlanRequest
 
-        wanted = PlanWanted(self.clock.new_id(), "backfill.create", backfill_id, CreateBackfill(dag_id=dag_id), "tests")
+        wanted = PlanRequest(
+            self.clock.new_id(), "backfill.create", backfill_id, CreateBackfill(dag_id=dag_id), "tests"
+        )
         row = backfill_row(wanted, spec, version, len(items), first + len(items), now).evolve(**fields)
         made = Changes()
         made.put(row)
         self.leader.commit(made)
-        live = ActiveBackfill(row=row, spec=self.alive.spec_of_backfill(row), counts=Counter({s.PENDING: len(items)}))
+        live = ActiveBackfill(row=row, spec=self.state.spec_of_backfill(row), counts=Counter({s.PENDING: len(items)}))
         refill(live, self.store)
-        self.alive.backfills[backfill_id] = live
+        self.state.backfills[backfill_id] = live
         return backfill_id
 
     def ask(self, kind: str, **payload: Any) -> None:
@@ -200,8 +202,8 @@ class InMemoryManager:
         now, todo = self.clock.now(), Instructions()
         happened, self._happened = self._happened, []
         used = Counter(launch.pool for launch in self.running.values())
-        free = {name: self._slots - used[name] for name in self.alive.pools}
-        self._decisions.look_ahead(now)
+        free = {name: self._slots - used[name] for name in self.state.pools}
+        self._decisions.prefetch(now)
         self._decisions.decide(happened, self.store.unanswered(), free, now, todo)
         changed = self._decisions.commit(todo)
         for launch in todo.launches:
@@ -215,7 +217,7 @@ class InMemoryManager:
             if cancel.key in self.running:
                 self.finish(cancel.key, CancelledOutcome(cancel.reason))
         for request_id in todo.compactions:
-            self._decisions.tidy_up(request_id, now)
+            self._decisions.compact_state(request_id, now)
         return changed or bool(self._happened or todo.compactions)
 
     def finish(self, key: LaunchKey, outcome: Outcome, spark_jobs: Sequence[int] = ()) -> None:
@@ -227,14 +229,14 @@ class InMemoryManager:
         for _ in range(most):
             if self.tick():
                 continue
-            waits = [ti.retry_at for _, ti in self.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at]
+            waits = [ti.retry_at for _, ti in self.state.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at]
             if not waits:
                 return
             self.clock.advance(seconds=max(0.0, (min(waits) - self.clock.now()).total_seconds()))
         raise AssertionError(f"still busy after {most} ticks")
 
     def commit(self) -> bool:
-        changes = self.alive.take_changes()
+        changes = self.state.take_changes()
         self.leader.commit(changes)
         return bool(len(changes))
 

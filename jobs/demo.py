@@ -26,7 +26,7 @@ from backfill_manager.cli import main as bfm
 from backfill_manager.clock import SystemClock, format_instant
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound, StateError
 from backfill_manager.model import states
-from backfill_manager.queries.backfills import list_backfills
+from backfill_manager.queries.backfills import BackfillFilter, list_backfills
 from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import has_active_manager, is_lease_live
 from backfill_manager.queries.runs import list_runs
@@ -131,7 +131,7 @@ def _wait_for_dag(store: Store, watch: _Watch) -> None:
 
 def _backfill(store: Store, console: Console, first: date, last: date) -> int:
     """Watch what is under way, then ask for what is missing; returns the exit code."""
-    for unfinished in list_backfills(store, dag_id=DAG, in_states=UNFINISHED):
+    for unfinished in list_backfills(store, BackfillFilter(DAG, UNFINISHED)).items:
         backfill_id = unfinished["backfill_id"]
         console.print(f"Backfill {backfill_id} was cut short: it goes on.")
         if unfinished["state"] == states.PAUSED:
@@ -154,7 +154,7 @@ def _missing(store: Store, first: date, last: date) -> list[str]:
     """Logical dates in the range that no run has succeeded for."""
     days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
     wanted = [format_instant(datetime(day.year, day.month, day.day, tzinfo=ZONE)) for day in days]
-    done = {one["logical_date"] for one in list_runs(store, dag_id=DAG, in_states=(states.SUCCESS,))}
+    done = {one["logical_date"] for one in list_runs(store, dag_id=DAG, in_states=(states.SUCCESS,)).items}
     return [at for at in wanted if at and at not in done]
 
 

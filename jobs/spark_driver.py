@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Final
 
-from backfill_manager.manager.parent_watchdog import lives
+from backfill_manager.process_info import is_process_alive
 
 if TYPE_CHECKING:
     from backfill_manager.settings import Settings
@@ -179,7 +179,7 @@ class Driver:
         ended = threading.Event()
         for _ in range(int(TIME_TO_END_S * 10)):
             pid = self.pid
-            if pid is None or not lives(pid):
+            if pid is None or not is_process_alive(pid):
                 return
             ended.wait(0.1)
         self.end_at_once()

@@ -24,10 +24,12 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
     map(
         frozenset,
         (
-            {"errors", "clock", "process_info", "descriptors", "part_thread"},
-            {"settings", "telemetry", "client"},
+            {"errors", "clock", "process_info", "descriptors", "service"},
+            {"settings", "telemetry"},
             {"model"},
+            {"schemas"},
             {"store"},
+            {"client"},
             {"dags"},
             {"requests"},
             {"planning"},

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from backfill_manager.api.context import AppContext
 from backfill_manager.queries.backfills import count_by_state, find_uncounted
-from backfill_manager.queries.eta import Pace, at_pace, goes_on, read_pace
+from backfill_manager.queries.eta import Pace, at_pace, has_time_left, read_pace
 
 OF_ROW: Final = ("backfill", "request", "response")
 TABLES: Final = (*OF_ROW, "backfill_item")
@@ -30,7 +30,7 @@ def counted_backfill(house: AppContext, wanted: str) -> dict[str, Any]:
 
 def with_time_left(house: AppContext, backfill: dict[str, Any]) -> dict[str, Any]:
     """`backfill` has its items counted."""
-    if not goes_on(backfill):
+    if not has_time_left(backfill):
         return backfill
     now = house.clock.now()
     moment = int(now.timestamp()) // PACE_KEPT_S

@@ -61,21 +61,21 @@ async def submit_request(
     refused without the manager). With an `idempotency_key` whose request is there already, it is not called.
     """
     fingerprint = await _fingerprint(request) if idempotency_key is not None else ""
-    asked_by = person.name
+    requested_by = person.name
     came_by = source or _source(request, person)
     came_from = client_address(request)
 
     def append() -> records.Request:
         request_id = house.clock.new_id()
         if idempotency_key is not None:
-            first_part = _of_key(asked_by, idempotency_key)
+            first_part = _of_key(requested_by, idempotency_key)
             request_id = f"{first_part}.{fingerprint}"
             if before := _asked_before(house, first_part, request_id):
                 return before
         what = payload(request_id) if callable(payload) else payload
         return submit.submit(
             house.store, house.clock, kind, what,
-            request_id=request_id, requested_by=asked_by, source=came_by, requested_from=came_from,
+            request_id=request_id, requested_by=requested_by, source=came_by, requested_from=came_from,
         )  # fmt: skip
 
     def append_once() -> records.Request:

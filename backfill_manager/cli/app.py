@@ -40,7 +40,6 @@ GROUPS: Final = (
     ("pools", "How many tasks may run at once, and how Spark shares its cores."),
     ("state", "The Delta tables that hold it all: make, check, query."),
     ("config", "The configuration as it is understood."),
-    ("bench", "Measure what the manager costs."),
 )
 # a command that is no group: name, module, of which the function `register` puts it there
 COMMANDS: Final = (("serve", "serve"),)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput, nearest
-from backfill_manager.execution.executor_runtime import TaskSkipped, WorkerContext
+from backfill_manager.execution.executor_runtime import ExecutorTaskContext, TaskSkipped
 from backfill_manager.execution.interval import Interval, bounds
-from backfill_manager.execution.outcomes import Ended, TaskLaunch
+from backfill_manager.execution.messages import Ended, TaskLaunch
 from backfill_manager.execution.output import Mode, OutputWriter
 from backfill_manager.execution.output_identity import StateIdentity
 
@@ -130,9 +130,9 @@ class TaskContext:
         return f"<ctx {self.dag_id}.{self.task_id} {self.run_id} try {self.try_number}>"
 
 
-def worker_context(launch: TaskLaunch) -> WorkerContext:
+def executor_task_context(launch: TaskLaunch) -> ExecutorTaskContext:
     """The `ctx` of an `@task.executor`."""
-    return WorkerContext(
+    return ExecutorTaskContext(
         dag_id=launch.ti.dag_id, task_id=launch.ti.task_id, run_id=launch.ti.run_id, run_type=launch.run.run_type,
         logical_date=launch.run.logical_date, interval=launch.interval, partition_key=launch.run.partition_key,
         params=dict(launch.params), try_number=launch.ti.try_number, results=dict(launch.results),

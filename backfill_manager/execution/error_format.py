@@ -45,7 +45,7 @@ def traceback_text(error: BaseException) -> str:
     return hide_secrets("".join(traceback.format_exception(type(error), error, frames))).rstrip()
 
 
-def why_spark_is_gone(spark: SparkSession) -> str | None:
+def spark_gone_reason(spark: SparkSession) -> str | None:
     """Why there is no Spark behind this session any more, in half a sentence; None while there is. Two calls to the JVM.
 
     A call that fails proves little (this process may be out of file descriptors, one connection may have broken off), so it

@@ -16,7 +16,7 @@ is handed over clean: without Spark properties, in a context of its own.
 
 Events of one try come in order: TaskStarted, TaskLogged..., TaskEnded, and none after that.
 
-Without Spark nothing can go on. The first who notices says so (`spark_has_gone`: a try that fails, or whoever watches Spark);
+Without Spark nothing can go on. The first who notices says so (`report_spark_gone`: a try that fails, or whoever watches Spark);
 from then on nothing is started, and every try ends: what had begun is Lost, what waited is put back.
 """
 
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final
 from backfill_manager.clock import Clock
 from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution import spark_properties, task_log
-from backfill_manager.execution.outcomes import (
+from backfill_manager.execution.messages import (
     Cancelled,
     Event,
     Failed,
@@ -54,7 +54,7 @@ from backfill_manager.execution.run_task import CodeCacheProtocol, run_task
 from backfill_manager.execution.spark_jobs import SparkJobs
 from backfill_manager.execution.spark_properties import SparkJobGroup
 from backfill_manager.execution.task_log import LogLines
-from backfill_manager.part_thread import PartFailed, PartThread
+from backfill_manager.service import ServiceFailed, ServiceThread
 
 # Here, before there is a task: the package `delta` imports itself in a circle, and tasks that were the first to import it, at
 # the same time, found half of it ("cannot import name 'DeltaTable' from partially initialized module").
@@ -110,7 +110,7 @@ class Executor:
         slots: Mapping[str, int],
         grace_s: float = GRACE_S,
         on_spark_gone: Callable[[str], None] = lambda why: None,
-        on_failure: PartFailed | None = None,
+        on_failure: ServiceFailed | None = None,
     ) -> None:
         self._spark, self._library, self._on_event, self._clock = spark, library, on_event, clock
         self._leads, self._state, self._grace_s = leads, state, grace_s
@@ -131,7 +131,7 @@ class Executor:
         self._gone: Lost | PutBack | None = None  # Spark has; what becomes of what ran
         spark_properties.install(spark)
         self._listener = task_log.listen()
-        self._watcher = PartThread(f"executor of term {term}", self._watch, on_failure=on_failure)
+        self._watcher = ServiceThread(f"executor of term {term}", self._watch, on_failure=on_failure)
         self._watcher.start()
 
     # -- for the manager ----------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Executor:
             waiting = sum(self._weight(it) for *_, it in self._waiting[pool] if not it.ended)
             return self._slots.get(pool, 0) - self._used[pool] - waiting
 
-    def spark_has_gone(self, why: str) -> None:
+    def report_spark_gone(self, why: str) -> None:
         """Start nothing more and end every try. What had begun is Lost, unless the manager was stopping anyway."""
         with self._changed:
             if self._gone is not None:
@@ -275,7 +275,7 @@ class Executor:
                 self._handover.put(it)
                 continue
             try:
-                PartThread("task", self._serve, it, on_failure=self._on_failure).start()
+                ServiceThread("task", self._serve, it, on_failure=self._on_failure).start()
             except RuntimeError as error:  # the process has no thread left to give
                 self._end(it, Postponed(str(error)))
 
@@ -327,7 +327,7 @@ class Executor:
                 )
         finally:
             if isinstance(outcome, Lost):
-                self.spark_has_gone(outcome.reason)
+                self.report_spark_gone(outcome.reason)
                 outcome = self._gone or outcome
             with self._changed:
                 self._ghosts.discard(it)

@@ -27,7 +27,7 @@ class TaskSkipped(BaseException):
 
 
 @dataclass
-class WorkerContext:
+class ExecutorTaskContext:
     """The `ctx` of an `@task.executor`: as in any task, but there is no Spark and no writing where it runs."""
 
     dag_id: str
@@ -63,7 +63,7 @@ class _Gathered(logging.Handler):
         self.lines.append((time.time(), record.levelname, self.format(record)))
 
 
-def run_here(function: Callable[[Any], Any], context: WorkerContext, max_chars: int) -> str:
+def run_function(function: Callable[[Any], Any], context: ExecutorTaskContext, max_chars: int) -> str:
     """Run the function in this process; returns {outcome, value, lines} as JSON text: all that crosses the wire."""
     gathered = _Gathered()
     context.log = logging.Logger("task", logging.INFO)

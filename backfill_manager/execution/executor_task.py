@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution import executor_runtime, interval
-from backfill_manager.execution.executor_runtime import TaskSkipped, WorkerContext, run_here
+from backfill_manager.execution.executor_runtime import ExecutorTaskContext, TaskSkipped, run_function
 from backfill_manager.execution.task_result import MAX_RESULT_CHARS
 
 if TYPE_CHECKING:
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 _registry = threading.Lock()  # cloudpickle's list of modules that go by value is one for the process
 
 
-class FailedOnWorker(Exception):
+class ExecutorTaskFailed(Exception):
     """The function raised there; says so in one line. Its traceback is in the task's log already."""
 
 
-def run_on_worker(
+def run_on_executor(
     sc: SparkContext,
     function: Callable[[Any], Any],
-    context: WorkerContext,
+    context: ExecutorTaskContext,
     *,
     snapshot: Path,
     log: Callable[[str, str], None],
 ) -> str | None:
     """Run `function(context)` on an executor; returns the JSON text of its result. Raises `TaskSkipped`,
-    `FailedOnWorker`, or what Spark raises. `snapshot` is the folder of the bundle's files."""
+    `ExecutorTaskFailed`, or what Spark raises. `snapshot` is the folder of the bundle's files."""
     carried = _to_bytes(function, context, snapshot)
 
     def on_executor(_: int) -> str:
@@ -58,7 +58,7 @@ def run_on_worker(
     if answer["outcome"] == "skipped":
         raise TaskSkipped(str(value))
     if answer["outcome"] == "failed":
-        raise FailedOnWorker(value)
+        raise ExecutorTaskFailed(value)
     if answer["outcome"] == "too large":
         raise InvalidInput(
             f"task {context.task_id!r} returned {value} characters of JSON from its executor; a result may have "
@@ -67,14 +67,14 @@ def run_on_worker(
     return value
 
 
-def _to_bytes(function: Callable[[Any], Any], context: WorkerContext, snapshot: Path) -> bytes:
+def _to_bytes(function: Callable[[Any], Any], context: ExecutorTaskContext, snapshot: Path) -> bytes:
     from pickle import PicklingError
 
     from pyspark import cloudpickle
 
     with _registry, _by_value(_modules_of(function, snapshot)):
         try:
-            carried: bytes = cloudpickle.dumps((run_here, function, context, MAX_RESULT_CHARS))
+            carried: bytes = cloudpickle.dumps((run_function, function, context, MAX_RESULT_CHARS))
         except (TypeError, AttributeError, PicklingError) as error:
             raise InvalidInput(
                 f"task {context.task_id!r} can't be sent to an executor: {error}. What the function uses from outside "

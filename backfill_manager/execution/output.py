@@ -33,7 +33,7 @@ from backfill_manager.clock import EPOCH, format_instant, from_micros
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.conflicts import repeated_on_conflict
 from backfill_manager.execution.interval import bounds
-from backfill_manager.execution.outcomes import TaskLaunch
+from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity, transaction_id, user_metadata
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier, string_literal

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from backfill_manager.clock import format_instant
-from backfill_manager.execution.outcomes import TaskLaunch
+from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.model.records import DagRun
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
-from backfill_manager.execution.context import TaskContext, worker_context
-from backfill_manager.execution.error_format import one_line, traceback_text, why_spark_is_gone
+from backfill_manager.execution.context import TaskContext, executor_task_context
+from backfill_manager.execution.error_format import one_line, spark_gone_reason, traceback_text
 from backfill_manager.execution.executor_runtime import TaskSkipped
-from backfill_manager.execution.executor_task import FailedOnWorker, run_on_worker
-from backfill_manager.execution.outcomes import Failed, Lost, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.executor_task import ExecutorTaskFailed, run_on_executor
+from backfill_manager.execution.messages import Failed, Lost, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.spark_properties import SparkJobGroup
 from backfill_manager.execution.spark_sql import run_sql
@@ -64,10 +64,10 @@ def run_task(
     except LostLease as unsure:  # if it does lead, the task runs again; if not, nothing that it says is heard
         scope.log("WARNING", str(unsure))
         return Postponed(one_line(unsure))
-    except FailedOnWorker as failed:
+    except ExecutorTaskFailed as failed:
         return Failed(hide_secrets(str(failed)))
     except BaseException as error:  # noqa: BLE001 - users' code: anything may come, SystemExit too; it is told, not hidden
-        if why := why_spark_is_gone(spark):
+        if why := spark_gone_reason(spark):
             return Lost(why)
         scope.log("ERROR", traceback_text(error))
         return Failed(one_line(error), retryable=not isinstance(error, InvalidInput))
@@ -83,10 +83,10 @@ def _run(
 ) -> Succeeded:
     task = launch.task
     if task.kind == "executor":
-        result = run_on_worker(
+        result = run_on_executor(
             spark.sparkContext,
             _function(launch, library),
-            worker_context(launch),
+            executor_task_context(launch),
             snapshot=library.folder(launch.version),
             log=scope.log,
         )

@@ -108,7 +108,7 @@ def build_session(
 def lower_jvm_thread_priority(spark: SparkSession) -> None:
     """Where driver and tasks share one machine (`local[...]`), let the JVM's threads be nicer than this process, so that
     no decision waits for a core that a backfill's tasks hold: a scheduled run that comes due beside a saturating backfill
-    ends after 1.2 times its idle time instead of 1.8 (`bfm bench isolation`). Only Linux can tell threads apart."""
+    ends after 1.2 times its idle time instead of 1.8 (tests/bench/test_isolation.py). Only Linux can tell threads apart."""
     if not spark.sparkContext.master.startswith("local"):
         return
     jvm: Any = spark.sparkContext._jvm

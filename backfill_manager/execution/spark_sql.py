@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.interval import instant_literal
-from backfill_manager.execution.outcomes import TaskLaunch
+from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.sql_lexer import statements
 from backfill_manager.execution.sql_statement import StatementRunner

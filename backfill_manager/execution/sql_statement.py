@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.conflicts import repeated_on_conflict
-from backfill_manager.execution.outcomes import TaskLaunch
+from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity, transaction_id, user_metadata
 from backfill_manager.execution.output_table import Commit, OutputTable, TableState
 from backfill_manager.execution.written_tables import Written, written_by

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from backfill_manager.clock import Clock
-from backfill_manager.execution.outcomes import TaskLaunch
+from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.spark_properties import current_job_group
 from backfill_manager.model.records import TaskLog
 from backfill_manager.telemetry import hide_secrets

@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.execution.outcomes import (
+from backfill_manager.execution.messages import (
     Cancelled,
     Event,
     Failed,
@@ -28,36 +28,36 @@ from backfill_manager.telemetry import get_logger
 
 log = get_logger("outcomes")
 
-WITHOUT_A_TRY = (Lost, PutBack, Postponed)  # the try is told as `lost`, and the task has as many left as before
+NOT_COUNTED_AS_TRY = (Lost, PutBack, Postponed)  # the try is told as `lost`, and the task has as many left as before
 
 
-def apply_outcomes(alive: ManagerState, events: list[Event], term: int) -> None:
+def apply_outcomes(state: ManagerState, events: list[Event], term: int) -> None:
     """Fold events into the working set, in the order in which they came. An event of a start that is not the task's
     present one (a try given up long ago) changes nothing."""
     for event in events:
         if isinstance(event, TaskLogged):
             for line in event.lines:
-                alive.changes.put(line)
+                state.changes.put(line)
             continue
         dag_id, run_id, task_id, launch = event.key
-        run = alive.runs.get((dag_id, run_id))
+        run = state.runs.get((dag_id, run_id))
         ti = run.tasks.get(task_id) if run else None
         if run is None or ti is None or ti.launch != launch or ti.state not in s.TASK_STARTED:
             continue
         if isinstance(event, TaskStarted):
-            alive.put(c.started(ti, event.at))
+            state.put(c.started(ti, event.at))
             continue
-        if ti.state == s.QUEUED and not isinstance(event.outcome, (*WITHOUT_A_TRY, Cancelled)):
+        if ti.state == s.QUEUED and not isinstance(event.outcome, (*NOT_COUNTED_AS_TRY, Cancelled)):
             ti = c.started(ti, event.at)  # refused before its thread began
         moved = _ended(ti, event, run.spec.task(task_id))
-        alive.put(moved)
+        state.put(moved)
         if moved.state == s.FAILED and run.spec.is_callback(task_id):
             log.warning("callback failed", dag=dag_id, run=run_id, callback=task_id, error=moved.error)
-        if isinstance(event.outcome, WITHOUT_A_TRY) and moved.state == s.UP_FOR_RETRY:
-            tried, state = moved.evolve(try_number=ti.try_number, error=event.outcome.reason), "lost"
+        if isinstance(event.outcome, NOT_COUNTED_AS_TRY) and moved.state == s.UP_FOR_RETRY:
+            tried, try_state = moved.evolve(try_number=ti.try_number, error=event.outcome.reason), "lost"
         else:
-            tried, state = moved, moved_state(moved)
-        alive.changes.put(c.try_of(tried, term, state, event.spark_jobs))
+            tried, try_state = moved, moved_state(moved)
+        state.changes.put(c.try_of(tried, term, try_state, event.spark_jobs))
 
 
 def moved_state(ti: TaskInstance) -> str:

@@ -31,23 +31,23 @@ from backfill_manager.planning.clear_plan import failed_and_after
 from backfill_manager.planning.timeline import place_of
 from backfill_manager.requests.time_window import TimeWindow
 
-REDO: Final = {"none": frozenset[str](), "failed": frozenset({s.FAILED, s.CANCELLED}),
+RERUN_STATES: Final = {"none": frozenset[str](), "failed": frozenset({s.FAILED, s.CANCELLED}),
         "failed_tasks": frozenset({s.FAILED, s.CANCELLED}),
         "completed": frozenset({s.FAILED, s.CANCELLED, s.SUCCESS})}  # fmt: skip
 Verdict = Literal["make", "rerun", "adopt", "in flight", "already exists"]
 
 
-def advance_backfills(alive: ManagerState, now: datetime, next_seq: Callable[[int], int], todo: Instructions) -> None:
+def advance_backfills(state: ManagerState, now: datetime, next_seq: Callable[[int], int], todo: Instructions) -> None:
     """Everything that follows for the backfills from the working set as it is."""
-    for live in list(alive.backfills.values()):
-        _keep_backfill(alive, live, now, next_seq, todo)
+    for live in list(state.backfills.values()):
+        _keep_backfill(state, live, now, next_seq, todo)
 
 
-def opens_next(alive: ManagerState, now: datetime) -> datetime | None:
+def next_window_opening(state: ManagerState, now: datetime) -> datetime | None:
     """When the next backfill that waits for its working hours may go on."""
     waiting = [
         TimeWindow.parse(live.row.window).opens_at(now, live.spec.timezone)
-        for live in alive.backfills.values()
+        for live in state.backfills.values()
         if live.row.window is not None and not live.row.is_paused and live.counts[s.PENDING] and not _is_open(live, now)
     ]
     return min(waiting, default=None)
@@ -58,21 +58,21 @@ def _is_open(live: ActiveBackfill, now: datetime) -> bool:
 
 
 def _keep_backfill(
-    alive: ManagerState, live: ActiveBackfill, now: datetime, next_seq: Callable[[int], int], todo: Instructions
+    state: ManagerState, live: ActiveBackfill, now: datetime, next_seq: Callable[[int], int], todo: Instructions
 ) -> None:
     failures = live.counts[s.FAILED] - live.row.failed_when_resumed
     limit = live.row.stop_on_failure
     if limit is not None and failures >= limit and live.counts[s.PENDING] and not live.row.is_paused:
-        alive.put(c.backfill_paused(live.row, f"{failures} failed items: paused by stop_on_failure={limit}"))
+        state.put(c.backfill_paused(live.row, f"{failures} failed items: paused by stop_on_failure={limit}"))
     if not live.row.is_paused and not live.row.is_cancelling and _is_open(live, now):
-        _make_runs(alive, live, now, next_seq)
+        _make_runs(state, live, now, next_seq)
     if live.row.state == s.QUEUED and live.running:
-        alive.put(c.backfill_started(live.row, now))
+        state.put(c.backfill_started(live.row, now))
     if live.counts[s.PENDING] == 0 and live.counts[s.RUNNING] == 0:
-        _end_backfill(alive, live, now)
+        _end_backfill(state, live, now)
 
 
-def _make_runs(alive: ManagerState, live: ActiveBackfill, now: datetime, next_seq: Callable[[int], int]) -> None:
+def _make_runs(state: ManagerState, live: ActiveBackfill, now: datetime, next_seq: Callable[[int], int]) -> None:
     if live.stretch.has_gap:
         return  # read again before the next tick
     in_order = live.depends_on_past
@@ -84,7 +84,7 @@ def _make_runs(alive: ManagerState, live: ActiveBackfill, now: datetime, next_se
         items = batch[: next_batch(batch, live.row.batch)]
         if at + len(items) == len(live.pending) and live.window_is_short and 1 < live.row.batch >= len(items):
             return  # the rest of it has not been read yet
-        waits = _wait_verdict(alive, live, items)
+        waits = _wait_verdict(state, live, items)
         if waits == "wait":
             if in_order:
                 return
@@ -92,11 +92,11 @@ def _make_runs(alive: ManagerState, live: ActiveBackfill, now: datetime, next_se
             continue
         for _ in items:
             del live.pending[at]
-        if waits == "start" and not _take(alive, live, items, at, now, next_seq):
+        if waits == "start" and not _take(state, live, items, at, now, next_seq):
             return  # read before the next tick
 
 
-def _wait_verdict(alive: ManagerState, live: ActiveBackfill, items: list[BackfillItem]) -> str:
+def _wait_verdict(state: ManagerState, live: ActiveBackfill, items: list[BackfillItem]) -> str:
     """`start`, `wait`, or `ended`: what they read will not come."""
     if not live.parents:
         return "start"
@@ -110,12 +110,12 @@ def _wait_verdict(alive: ManagerState, live: ActiveBackfill, items: list[Backfil
         return "start"
     for item in items:
         reason = f"it reads item {lost.ordinal} of backfill {lost.backfill_id}, which is {lost.state}"
-        alive.put_item(live, item, c.item_ended(item, s.FAILED, reason))
+        state.put_item(live, item, c.item_ended(item, s.FAILED, reason))
     return "ended"
 
 
 def _take(
-    alive: ManagerState,
+    state: ManagerState,
     live: ActiveBackfill,
     items: list[BackfillItem],
     at: int,
@@ -135,14 +135,14 @@ def _take(
             del live.pending[at]
             taken += 1
         if first == "adopt":
-            _adopt(alive, live, items[:taken], standing)
+            _adopt(state, live, items[:taken], standing)
         else:
-            taken, may_go_on = _rerun(alive, live, items[:taken], standing, now, next_seq)
+            taken, may_go_on = _rerun(state, live, items[:taken], standing, now, next_seq)
     elif first == "make":
         taken = next((n for n, (word, _) in enumerate(verdicts) if word != "make"), len(items))
-        _make(alive, live, items[:taken], [run for _, run in verdicts[:taken] if run is not None], now, next_seq)
+        _make(state, live, items[:taken], [run for _, run in verdicts[:taken] if run is not None], now, next_seq)
     else:
-        alive.put_item(live, items[0], c.item_ended(items[0], s.SKIPPED, first))
+        state.put_item(live, items[0], c.item_ended(items[0], s.SKIPPED, first))
     for item in reversed(items[taken:]):
         live.pending.insert(at, item)
     return may_go_on
@@ -156,14 +156,14 @@ def _verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun 
         return "make", None
     mine, is_live = there.backfill_id == live.row.backfill_id, there.state in s.RUN_LIVE
     counts = not (there.is_partial and live.is_whole)
-    may_rerun = live.reruns_failed_tasks and counts and there.state in REDO["failed_tasks"]
+    may_rerun = live.reruns_failed_tasks and counts and there.state in RERUN_STATES["failed_tasks"]
     if mine and there.run_id == item.run_id and not is_live:  # its own run of before, which failed
         return ("rerun", there) if may_rerun and item.batch is None else ("make", standing)
     if mine and (there.ordinal == item.ordinal or live.took_over(there)):
         return "adopt", there
     if is_live:
         return "in flight", None
-    if not mine and counts and there.state not in REDO[live.row.reprocess]:
+    if not mine and counts and there.state not in RERUN_STATES[live.row.reprocess]:
         return "already exists", None
     return ("rerun", there) if may_rerun else ("make", standing)
 
@@ -188,16 +188,16 @@ def _is_of(live: ActiveBackfill, item: BackfillItem, run: DagRun) -> bool:
     return there is not None and there.run_id == run.run_id
 
 
-def _adopt(alive: ManagerState, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> None:
+def _adopt(state: ManagerState, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> None:
     """The run was committed, then a crash came before its items were: they are derived from the run."""
-    begun = _begin(alive, live, items, run)
-    if (run.dag_id, run.run_id) not in alive.runs:
+    begun = _begin(state, live, items, run)
+    if (run.dag_id, run.run_id) not in state.runs:
         del live.running[run.dag_id, run.run_id]
-        end_items(alive, live, begun, run)
+        end_items(state, live, begun, run)
 
 
 def _rerun(
-    alive: ManagerState,
+    state: ManagerState,
     live: ActiveBackfill,
     items: list[BackfillItem],
     standing: DagRun,
@@ -209,33 +209,33 @@ def _rerun(
     seen, tasks = live.failed_runs.get(standing.key, (None, {}))
     if seen != standing:
         return 0, False
-    spec = alive.spec_of_run(standing, live.row)
+    spec = state.spec_of_run(standing, live.row)
     again = failed_and_after(spec, tasks.values())
     if not again:  # nothing of it failed: a new run does the date over
         own = standing if items[0].logical_date == standing.logical_date else None
-        _make(alive, live, items[:1], [own] if own else [], now, next_seq)
+        _make(state, live, items[:1], [own] if own else [], now, next_seq)
         return 1, True
     reopened = c.run_reopened(standing).evolve(backfill_id=live.row.backfill_id, ordinal=items[0].ordinal)
     run = ActiveRun(reopened, spec, dict(tasks), selected_of(standing, spec, tasks.values()))
-    alive.runs[run.key] = run
-    alive.put(reopened)
+    state.runs[run.key] = run
+    state.put(reopened)
     for task_id in sorted((again | spec.callbacks_of(again)) & tasks.keys()):
         ti = tasks[task_id].evolve(priority=spec.task(task_id).priority + live.row.priority)
-        alive.put(c.cleared(ti, live.row.request_id) if ti.state in s.TASK_FINISHED else ti)
-    _begin(alive, live, items, reopened)
+        state.put(c.cleared(ti, live.row.request_id) if ti.state in s.TASK_FINISHED else ti)
+    _begin(state, live, items, reopened)
     return len(items), True
 
 
-def _begin(alive: ManagerState, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> list[BackfillItem]:
+def _begin(state: ManagerState, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> list[BackfillItem]:
     begun = [c.item_started(item, run.run_id) for item in items]
     live.running.setdefault((run.dag_id, run.run_id), []).extend(begun)
     for was, item in zip(items, begun, strict=True):
-        alive.put_item(live, was, item)
+        state.put_item(live, was, item)
     return begun
 
 
 def _make(
-    alive: ManagerState,
+    state: ManagerState,
     live: ActiveBackfill,
     items: list[BackfillItem],
     standing: list[DagRun],
@@ -253,25 +253,25 @@ def _make(
         items=len(items), conf_json=live.row.conf_json,
     )  # fmt: skip
     run = make_run(
-        alive, row, live.spec, stretch=live.stretch, overrides=standing, selected=live.selected,
+        state, row, live.spec, stretch=live.stretch, overrides=standing, selected=live.selected,
         priority=live.row.priority, now=now,
     )  # fmt: skip
-    _begin(alive, live, items, run.row)
+    _begin(state, live, items, run.row)
     if live.row.state == s.QUEUED:  # also one whose runs are all marked at once
-        alive.put(c.backfill_started(live.row, now))
+        state.put(c.backfill_started(live.row, now))
     if live.row.mark_success:
         for ti in list(run.tasks.values()):
             if ti.state == s.NONE:
                 is_callback = run.spec.is_callback(ti.task_id)
-                alive.put(c.skipped(ti, now, "marked success") if is_callback else c.marked_success(ti, now))
-        end_run(alive, run, s.SUCCESS, now, "marked success")
+                state.put(c.skipped(ti, now, "marked success") if is_callback else c.marked_success(ti, now))
+        end_run(state, run, s.SUCCESS, now, "marked success")
 
 
-def _end_backfill(alive: ManagerState, live: ActiveBackfill, now: datetime) -> None:
-    wrong = {state: live.counts[state] for state in (s.FAILED, s.CANCELLED) if live.counts[state]}
-    state = s.CANCELLED if live.row.is_cancelled else s.FAILED if wrong else s.SUCCESS
+def _end_backfill(state: ManagerState, live: ActiveBackfill, now: datetime) -> None:
+    wrong = {word: live.counts[word] for word in (s.FAILED, s.CANCELLED) if live.counts[word]}
+    outcome = s.CANCELLED if live.row.is_cancelled else s.FAILED if wrong else s.SUCCESS
     reason = live.row.reason
-    if state == s.FAILED and reason is None:
+    if outcome == s.FAILED and reason is None:
         reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {live.row.planned} items"
-    alive.put(c.backfill_ended(live.row, state, now, reason))
-    del alive.backfills[live.row.backfill_id]
+    state.put(c.backfill_ended(live.row, outcome, now, reason))
+    del state.backfills[live.row.backfill_id]

@@ -30,28 +30,28 @@ from backfill_manager.dags.parsers.parser import (
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
-from backfill_manager.manager.instructions import ParseWanted
-from backfill_manager.part_thread import PartFailed, PartThread
+from backfill_manager.manager.instructions import ParseRequest
+from backfill_manager.service import ServiceFailed, ServiceThread
 from backfill_manager.settings import BundleSettings, LimitSettings
 from backfill_manager.telemetry import get_logger
 
 log = get_logger("bundles")
 
-LEAST_WAIT_S = 1.0  # between two looks, also for a parser that is always due
-STUCK_S = 900.0  # after which it is said that a parser does not come back; git alone may take a third of it
+MIN_INTERVAL_S = 1.0  # between two looks, also for a parser that is always due
+STUCK_TIMEOUT_S = 900.0  # after which it is said that a parser does not come back; git alone may take a third of it
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParseResult:
     """A parser found this by itself (`wanted` None), or because it was asked; `refusal` when it can't."""
 
     submission: Submission | None
-    wanted: ParseWanted | None = None
+    wanted: ParseRequest | None = None
     refusal: str = ""
 
 
 @dataclass(frozen=True)
-class ParsedAll:
+class AllBundlesParsed:
     """Every bundle has been looked at once: what the state says of DAGs is up to date."""
 
 
@@ -64,8 +64,8 @@ class BundleWatcher:
         snapshots: Path,
         limits: LimitSettings,
         clock: Clock,
-        on_event: Callable[[Parsed | ParsedAll], None],
-        on_failure: PartFailed | None = None,
+        on_event: Callable[[ParseResult | AllBundlesParsed], None],
+        on_failure: ServiceFailed | None = None,
     ) -> None:
         # One core is left to the ticks: with all of them busy parsing, niceness or not, an answer takes twice as long.
         self._on_event, self._loader = on_event, DagLoader(workers=max(1, min(MOST_WORKERS, (os.cpu_count() or 1) - 1)))
@@ -86,7 +86,7 @@ class BundleWatcher:
 
     def start(self) -> None:
         if not self._watches:
-            self._on_event(ParsedAll())
+            self._on_event(AllBundlesParsed())
         for watch in self._watches.values():
             watch.start()
 
@@ -95,12 +95,12 @@ class BundleWatcher:
             watch.stop()
         self._loader.close()
 
-    def ask(self, wanted: ParseWanted) -> None:
+    def ask(self, wanted: ParseRequest) -> None:
         """Parse a path of a bundle as soon as may be; what comes of it is an event."""
         if wanted.bundle in self._watches:
             self._watches[wanted.bundle].ask(wanted)
         else:
-            self._on_event(Parsed(None, wanted, str(NotFound("bundle", wanted.bundle, list(self._watches)))))
+            self._on_event(ParseResult(None, wanted, str(NotFound("bundle", wanted.bundle, list(self._watches)))))
 
     def run_once(self) -> float | None:
         """Let every parser look that is due; returns the seconds until the next one is."""
@@ -112,7 +112,7 @@ class BundleWatcher:
             self._not_looked_at.discard(name)
             if self._not_looked_at:
                 return
-        self._on_event(ParsedAll())
+        self._on_event(AllBundlesParsed())
 
 
 class _Watch:
@@ -124,9 +124,9 @@ class _Watch:
         loader: DagLoader,
         dags: DagStore,
         clock: Clock,
-        on_event: Callable[[Parsed], None],
+        on_event: Callable[[ParseResult], None],
         looked: Callable[[str], None],
-        on_failure: PartFailed | None,
+        on_failure: ServiceFailed | None,
     ) -> None:
         self._bundle, self._loader, self._dags, self._clock = bundle, loader, dags, clock
         self._on_event, self._looked = on_event, looked
@@ -134,10 +134,10 @@ class _Watch:
         self._made: BundleParser | None = None
         self._told: set[FailedFile] = set()  # errors that the log has
         self._lock = threading.Lock()
-        self._answering: ParseWanted | None = None  # the request that the parser is at
+        self._answering: ParseRequest | None = None  # the request that the parser is at
         self._is_stuck = False
-        self._asked: queue.SimpleQueue[ParseWanted | None] = queue.SimpleQueue()  # None: come to your end
-        self._thread = PartThread(f"bundle {bundle.name}", self._loop, on_failure=on_failure)
+        self._asked: queue.SimpleQueue[ParseRequest | None] = queue.SimpleQueue()  # None: come to your end
+        self._thread = ServiceThread(f"bundle {bundle.name}", self._loop, on_failure=on_failure)
 
     def start(self) -> None:
         self._thread.start()
@@ -145,12 +145,12 @@ class _Watch:
     def stop(self) -> None:
         self._asked.put(None)
 
-    def ask(self, wanted: ParseWanted) -> None:
+    def ask(self, wanted: ParseRequest) -> None:
         with self._lock:
             if not self._is_stuck:
                 self._asked.put(wanted)
                 return
-        self._on_event(Parsed(None, wanted, self._stuck()))
+        self._on_event(ParseResult(None, wanted, self._stuck()))
 
     def run_once(self) -> float | None:
         """Let the parser look if it is due; seconds until it is again. One that breaks, be it one from a package, is an
@@ -166,7 +166,7 @@ class _Watch:
             told = f"bundle {self._bundle.name!r}: {self._said(error)}"
             self._found(unreadable(self._bundle, self._bundle.parser, told))
             due = self._bundle.settings.fetch_interval
-        return due if due is None else max(due, LEAST_WAIT_S)
+        return due if due is None else max(due, MIN_INTERVAL_S)
 
     def _look_if_due(self) -> float | None:
         parser = self._parser()
@@ -192,24 +192,24 @@ class _Watch:
                 "import error", bundle=submission.bundle, file=failure.file, line=failure.line, message=failure.message
             )
         self._told = set(submission.failed)
-        self._on_event(Parsed(submission))
+        self._on_event(ParseResult(submission))
 
-    def _parse(self, wanted: ParseWanted) -> None:
+    def _parse(self, wanted: ParseRequest) -> None:
         self._answering = wanted
         try:
             found = self._parsed(wanted)
         except LoaderClosed:
             return  # the manager stops; the next one finds the request
         except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
-            answer = Parsed(None, wanted, self._said(error))
+            answer = ParseResult(None, wanted, self._said(error))
         else:
-            answer = Parsed(found, wanted)
+            answer = ParseResult(found, wanted)
         with self._lock:
             is_wanted, self._answering = self._answering is not None, None
         if is_wanted:  # else it has been refused, as it took so long
             self._on_event(answer)
 
-    def _parsed(self, wanted: ParseWanted) -> Submission:
+    def _parsed(self, wanted: ParseRequest) -> Submission:
         parser = self._parser()
         try:
             found = parser.parse(wanted.subpath, deactivate_removed=wanted.deactivate_removed)
@@ -222,7 +222,7 @@ class _Watch:
     def _overseen(self) -> Iterator[None]:
         """What runs inside may be somebody else's parser, and may not come back: this thread can't be ended, but people
         are told."""
-        timer = threading.Timer(STUCK_S, self._tell_that_it_is_stuck)
+        timer = threading.Timer(STUCK_TIMEOUT_S, self._tell_that_it_is_stuck)
         timer.daemon = True
         timer.start()
         try:
@@ -242,12 +242,12 @@ class _Watch:
                     waiting.append(wanted)
         self._found(unreadable(self._bundle, self._bundle.parser, f"bundle {self._bundle.name!r}: {self._stuck()}"))
         for wanted in waiting:
-            self._on_event(Parsed(None, wanted, self._stuck()))
+            self._on_event(ParseResult(None, wanted, self._stuck()))
         self._looked(self._bundle.name)  # nobody is to wait for it
 
     def _stuck(self) -> str:
         return (
-            f"its parser {self._bundle.parser!r} has not come back for {STUCK_S / 60:g} minutes; other bundles go on. If it "
+            f"its parser {self._bundle.parser!r} has not come back for {STUCK_TIMEOUT_S / 60:g} minutes; other bundles go on. If it "
             "hangs, mend it and start the manager again"
         )
 

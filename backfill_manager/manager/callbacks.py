@@ -13,29 +13,29 @@ from datetime import datetime
 from typing import Final
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.execution.outcomes import Ended
+from backfill_manager.execution.messages import Ended
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.planning.trigger_rules import run_outcome
 
-NOTHING_TO_TELL: Final = "nothing to tell"
+NOTHING_TO_REPORT: Final = "nothing to tell"
 
 
-def call_back(alive: ManagerState, run: ActiveRun, now: datetime) -> None:
+def call_back(state: ManagerState, run: ActiveRun, now: datetime) -> None:
     """Move the run's callbacks on as far as what they watch lets them."""
     for callback in run.spec.callbacks:
         ti = run.tasks.get(callback.task_id)
         if ti is None:
             continue
         if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= now):
-            alive.put(c.scheduled(ti))
+            state.put(c.scheduled(ti))
         if ti.state != s.NONE or (callback.watches is None and not _told_of_tasks(run)):
             continue
         ended = ended_of(run, callback)
         if ended is not None:
             has_to = ended.state == callback.calls_back
-            alive.put(c.scheduled(ti) if has_to else c.skipped(ti, now, NOTHING_TO_TELL))
+            state.put(c.scheduled(ti) if has_to else c.skipped(ti, now, NOTHING_TO_REPORT))
 
 
 def ended_of(run: ActiveRun, callback: TaskSpec) -> Ended | None:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.manager.instructions import PlanWanted
-from backfill_manager.manager.planner import Planned
+from backfill_manager.manager.instructions import PlanRequest
+from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import states as s
@@ -25,31 +25,31 @@ from backfill_manager.store.base import Leader, Store
 
 
 def make_backfills(
-    alive: ManagerState, store: Store, leader: Leader, planned: Planned, new_id: Callable[[], str], now: datetime
+    state: ManagerState, store: Store, leader: Leader, planned: PlanResult, new_id: Callable[[], str], now: datetime
 ) -> list[ActiveBackfill]:
     """The one asked for, then those downstream of it. Commits by itself, ahead of the tick's own commit: no run may be
     there before its backfill."""
     assert planned.plan is not None
     wanted, made = planned.wanted, Changes()
     ids = {planned.plan.dag.dag_id: wanted.backfill_id}
-    lives = [_make(alive, leader, planned.plan, wanted, planned.dag_version, [], made, now)]
+    lives = [_make(state, leader, planned.plan, wanted, planned.dag_version, [], made, now)]
     for plan in planned.plan.downstream:
         ids[plan.dag.dag_id] = new_id()
         child = replace(wanted, backfill_id=ids[plan.dag.dag_id])
         parents = [ids[dag_id] for dag_id in plan.parents]
-        lives.append(_make(alive, leader, plan, child, plan.dag_version, parents, made, now))
+        lives.append(_make(state, leader, plan, child, plan.dag_version, parents, made, now))
     leader.commit(made)
     for live in lives:
         refill(live, store)
-        alive.backfills[live.row.backfill_id] = live
+        state.backfills[live.row.backfill_id] = live
     return lives
 
 
 def _make(
-    alive: ManagerState,
+    state: ManagerState,
     leader: Leader,
     plan: BackfillPlan,
-    wanted: PlanWanted,
+    wanted: PlanRequest,
     dag_version: int,
     parents: list[str],
     made: Changes,
@@ -63,11 +63,11 @@ def _make(
     made.put(row)
     counted = items.column("state").value_counts().to_pylist()
     counts = Counter({one["values"]: one["counts"] for one in counted})
-    return ActiveBackfill(row=row, spec=alive.spec_of_backfill(row), counts=counts)
+    return ActiveBackfill(row=row, spec=state.spec_of_backfill(row), counts=counts)
 
 
 def backfill_row(
-    wanted: PlanWanted,
+    wanted: PlanRequest,
     dag: DagSpec,
     dag_version: int,
     planned: int,
@@ -84,6 +84,6 @@ def backfill_row(
         conf_json=json.dumps(ask.conf), tasks=ask.tasks, with_upstream=ask.with_upstream,
         with_downstream=ask.with_downstream, mark_success=ask.mark_success, batch=ask.batch,
         overrides_json=json.dumps(ask.overrides), window=ask.window, is_polite=ask.is_polite,
-        parents_json=json.dumps(list(parents)), stop_on_failure=ask.stop_on_failure, created_by=wanted.asked_by,
+        parents_json=json.dumps(list(parents)), stop_on_failure=ask.stop_on_failure, created_by=wanted.requested_by,
         request_id=wanted.request_id, ignore_first_depends_on_past=ask.ignore_first_depends_on_past,
     )  # fmt: skip

@@ -27,7 +27,7 @@ def selected_of(row: DagRun, spec: DagSpec, tasks: Iterable[TaskInstance]) -> fr
 
 
 def make_run(
-    alive: ManagerState,
+    state: ManagerState,
     row: DagRun,
     spec: DagSpec,
     *,
@@ -42,23 +42,23 @@ def make_run(
     partial."""
     for standing in overrides:
         gone = c.run_overridden(standing, row.run_id)
-        alive.put(gone)
+        state.put(gone)
         if stretch is not None:
             stretch.know(gone)
     if stretch is not None:
         previous, successor = stretch.previous(row.logical_date), stretch.successor(row.logical_date)
         row = row.evolve(previous_run_id=previous.run_id if previous else None)
         if successor is not None:
-            alive.put(c.run_follows(successor, row.run_id))
+            state.put(c.run_follows(successor, row.run_id))
     chosen = frozenset(spec.by_id) if selected is None else frozenset(selected)
     if row.run_type != s.EXTERNAL_RUN:
         row = row.evolve(is_partial=any(task.task_id not in chosen for task in spec.work))
     run = ActiveRun(row=row, spec=spec, tasks={}, selected=chosen)
-    alive.runs[run.key] = run
+    state.runs[run.key] = run
     if stretch is not None:
-        for held in alive.stretches(row.dag_id):
+        for held in state.stretches(row.dag_id):
             held.put(row)
-    alive.put(row)
+    state.put(row)
     for task in spec.tasks:
         if row.run_type == s.EXTERNAL_RUN and task.task_id not in chosen:
             continue
@@ -66,5 +66,5 @@ def make_run(
             dag_id=row.dag_id, run_id=row.run_id, task_id=task.task_id, state=s.NONE, run_seq=row.run_seq,
             priority=task.priority + priority,
         )  # fmt: skip
-        alive.put(ti if task.task_id in chosen else c.skipped(ti, now, NOT_SELECTED))
+        state.put(ti if task.task_id in chosen else c.skipped(ti, now, NOT_SELECTED))
     return run

@@ -25,7 +25,7 @@ from backfill_manager.execution.session import build_session
 from backfill_manager.execution.spark_properties import ignore_stopped_context
 from backfill_manager.manager.create_run import make_run
 from backfill_manager.manager.leader_election import LeaderElector
-from backfill_manager.manager.manager import put_pools
+from backfill_manager.manager.manager import add_configured_pools
 from backfill_manager.manager.state import ManagerState, RunKey
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop
@@ -61,23 +61,23 @@ def run_dag_once(
     """Run `dag_id` once for the interval that starts at `logical_date` (default: the DAG's first interval). Returns
     `{"run": ..., "tasks": [...], "logs": [...]}`; the run's state tells how it went. `spark` is left running; without
     one, a session is built and stopped again."""
-    clock, store, alive = SystemClock(), MemoryStore(), ManagerState()
+    clock, store, state = SystemClock(), MemoryStore(), ManagerState()
     store.init()
     leader = LeaderElector(store, clock, lease_s=3600, version="test").run_once()
     assert leader is not None
-    put_pools(alive, settings)
+    add_configured_pools(state, settings)
     with tempfile.TemporaryDirectory(prefix="bfm-test-") as scratch:
-        dags = DagStore(alive)
+        dags = DagStore(state.catalog)
         for bundle in settings.bundles:
             dags.submit(parse_bundle(bundle, snapshots=Path(scratch), limits=settings.limits), clock.now())
-        for row in list(alive.dags.values()):
-            alive.put(row.evolve(is_paused=True))  # nothing else is to run
-        if dag_id not in alive.dags:
-            raise NotFound("DAG", dag_id, alive.dags, _not_loaded(alive.problems.values(), dag_id))
-        key = make_manual_run(alive, dag_id, logical_date, clock.now(), leader.next_seq(1))
+        for row in list(state.catalog.dags.values()):
+            state.put(row.evolve(is_paused=True))  # nothing else is to run
+        if dag_id not in state.catalog.dags:
+            raise NotFound("DAG", dag_id, state.catalog.dags, _not_loaded(state.catalog.problems.values(), dag_id))
+        key = make_manual_run(state, dag_id, logical_date, clock.now(), leader.next_seq(1))
         own = spark is None
         spark = spark or build_session(
-            pools=list(alive.pools.values()),
+            pools=list(state.pools.values()),
             master=settings.spark.master,
             warehouse=str(Path(settings.warehouse).absolute()),
             conf=settings.spark.conf,
@@ -98,19 +98,19 @@ def run_dag_once(
             term=leader.term,
             leads=lambda: not ended.is_set(),
             state=identity_of(store, leader.row),
-            slots={pool.name: pool.slots for pool in alive.pools.values()},
+            slots={pool.name: pool.slots for pool in state.pools.values()},
             on_spark_gone=spark_gone,
         )
-        ticker = TickLoop(alive, store, leader, clock=clock, executor=executor, planner=None)
+        ticker = TickLoop(state, store, leader, clock=clock, executor=executor, planner=None)
         try:
-            ticker.run_until(lambda: key not in alive.runs or bool(gone))
+            ticker.run_until(lambda: key not in state.runs or bool(gone))
         finally:
             executor.close(5.0)
             ended.set()
             if own:
                 with ignore_stopped_context():
                     spark.stop()
-        if key in alive.runs:
+        if key in state.runs:
             raise SparkGone(f"Spark is gone: {gone[0]}. The run has not finished; what it has written stays.")
     run = next(row for row in store.read(DagRun) if (row.dag_id, row.run_id) == key)
     lines = sorted(store.read(TaskLog), key=lambda line: (line.at, line.line))
@@ -122,10 +122,10 @@ def run_dag_once(
 
 
 def make_manual_run(
-    alive: ManagerState, dag_id: str, logical_date: datetime | None, now: datetime, run_seq: int
+    state: ManagerState, dag_id: str, logical_date: datetime | None, now: datetime, run_seq: int
 ) -> RunKey:
     """A run of type `manual` for one interval of the DAG's schedule, put into the working set."""
-    spec = alive.current_spec(dag_id)
+    spec = state.current_spec(dag_id)
     start = logical_date or spec.start_date
     if start is None:
         raise InvalidInput(f"DAG {dag_id!r} has no start_date: say which interval with --logical-date")
@@ -134,7 +134,7 @@ def make_manual_run(
     end = None if first is None or spec.schedule is None else timetable.next_after(first)
     row = DagRun(
         dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, place_of(first, None)), run_type=s.MANUAL_RUN,
-        state=s.QUEUED, dag_version=alive.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
+        state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
         logical_date=first, interval_start=first, interval_end=end or first,
     )  # fmt: skip
-    return make_run(alive, row, spec, stretch=TimelineWindow(), now=now).key
+    return make_run(state, row, spec, stretch=TimelineWindow(), now=now).key

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from backfill_manager.errors import StateError
-from backfill_manager.execution.outcomes import Event
+from backfill_manager.execution.messages import Event
 from backfill_manager.manager import (
     apply_outcomes,
     backfills,
@@ -33,9 +33,9 @@ from backfill_manager.store.base import Leader, Store
 class Decisions:
     """The decisions of one term. `free`: by pool, slots that are neither taken nor spoken for."""
 
-    def __init__(self, alive: ManagerState, store: Store, leader: Leader) -> None:
-        self.alive, self._store, self.leader = alive, store, leader
-        self.inbox = RequestHandler(alive, store, leader)
+    def __init__(self, state: ManagerState, store: Store, leader: Leader) -> None:
+        self.state, self._store, self.leader = state, store, leader
+        self.inbox = RequestHandler(state, store, leader)
         self._draining = False
 
     def decide(
@@ -48,35 +48,35 @@ class Decisions:
         *,
         draining: bool = False,
     ) -> None:
-        alive, next_seq, self._draining = self.alive, self.leader.next_seq, draining
-        apply_outcomes.apply_outcomes(alive, list(events), self.leader.term)
-        self.inbox.take_in(requests, now, todo)
+        state, next_seq, self._draining = self.state, self.leader.next_seq, draining
+        apply_outcomes.apply_outcomes(state, list(events), self.leader.term)
+        self.inbox.handle(requests, now, todo)
         if not draining:
-            schedule.fire_schedules(alive, now, next_seq)
-        runs.advance_runs(alive, now, todo)
-        known = set(alive.runs)
-        backfills.advance_backfills(alive, now, next_seq, todo)
-        if set(alive.runs) - known:
-            runs.advance_runs(alive, now, todo)  # what has just been made may start in this same tick
+            schedule.fire_schedules(state, now, next_seq)
+        runs.advance_runs(state, now, todo)
+        known = set(state.runs)
+        backfills.advance_backfills(state, now, next_seq, todo)
+        if set(state.runs) - known:
+            runs.advance_runs(state, now, todo)  # what has just been made may start in this same tick
         if not draining:
-            dispatcher.dispatch(alive, free, now, todo)
+            dispatcher.dispatch(state, free, now, todo)
 
-    def look_ahead(self, now: datetime) -> None:
+    def prefetch(self, now: datetime) -> None:
         """Read what the decisions need. Before anything of this tick has changed."""
-        prefetch(self.alive, self._store, now)
+        prefetch(self.state, self._store, now)
 
     def commit(self, todo: Instructions) -> bool:
         """The group commit of the tick; True if there was anything."""
-        changes = self.alive.take_changes()
+        changes = self.state.take_changes()
         for move in todo.moves:
             self.leader.move_items(move.backfill_id, move.was, move.state, move.reason)
         if len(changes):
             self.leader.commit(changes)
         if not self.inbox.is_planning:  # a plan may come back for a version that is not current any more
-            self.alive.evict_versions()
+            self.state.evict_versions()
         return bool(len(changes) or todo.moves)
 
-    def tidy_up(self, request_id: str, now: datetime) -> None:
+    def compact_state(self, request_id: str, now: datetime) -> None:
         """The whole state, as somebody has asked for. What goes wrong is the answer: a manager that ended of it would be
         asked the same again when it starts next."""
         try:
@@ -90,9 +90,9 @@ class Decisions:
         """When something is to be decided even if nothing happens: a retry, a scheduled run, working hours, the end of the
         time that a task has to itself."""
         retries = [
-            ti.retry_at for _, ti in self.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None
+            ti.retry_at for _, ti in self.state.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None
         ]
-        scheduled = None if self._draining else schedule.next_due(self.alive, now)
-        held = None if self._draining else held_until((ti for _, ti in self.alive.tasks()), now)
-        others = (scheduled, backfills.opens_next(self.alive, now), held)
+        scheduled = None if self._draining else schedule.next_due(self.state, now)
+        held = None if self._draining else held_until((ti for _, ti in self.state.tasks()), now)
+        others = (scheduled, backfills.next_window_opening(self.state, now), held)
         return min([*retries, *(at for at in others if at is not None)], default=None)

@@ -1,7 +1,7 @@
 """Ready tasks go to the executor: by priority, within the limits of pool, DAG and task. Pure.
 
 Order: higher priority first, then scheduled before backfill, then older first. A pool is given more tasks than it has
-slots (`AHEAD`), so that a slot that comes free has its next task at hand and need not wait for a tick; they are `queued`
+slots (`QUEUE_AHEAD_FACTOR`), so that a slot that comes free has its next task at hand and need not wait for a tick; they are `queued`
 until a slot takes them. A backfill can never take a scheduled run's slots: the `scheduled` pool is closed to its tasks.
 A polite backfill starts nothing while a task of a scheduled run waits for a slot.
 
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.execution.outcomes import TaskLaunch
+from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.manager.callbacks import ended_of
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.losses import held_until, is_calm, is_suspect
@@ -27,24 +27,25 @@ from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import TaskInstance
+from backfill_manager.planning import pool_rule
 
-AHEAD = 2.0  # of a pool's slots
+QUEUE_AHEAD_FACTOR = 2.0  # of a pool's slots
 
 
-def dispatch(alive: ManagerState, free: Mapping[str, int], now: datetime, todo: Instructions) -> None:
+def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: Instructions) -> None:
     """`free` is what the executor says of each pool: slots that are neither taken nor spoken for."""
-    tasks = [ti for _, ti in alive.tasks()]
+    tasks = [ti for _, ti in state.tasks()]
     if held_until(tasks, now) is not None:
         return
-    ahead = AHEAD if is_calm(tasks, now) else 0.0
-    room = {name: free.get(name, 0) + int(pool.slots * ahead) for name, pool in alive.pools.items()}
+    ahead = QUEUE_AHEAD_FACTOR if is_calm(tasks, now) else 0.0
+    room = {name: free.get(name, 0) + int(pool.slots * ahead) for name, pool in state.pools.items()}
     of_dag: Counter[tuple[str, str | None]] = (
         Counter()
     )  # a backfill counts for itself: it takes nothing from the schedule
     of_task: Counter[tuple[str, str]] = Counter()
     ready: list[tuple[tuple[float, int, int, int], ActiveRun, TaskInstance]] = []
     scheduled_waits = False
-    for run, ti in alive.tasks():
+    for run, ti in state.tasks():
         if ti.state in (s.SCHEDULED, s.QUEUED) and run.is_for_schedule:
             scheduled_waits = True
         if ti.state in s.TASK_STARTED:
@@ -55,15 +56,15 @@ def dispatch(alive: ManagerState, free: Mapping[str, int], now: datetime, todo: 
             suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
             ready.append(((suspect, -ti.priority, kind, ti.run_seq), run, ti))
     for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
-        owner = alive.backfills.get(run.row.backfill_id or "")
+        owner = state.backfills.get(run.row.backfill_id or "")
         if scheduled_waits and owner is not None and owner.row.is_polite:
             continue
         task = run.spec.task(ti.task_id)
-        pool = pool_of(alive, run, task)
+        pool = pool_of(state, run, task)
         weight = (
-            min(task.weight, alive.pools[pool].slots) if pool in alive.pools else task.weight
+            min(task.weight, state.pools[pool].slots) if pool in state.pools else task.weight
         )  # else it never could
-        if room.get(pool, 0) < weight and pool in alive.pools:
+        if room.get(pool, 0) < weight and pool in state.pools:
             continue
         if of_dag[ti.dag_id, run.row.backfill_id] >= run.spec.max_active_tasks:
             continue
@@ -73,30 +74,27 @@ def dispatch(alive: ManagerState, free: Mapping[str, int], now: datetime, todo: 
         of_dag[ti.dag_id, run.row.backfill_id] += 1
         of_task[ti.dag_id, ti.task_id] += 1
         taken = c.queued(ti, now, pool)
-        alive.put(taken)
+        state.put(taken)
         if run.row.started_at is None and not task.is_callback:
-            alive.put(c.run_started(run.row, now))
+            state.put(c.run_started(run.row, now))
         elif run.row.state == s.QUEUED:
-            alive.put(c.run_calls_back(run.row))
-        todo.launches.append(_launch(alive, run, taken, task, pool))
+            state.put(c.run_calls_back(run.row))
+        todo.launches.append(_launch(state, run, taken, task, pool))
         if is_suspect(taken):
             return  # the others wait: it runs alone
 
 
-def pool_of(alive: ManagerState, run: ActiveRun, task: TaskSpec) -> str:
-    owner = alive.backfills.get(run.row.backfill_id or "")
-    of_kind = owner.row.pool if owner else s.SCHEDULED_RUN
-    if task.pool is None or (owner is not None and task.pool == s.SCHEDULED_RUN):
-        return of_kind
-    return task.pool
+def pool_of(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str:
+    owner = state.backfills.get(run.row.backfill_id or "")
+    return pool_rule.pool_of(owner.row.pool if owner else None, task.pool)
 
 
-def _launch(alive: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> TaskLaunch:
+def _launch(state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> TaskLaunch:
     results = {
         other.task_id: json.loads(other.result_json) for other in run.tasks.values() if other.result_json is not None
     }
     return TaskLaunch(
-        ti=ti, run=run.row, dag=run.spec, task=task, version=alive.versions[run.row.dag_id, run.row.dag_version],
+        ti=ti, run=run.row, dag=run.spec, task=task, version=state.catalog.versions[run.row.dag_id, run.row.dag_version],
         pool=pool, params={**run.spec.params, **json.loads(run.row.conf_json)}, results=results,
         timeout_s=task.timeout, priority=ti.priority, ended=ended_of(run, task) if task.is_callback else None,
     )  # fmt: skip

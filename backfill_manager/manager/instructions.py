@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from backfill_manager.execution.outcomes import LaunchKey, TaskLaunch
+from backfill_manager.execution.messages import LaunchKey, TaskLaunch
 from backfill_manager.requests.backfills import CreateBackfill
 
 
@@ -26,16 +26,16 @@ class MoveItems:
 
 
 @dataclass(frozen=True)
-class PlanWanted:
+class PlanRequest:
     request_id: str
     kind: str
     backfill_id: str
     ask: CreateBackfill
-    asked_by: str
+    requested_by: str
 
 
 @dataclass(frozen=True)
-class ParseWanted:
+class ParseRequest:
     request_id: str
     bundle: str
     subpath: str  # within the bundle; "" is all of it
@@ -48,8 +48,8 @@ class Instructions:
     launches: list[TaskLaunch] = field(default_factory=list)
     cancels: list[CancelTry] = field(default_factory=list)
     moves: list[MoveItems] = field(default_factory=list)
-    plans: list[PlanWanted] = field(default_factory=list)
-    parses: list[ParseWanted] = field(default_factory=list)
+    plans: list[PlanRequest] = field(default_factory=list)
+    parses: list[ParseRequest] = field(default_factory=list)
     compactions: list[str] = field(default_factory=list)  # requests to tidy up the whole state
     slots: dict[str, int] = field(default_factory=dict)  # pools whose slots have changed
     stop: bool = False

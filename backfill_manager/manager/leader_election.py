@@ -20,16 +20,18 @@ from backfill_manager.errors import LostLease, StateError
 from backfill_manager.manager.state_identity import Adopted, identity_fields, refuse_a_copy
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
-from backfill_manager.part_thread import PartFailed, PartThread
 from backfill_manager.process_info import is_gone, manager_id, ran_here
 from backfill_manager.requests import command_types, submit
+from backfill_manager.service import ServiceFailed, ServiceThread
 from backfill_manager.store.base import Leader, Store
 from backfill_manager.telemetry import get_logger
 
 log = get_logger("lease")
 
 
-SAY_SO_S: Final = 300.0  # between two signs of life of a standby; views.terms believes one for a while longer
+STANDBY_REPORT_INTERVAL_S: Final = (
+    300.0  # between two signs of life of a standby; views.terms believes one for a while longer
+)
 
 
 def is_over(row: Manager) -> bool:
@@ -105,14 +107,14 @@ class LeaderElector:
                 log.info(
                     "standing by", leader=row.manager_id, host=row.host, pid=row.pid, term=row.term, lease_s=row.lease_s
                 )
-            self.say_so()
+            self.report_standby()
             stop.wait(min(1.0, self._lease_s / 5))
         return None
 
-    def say_so(self) -> None:
+    def report_standby(self) -> None:
         """Tell now and then, as everybody asks: by a request. A standby writes nothing else."""
         now = self._clock.monotonic()
-        if self._said_at is not None and now - self._said_at < SAY_SO_S:
+        if self._said_at is not None and now - self._said_at < STANDBY_REPORT_INTERVAL_S:
             return
         self._said_at = now
         payload = {"manager_id": self._id, "host": socket.gethostname(), "pid": os.getpid()}
@@ -132,14 +134,14 @@ class Heartbeat:
         *,
         lease_s: int,
         on_lost: Callable[[], None],
-        on_failure: PartFailed | None = None,
+        on_failure: ServiceFailed | None = None,
     ) -> None:
         self._leader, self._clock, self._lease_s, self._on_lost = leader, clock, lease_s, on_lost
         self._beaten_at = clock.monotonic()
         self._lost = False
         self._stop = threading.Event()
         self.knows: Callable[[], dict[str, Any]] = dict  # of this manager, for the lease row
-        self._thread = PartThread("heart", self._loop, on_failure=on_failure)
+        self._thread = ServiceThread("heart", self._loop, on_failure=on_failure)
 
     def start(self) -> None:
         self._thread.start()

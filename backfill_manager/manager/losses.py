@@ -34,22 +34,22 @@ from backfill_manager.model.records import TaskInstance
 
 BACK_OFF_S: Final = (1.0, 10.0, 60.0)  # before the next start, by losses in a row
 POSTPONED_FOR_S: Final = 5.0
-IN_A_ROW: Final = 3  # so many fail a task, if it ran alone
+MAX_LOSSES: Final = 3  # so many fail a task, if it ran alone
 ALONE_FOR_S: Final = 20.0  # a suspect's first time; twice as long after each loss that proved nothing
 
 
 def is_suspect(ti: TaskInstance) -> bool:
-    return (ti.losses or 0) >= IN_A_ROW - 1
+    return (ti.losses or 0) >= MAX_LOSSES - 1
 
 
 def alone_for_s(suspect: TaskInstance) -> float:
-    return ALONE_FOR_S * 2.0 ** ((suspect.losses or 0) - (IN_A_ROW - 1))
+    return ALONE_FOR_S * 2.0 ** ((suspect.losses or 0) - (MAX_LOSSES - 1))
 
 
 def after_loss(ti: TaskInstance, at: datetime, *, alone: bool, reason: str | None = None) -> TaskInstance:
     """What becomes of a task whose start was lost at `at`."""
     losses = (ti.losses or 0) + 1
-    if losses >= IN_A_ROW and alone:
+    if losses >= MAX_LOSSES and alone:
         return c.failed_by_losses(
             ti, at,
             f"The manager's process or its JVM ended {losses} times in a row while this task ran, the last time with no other "

@@ -25,7 +25,7 @@ from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.descriptors import raise_limit
 from backfill_manager.errors import BackfillManagerError, LostLease
 from backfill_manager.execution.catalog import register_tables
-from backfill_manager.execution.error_format import why_spark_is_gone
+from backfill_manager.execution.error_format import spark_gone_reason
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.jars import cache_folder
 from backfill_manager.execution.session import build_session, lower_jvm_thread_priority
@@ -68,7 +68,7 @@ def run_manager(
     beside: Callable[[Store], AbstractContextManager[None]] | None = None,
 ) -> int:
     """Lead the state at `state` until told to stop (or until nothing is left to do). Returns the exit code; raises `SparkGone`
-    or `PartFailed` when it could not go on, with the lease given back.
+    or `ServiceFailed` when it could not go on, with the lease given back.
 
     `ready` is set when requests are being answered and every bundle has been scanned. `spark` is a session to use and
     leave running; without one, a session is built and stopped again. `beside(store)` is entered for as long as the state
@@ -130,19 +130,19 @@ def _lead(
         else:
             ending.spark_gone(why)
 
-    ending = Shutdown(wake_all, lambda: None if spark is None else why_spark_is_gone(spark))
+    ending = Shutdown(wake_all, lambda: None if spark is None else spark_gone_reason(spark))
     heart = Heartbeat(
-        leader, clock, lease_s=settings.lease.seconds, on_lost=lease_lost, on_failure=ending.part_failed
+        leader, clock, lease_s=settings.lease.seconds, on_lost=lease_lost, on_failure=ending.service_failed
     )  # fmt: skip
     heart.start()
     parts: list[Any] = [heart]
     snapshots = snapshots_folder(settings, store.root)
     try:
-        alive = restore_state(store, term=leader.term, now=clock.now())
-        put_pools(alive, settings)
-        DagStore(alive).keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
-        leader.commit(alive.take_changes())
-        spark = spark or _session(settings, alive)
+        state = restore_state(store, term=leader.term, now=clock.now())
+        add_configured_pools(state, settings)
+        DagStore(state.catalog).keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
+        leader.commit(state.take_changes())
+        spark = spark or _session(settings, state)
         lower_jvm_thread_priority(spark)
         register_tables(spark)
 
@@ -154,36 +154,36 @@ def _lead(
             term=leader.term,
             leads=heart.leads,
             state=identity_of(store, leader.row),
-            slots={pool.name: pool.slots for pool in alive.pools.values()},
+            slots={pool.name: pool.slots for pool in state.pools.values()},
             on_spark_gone=spark_gone,
-            on_failure=ending.part_failed,
+            on_failure=ending.service_failed,
         )
         planner = Planner(
             spark,
             store,
             on_planned=lambda planned: ticker.happened(planned),
             clock=clock,
-            on_spark_gone=executor.spark_has_gone,
-            on_failure=ending.part_failed,
+            on_spark_gone=executor.report_spark_gone,
+            on_failure=ending.service_failed,
         )
-        ticker = TickLoop(alive, store, leader, clock=clock, executor=executor, planner=planner)
+        ticker = TickLoop(state, store, leader, clock=clock, executor=executor, planner=planner)
         bells.append(ticker)
         of_spark = {"application_id": spark.sparkContext.applicationId, "spark_ui": spark.sparkContext.uiWebUrl}
-        heart.knows = lambda: {**of_spark, **ticker.figures.so_far()}
+        heart.knows = lambda: {**of_spark, **ticker.figures.columns()}
         heart.run_once()
 
         watcher = BundleWatcher(
             settings.bundles,
-            dags=DagStore(alive),
+            dags=DagStore(state.catalog),
             snapshots=snapshots,
             limits=settings.limits,
             clock=clock,
             on_event=ticker.happened,
-            on_failure=ending.part_failed,
+            on_failure=ending.service_failed,
         )
         ticker.watcher = watcher
-        doorbell = RequestPoller(store, ticker.ring, on_failure=ending.part_failed)
-        spark_watch = SparkMonitor(spark, executor.spark_has_gone, on_failure=ending.part_failed)
+        doorbell = RequestPoller(store, ticker.ring, on_failure=ending.service_failed)
+        spark_watch = SparkMonitor(spark, executor.report_spark_gone, on_failure=ending.service_failed)
 
         def wake_to_stop() -> None:
             stop.wait()
@@ -205,7 +205,7 @@ def _lead(
             ticker.run_until(done)
             ticker.draining = True
             if stop.is_set() and not told_to_stop():  # the JVM has ended, and the kernel was quicker than our own look
-                executor.spark_has_gone("the JVM that ran this driver has ended")
+                executor.report_spark_gone("the JVM that ran this driver has ended")
             drain = ticker.asked_to_stop.drain if ticker.asked_to_stop else True
             if ending.problem is None:
                 _drain(ticker, executor, lost, DRAIN_S if drain else 0.0)
@@ -261,11 +261,11 @@ def _drain(ticker: TickLoop, executor: Executor, lost: threading.Event, seconds:
     closing.join()
 
 
-def put_pools(alive: ManagerState, settings: Settings) -> None:
+def add_configured_pools(state: ManagerState, settings: Settings) -> None:
     """Pools of the configuration that the state does not have yet; those it has keep what `pools set` made of them."""
     for pool in settings.pools:
-        if pool.name not in alive.pools:
-            alive.put(Pool(name=pool.name, slots=pool.slots, weight=pool.weight, min_share=pool.min_share))
+        if pool.name not in state.pools:
+            state.put(Pool(name=pool.name, slots=pool.slots, weight=pool.weight, min_share=pool.min_share))
 
 
 def snapshots_folder(settings: Settings, root: str) -> Path:
@@ -276,8 +276,8 @@ def snapshots_folder(settings: Settings, root: str) -> Path:
     return Path(root) / "snapshots" if is_local(root) else cache_folder() / "snapshots"
 
 
-def _session(settings: Settings, alive: ManagerState | None = None) -> SparkSession:
-    pools = list(alive.pools.values()) if alive else []
+def _session(settings: Settings, state: ManagerState | None = None) -> SparkSession:
+    pools = list(state.pools.values()) if state else []
     return build_session(
         pools=pools
         or [Pool(name=p.name, slots=p.slots, weight=p.weight, min_share=p.min_share) for p in settings.pools],

@@ -17,7 +17,7 @@ class TickMetrics:
         self._tick_s: deque[float] = deque(maxlen=LAST)
         self._commit_s: deque[float] = deque(maxlen=LAST)
 
-    def ticked(self, seconds: float, commit_seconds: float | None) -> None:
+    def record_tick(self, seconds: float, commit_seconds: float | None) -> None:
         """One tick; `commit_seconds` is None when there was nothing to commit."""
         self._ticks += 1
         self._tick_s.append(seconds)
@@ -25,7 +25,7 @@ class TickMetrics:
             self._commits += 1
             self._commit_s.append(commit_seconds)
 
-    def so_far(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """Columns of `Manager`."""
         return {
             "ticks": self._ticks,

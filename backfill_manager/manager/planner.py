@@ -17,20 +17,20 @@ import pyarrow as pa
 from backfill_manager.clock import EPOCH, UTC, Clock, SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.execution.error_format import why_spark_is_gone
+from backfill_manager.execution.error_format import spark_gone_reason
 from backfill_manager.execution.input_statistics import input_files
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_properties import ignore_stopped_context
-from backfill_manager.manager.instructions import PlanWanted
+from backfill_manager.manager.instructions import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
-from backfill_manager.part_thread import PartFailed, PartThread
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.downstream_plan import Dags, plan_as_asked
 from backfill_manager.planning.estimates import with_estimates
 from backfill_manager.planning.reruns import with_reruns
 from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.requests.command_types import BACKFILL_DRY_RUN
+from backfill_manager.service import ServiceFailed, ServiceThread
 from backfill_manager.store.base import Store
 from backfill_manager.telemetry import get_logger
 
@@ -43,8 +43,8 @@ TAG = "bfm/planning"
 
 
 @dataclass(frozen=True)
-class Planned:
-    wanted: PlanWanted
+class PlanResult:
+    wanted: PlanRequest
     dag_version: int
     spec: DagSpec
     plan: BackfillPlan | None
@@ -53,7 +53,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class _Asked:
-    wanted: PlanWanted
+    wanted: PlanRequest
     spec: DagSpec
     dag_version: int
     others: Dags
@@ -64,22 +64,22 @@ class Planner:
         self,
         spark: SparkSession,
         store: Store,
-        on_planned: Callable[[Planned], None],
+        on_planned: Callable[[PlanResult], None],
         clock: Clock | None = None,
         *,
         on_spark_gone: Callable[[str], None] = lambda why: None,
-        on_failure: PartFailed | None = None,
+        on_failure: ServiceFailed | None = None,
     ) -> None:
         self._spark, self._store, self._on_planned = spark, store, on_planned
         self._clock, self._on_spark_gone = clock or SystemClock(), on_spark_gone
         self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
-        self._thread = PartThread("planner", self._loop, on_failure=on_failure)
+        self._thread = ServiceThread("planner", self._loop, on_failure=on_failure)
         self._stopping = False
 
     def start(self) -> None:
         self._thread.start()
 
-    def plan(self, wanted: PlanWanted, spec: DagSpec, dag_version: int, others: Dags) -> None:
+    def plan(self, wanted: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> None:
         """Soon `on_planned` is called, from the planner's thread. `others`: the active DAGs, for a request with
         `downstream`."""
         self._asked.put(_Asked(wanted, spec, dag_version, others))
@@ -117,7 +117,7 @@ class Planner:
         except Exception as error:  # a plan that breaks is answered and logged; the manager goes on
             if self._stopping:
                 return
-            if why := why_spark_is_gone(self._spark):  # not answered: the next manager plans it
+            if why := spark_gone_reason(self._spark):  # not answered: the next manager plans it
                 self._on_spark_gone(why)
                 return
             said = str(error)
@@ -125,9 +125,9 @@ class Planner:
                 log.exception("planning failed", backfill=asked.wanted.backfill_id if asked else "warm-up")
                 said = f"Planning failed: {type(error).__name__}: {said.strip().partition(chr(10))[0]}"
             if asked is not None:
-                self._on_planned(Planned(asked.wanted, asked.dag_version, asked.spec, None, said))
+                self._on_planned(PlanResult(asked.wanted, asked.dag_version, asked.spec, None, said))
         else:
-            self._on_planned(Planned(asked.wanted, asked.dag_version, asked.spec, plan))
+            self._on_planned(PlanResult(asked.wanted, asked.dag_version, asked.spec, plan))
 
     def _warm_up(self, session: SparkSession) -> None:
         spec = DagSpec(dag_id="warm-up", tasks=(TaskSpec("none"),), schedule="0 0 * * *", timezone="Europe/Amsterdam")

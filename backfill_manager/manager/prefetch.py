@@ -12,7 +12,7 @@ from datetime import datetime
 
 from backfill_manager.manager.backfills import runs_to_rerun
 from backfill_manager.manager.reopen import LoadedRows, version_spec
-from backfill_manager.manager.schedule import keeps
+from backfill_manager.manager.schedule import lookback_depth
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState, RunKey
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRow, DagRun
@@ -22,21 +22,23 @@ from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.store.base import Condition, Store
 
-MOST_RECENT = 1000  # runs held of the newest end of a timeline, before it is trimmed
+MAX_RECENT_RUNS = 1000  # runs held of the newest end of a timeline, before it is trimmed
 WINDOW = 500  # pending items held for one backfill; more where batches are large
 
 
-def prefetch(alive: ManagerState, store: Store, now: datetime) -> bool:
+def prefetch(state: ManagerState, store: Store, now: datetime) -> bool:
     """Bring in what is missing; True if anything was (then there may be something new to decide)."""
     lacking = {
-        dag_id: keeps(alive.current_spec(dag_id)) for dag_id, dag in alive.dags.items() if _lacks_recent(alive, dag)
+        dag_id: lookback_depth(state.current_spec(dag_id))
+        for dag_id, dag in state.catalog.dags.items()
+        if _lacks_recent(state, dag)
     }
-    alive.recent.update(recent_timelines(lacking, store, now))
-    for dag_id, recent in alive.recent.items():
-        if len(recent) > MOST_RECENT:  # a backfill's, most of them
-            recent.trim(keeps(alive.current_spec(dag_id)))
+    state.recent.update(recent_timelines(lacking, store, now))
+    for dag_id, recent in state.recent.items():
+        if len(recent) > MAX_RECENT_RUNS:  # a backfill's, most of them
+            recent.trim(lookback_depth(state.current_spec(dag_id)))
     found = bool(lacking)
-    for live in alive.backfills.values():
+    for live in state.backfills.values():
         if live.window_is_short and len(live.pending) < _low_water(live):
             refill(live, store)
             found = True
@@ -46,29 +48,29 @@ def prefetch(alive: ManagerState, store: Store, now: datetime) -> bool:
         if live.parents and live.waits is None:
             live.waits = _waits(live, store)
             found = True
-        if live.first is None and _needs_first(alive, live):
+        if live.first is None and _needs_first(state, live):
             live.first = _first_not_skipped(live, store)
             found = True
-    _read_failed_runs(alive, store)
-    return _read_pasts(alive, store) or found
+    _read_failed_runs(state, store)
+    return _read_pasts(state, store) or found
 
 
-def _read_failed_runs(alive: ManagerState, store: Store) -> None:
+def _read_failed_runs(state: ManagerState, store: Store) -> None:
     """The tasks of those runs whose failed ones are to run again next."""
-    wanted = {live.row.backfill_id: runs_to_rerun(live) for live in alive.backfills.values()}
-    at_hand = LoadedRows(store, (run.key for runs in wanted.values() for run in runs))
+    wanted = {live.row.backfill_id: runs_to_rerun(live) for live in state.backfills.values()}
+    loaded = LoadedRows(store, (run.key for runs in wanted.values() for run in runs))
     for backfill_id, runs in wanted.items():
-        alive.backfills[backfill_id].failed_runs = {run.key: (run, at_hand.tasks(run)) for run in runs}
+        state.backfills[backfill_id].failed_runs = {run.key: (run, loaded.tasks(run)) for run in runs}
         for run in runs:
-            version_spec(alive, store, run.dag_id, run.dag_version)
+            version_spec(state, store, run.dag_id, run.dag_version)
 
 
-def _read_pasts(alive: ManagerState, store: Store) -> bool:
+def _read_pasts(state: ManagerState, store: Store) -> bool:
     """How the tasks ended of runs that have finished and that live runs depend on."""
     waiting: list[tuple[ActiveRun, RunKey]] = []
-    for run in alive.runs.values():
+    for run in state.runs.values():
         previous = (run.row.dag_id, run.row.previous_run_id or "")
-        if run.past is None and run.needs_past and previous not in alive.runs:
+        if run.past is None and run.needs_past and previous not in state.runs:
             waiting.append((run, previous))
     if not waiting:
         return False
@@ -126,20 +128,20 @@ def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str],
     return with_partial_told(found, store)
 
 
-def _lacks_recent(alive: ManagerState, dag: DagRow) -> bool:
+def _lacks_recent(state: ManagerState, dag: DagRow) -> bool:
     if not dag.is_active or dag.is_paused or dag.schedule is None:
         return False
-    recent = alive.recent.get(dag.dag_id)
+    recent = state.recent.get(dag.dag_id)
     if recent is None or recent.floor is None:
         return recent is None
-    return recent.carrier(keeps(alive.current_spec(dag.dag_id))) is None
+    return recent.carrier(lookback_depth(state.current_spec(dag.dag_id))) is None
 
 
-def _needs_first(alive: ManagerState, live: ActiveBackfill) -> bool:
+def _needs_first(state: ManagerState, live: ActiveBackfill) -> bool:
     """Whether it matters which item is its first: also to a run that was moved to another version of the DAG."""
     if not live.row.ignore_first_depends_on_past:
         return False
-    runs = (alive.runs.get(key) for key in live.running)
+    runs = (state.runs.get(key) for key in live.running)
     return live.spec.depends_on_past or any(run is not None and run.spec.depends_on_past for run in runs)
 
 

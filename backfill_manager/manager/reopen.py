@@ -77,59 +77,59 @@ def _of_runs(keys: Sequence[RunKey]) -> list[Condition]:
     ]
 
 
-def reopen_run(alive: ManagerState, store: Store, row: DagRun, at_hand: LoadedRows) -> ActiveRun:
+def reopen_run(state: ManagerState, store: Store, row: DagRun, loaded: LoadedRows) -> ActiveRun:
     """`row` has finished. `Refused` if it was overridden: another run stands in its place."""
     if row.state == s.OVERRIDDEN:
         raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; repair that one.")
-    version_spec(alive, store, row.dag_id, row.dag_version)
-    tasks = at_hand.tasks(row)
-    owner = reopen_backfill_of(alive, store, row, at_hand)
-    spec = alive.spec_of_run(row, owner.row if owner else None)
+    version_spec(state, store, row.dag_id, row.dag_version)
+    tasks = loaded.tasks(row)
+    owner = reopen_backfill_of(state, store, row, loaded)
+    spec = state.spec_of_run(row, owner.row if owner else None)
     run = ActiveRun(row=row, spec=spec, tasks=tasks, selected=selected_of(row, spec, tasks.values()))
-    alive.runs[run.key] = run
-    alive.put(c.run_reopened(row))
+    state.runs[run.key] = run
+    state.put(c.run_reopened(row))
     return run
 
 
-def reopen_backfill_of(alive: ManagerState, store: Store, row: DagRun, at_hand: LoadedRows) -> ActiveBackfill | None:
+def reopen_backfill_of(state: ManagerState, store: Store, row: DagRun, loaded: LoadedRows) -> ActiveBackfill | None:
     """The backfill that made this run, alive, with the run's items running."""
     if row.backfill_id is None:
         return None
-    live = alive.backfills.get(row.backfill_id)
+    live = state.backfills.get(row.backfill_id)
     if live is None:
         rows = store.read(Backfill, [Condition("backfill_id", "=", row.backfill_id)])
         if not rows:
             return None
-        live = load_backfill(alive, store, rows[0])
-        alive.backfills[row.backfill_id] = live
-        alive.put(c.backfill_reopened(live.row))
+        live = load_backfill(state, store, rows[0])
+        state.backfills[row.backfill_id] = live
+        state.put(c.backfill_reopened(live.row))
     running: list[BackfillItem] = []
-    for stored in at_hand.items(row):
-        item = alive.changes.latest(stored)
+    for stored in loaded.items(row):
+        item = state.changes.latest(stored)
         if item.state in (s.SUCCESS, s.FAILED, s.CANCELLED):
             again = c.item_reopened(item)
-            alive.put_item(live, item, again)
+            state.put_item(live, item, again)
             running.append(again)
         elif item.state == s.RUNNING:  # a crash came between it and its backfill
             running.append(item)
     if running:
         live.running[row.dag_id, row.run_id] = running
-        forget_waits(alive, row.backfill_id)
+        forget_waits(state, row.backfill_id)
     return live
 
 
-def load_backfill(alive: ManagerState, store: Store, row: Backfill) -> ActiveBackfill:
+def load_backfill(state: ManagerState, store: Store, row: Backfill) -> ActiveBackfill:
     """With its counts, without its items: they are read ahead of the next tick."""
-    version_spec(alive, store, row.dag_id, row.dag_version)
-    live = ActiveBackfill(row=row, spec=alive.spec_of_backfill(row))
+    version_spec(state, store, row.dag_id, row.dag_version)
+    live = ActiveBackfill(row=row, spec=state.spec_of_backfill(row))
     counted = store.count(BackfillItem.TABLE, ["state"], [Condition("backfill_id", "=", row.backfill_id)])
-    live.counts = Counter({str(state): n for (state,), n in counted.items()})
+    live.counts = Counter({str(key): n for (key,), n in counted.items()})
     return live
 
 
-def version_spec(alive: ManagerState, store: Store, dag_id: str, version: int) -> DagSpec:
+def version_spec(state: ManagerState, store: Store, dag_id: str, version: int) -> DagSpec:
     """The definition of any version that there ever was."""
-    if (dag_id, version) not in alive.versions:
+    if (dag_id, version) not in state.catalog.versions:
         where = [Condition("dag_id", "=", dag_id), Condition("version", "=", version)]
-        alive.learn(store.read(DagVersion, where))
-    return alive.spec(dag_id, version)
+        state.cache_versions(store.read(DagVersion, where))
+    return state.spec(dag_id, version)

@@ -2,7 +2,7 @@
 
 A request is answered by the row in `response`, which is the last thing a tick commits: after a crash in between, the same
 request is looked at again, and every answer here is such that giving it twice does no harm. Planning takes Spark, so a
-backfill that is in order becomes a `PlanWanted`; its answer comes with the plan (`planned`).
+backfill that is in order becomes a `PlanRequest`; its answer comes with the plan (`planned`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import datetime
 from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest, shorten
-from backfill_manager.manager.instructions import Instructions, ParseWanted, PlanWanted
+from backfill_manager.manager.instructions import Instructions, ParseRequest, PlanRequest
 from backfill_manager.manager.items import close_pending
 from backfill_manager.manager.run_operations import RunOperations
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -25,34 +25,34 @@ from backfill_manager.requests import backfills, command_types
 from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.store.base import Condition, Leader, Store
 
-REPAIRS = RunOperations.KINDS
+RUN_OPERATIONS = RunOperations.KINDS
 _STEERING = frozenset(
     {
         command_types.BACKFILL_PAUSE, command_types.BACKFILL_UNPAUSE, command_types.BACKFILL_CANCEL, command_types.BACKFILL_SET, command_types.BACKFILL_RETRY,
         command_types.BACKFILL_HIDE,
     }
 )  # fmt: skip
-MOST_OF_A_MESSAGE = 4000  # characters of an answer, which may speak of what a stranger has put into the table
+MAX_MESSAGE_CHARS = 4000  # characters of an answer, which may speak of what a stranger has put into the table
 _COLUMN_OF = {"conf": "conf_json", "overrides": "overrides_json"}
 
 
 class RequestHandler:
     """Holds which requests are being planned, so that one is not planned twice while it waits for its answer."""
 
-    def __init__(self, alive: ManagerState, store: Store, leader: Leader) -> None:
-        self._alive, self._store, self._term = alive, store, leader.term
-        self._repairs = RunOperations(alive, store, leader)
-        self._dags = DagStore(alive)
+    def __init__(self, state: ManagerState, store: Store, leader: Leader) -> None:
+        self._state, self._store, self._term = state, store, leader.term
+        self._repairs = RunOperations(state, store, leader)
+        self._dags = DagStore(state.catalog)
         self._planning: dict[str, str] = {}  # request id -> backfill id; "" for a bundle or the state
         self.is_waiting = False  # a request could not be answered yet, and is looked at again in the next tick
 
-    def take_in(self, requests: Iterable[Request], now: datetime, todo: Instructions) -> None:
-        answered = {row.key for row in self._alive.changes.rows(Response.TABLE)}  # but not committed yet
+    def handle(self, requests: Iterable[Request], now: datetime, todo: Instructions) -> None:
+        answered = {row.key for row in self._state.changes.rows(Response.TABLE)}  # but not committed yet
         self.is_waiting = False
         for request in requests:
             if request.request_id in self._planning or request.key in answered:
                 continue
-            if request.kind in REPAIRS and not self._repairs.may_read():
+            if request.kind in RUN_OPERATIONS and not self._repairs.may_read():
                 self.is_waiting = True  # it reads the tables, which must say what memory says
                 continue
             try:
@@ -68,13 +68,13 @@ class RequestHandler:
                     )
 
     def planned(
-        self, wanted: PlanWanted, object_id: str | None, message: str, payload_json: str | None, now: datetime
+        self, wanted: PlanRequest, object_id: str | None, message: str, payload_json: str | None, now: datetime
     ) -> None:
         """The plan is there, and committed with this answer."""
         self._planning.pop(wanted.request_id, None)
         self._answer(wanted.request_id, wanted.kind, command_types.ACCEPTED, object_id, message, payload_json, now)
 
-    def parsed(self, wanted: ParseWanted, message: str, payload_json: str, now: datetime) -> None:
+    def parsed(self, wanted: ParseRequest, message: str, payload_json: str, now: datetime) -> None:
         """The bundle has been parsed; what came of it is committed with this answer."""
         self._planning.pop(wanted.request_id, None)
         kind = command_types.BUNDLE_PARSE
@@ -104,13 +104,13 @@ class RequestHandler:
         payload: str | None,
         at: datetime,
     ) -> None:
-        self._alive.changes.put(
+        self._state.changes.put(
             Response(
                 request_id=request_id,
                 kind=kind,
                 outcome=outcome,
                 object_id=object_id,
-                message=shorten(message, MOST_OF_A_MESSAGE),
+                message=shorten(message, MAX_MESSAGE_CHARS),
                 payload_json=payload,
                 answered_at=at,
                 term=self._term,
@@ -162,8 +162,8 @@ class RequestHandler:
             case command_types.MANAGER_STOP:
                 todo.stop, todo.drain = True, bool(payload["drain"])
                 return None, "stopping" + (" when what runs has finished" if todo.drain else "")
-            case repair if repair in REPAIRS:
-                said = self._repairs.carry_out(request, payload, now, todo)
+            case repair if repair in RUN_OPERATIONS:
+                said = self._repairs.handle(request, payload, now, todo)
                 self.is_waiting |= said is None
                 return said
             case other:
@@ -178,19 +178,21 @@ class RequestHandler:
             return backfill_id, f"backfill {backfill_id} has been made already"
         if backfill_id in self._planning.values():
             return None  # the same one, sent twice: answered when the first has been
-        dag = self._alive.dags.get(ask.dag_id)
+        dag = self._state.catalog.dags.get(ask.dag_id)
         if dag is None:
-            raise NotFound("DAG", ask.dag_id, [row.dag_id for row in self._alive.dags.values() if row.is_active])
+            raise NotFound(
+                "DAG", ask.dag_id, [row.dag_id for row in self._state.catalog.dags.values() if row.is_active]
+            )
         refuse_inactive(dag)
-        backfills.check(ask, self._alive.current_spec(ask.dag_id), now)
-        backfills.check_pools(ask.pool, ask.overrides, self._alive.pools)
+        backfills.check(ask, self._state.current_spec(ask.dag_id), now)
+        backfills.check_pools(ask.pool, ask.overrides, self._state.pools)
         self._planning[request.request_id] = backfill_id
-        todo.plans.append(PlanWanted(request.request_id, request.kind, backfill_id, ask, request.requested_by))
+        todo.plans.append(PlanRequest(request.request_id, request.kind, backfill_id, ask, request.requested_by))
         return None
 
-    def _parse(self, request: Request, payload: dict[str, object]) -> ParseWanted:
+    def _parse(self, request: Request, payload: dict[str, object]) -> ParseRequest:
         self._planning[request.request_id] = ""
-        return ParseWanted(
+        return ParseRequest(
             request.request_id,
             str(payload["bundle"]),
             str(payload["subpath"]).strip("/"),
@@ -199,8 +201,8 @@ class RequestHandler:
         )
 
     def _deactivate(self, request: Request, bundle: str, subpath: str, now: datetime) -> tuple[str, str]:
-        if bundle not in self._alive.bundles:
-            raise NotFound("bundle", bundle, self._alive.bundles)
+        if bundle not in self._state.catalog.bundles:
+            raise NotFound("bundle", bundle, self._state.catalog.bundles)
         gone = self._dags.deactivate_subpath(bundle, subpath, by=request.requested_by, at=now)
         where = f"{subpath} of bundle {bundle}" if subpath else f"bundle {bundle}"
         if not gone:
@@ -208,7 +210,7 @@ class RequestHandler:
         return bundle, f"{where}: {', '.join(gone)} {'is' if len(gone) == 1 else 'are'} inactive"
 
     def _state_of(self, backfill_id: str) -> str | None:
-        live = self._alive.backfills.get(backfill_id)
+        live = self._state.backfills.get(backfill_id)
         if live is not None:
             return live.row.state
         rows = self._store.read(Backfill, [_is(backfill_id)])
@@ -216,7 +218,7 @@ class RequestHandler:
 
     def _ended_by(self, request: Request, backfill_id: str) -> tuple[str, str] | None:
         """A backfill that this very request brought to its end, before a crash took the answer away."""
-        if backfill_id in self._alive.backfills:
+        if backfill_id in self._state.backfills:
             return None
         rows = self._store.read(Backfill, [_is(backfill_id)])
         if not rows or rows[0].changed_by != request.request_id:
@@ -224,12 +226,12 @@ class RequestHandler:
         return backfill_id, f"backfill {backfill_id} is {rows[0].state}"
 
     def _live(self, backfill_id: str, what: str) -> ActiveBackfill:
-        live = self._alive.backfills.get(backfill_id)
+        live = self._state.backfills.get(backfill_id)
         if live is not None:
             return live
         state = self._state_of(backfill_id)
         if state is None:
-            raise NotFound("backfill", backfill_id, self._alive.backfills)
+            raise NotFound("backfill", backfill_id, self._state.backfills)
         raise Refused(f"Backfill {backfill_id} is {state} already; only one that is going on can be {what}.")
 
     def _pause(self, request: Request, backfill_id: str) -> tuple[str, str]:
@@ -238,14 +240,14 @@ class RequestHandler:
             raise Refused(f"Backfill {backfill_id} is {live.row.reason}; there is nothing left of it to pause.")
         if not live.row.is_paused:
             paused = c.backfill_paused(live.row, f"paused by {request.requested_by}")
-            self._alive.put(paused.evolve(changed_by=request.request_id))
+            self._state.put(paused.evolve(changed_by=request.request_id))
         return backfill_id, f"backfill {backfill_id} is paused; what runs goes on"
 
     def _unpause(self, request: Request, backfill_id: str, now: datetime) -> tuple[str, str]:
         live = self._live(backfill_id, "resumed")
         if live.row.is_paused:
             resumed = c.backfill_resumed(live.row, now, live.counts[s.FAILED])
-            self._alive.put(resumed.evolve(changed_by=request.request_id))
+            self._state.put(resumed.evolve(changed_by=request.request_id))
         return backfill_id, f"backfill {backfill_id} goes on"
 
     def _cancel(
@@ -253,27 +255,27 @@ class RequestHandler:
     ) -> tuple[str, str]:
         live = self._live(backfill_id, "cancelled")
         reason = f"cancelled by {request.requested_by}"
-        close_pending(self._alive, live, s.CANCELLED, reason, todo)
+        close_pending(self._state, live, s.CANCELLED, reason, todo)
         if let_running_finish:
             cancelled = c.backfill_cancelling(live.row, reason, let_running_finish=True)
-            self._alive.put(cancelled.evolve(changed_by=request.request_id))
+            self._state.put(cancelled.evolve(changed_by=request.request_id))
             return backfill_id, f"backfill {backfill_id} is cancelled; {len(live.running)} runs that go on may finish"
-        self._alive.put(c.backfill_cancelling(live.row, reason).evolve(changed_by=request.request_id))
+        self._state.put(c.backfill_cancelling(live.row, reason).evolve(changed_by=request.request_id))
         return backfill_id, f"backfill {backfill_id} is cancelled; {len(live.running)} runs are being stopped"
 
     def _hide(self, request: Request, backfill_id: str, now: datetime, todo: Instructions) -> tuple[str, str]:
         """Cancelled if it goes on, and left out of lists from now on."""
-        live = self._alive.backfills.get(backfill_id)
+        live = self._state.backfills.get(backfill_id)
         if live is not None:
             if not live.row.is_cancelled:
                 self._cancel(request, backfill_id, False, todo)
-            self._alive.put(live.row.evolve(hidden_at=now, changed_by=request.request_id))
+            self._state.put(live.row.evolve(hidden_at=now, changed_by=request.request_id))
             return backfill_id, f"backfill {backfill_id} is cancelled and hidden"
-        ended = [*self._alive.changes.rows(Backfill.TABLE), *self._store.read(Backfill, [_is(backfill_id)])]
+        ended = [*self._state.changes.rows(Backfill.TABLE), *self._store.read(Backfill, [_is(backfill_id)])]
         row = next((row for row in ended if isinstance(row, Backfill) and row.backfill_id == backfill_id), None)
         if row is None:
-            raise NotFound("backfill", backfill_id, self._alive.backfills)
-        self._alive.put(row.evolve(hidden_at=now, changed_by=request.request_id))
+            raise NotFound("backfill", backfill_id, self._state.backfills)
+        self._state.put(row.evolve(hidden_at=now, changed_by=request.request_id))
         return backfill_id, f"backfill {backfill_id} ({row.state}) is hidden"
 
     def _set_backfill(self, request: Request, payload: dict[str, object]) -> tuple[str, str]:
@@ -282,7 +284,7 @@ class RequestHandler:
         live = self._live(str(payload["backfill_id"]), "changed")
         backfills.check_expected(was, changes)
         backfills.check_not_changed_meanwhile(live.row, changes, was)
-        pinned = self._alive.spec(live.row.dag_id, live.row.dag_version)
+        pinned = self._state.spec(live.row.dag_id, live.row.dag_version)
         standing = {name: backfills.setting_of(live.row, name) for name in backfills.CHECKED_TOGETHER}
         backfills.check_for_dag(
             changes,
@@ -292,44 +294,44 @@ class RequestHandler:
             reprocess=live.row.reprocess,
         )
         overrides: dict[str, object] = changes.get("overrides", {})  # type: ignore[assignment]
-        backfills.check_pools(changes.get("pool"), overrides, self._alive.pools)  # type: ignore[arg-type]
+        backfills.check_pools(changes.get("pool"), overrides, self._state.pools)  # type: ignore[arg-type]
         columns = {
             _COLUMN_OF.get(name, name): json.dumps(value) if name in _COLUMN_OF else value
             for name, value in changes.items()
         }
         before = live.row
-        self._alive.put(before.evolve(**columns, changed_by=request.request_id))
-        live.spec = self._alive.spec_of_backfill(live.row)
+        self._state.put(before.evolve(**columns, changed_by=request.request_id))
+        live.spec = self._state.spec_of_backfill(live.row)
         for key in live.running:
-            run = self._alive.runs[key]
-            run.spec = self._alive.spec_of_run(run.row, live.row)
+            run = self._state.runs[key]
+            run.spec = self._state.spec_of_run(run.row, live.row)
             for ti in list(run.tasks.values()):
                 if live.row.priority != before.priority and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
-                    self._alive.put(ti.evolve(priority=ti.priority + live.row.priority - before.priority))
+                    self._state.put(ti.evolve(priority=ti.priority + live.row.priority - before.priority))
         told = ", ".join(f"{name}={backfills.shown_value(value)}" for name, value in sorted(changes.items()))
         return live.row.backfill_id, f"backfill {live.row.backfill_id} goes on with {told}"
 
     def _set_pool(self, payload: dict[str, object], todo: Instructions) -> tuple[str, str]:
         name = str(payload["name"])
-        pool = self._alive.pools.get(name)
+        pool = self._state.pools.get(name)
         if pool is None:
             raise Refused(
-                f"There is no pool {name!r}{nearest(name, self._alive.pools) or '.'} A new pool is made in conf/manager.yaml: "
+                f"There is no pool {name!r}{nearest(name, self._state.pools) or '.'} A new pool is made in conf/manager.yaml: "
                 "Spark reads its pools when it starts."
             )
         now = pool.evolve(slots=payload["slots"], weight=payload["weight"], min_share=payload["min_share"])
-        self._alive.put(now)
+        self._state.put(now)
         todo.slots[name] = now.slots
         later = "" if (now.weight, now.min_share) == (pool.weight, pool.min_share) else (
             "; weight and minimum share take effect when the manager starts next")  # fmt: skip
         return name, f"pool {name} has {now.slots} slots{later}"
 
     def _pause_dag(self, dag_id: str, paused: bool, now: datetime) -> tuple[str, str]:
-        row = self._alive.dags.get(dag_id)
+        row = self._state.catalog.dags.get(dag_id)
         if row is None:
-            raise NotFound("DAG", dag_id, self._alive.dags)
+            raise NotFound("DAG", dag_id, self._state.catalog.dags)
         refuse_inactive(row)
-        self._alive.put(row.evolve(is_paused=paused, updated_at=now))
+        self._state.put(row.evolve(is_paused=paused, updated_at=now))
         return dag_id, f"DAG {dag_id} is {'paused' if paused else 'not paused'}"
 
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from backfill_manager.errors import StateError
-from backfill_manager.part_thread import PartFailed, PartThread
+from backfill_manager.service import ServiceFailed, ServiceThread
 from backfill_manager.store.base import Store
 from backfill_manager.telemetry import get_logger
 
@@ -20,11 +20,11 @@ log = get_logger("doorbell")
 
 
 class RequestPoller:
-    def __init__(self, store: Store, ring: Callable[[], None], on_failure: PartFailed | None = None) -> None:
+    def __init__(self, store: Store, ring: Callable[[], None], on_failure: ServiceFailed | None = None) -> None:
         self._store, self._ring = store, ring
         self._seen: int | None = None
         self._stop = threading.Event()
-        self._thread = PartThread("doorbell", self._loop, on_failure=on_failure)
+        self._thread = ServiceThread("doorbell", self._loop, on_failure=on_failure)
 
     def start(self) -> None:
         self._thread.start()

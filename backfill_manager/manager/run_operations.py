@@ -2,7 +2,7 @@
 
 These reach for what is finished, and so read the tables; they are carried out when nothing of runs or items is waiting
 to be committed, so that tables and memory say the same. Nothing that runs is changed under its feet: it is stopped first,
-and the request stays unanswered until it has stopped (`carry_out` gives None, and is called again in the next tick).
+and the request stays unanswered until it has stopped (`handle` gives None, and is called again in the next tick).
 Doing the same request twice, after a crash before its answer, has the effect of once.
 """
 
@@ -59,16 +59,16 @@ class RunOperations:
         }
     )  # fmt: skip
 
-    def __init__(self, alive: ManagerState, store: Store, leader: Leader) -> None:
-        self._alive, self._store, self._leader = alive, store, leader
+    def __init__(self, state: ManagerState, store: Store, leader: Leader) -> None:
+        self._state, self._store, self._leader = state, store, leader
         self._clearing: dict[str, _Clearing] = {}  # by request, while something is being stopped
 
     def may_read(self) -> bool:
         """True when the tables say of runs and items what memory says."""
-        changed = self._alive.changes
+        changed = self._state.changes
         return not any(changed.rows(table) for table in (DagRun.TABLE, BackfillItem.TABLE, Backfill.TABLE))
 
-    def carry_out(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
+    def handle(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
         """None: something is being stopped first; ask again in the next tick."""
         match request.kind:
             case command_types.DAG_TRIGGER:
@@ -106,7 +106,7 @@ class RunOperations:
         row = self._new_run(request, dag, s.MANUAL_RUN, stretch.next_run_id(s.MANUAL_RUN, place), now).evolve(
             logical_date=start, interval_start=start, interval_end=end, conf_json=json.dumps(payload["conf"])
         )
-        make_run(self._alive, row, spec, stretch=stretch, overrides=[standing] if standing else [], now=now)
+        make_run(self._state, row, spec, stretch=stretch, overrides=[standing] if standing else [], now=now)
         again = f"; it does {standing.run_id} over" if standing else ""
         early = "; its interval has not ended: the schedule does it over when it has" if end > max(start, now) else ""
         return row.run_id, f"run {row.run_id} from {format_instant(start)} to {format_instant(end)}{again}{early}"
@@ -134,7 +134,7 @@ class RunOperations:
         row = self._new_run(request, dag, s.EXTERNAL_RUN, run_id, now).evolve(
             logical_date=start, interval_start=start, interval_end=end
         )
-        make_run(self._alive, row, spec, stretch=None, selected=[task_id], now=now)
+        make_run(self._state, row, spec, stretch=None, selected=[task_id], now=now)
         return run_id, f"task {task_id} runs in {run_id}"
 
     def _new_run(self, request: Request, dag: DagRow, run_type: str, run_id: str, now: datetime) -> DagRun:
@@ -146,14 +146,14 @@ class RunOperations:
     # -- a run that is there ------------------------------------------------------------------------------------------
     def _cancel_run(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
         row, _ = self._run_row(payload["dag_id"], payload["run_id"])
-        live = self._alive.runs.get((row.dag_id, row.run_id))
+        live = self._state.runs.get((row.dag_id, row.run_id))
         if live is None:
             if row.state == s.CANCELLED:
                 return row.run_id, f"run {row.run_id} is cancelled"
             raise Refused(
                 f"Run {row.run_id} is {row.state} already; only one that is queued or running can be cancelled."
             )
-        cancel_tasks(self._alive, live, f"cancelled by {request.requested_by}", now, todo)
+        cancel_tasks(self._state, live, f"cancelled by {request.requested_by}", now, todo)
         if any(ti.state in s.TASK_STARTED for ti in live.tasks.values()):
             return None
         if any(ti.state == s.CANCELLED for ti in live.work):
@@ -163,52 +163,52 @@ class RunOperations:
         raise Refused(f"Run {row.run_id} had finished when it was to be stopped.")
 
     def _mark_run(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
-        row, at_hand = self._run_row(payload["dag_id"], payload["run_id"])
+        row, loaded = self._run_row(payload["dag_id"], payload["run_id"])
         state = str(payload["state"])
         reason = f"marked {state} by {request.requested_by}"
-        live = self._alive.runs.get((row.dag_id, row.run_id))
+        live = self._state.runs.get((row.dag_id, row.run_id))
         if live is not None and self._stop(live.tasks.values(), reason, todo):
             for ti in list(live.tasks.values()):
                 if ti.state not in s.TASK_FINISHED | s.TASK_STARTED:  # so that nothing starts meanwhile
                     as_marked = s.SKIPPED if live.spec.is_callback(ti.task_id) else state
-                    self._alive.put(c.marked(ti, as_marked, now, reason))
+                    self._state.put(c.marked(ti, as_marked, now, reason))
             return None
-        run = live or reopen_run(self._alive, self._store, row, at_hand)
+        run = live or reopen_run(self._state, self._store, row, loaded)
         wrong = {s.SUCCESS: s.TASK_FINISHED - {s.SUCCESS, s.SKIPPED, s.REMOVED}, s.FAILED: frozenset({s.CANCELLED})}[
             state
         ]
         for ti in run.work:
             unfinished = ti.state not in s.TASK_FINISHED
             if unfinished or ti.state in wrong:
-                self._alive.put(c.marked(ti, state, now, reason))
+                self._state.put(c.marked(ti, state, now, reason))
         self._call_nobody(run, run.tasks, now, reason)
         if state == s.FAILED and not any(ti.state == s.FAILED for ti in run.work):
             for task_id in run.spec.leaves:
                 if task_id in run.selected:
-                    self._alive.put(c.marked(run.tasks[task_id], s.FAILED, now, reason))
+                    self._state.put(c.marked(run.tasks[task_id], s.FAILED, now, reason))
         return row.run_id, f"run {row.run_id} is marked {state}"
 
     def _mark_task(self, request: Request, payload: dict[str, Any], now: datetime, todo: Instructions) -> Said | None:
-        row, at_hand = self._run_row(payload["dag_id"], payload["run_id"])
+        row, loaded = self._run_row(payload["dag_id"], payload["run_id"])
         task_id, state = payload["task_id"], payload["state"]
-        live = self._alive.runs.get((row.dag_id, row.run_id))
-        tasks = live.tasks if live else at_hand.tasks(row)
+        live = self._state.runs.get((row.dag_id, row.run_id))
+        tasks = live.tasks if live else loaded.tasks(row)
         if task_id not in tasks:
             raise NotFound(f"task of run {row.run_id}", task_id, tasks)
         reason = f"marked {state} by {request.requested_by}"
-        spec = live.spec if live else version_spec(self._alive, self._store, row.dag_id, row.dag_version)
+        spec = live.spec if live else version_spec(self._state, self._store, row.dag_id, row.dag_version)
         again = set[str]()  # what could not start because of it may now
         if state != s.FAILED:
             again = {after for after in spec.all_downstream([task_id]) if _is(tasks.get(after), s.UPSTREAM_FAILED)}
         again |= spec.callbacks_of(again) & set(tasks)
         if self._stop([tasks[stopped] for stopped in sorted(again | {task_id})], reason, todo):
             return None
-        run = live or reopen_run(self._alive, self._store, row, at_hand)
-        self._alive.put(c.marked(run.tasks[task_id], state, now, reason))
+        run = live or reopen_run(self._state, self._store, row, loaded)
+        self._state.put(c.marked(run.tasks[task_id], state, now, reason))
         self._call_nobody(run, spec.callbacks_of([task_id]), now, reason)
         for other in sorted(again & run.selected):
             if run.tasks[other].state != s.NONE:
-                self._alive.put(c.cleared(run.tasks[other], request.request_id))
+                self._state.put(c.cleared(run.tasks[other], request.request_id))
         return row.run_id, f"task {task_id} of run {row.run_id} is marked {state}"
 
     def _call_nobody(self, run: ActiveRun, task_ids: Collection[str], now: datetime, reason: str) -> None:
@@ -220,7 +220,7 @@ class RunOperations:
             if ti is None or ti.task_id not in task_ids or ti.state in s.TASK_FINISHED | s.TASK_STARTED:
                 continue
             if callback.watches is not None or is_over:
-                self._alive.put(c.marked(ti, s.SKIPPED, now, reason))
+                self._state.put(c.marked(ti, s.SKIPPED, now, reason))
 
     # -- clear --------------------------------------------------------------------------------------------------------
     def _clear(self, request: Request, ask: ClearTasks, now: datetime, todo: Instructions) -> Said | None:
@@ -230,7 +230,9 @@ class RunOperations:
             if ask.latest_version:
                 self._finish_moves(by, now)
             try:
-                plan = plan_clear(self._store, ask, self._alive.dags, partial(version_spec, self._alive, self._store))
+                plan = plan_clear(
+                    self._store, ask, self._state.catalog.dags, partial(version_spec, self._state, self._store)
+                )
             except InvalidInput:
                 done = len(self._cleared_by(by))
                 if not done:
@@ -238,8 +240,8 @@ class RunOperations:
                 return ask.dag, f"cleared {done} tasks"  # in the tick before a crash
             self._clearing[by] = _Clearing(plan.summary, list(plan.runs))
         clearing = self._clearing[by]
-        at_hand = self._at_hand(one.run.key for one in clearing.runs)
-        clearing.runs = [one for one in clearing.runs if self._clear_run(one, at_hand, request, now, todo)]
+        loaded = self._at_hand(one.run.key for one in clearing.runs)
+        clearing.runs = [one for one in clearing.runs if self._clear_run(one, loaded, request, now, todo)]
         if clearing.runs:
             return None
         del self._clearing[by]
@@ -249,28 +251,28 @@ class RunOperations:
         return ask.dag, f"cleared {tasks} task{'s' * (tasks != 1)} in {runs} run{'s' * (runs != 1)}{left}"
 
     def _clear_run(
-        self, one: ClearedRun, at_hand: LoadedRows, request: Request, now: datetime, todo: Instructions
+        self, one: ClearedRun, loaded: LoadedRows, request: Request, now: datetime, todo: Instructions
     ) -> bool:
         """Clear what is planned of one run as soon as nothing of it runs any more; True while that is awaited."""
         by = request.request_id
-        live = self._alive.runs.get((one.run.dag_id, one.run.run_id))
-        row = live.row if live else at_hand.rows[one.run.key]
-        tasks = live.tasks if live else at_hand.tasks(row)
-        spec = live.spec if live else version_spec(self._alive, self._store, row.dag_id, row.dag_version)
+        live = self._state.runs.get((one.run.dag_id, one.run.run_id))
+        row = live.row if live else loaded.rows[one.run.key]
+        tasks = live.tasks if live else loaded.tasks(row)
+        spec = live.spec if live else version_spec(self._state, self._store, row.dag_id, row.dag_version)
         chosen = {ti.task_id for ti in (*one.tasks, *one.running)}
         chosen |= spec.callbacks_of(chosen)  # of them, those that have begun since the clear was planned
         if any(ti.cleared_by == by for ti in tasks.values()) or row.state == s.OVERRIDDEN:
             return False  # done, in an earlier tick; or another run has taken its place meanwhile
         moves = one.to_version is not None and row.dag_version != one.to_version
         if moves and one.to_version is not None:  # what the new version does not have goes away
-            kept = version_spec(self._alive, self._store, row.dag_id, one.to_version).by_id
+            kept = version_spec(self._state, self._store, row.dag_id, one.to_version).by_id
             stopped_first = {task_id for task_id in tasks if task_id in chosen or task_id not in kept}
         else:
             stopped_first = chosen
         reason = f"stopped to be cleared by {request.requested_by}"
         if self._stop([tasks[task_id] for task_id in sorted(stopped_first) if task_id in tasks], reason, todo):
             return True
-        run = live or reopen_run(self._alive, self._store, row, at_hand)
+        run = live or reopen_run(self._state, self._store, row, loaded)
         for ti in one.running:  # what failed to start only because this was stopped
             after = run.spec.all_downstream([ti.task_id])
             chosen |= {other for other in after if _is(run.tasks.get(other), s.UPSTREAM_FAILED)}
@@ -278,7 +280,7 @@ class RunOperations:
         # What its backfill leaves out never ran, and stays so; what its version does not have (any more) is `removed`.
         for task_id in sorted(chosen & set(run.tasks) & run.selected):
             if run.tasks[task_id].state != s.NONE:
-                self._alive.put(c.cleared(run.tasks[task_id], by))
+                self._state.put(c.cleared(run.tasks[task_id], by))
         if moves and one.to_version is not None:
             self._move_to(run, one.to_version, now)
         return False
@@ -289,46 +291,46 @@ class RunOperations:
     def _derive_again(self, by: str) -> None:
         """A crash may have come between the tasks that this request cleared and their runs, and the tasks may have ended
         at once (behind one that failed): the runs end anew."""
-        at_hand = self._at_hand((ti.dag_id, ti.run_id) for ti in self._cleared_by(by))
-        for row in at_hand.rows.values():
+        loaded = self._at_hand((ti.dag_id, ti.run_id) for ti in self._cleared_by(by))
+        for row in loaded.rows.values():
             if row.state != s.OVERRIDDEN:
-                reopen_run(self._alive, self._store, row, at_hand)
+                reopen_run(self._state, self._store, row, loaded)
 
     def _finish_moves(self, by: str, now: datetime) -> None:
         """A crash may have come between the tasks that this request cleared and their runs: these have not moved to the
         latest version then."""
         for dag_id, run_id in sorted({(ti.dag_id, ti.run_id) for ti in self._cleared_by(by)}):
-            run, version = self._alive.runs.get((dag_id, run_id)), self._alive.dags[dag_id].current_version
+            run, version = self._state.runs.get((dag_id, run_id)), self._state.catalog.dags[dag_id].current_version
             if run is not None and run.row.dag_version != version:
                 self._move_to(run, version, now)
 
     def _move_to(self, run: ActiveRun, version: int, now: datetime) -> None:
         """The run goes on with another version of its DAG: tasks it lost are `removed`, tasks it gained begin."""
-        version_spec(self._alive, self._store, run.row.dag_id, version)
-        self._alive.put(run.row.evolve(dag_version=version))
-        owner = self._alive.backfills.get(run.row.backfill_id or "")
-        run.spec = self._alive.spec_of_run(run.row, owner.row if owner else None)
+        version_spec(self._state, self._store, run.row.dag_id, version)
+        self._state.put(run.row.evolve(dag_version=version))
+        owner = self._state.backfills.get(run.row.backfill_id or "")
+        run.spec = self._state.spec_of_run(run.row, owner.row if owner else None)
         known = set(run.tasks)
         for ti in list(run.tasks.values()):
             if ti.task_id not in run.spec.by_id and ti.state != s.REMOVED:
                 gone = c.cleared(ti, ti.cleared_by) if ti.state in s.TASK_FINISHED else ti
-                self._alive.put(c.removed(gone, now))
+                self._state.put(c.removed(gone, now))
         for task in run.spec.tasks:
             if task.task_id in known:
                 if run.tasks[task.task_id].state == s.REMOVED:
-                    self._alive.put(c.cleared(run.tasks[task.task_id], run.tasks[task.task_id].cleared_by))
+                    self._state.put(c.cleared(run.tasks[task.task_id], run.tasks[task.task_id].cleared_by))
             else:
                 gained = TaskInstance(
                     dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id, state=s.NONE,
                     run_seq=run.row.run_seq, priority=task.priority + (owner.row.priority if owner else 0),
                 )  # fmt: skip
                 left_out = owner is not None and task.task_id not in selected_of_backfill(owner.row, run.spec)
-                self._alive.put(c.skipped(gained, now, NOT_SELECTED) if left_out else gained)
+                self._state.put(c.skipped(gained, now, NOT_SELECTED) if left_out else gained)
         run.selected = selected_of(run.row, run.spec, run.tasks.values())
 
     # -- retry of a backfill ------------------------------------------------------------------------------------------
     def _retry(self, request: Request, backfill_id: str, todo: Instructions) -> Said:
-        live = self._alive.backfills.get(backfill_id)
+        live = self._state.backfills.get(backfill_id)
         if live is not None:
             if live.row.changed_by == request.request_id:
                 return backfill_id, f"backfill {backfill_id} runs its failed items again"
@@ -337,15 +339,15 @@ class RunOperations:
             )
         rows = self._store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
         if not rows:
-            raise NotFound("backfill", backfill_id, self._alive.backfills)
-        live = load_backfill(self._alive, self._store, rows[0])
+            raise NotFound("backfill", backfill_id, self._state.backfills)
+        live = load_backfill(self._state, self._store, rows[0])
         if not live.counts[s.FAILED] and not live.counts[s.PENDING]:  # pending: a crash came in the middle of this
             raise Refused(f"Backfill {backfill_id} is {rows[0].state} and has no failed item to try again.")
-        self._alive.backfills[backfill_id] = live
-        self._alive.put(
+        self._state.backfills[backfill_id] = live
+        self._state.put(
             c.backfill_reopened(live.row).evolve(is_cancelled=False, reason=None, changed_by=request.request_id)
         )
-        n = reopen_failed(self._alive, live, todo)
+        n = reopen_failed(self._state, live, todo)
         return backfill_id, f"backfill {backfill_id} runs {n} failed items again"
 
     # -- looking up ---------------------------------------------------------------------------------------------------
@@ -357,23 +359,25 @@ class RunOperations:
         return bool(started)
 
     def _dag(self, dag_id: Any) -> tuple[DagRow, DagSpec]:
-        dag = self._alive.dags.get(str(dag_id))
+        dag = self._state.catalog.dags.get(str(dag_id))
         if dag is None:
-            raise NotFound("DAG", str(dag_id), [row.dag_id for row in self._alive.dags.values() if row.is_active])
+            raise NotFound(
+                "DAG", str(dag_id), [row.dag_id for row in self._state.catalog.dags.values() if row.is_active]
+            )
         refuse_inactive(dag)
-        return dag, self._alive.current_spec(dag.dag_id)
+        return dag, self._state.current_spec(dag.dag_id)
 
     def _at_hand(self, keys: Iterable[RunKey]) -> LoadedRows:
         """Those of the runs that have finished."""
-        return LoadedRows(self._store, (key for key in keys if key not in self._alive.runs))
+        return LoadedRows(self._store, (key for key in keys if key not in self._state.runs))
 
     def _run_row(self, dag_id: Any, run_id: Any) -> tuple[DagRun, LoadedRows]:
         key = (str(dag_id), str(run_id))
-        live, at_hand = self._alive.runs.get(key), self._at_hand([key])
-        row = live.row if live else at_hand.rows.get(key)
+        live, loaded = self._state.runs.get(key), self._at_hand([key])
+        row = live.row if live else loaded.rows.get(key)
         if row is None:
             raise NotFound(f"run of DAG {dag_id!r} with the id", str(run_id))
-        return row, at_hand
+        return row, loaded
 
 
 def _interval(spec: DagSpec, asked: datetime | None, now: datetime) -> tuple[datetime, datetime]:

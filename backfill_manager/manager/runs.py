@@ -24,21 +24,21 @@ from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.planning.trigger_rules import PAST_IS_DONE, evaluate
 
-GOES_ON = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
+IN_PROGRESS = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
 
 
-def advance_runs(alive: ManagerState, now: datetime, todo: Instructions) -> None:
+def advance_runs(state: ManagerState, now: datetime, todo: Instructions) -> None:
     """What follows for every run from the working set as it is."""
-    admitted = _admitted(alive)
-    for run in list(alive.runs.values()):
-        _keep_run(alive, run, run.key in admitted, now, todo)
+    admitted = _admitted(state)
+    for run in list(state.runs.values()):
+        _keep_run(state, run, run.key in admitted, now, todo)
 
 
-def _admitted(alive: ManagerState) -> set[RunKey]:
+def _admitted(state: ManagerState) -> set[RunKey]:
     """The runs that may start tasks."""
     admitted, taken = set[RunKey](), Counter[tuple[str, str]]()
-    for run in sorted(alive.runs.values(), key=_turn):
-        owner = alive.backfills.get(run.row.backfill_id or "")
+    for run in sorted(state.runs.values(), key=_turn):
+        owner = state.backfills.get(run.row.backfill_id or "")
         if run.row.run_type == s.EXTERNAL_RUN:
             admitted.add(run.key)
             continue
@@ -58,25 +58,25 @@ def _turn(run: ActiveRun) -> tuple[bool, datetime, int]:
     return (not keeps_place, run.row.logical_date or EPOCH, run.row.run_seq)
 
 
-def _keep_run(alive: ManagerState, run: ActiveRun, may_start: bool, now: datetime, todo: Instructions) -> None:
+def _keep_run(state: ManagerState, run: ActiveRun, may_start: bool, now: datetime, todo: Instructions) -> None:
     run.may_start = may_start
-    owner = alive.backfills.get(run.row.backfill_id or "")
+    owner = state.backfills.get(run.row.backfill_id or "")
     if owner is not None and owner.row.is_cancelling:
-        cancel_tasks(alive, run, owner.row.reason or "cancelled", now, todo)
-    blocked = _advance_tasks(alive, run, now) if may_start else {}
-    if blocked and not any(ti.state in GOES_ON for ti in run.work):
+        cancel_tasks(state, run, owner.row.reason or "cancelled", now, todo)
+    blocked = _advance_tasks(state, run, now) if may_start else {}
+    if blocked and not any(ti.state in IN_PROGRESS for ti in run.work):
         if owner is not None and _has_items_to_take(owner, run):
             return
-        _give_up(alive, run, owner, blocked, now, todo)
+        _give_up(state, run, owner, blocked, now, todo)
     if may_start:
-        call_back(alive, run, now)
+        call_back(state, run, now)
     if all(ti.state in s.TASK_FINISHED for ti in run.tasks.values()):
-        state = outcome_of(run)
-        end_run(alive, run, state, now, reason_of(run, state))
+        outcome = outcome_of(run)
+        end_run(state, run, outcome, now, reason_of(run, outcome))
 
 
 def _give_up(
-    alive: ManagerState,
+    state: ManagerState,
     run: ActiveRun,
     owner: ActiveBackfill | None,
     blocked: dict[str, str],
@@ -87,11 +87,11 @@ def _give_up(
     never_began = all(ti.launch == 0 for ti in run.work)
     for ti in run.work:
         if ti.state == s.NONE:
-            alive.put(c.upstream_failed(ti, now, blocked.get(ti.task_id)))
+            state.put(c.upstream_failed(ti, now, blocked.get(ti.task_id)))
     if owner is not None and never_began and owner.counts[s.PENDING]:
         reason = next(iter(blocked.values()))
-        close_pending(alive, owner, s.FAILED, reason, todo)
-        alive.put(owner.row.evolve(reason=reason))  # it may go on for a while: with what tells of it
+        close_pending(state, owner, s.FAILED, reason, todo)
+        state.put(owner.row.evolve(reason=reason))  # it may go on for a while: with what tells of it
 
 
 def _has_items_to_take(owner: ActiveBackfill, run: ActiveRun) -> bool:
@@ -100,7 +100,7 @@ def _has_items_to_take(owner: ActiveBackfill, run: ActiveRun) -> bool:
     return run.key not in owner.running and owner.counts[s.PENDING] > 0 and may_take
 
 
-def _advance_tasks(alive: ManagerState, run: ActiveRun, now: datetime) -> dict[str, str]:
+def _advance_tasks(state: ManagerState, run: ActiveRun, now: datetime) -> dict[str, str]:
     """Move tasks on as far as their upstream lets them; returns those that are blocked for ever, with the reason."""
     blocked: dict[str, str] = {}
     for task in run.spec.in_order:
@@ -108,19 +108,19 @@ def _advance_tasks(alive: ManagerState, run: ActiveRun, now: datetime) -> dict[s
         if ti is None or task.is_callback:
             continue
         if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= now):
-            alive.put(c.scheduled(ti))
+            state.put(c.scheduled(ti))
         if ti.state != s.NONE:
             continue
         upstream = [run.tasks[up].state for up in task.upstream if up in run.selected and up in run.tasks]
         match evaluate(task.trigger_rule, upstream):
             case "skip":
-                alive.put(c.skipped(ti, now, "skipped by its upstream"))
+                state.put(c.skipped(ti, now, "skipped by its upstream"))
             case "upstream_failed":
-                alive.put(c.upstream_failed(ti, now))
+                state.put(c.upstream_failed(ti, now))
             case "start":
-                waits_for = _past(alive, run, task)
+                waits_for = _past(state, run, task)
                 if waits_for is None:
-                    alive.put(c.scheduled(ti))
+                    state.put(c.scheduled(ti))
                 elif waits_for:
                     blocked[task.task_id] = waits_for
             case "wait":
@@ -128,48 +128,48 @@ def _advance_tasks(alive: ManagerState, run: ActiveRun, now: datetime) -> dict[s
     return blocked
 
 
-def _past(alive: ManagerState, run: ActiveRun, task: TaskSpec) -> str | None:
+def _past(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str | None:
     """None: the past does not hold it. "": it waits for a run that is going on (or is not known here yet). Else: why it
     can never start."""
     if not task.depends_on_past or run.row.previous_run_id is None:
         return None
-    owner = alive.backfills.get(run.row.backfill_id or "")
+    owner = state.backfills.get(run.row.backfill_id or "")
     if owner is not None and owner.row.ignore_first_depends_on_past:
         if owner.first is None:
             return ""  # read before the next tick
         if owner.first == run.row.ordinal:
             return None
-    previous = alive.runs.get((run.row.dag_id, run.row.previous_run_id))
+    previous = state.runs.get((run.row.dag_id, run.row.previous_run_id))
     if previous is not None:
         before = previous.tasks.get(task.task_id)
         return None if before is None or before.state in PAST_IS_DONE else ""
     if run.past is None:
         return ""
-    state = run.past.get(task.task_id, s.SUCCESS)  # a task that the previous run did not have holds nothing up
-    if state in PAST_IS_DONE:
+    before_state = run.past.get(task.task_id, s.SUCCESS)  # a task that the previous run did not have holds nothing up
+    if before_state in PAST_IS_DONE:
         return None
     return (
-        f"deadlock: task {task.task_id!r} of run {run.row.run_id} depends on the past, and is {state} in the run before, "
+        f"deadlock: task {task.task_id!r} of run {run.row.run_id} depends on the past, and is {before_state} in the run before, "
         f"{run.row.previous_run_id}"
     )
 
 
-def cancel_tasks(alive: ManagerState, run: ActiveRun, reason: str, now: datetime, todo: Instructions) -> None:
+def cancel_tasks(state: ManagerState, run: ActiveRun, reason: str, now: datetime, todo: Instructions) -> None:
     """Stop what runs of it, and let nothing more start."""
     for ti in list(run.tasks.values()):
         if ti.state in s.TASK_STARTED:
             todo.cancels.append(CancelTry((ti.dag_id, ti.run_id, ti.task_id, ti.launch), reason))
         elif ti.state not in s.TASK_FINISHED:
-            alive.put(c.cancelled(ti, now, reason))
+            state.put(c.cancelled(ti, now, reason))
 
 
-def end_run(alive: ManagerState, run: ActiveRun, state: str, now: datetime, reason: str | None) -> None:
+def end_run(state: ManagerState, run: ActiveRun, outcome: str, now: datetime, reason: str | None) -> None:
     """It has ended: so have the items that it took."""
-    alive.put(c.run_ended(run.row, state, now, reason))
-    del alive.runs[run.key]
-    for other in alive.runs.values():
+    state.put(c.run_ended(run.row, outcome, now, reason))
+    del state.runs[run.key]
+    for other in state.runs.values():
         if other.row.dag_id == run.row.dag_id and other.row.previous_run_id == run.row.run_id:
             other.past = {task_id: ti.state for task_id, ti in run.tasks.items()}
-    owner = alive.backfills.get(run.row.backfill_id or "")
+    owner = state.backfills.get(run.row.backfill_id or "")
     if owner is not None:
-        end_items(alive, owner, owner.running.pop(run.key, []), run.row)
+        end_items(state, owner, owner.running.pop(run.key, []), run.row)

@@ -24,50 +24,54 @@ from backfill_manager.planning.next_run import Upcoming, upcoming
 from backfill_manager.planning.timeline import TimelineWindow, place_of
 
 
-def fire_schedules(alive: ManagerState, now: datetime, next_seq: Callable[[int], int]) -> None:
+def fire_schedules(state: ManagerState, now: datetime, next_seq: Callable[[int], int]) -> None:
     """Make every scheduled run that is due and has room."""
-    live = _live(alive)
-    for dag in _on_schedule(alive):
-        spec, recent = alive.current_spec(dag.dag_id), alive.recent[dag.dag_id]
+    live = _live(state)
+    for dag in _on_schedule(state):
+        spec, recent = state.current_spec(dag.dag_id), state.recent[dag.dag_id]
         while live[dag.dag_id] < spec.max_active_runs:
-            due = _upcoming(alive, dag, spec, recent, now)
+            due = _upcoming(state, dag, spec, recent, now)
             if due is None or due.due_at > now or _is_held(recent, due):
                 break
             for standing in _to_look_back_on(spec, recent, due):
-                _make(alive, dag, spec, recent, standing, _interval_of(standing), now, next_seq, items=standing.items)
-            _make(alive, dag, spec, recent, recent.standing(place_of(due.start, None)), due, now, next_seq)
+                _make(state, dag, spec, recent, standing, _interval_of(standing), now, next_seq, items=standing.items)
+            _make(state, dag, spec, recent, recent.standing(place_of(due.start, None)), due, now, next_seq)
             live[dag.dag_id] += 1
-            recent.trim(keeps(spec))
+            recent.trim(lookback_depth(spec))
 
 
-def next_due(alive: ManagerState, now: datetime) -> datetime | None:
+def next_due(state: ManagerState, now: datetime) -> datetime | None:
     """When the next scheduled run is to be made; not counting DAGs that have no room, or whose due date has a live run:
     there an ending run comes first."""
-    live = _live(alive)
+    live = _live(state)
     known = [
         due.due_at
-        for dag in _on_schedule(alive)
-        if live[dag.dag_id] < (spec := alive.current_spec(dag.dag_id)).max_active_runs
-        and (due := _upcoming(alive, dag, spec, alive.recent[dag.dag_id], now)) is not None
-        and not (due.due_at <= now and _is_held(alive.recent[dag.dag_id], due))
+        for dag in _on_schedule(state)
+        if live[dag.dag_id] < (spec := state.current_spec(dag.dag_id)).max_active_runs
+        and (due := _upcoming(state, dag, spec, state.recent[dag.dag_id], now)) is not None
+        and not (due.due_at <= now and _is_held(state.recent[dag.dag_id], due))
     ]
     return min(known, default=None)
 
 
-def keeps(spec: DagSpec) -> int:
+def lookback_depth(spec: DagSpec) -> int:
     """How many of the newest runs that carry the schedule must be known, with all others since the first of them: those to
     look back on, and the one before them."""
     return spec.lookback + 2
 
 
-def _on_schedule(alive: ManagerState) -> list[DagRow]:
+def _on_schedule(state: ManagerState) -> list[DagRow]:
     """Those whose timeline has been read; without a schedule there is none to read."""
-    return [dag for dag_id, dag in alive.dags.items() if dag_id in alive.recent and dag.is_active and not dag.is_paused]
+    return [
+        dag
+        for dag_id, dag in state.catalog.dags.items()
+        if dag_id in state.recent and dag.is_active and not dag.is_paused
+    ]
 
 
-def _live(alive: ManagerState) -> Counter[str]:
+def _live(state: ManagerState) -> Counter[str]:
     """Scheduled runs that are alive; one that a backfill runs again counts for the backfill."""
-    return Counter(run.row.dag_id for run in alive.runs.values() if run.is_for_schedule)
+    return Counter(run.row.dag_id for run in state.runs.values() if run.is_for_schedule)
 
 
 def _is_held(recent: TimelineWindow, due: Upcoming) -> bool:
@@ -77,15 +81,15 @@ def _is_held(recent: TimelineWindow, due: Upcoming) -> bool:
 
 
 def _upcoming(
-    alive: ManagerState, dag: DagRow, spec: DagSpec, recent: TimelineWindow, now: datetime
+    state: ManagerState, dag: DagRow, spec: DagSpec, recent: TimelineWindow, now: datetime
 ) -> Upcoming | None:
     """Worked out once, and again only when its ground has changed or its hour has come."""
     latest = recent.furthest
     ground = (dag.current_version, latest and latest.logical_date, latest and latest.interval_end)
-    known = alive.due.get(dag.dag_id)
+    known = state.due.get(dag.dag_id)
     if known is None or known[0] != ground or (known[1] is not None and known[1].due_at <= now):
         known = (ground, upcoming(spec, latest, now, recent.stands_for_schedule))
-        alive.due[dag.dag_id] = known
+        state.due[dag.dag_id] = known
     return known[1]
 
 
@@ -109,7 +113,7 @@ def _interval_of(run: DagRun) -> Upcoming:
 
 
 def _make(
-    alive: ManagerState,
+    state: ManagerState,
     dag: DagRow,
     spec: DagSpec,
     recent: TimelineWindow,
@@ -127,4 +131,4 @@ def _make(
         logical_date=interval.start, interval_start=interval.start, interval_end=interval.end,
         items=items,
     )  # fmt: skip
-    make_run(alive, row, spec, stretch=recent, overrides=[standing] if standing else [], now=now)
+    make_run(state, row, spec, stretch=recent, overrides=[standing] if standing else [], now=now)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from backfill_manager.errors import BackfillManagerError, PartFailed, SparkGone
+from backfill_manager.errors import BackfillManagerError, ServiceFailed, SparkGone
 from backfill_manager.execution.error_format import one_line
 
 WHAT_NOW: Final = (
@@ -23,15 +23,15 @@ WHAT_NOW: Final = (
 class Shutdown:
     """`problem` is the first one that was reported; `wake` is called with each."""
 
-    def __init__(self, wake: Callable[[], None], why_spark_is_gone: Callable[[], str | None]) -> None:
-        self._wake, self._why_spark_is_gone = wake, why_spark_is_gone
+    def __init__(self, wake: Callable[[], None], spark_gone_reason: Callable[[], str | None]) -> None:
+        self._wake, self._why_spark_is_gone = wake, spark_gone_reason
         self._lock = threading.Lock()
         self.problem: BackfillManagerError | None = None
 
     def spark_gone(self, why: str) -> None:
         self._because(SparkGone(f"Spark is gone: {why}. {WHAT_NOW}"))
 
-    def part_failed(self, part: str, error: BaseException) -> None:
+    def service_failed(self, part: str, error: BaseException) -> None:
         """The thread of a part has ended by this exception: by a bug, or because it works through Spark."""
         self._because(self.spark_gone_beneath() or self._part_failed(part, error))
 
@@ -40,8 +40,8 @@ class Shutdown:
         why = self._why_spark_is_gone()
         return SparkGone(f"Spark is gone: {why}. {WHAT_NOW}") if why else None
 
-    def _part_failed(self, part: str, error: BaseException) -> PartFailed:
-        failed = PartFailed(
+    def _part_failed(self, part: str, error: BaseException) -> ServiceFailed:
+        failed = ServiceFailed(
             f"A part of the manager has failed ({part}): {one_line(error)}. A bug in backfill_manager. {WHAT_NOW}"
         )
         failed.__cause__ = error  # `--debug` shows where

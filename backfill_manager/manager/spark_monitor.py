@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from backfill_manager.execution.error_format import why_spark_is_gone
-from backfill_manager.part_thread import PartFailed, PartThread
+from backfill_manager.execution.error_format import spark_gone_reason
+from backfill_manager.service import ServiceFailed, ServiceThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,11 +20,11 @@ LOOK_EVERY_S: Final = 0.5
 
 class SparkMonitor:
     def __init__(
-        self, spark: SparkSession, on_spark_gone: Callable[[str], None], on_failure: PartFailed | None = None
+        self, spark: SparkSession, on_spark_gone: Callable[[str], None], on_failure: ServiceFailed | None = None
     ) -> None:
         self._spark, self._on_spark_gone = spark, on_spark_gone
         self._stop = threading.Event()
-        self._thread = PartThread("spark watch", self._loop, on_failure=on_failure)
+        self._thread = ServiceThread("spark watch", self._loop, on_failure=on_failure)
 
     def start(self) -> None:
         self._thread.start()
@@ -35,7 +35,7 @@ class SparkMonitor:
 
     def _loop(self) -> None:
         while not self._stop.wait(LOOK_EVERY_S):
-            why = why_spark_is_gone(self._spark)
+            why = spark_gone_reason(self._spark)
             if why is not None and not self._stop.is_set():
                 self._on_spark_gone(why)
                 return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,11 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import (
     Backfill,
     BackfillItem,
+    BundleRow,
+    DagRow,
     DagRun,
     DagVersion,
+    ImportProblem,
     Pool,
     Record,
     TaskInstance,
@@ -124,12 +127,24 @@ class ActiveBackfill:
         return len(self.pending) < self.counts[s.PENDING]
 
 
-class ManagerState(DagCatalog):
-    """The working set. Plain dictionaries; whoever reads them may, whoever changes a row says `put`. Of `versions` it holds
-    the current ones, and those of live runs."""
+class _RecordedCatalog(DagCatalog):
+    """The catalog of the manager: what is put into it is committed with the tick."""
+
+    def __init__(self, record: Callable[[Record], None]) -> None:
+        super().__init__()
+        self._record = record
+
+    def put(self, row: Record) -> None:
+        super().put(row)
+        self._record(row)
+
+
+class ManagerState:
+    """The manager's memory: plain dictionaries that anyone may read; rows are changed by `put` and `put_item` only.
+    `catalog.versions` holds the current versions, and those of active runs."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.catalog: DagCatalog = _RecordedCatalog(lambda row: self.changes.put(row))
         self.pools: dict[str, Pool] = {}
         self.backfills: dict[str, ActiveBackfill] = {}
         self.runs: dict[RunKey, ActiveRun] = {}
@@ -154,8 +169,9 @@ class ManagerState(DagCatalog):
                 owner.row = row
         elif isinstance(row, Pool):
             self.pools[row.name] = row
-        else:
-            super().put(row)
+        elif isinstance(row, DagRow | DagVersion | ImportProblem | BundleRow):
+            self.catalog.put(row)
+            return
         self.changes.put(row)
 
     def put_item(self, backfill: ActiveBackfill, was: BackfillItem, now: BackfillItem) -> None:
@@ -185,7 +201,7 @@ class ManagerState(DagCatalog):
         """The definition of a version that the working set holds."""
         key = (dag_id, version)
         if key not in self._specs:
-            self._specs[key] = DagSpec.from_json(self.versions[key].definition_json)
+            self._specs[key] = DagSpec.from_json(self.catalog.versions[key].definition_json)
         return self._specs[key]
 
     def spec_of_backfill(self, row: Backfill) -> DagSpec:
@@ -203,24 +219,24 @@ class ManagerState(DagCatalog):
             }
         return with_overrides(spec, overrides)
 
-    def learn(self, versions: Iterable[DagVersion]) -> None:
+    def cache_versions(self, versions: Iterable[DagVersion]) -> None:
         """Versions that the tables hold already."""
         for version in versions:
-            self.versions[version.dag_id, version.version] = version
+            self.catalog.versions[version.dag_id, version.version] = version
 
     def evict_versions(self) -> None:
         """Those that nothing alive needs, once they are the larger part: who edits DAGs for months fills no memory. The
         tables have them all (`bringing_back.version_spec`)."""
-        if len(self.versions) <= 2 * (len(self.dags) + len(self.runs) + len(self.backfills)):
+        if len(self.catalog.versions) <= 2 * (len(self.catalog.dags) + len(self.runs) + len(self.backfills)):
             return
-        needed = {(row.dag_id, row.current_version) for row in self.dags.values()}
+        needed = {(row.dag_id, row.current_version) for row in self.catalog.dags.values()}
         needed |= {(live.row.dag_id, live.row.dag_version) for live in self.runs.values()}
         needed |= {(live.row.dag_id, live.row.dag_version) for live in self.backfills.values()}
-        self.versions = {key: version for key, version in self.versions.items() if key in needed}
+        self.catalog.versions = {key: version for key, version in self.catalog.versions.items() if key in needed}
         self._specs = {key: spec for key, spec in self._specs.items() if key in needed}
 
     def current_spec(self, dag_id: str) -> DagSpec:
-        return self.spec(dag_id, self.dags[dag_id].current_version)
+        return self.spec(dag_id, self.catalog.dags[dag_id].current_version)
 
     def tasks(self) -> Iterator[tuple[ActiveRun, TaskInstance]]:
         for run in self.runs.values():

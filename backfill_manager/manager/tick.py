@@ -25,13 +25,13 @@ from backfill_manager import descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import DagStore, SubmissionResult
 from backfill_manager.execution.executor import Executor
-from backfill_manager.execution.outcomes import Event
-from backfill_manager.manager.bundle_watcher import BundleWatcher, Parsed, ParsedAll
+from backfill_manager.execution.messages import Event
+from backfill_manager.manager.bundle_watcher import AllBundlesParsed, BundleWatcher, ParseResult
 from backfill_manager.manager.create_backfill import make_backfills
 from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.metrics import TickMetrics
-from backfill_manager.manager.planner import Planned, Planner
+from backfill_manager.manager.planner import Planner, PlanResult
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
@@ -46,13 +46,13 @@ LONGEST_GAP_S = 1.0
 WITHOUT_DESCRIPTORS_S = 0.5  # until the next look whether some are free
 LONGEST_SLEEP_S = 3600.0  # the clock of the machine may be set meanwhile
 
-Happening = Event | Planned | Parsed | ParsedAll
+Happening = Event | PlanResult | ParseResult | AllBundlesParsed
 
 
 class TickLoop:
     def __init__(
         self,
-        alive: ManagerState,
+        state: ManagerState,
         store: Store,
         leader: Leader,
         *,
@@ -60,7 +60,7 @@ class TickLoop:
         executor: Executor,
         planner: Planner | None,
     ) -> None:
-        self.alive = alive
+        self.state = state
         self._store, self._leader, self._clock = store, leader, clock
         self._executor, self._planner = executor, planner
         self._happened: queue.SimpleQueue[Happening] = queue.SimpleQueue()
@@ -69,9 +69,9 @@ class TickLoop:
         self._rung = True  # requests may be waiting
         self._settled = False  # the last tick changed nothing
         self._urgent = False  # someone waits for an answer: no pause
-        self._decisions = Decisions(alive, store, leader)
+        self._decisions = Decisions(state, store, leader)
         self._inbox = self._decisions.inbox
-        self._dags = DagStore(alive)
+        self._dags = DagStore(state.catalog)
         self.figures = TickMetrics()
         self.scanned = threading.Event()  # every bundle has been scanned and committed once
         self.watcher: BundleWatcher | None = None  # it needs the ticker, and the ticker it
@@ -81,7 +81,7 @@ class TickLoop:
     # -- from other threads -------------------------------------------------------------------------------------------
     def happened(self, what: Happening) -> None:
         self._happened.put(what)
-        if isinstance(what, Planned) or (isinstance(what, Parsed) and what.wanted is not None):
+        if isinstance(what, PlanResult) or (isinstance(what, ParseResult) and what.wanted is not None):
             self._urgent = True
         self.wake()
 
@@ -111,15 +111,15 @@ class TickLoop:
         happened = self._gather()
         now = self._clock.now()
         todo = Instructions()
-        self._take_plans([h for h in happened if isinstance(h, Planned)], now)
-        self._decisions.look_ahead(now)
+        self._take_plans([h for h in happened if isinstance(h, PlanResult)], now)
+        self._decisions.prefetch(now)
         for event in happened:
-            if isinstance(event, Parsed):
+            if isinstance(event, ParseResult):
                 self._take_parsed(event, now)
         self._decisions.decide(
-            [h for h in happened if not isinstance(h, Planned | Parsed | ParsedAll)],
+            [h for h in happened if not isinstance(h, PlanResult | ParseResult | AllBundlesParsed)],
             self._requests(),
-            {name: self._executor.free(name) for name in self.alive.pools},
+            {name: self._executor.free(name) for name in self.state.pools},
             now,
             todo,
             draining=self.draining,
@@ -128,9 +128,9 @@ class TickLoop:
         changed = self._decisions.commit(todo)
         spent = self._clock.monotonic() - began
         self._do(todo)
-        self.figures.ticked(self._clock.monotonic() - ticking, spent if changed else None)
+        self.figures.record_tick(self._clock.monotonic() - ticking, spent if changed else None)
         self._settled = not changed
-        if any(isinstance(event, ParsedAll) for event in happened):
+        if any(isinstance(event, AllBundlesParsed) for event in happened):
             self.scanned.set()
         if changed:
             self._leader.compact()  # looks first whether anything is due; then a few hundred milliseconds
@@ -142,7 +142,7 @@ class TickLoop:
     def is_idle(self) -> bool:
         """Nothing runs, nothing is to be run, nothing waits to be looked at."""
         return (
-            self.alive.is_idle
+            self.state.is_idle
             and self._settled
             and self.scanned.is_set()
             and not self._inbox.is_planning
@@ -168,7 +168,7 @@ class TickLoop:
         self._rung = False
         return self._store.unanswered()
 
-    def _take_plans(self, plans: list[Planned], now: datetime) -> None:
+    def _take_plans(self, plans: list[PlanResult], now: datetime) -> None:
         for planned in plans:
             self._rung = True  # a request for the same backfill may have waited for this one
             wanted = planned.wanted
@@ -180,8 +180,8 @@ class TickLoop:
             else:
                 self._begin_backfill(planned, now)
 
-    def _begin_backfill(self, planned: Planned, now: datetime) -> None:
-        root, *others = make_backfills(self.alive, self._store, self._leader, planned, self._clock.new_id, now)
+    def _begin_backfill(self, planned: PlanResult, now: datetime) -> None:
+        root, *others = make_backfills(self.state, self._store, self._leader, planned, self._clock.new_id, now)
         for live in (root, *others):
             pending, skipped = live.counts[s.PENDING], live.counts[s.SKIPPED]
             log.info(
@@ -195,7 +195,7 @@ class TickLoop:
             message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
         self._inbox.planned(planned.wanted, root.row.backfill_id, message, None, now)
 
-    def _take_parsed(self, event: Parsed, now: datetime) -> None:
+    def _take_parsed(self, event: ParseResult, now: datetime) -> None:
         wanted = event.wanted
         if event.submission is None:
             assert wanted is not None
@@ -225,18 +225,18 @@ class TickLoop:
             self._executor.cancel(cancel.key, cancel.reason)
         for wanted in todo.plans:
             assert self._planner is not None
-            dag = self.alive.dags[wanted.ask.dag_id]
+            dag = self.state.catalog.dags[wanted.ask.dag_id]
             others = {
-                row.dag_id: (self.alive.current_spec(row.dag_id), row.current_version)
-                for row in self.alive.dags.values()
+                row.dag_id: (self.state.current_spec(row.dag_id), row.current_version)
+                for row in self.state.catalog.dags.values()
                 if row.is_active and wanted.ask.downstream
             }
-            self._planner.plan(wanted, self.alive.current_spec(dag.dag_id), dag.current_version, others)
+            self._planner.plan(wanted, self.state.current_spec(dag.dag_id), dag.current_version, others)
         for parse in todo.parses:
             assert self.watcher is not None
             self.watcher.ask(parse)
         for request_id in todo.compactions:
-            self._decisions.tidy_up(request_id, self._clock.now())
+            self._decisions.compact_state(request_id, self._clock.now())
             self.wake()  # for the answer's tick
         if todo.stop:
             self.asked_to_stop = todo

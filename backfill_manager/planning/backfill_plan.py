@@ -47,6 +47,7 @@ from backfill_manager.planning.batches import batches
 from backfill_manager.planning.coverage import covered_ranges
 from backfill_manager.planning.intervals import intervals, sql_text
 from backfill_manager.planning.partial_runs import partial_runs_of_older_releases
+from backfill_manager.planning.timeline import CURRENT_RUNS
 from backfill_manager.requests.backfills import ON_SCHEDULE, is_whole, selected_tasks
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.schema import arrow_schema
@@ -200,12 +201,7 @@ def existing_runs(store: Store, ask: CreateBackfill, dag: DagSpec) -> pa.Table:
     found = store.read_arrow(
         "dag_run",
         _RUN_COLUMNS,
-        [
-            Condition("dag_id", "=", dag.dag_id),
-            Condition("state", "!=", states.OVERRIDDEN),
-            Condition("run_type", "!=", states.EXTERNAL_RUN),
-            *_where_they_may_meet(ask),
-        ],
+        [Condition("dag_id", "=", dag.dag_id), *CURRENT_RUNS, *_where_they_may_meet(ask)],
     )
     return _with_partial_told(found, dag.dag_id, store)
 

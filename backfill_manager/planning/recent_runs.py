@@ -13,7 +13,7 @@ from typing import Final
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.partial_runs import with_partial_told
-from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.planning.timeline import CURRENT_RUNS, TimelineWindow
 from backfill_manager.store.base import Condition, Store
 
 HORIZONS: Final = (*(timedelta(hours=8**n) for n in range(6)), None)  # 1 hour, 8, 64, ... nearly 4 years, all
@@ -77,10 +77,7 @@ def _put_batches_that_reach_in(
     recent: Mapping[str, TimelineWindow], floors: Mapping[str, datetime], store: Store
 ) -> None:
     """Few DAGs have batches; for those the one that ends last of all that begin before the floor and end after it."""
-    batches = [
-        Condition("run_type", "!=", s.EXTERNAL_RUN), Condition("state", "!=", s.OVERRIDDEN),
-        Condition("items", ">", 1),
-    ]  # fmt: skip
+    batches = [*CURRENT_RUNS, Condition("items", ">", 1)]
     maybe = _across(min(floors.values()), max(floors.values()))  # others ended long ago
     with_batches = store.count("dag_run", ["dag_id"], [Condition("dag_id", "in", list(floors)), *batches, *maybe])
     for (dag_id,) in with_batches:

@@ -12,10 +12,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
+from typing import Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
+from backfill_manager.store.base import Condition
+
+# The rule of what stands in the timeline: of the runs of a date the one that was not overridden, and no external run.
+CURRENT_RUNS: Final = (Condition("state", "!=", s.OVERRIDDEN), Condition("run_type", "!=", s.EXTERNAL_RUN))
+
+
+def is_current(run: DagRun) -> bool:
+    """`CURRENT_RUNS` for a row that has been read."""
+    return run.state != s.OVERRIDDEN and run.run_type != s.EXTERNAL_RUN
+
+
+def timeline_of(dag_id: str) -> list[Condition]:
+    """Filters the runs in a DAG's timeline: the current ones with a logical date."""
+    return [Condition("dag_id", "=", dag_id), Condition("logical_date", "not_null"), *CURRENT_RUNS]
+
 
 Place = tuple[datetime | None, str | None]  # logical date, partition key
 

@@ -7,67 +7,43 @@ A backfill that was asked for and not yet answered is shown as `queued`; one tha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
 from backfill_manager.model import states
-from backfill_manager.model.records import Backfill, BackfillItem, Request, Response
+from backfill_manager.model.records import Backfill, Request, Response
 from backfill_manager.queries.id_lookup import LATEST, choose
-from backfill_manager.queries.paging import Order, read_page
+from backfill_manager.queries.paging import Order, Page, Place, Slice
 from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.requests.command_types import BACKFILL_CREATE, REFUSED, parse_payload
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting for the manager"
 NOT_LISTED: Final = ("conf_json", "overrides_json")
 MOST_LISTED: Final = 100  # dates or partitions of one backfill in a list
 MOST_LISTED_CHARS: Final = 4000  # of all of them
+NEWEST_FIRST: Final = Order("created_at", "run_seq", descending=True)
 NONE_YET = "; there are no backfills yet: ask for one with `bfm backfill create DAG --from T --to T`."
 
 
-def list_backfills(
-    store: Store, *, dag_id: str | None = None, in_states: Sequence[str] = (), limit: int | None = None
-) -> list[dict[str, Any]]:
-    """Newest first, those that still wait for the manager included; hidden ones are left out."""
-    where = [Condition("hidden_at", "is_null")]
-    if dag_id:
-        where.append(Condition("dag_id", "=", dag_id))
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-    rows = store.read(Backfill, where, order_by=("-created_at",), limit=limit, without=NOT_LISTED)
-    waiting = [] if in_states and states.QUEUED not in in_states else _waiting(store)
-    shown = _with_counts(store, rows)
-    known = {row["backfill_id"] for row in shown}
-    if waiting and (in_states or dag_id or limit):  # answered just now, and filtered out above
-        ids = tuple(one["backfill_id"] for one in waiting)
-        known |= _made(store, ids)
-    shown += [one for one in waiting if one["backfill_id"] not in known and dag_id in (None, one["dag_id"])]
-    shown.sort(key=lambda one: one["created_at"], reverse=True)
-    return [_listed(one) for one in shown[:limit]]
-
-
 @dataclass(frozen=True)
-class Chosen:
-    """Which backfills a list shows; `kind` is that of their dates (`schedule`, `dates`, ...)."""
+class BackfillFilter:
+    """Which backfills a list shows; `kind` is that of their dates (`schedule`, `dates`, ...). Hidden ones are left out."""
 
     dag_id: str | None = None
-    in_states: tuple[str, ...] = ()
+    in_states: Sequence[str] = ()
     kind: str | None = None
 
     def conditions(self) -> list[Condition]:
-        where = [Condition("hidden_at", "is_null")]
-        if self.dag_id is not None:
-            where.append(Condition("dag_id", "=", self.dag_id))
-        if self.in_states:
-            where.append(Condition("state", "in", self.in_states))
-        if self.kind is not None:  # `CreateBackfill.config` says it first
+        where = [Condition("hidden_at", "is_null"), *matching(dag_id=self.dag_id, state=tuple(self.in_states))]
+        if self.kind is not None:  # the first key of `CreateBackfill.config`
             where.append(Condition("config_json", "starts_with", json.dumps({"type": self.kind})[:-1]))
         return where
 
-    def fits(self, one: dict[str, Any]) -> bool:
+    def matches(self, one: Mapping[str, Any]) -> bool:
         return (
             self.dag_id in (None, one["dag_id"])
             and (not self.in_states or one["state"] in self.in_states)
@@ -75,24 +51,35 @@ class Chosen:
         )
 
 
-def page_of_backfills(
-    store: Store, chosen: Chosen, order: Order, limit: int, after: tuple[Any, Any] | None
-) -> tuple[list[dict[str, Any]], tuple[Any, Any] | None]:
-    """Up to `limit` backfills behind the place `after`, and the place of the last if more follow."""
-    rows = read_page(store, Backfill, chosen.conditions(), order, limit + 1, after, without=NOT_LISTED)
-    more, rows = len(rows) > limit, rows[:limit]
-    return [_listed(one) for one in _with_counts(store, rows)], order.place(rows[-1]) if more else None
+ALL: Final = BackfillFilter()
 
 
-def waiting_backfills(store: Store, chosen: Chosen) -> list[dict[str, Any]]:
-    """Those that were asked for and not made yet, newest first."""
-    found = [one for one in _waiting(store) if chosen.fits(one)]
-    if not found:
-        return []
-    ids = tuple(one["backfill_id"] for one in found)
-    made = _made(store, ids)
-    found = [_listed(one) for one in found if one["backfill_id"] not in made]
-    return sorted(found, key=lambda one: (one["created_at"], one["backfill_id"]), reverse=True)
+def list_backfills(
+    store: Store, chosen: BackfillFilter = ALL, *, order: Order = NEWEST_FIRST, limit: int | None = None,
+    after: Place | str | None = None,
+) -> Page:  # fmt: skip
+    """First those that wait for the manager, newest first, then in `order` those that it has created. The place of one that
+    waits is a text."""
+    waiting: list[dict[str, Any]] = []
+    if after is None or isinstance(after, str):
+        waiting = [one for one in waiting_backfills(store, chosen) if after is None or _mark(one) < after][:limit]
+        if waiting and len(waiting) == limit:
+            return Page(waiting, _mark(waiting[-1]))
+    left = None if limit is None else limit - len(waiting)
+    part = Slice(order, left, None if isinstance(after, str) else after)
+    rows, last = part.read(store, Backfill, chosen.conditions(), NOT_LISTED)
+    return Page(waiting + [_listed(one) for one in _with_counts(store, rows)], last)
+
+
+def _mark(waiting: Mapping[str, Any]) -> str:
+    return f"{waiting['created_at']} {waiting['backfill_id']}"
+
+
+def waiting_backfills(store: Store, chosen: BackfillFilter = ALL) -> list[dict[str, Any]]:
+    """Those that were submitted and that the manager has not created yet, newest first."""
+    found = [one for one in _waiting(store) if chosen.matches(one)]
+    created = _created(store, [one["backfill_id"] for one in found])
+    return sorted((_listed(one) for one in found if one["backfill_id"] not in created), key=_mark, reverse=True)
 
 
 def find_backfill(store: Store, wanted: str) -> dict[str, Any]:
@@ -130,7 +117,7 @@ def _latest(store: Store) -> dict[str, Any]:
     since = [Condition("requested_at", ">", made[0].created_at)] if made else []
     asked = {one["backfill_id"]: one for one in _asked(store, since)}  # the newest comes last
     if asked:  # those that were made are hidden
-        for backfill_id in _made(store, tuple(asked)):
+        for backfill_id in _created(store, asked):
             del asked[backfill_id]
     if asked:
         return _waiting_or_refused(store, list(asked.values())[-1])
@@ -147,56 +134,6 @@ def count_by_state(store: Store, backfill: Mapping[str, Any]) -> dict[str, int]:
     return {state: counts.get((state,), 0) for state in states.ITEM_STATES}
 
 
-def list_items(
-    store: Store, backfill_id: str, *, in_states: Sequence[str] = (), limit: int | None = None, offset: int = 0
-) -> list[dict[str, Any]]:
-    """By ordinal. `offset` skips that many of those that match."""
-    where = [Condition("backfill_id", "=", backfill_id)]
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-        skip = offset
-    else:  # ordinals count from 1 without a gap, so a page far down costs no more than the first
-        where.append(Condition("ordinal", ">", offset))
-        skip = 0
-    rows = store.read(BackfillItem, where, order_by=("ordinal",), limit=None if limit is None else limit + skip)
-    return [item_view(row) for row in rows[skip:]]
-
-
-def page_of_items(
-    store: Store, backfill_id: str, order: Order, limit: int, after: int | None, *, in_states: Sequence[str] = ()
-) -> tuple[list[dict[str, Any]], int | None]:
-    """Up to `limit` items behind the one with the ordinal `after`, and the last one's ordinal if more follow."""
-    where = [Condition("backfill_id", "=", backfill_id)]
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-    elif not order.descending:  # ordinals have no gap, so the page's end is known, and other files are skipped
-        where.append(Condition("ordinal", "<=", (after or 0) + limit + 1))
-    rows = read_page(store, BackfillItem, where, order, limit + 1, None if after is None else (after, after))
-    more, rows = len(rows) > limit, rows[:limit]
-    return [item_view(row) for row in rows], rows[-1].ordinal if more else None
-
-
-def count_items(store: Store, backfill_id: str, in_states: Sequence[str] = ()) -> int:
-    where = [Condition("backfill_id", "=", backfill_id)]
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-    return store.count("backfill_item", (), where).get((), 0)
-
-
-def item_view(row: BackfillItem) -> dict[str, Any]:
-    return {
-        "ordinal": row.ordinal,
-        "logical_date": format_instant(row.logical_date),
-        "interval_start": format_instant(row.interval_start),
-        "interval_end": format_instant(row.interval_end),
-        "partition_key": row.partition_key,
-        "state": row.state,
-        "reason": row.reason,
-        "run_id": row.run_id,
-        "batch": row.batch,
-    }
-
-
 def check_states(kind: str, wanted: Iterable[str], known: Sequence[str], hint: str = "") -> tuple[str, ...]:
     """`InvalidInput` for a state that things of this kind don't have."""
     chosen = tuple(wanted)
@@ -208,10 +145,10 @@ def check_states(kind: str, wanted: Iterable[str], known: Sequence[str], hint: s
     return chosen
 
 
-def _made(store: Store, ids: tuple[str, ...]) -> set[str]:
-    """Those of these backfills that the manager has made."""
-    rows = store.read(Backfill, [Condition("backfill_id", "in", ids)], without=NOT_LISTED)
-    return {row.backfill_id for row in rows}
+def _created(store: Store, ids: Collection[str]) -> set[str]:
+    """Those of these backfills that the manager has created."""
+    where = [Condition("backfill_id", "in", tuple(ids))]
+    return {row.backfill_id for row in store.read(Backfill, where, without=NOT_LISTED)} if ids else set()
 
 
 def _listed(one: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from backfill_manager.clock import UTC, micros
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance
+from backfill_manager.planning.timeline import timeline_of
 from backfill_manager.queries.runs import NOT_LISTED, run_view
 from backfill_manager.store.base import Condition, Store
 
@@ -24,7 +25,7 @@ def calendar(store: Store, dag_id: str, timezone: str, year: int) -> dict[str, d
     """Day (`2013-01-05`) -> `state` (the worst of its runs), `states` (counts), `runs`, `duration_s` (mean of the runs that
     have ended; None when none has). The runs that stand in the timeline only."""
     dates, midnights = _days_of(year, timezone)
-    where = [*_standing(dag_id), *_within(midnights)]
+    where = [*timeline_of(dag_id), *_within(midnights)]
     days: dict[str, dict[str, Any]] = {}
     for row in _by_day_and_state(store, where, midnights):
         day = days.setdefault(
@@ -43,7 +44,7 @@ def rows_by_day(store: Store, dag_id: str, timezone: str, year: int) -> dict[str
 
     dates, midnights = _days_of(year, timezone)
     runs = store.read_arrow(
-        DagRun.TABLE, ("run_id", "logical_date", "run_seq"), [*_standing(dag_id), *_within(midnights)]
+        DagRun.TABLE, ("run_id", "logical_date", "run_seq"), [*timeline_of(dag_id), *_within(midnights)]
     )
     if not runs.num_rows:
         return {}
@@ -65,7 +66,7 @@ def years(store: Store, dag_id: str, timezone: str) -> list[int]:
     ends = [
         found[0].logical_date.astimezone(ZoneInfo(timezone)).year
         for order in ("logical_date", "-logical_date")
-        if (found := store.read(DagRun, _standing(dag_id), order_by=(order,), limit=1, without=NOT_LISTED))
+        if (found := store.read(DagRun, timeline_of(dag_id), order_by=(order,), limit=1, without=NOT_LISTED))
         and found[0].logical_date
     ]
     return list(range(max(ends), min(ends) - 1, -1)) if ends else []
@@ -76,7 +77,7 @@ def runs_of_day(store: Store, dag_id: str, timezone: str, at: datetime, limit: i
     local = at.astimezone(ZoneInfo(timezone))
     midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
     begin, end = (one.astimezone(UTC) for one in (midnight, midnight + timedelta(days=1)))  # +1 day by the wall clock
-    where = [*_standing(dag_id), Condition("logical_date", ">=", begin), Condition("logical_date", "<", end)]
+    where = [*timeline_of(dag_id), Condition("logical_date", ">=", begin), Condition("logical_date", "<", end)]
     rows = store.read(DagRun, where, order_by=("logical_date",), limit=limit, without=NOT_LISTED)
     return [run_view(row) for row in rows]
 
@@ -99,15 +100,6 @@ def _day_numbers(runs: pa.Table, midnights: list[datetime]) -> Any:
 
     at = runs["logical_date"].cast(pa.int64()).to_numpy()
     return np.searchsorted(np.array([micros(one) for one in midnights]), at, side="right") - 1
-
-
-def _standing(dag_id: str) -> list[Condition]:
-    return [
-        Condition("dag_id", "=", dag_id),
-        Condition("logical_date", "not_null"),
-        Condition("state", "!=", states.OVERRIDDEN),
-        Condition("run_type", "!=", states.EXTERNAL_RUN),
-    ]
 
 
 def _by_day_and_state(store: Store, where: list[Condition], midnights: list[datetime]) -> list[dict[str, Any]]:

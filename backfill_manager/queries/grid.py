@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance
+from backfill_manager.planning.timeline import timeline_of
 from backfill_manager.queries.runs import NOT_LISTED, run_view
 from backfill_manager.store.base import Condition, Store
 
@@ -51,13 +51,7 @@ def _which(dag_id: str, order: Order, date: datetime | None, seq: int | None) ->
     of_dag = [Condition("dag_id", "=", dag_id)]
     if order == "made":
         return of_dag if seq is None else [*of_dag, Condition("run_seq", "<", seq)]
-    standing = [
-        *of_dag,
-        Condition("logical_date", "not_null") if date is None else Condition("logical_date", "<", date),
-        Condition("state", "!=", states.OVERRIDDEN),
-        Condition("run_type", "!=", states.EXTERNAL_RUN),
-    ]
-    return standing
+    return timeline_of(dag_id) if date is None else [*timeline_of(dag_id), Condition("logical_date", "<", date)]
 
 
 def _cursor(oldest: DagRun, order: Order) -> dict[str, Any]:

@@ -1,15 +1,25 @@
-"""Lists page by page: each page is read by a range, so that the last of a million rows costs what the first does.
+"""Reads a list page by page, each by a range, so that the last page of a million rows costs what the first does.
 
-A place in a list is what its last row has in the column that orders it, and in `tie`, which no two rows share.
+A place in a list is the value of its last row in the column that orders it, and in `tie`, which no two rows share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from backfill_manager.store.base import Condition, Operator, R, Store
+
+Place = tuple[Any, Any]
+MAX_LISTED_IDS: Final = 1000  # ids in one condition; for more, all rows are read
+
+
+class Page(NamedTuple):
+    """`after` is the place at which the next page begins, None on the last page."""
+
+    items: list[dict[str, Any]]
+    after: Any = None
 
 
 @dataclass(frozen=True)
@@ -25,28 +35,39 @@ class Order:
         sign = "-" if self.descending else ""
         return (f"{sign}{self.tie}",) if self.column == self.tie else (f"{sign}{self.column}", f"{sign}{self.tie}")
 
-    def place(self, row: object) -> tuple[Any, Any]:
+    def place(self, row: object) -> Place:
         return getattr(row, self.column), getattr(row, self.tie)
 
 
-def read_page(
-    store: Store,
-    record: type[R],
-    where: Sequence[Condition],
-    order: Order,
-    limit: int,
-    after: tuple[Any, Any] | None,
-    *,
-    without: Sequence[str] = (),
-) -> list[R]:
-    """Up to `limit` rows behind the place `after` (None: from the beginning). `without`: columns that are not read."""
-    if after is None:
-        return store.read(record, where, order_by=order.by, limit=limit, without=without)
-    found: list[R] = []
-    for more in _behind(order, *after):
-        if len(found) < limit:
-            found += store.read(record, [*where, *more], order_by=order.by, limit=limit - len(found), without=without)
-    return found
+@dataclass(frozen=True)
+class Slice:
+    """The part of a list to read: up to `limit` rows in `order`, behind the place `after` (None: from the beginning)."""
+
+    order: Order
+    limit: int | None = None
+    after: Place | None = None
+
+    def read(
+        self, store: Store, record: type[R], where: Sequence[Condition], without: Sequence[str] = ()
+    ) -> tuple[list[R], Place | None]:
+        """The rows, and the place of the last one if more follow. `without`: columns that are not read."""
+        limit = None if self.limit is None else self.limit + 1
+        rows: list[R] = []
+        for part in [[]] if self.after is None else _behind(self.order, *self.after):
+            left = None if limit is None else limit - len(rows)
+            if left != 0:
+                rows += store.read(record, [*where, *part], order_by=self.order.by, limit=left, without=without)
+        if self.limit is None or len(rows) <= self.limit:
+            return rows, None
+        return rows[: self.limit], self.order.place(rows[self.limit - 1])
+
+    def page(
+        self, store: Store, record: type[R], where: Sequence[Condition], view: Callable[[R], dict[str, Any]],
+        without: Sequence[str] = (),
+    ) -> Page:  # fmt: skip
+        """The same as a page of documents."""
+        rows, after = self.read(store, record, where, without)
+        return Page([view(row) for row in rows], after)
 
 
 def _behind(order: Order, value: Any, tie: Any) -> list[list[Condition]]:

@@ -1,16 +1,21 @@
-"""Pools and what they hold at the moment."""
+"""Pools, the slots in use, and the tasks that wait for one."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import NotFound
 from backfill_manager.model import states
-from backfill_manager.model.records import DagVersion, Pool
+from backfill_manager.model.records import Backfill, DagRun, DagVersion, Pool, TaskInstance
+from backfill_manager.planning.pool_rule import pool_of
+from backfill_manager.queries.dags import spec_reader
+from backfill_manager.queries.runs import NOT_LISTED
 from backfill_manager.store.base import Condition, Store
 
-_HELD = (states.QUEUED, states.RUNNING)
+MAX_WAITING_READ: Final = 5000  # task instances; only live runs have any
+_HELD: Final = (states.QUEUED, states.RUNNING)
 
 
 def list_pools(store: Store) -> list[dict[str, Any]]:
@@ -49,3 +54,30 @@ def _weights(store: Store, dag_ids: set[str]) -> dict[tuple[str, str], int]:
         for dag_id, row in newest.items()
         for task in DagSpec.from_json(row.definition_json).tasks
     }
+
+
+def waiting_by_pool(store: Store) -> dict[str, int]:
+    """Pool -> task instances in the state `scheduled`."""
+    ready = store.read(TaskInstance, [Condition("state", "=", states.SCHEDULED)], limit=MAX_WAITING_READ)
+    if not ready:
+        return {}
+    runs = {
+        run.key: run
+        for run in store.read(DagRun, [Condition("state", "in", tuple(sorted(states.RUN_LIVE)))], without=NOT_LISTED)
+    }
+    ids = tuple({run.backfill_id for run in runs.values() if run.backfill_id})
+    rows = store.read(Backfill, [Condition("backfill_id", "in", ids)]) if ids else []
+    pools = {row.backfill_id: row.pool for row in rows}
+    spec_of = spec_reader(store)
+    found: Counter[str] = Counter()
+    for ti in ready:
+        run = runs.get((ti.dag_id, ti.run_id))
+        if run is None:  # ended between the two looks
+            continue
+        try:
+            task = spec_of(run.dag_id, run.dag_version).by_id.get(ti.task_id)
+        except NotFound:
+            continue
+        of_backfill = pools.get(run.backfill_id) if run.backfill_id else None
+        found[pool_of(of_backfill, task.pool if task else None)] += 1
+    return dict(found)

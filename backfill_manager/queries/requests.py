@@ -10,40 +10,33 @@ from typing import Any, Final
 from backfill_manager.clock import format_instant
 from backfill_manager.model.records import Request, Response
 from backfill_manager.queries.id_lookup import LATEST, choose
-from backfill_manager.queries.paging import Order, read_page
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.queries.paging import MAX_LISTED_IDS, Order, Page, Place, Slice
+from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting"
 NOT_LISTED: Final = ("payload_json",)  # of a request, and of an answer
 NAMES: Final = ("dag_id", "run_id", "task_id", "backfill_id", "name", "bundle", "subpath", "host")
 LONGEST_NAME: Final = 4000  # characters; a run id of a partition is the longest
 LONGEST_LOOKED_INTO: Final = 100_000  # characters of a payload that a list reads for the names in it
-MOST_NAMED: Final = 1000  # requests whose ids a condition names; for more all answers are read
+NEWEST_FIRST: Final = Order("requested_at", "request_id", descending=True)
 
 
-def list_requests(store: Store, *, limit: int | None = None) -> list[dict[str, Any]]:
-    """Newest first; a request that was sent twice is one."""
-    rows: dict[str, Request] = {}
-    for row in store.read(Request, order_by=("-requested_at",), limit=limit, without=NOT_LISTED):
-        rows.setdefault(row.request_id, row)
-    return _listed(store, rows.values())
-
-
-def page_of_requests(
-    store: Store, order: Order, limit: int, after: tuple[Any, Any] | None, *, kind: str | None = None
-) -> tuple[list[dict[str, Any]], tuple[Any, Any] | None]:
-    """Up to `limit` requests behind the place `after`, and the place of the last if more follow."""
-    where = [] if kind is None else [Condition("kind", "=", kind)]
-    rows = read_page(store, Request, where, order, limit + 1, after, without=NOT_LISTED)
-    more, rows = len(rows) > limit, rows[:limit]
+def list_requests(
+    store: Store, *, kind: str | None = None, order: Order = NEWEST_FIRST, limit: int | None = None,
+    after: Place | None = None,
+) -> Page:  # fmt: skip
+    """A request that was sent twice is one."""
+    rows, last = Slice(order, limit, after).read(store, Request, matching(kind=kind), NOT_LISTED)
     once = {row.request_id: row for row in reversed(rows)}
-    return _listed(store, list(reversed(once.values()))), order.place(rows[-1]) if more else None
+    return Page(_listed(store, list(reversed(once.values()))), last)
 
 
 def _listed(store: Store, rows: Collection[Request]) -> list[dict[str, Any]]:
     if not rows:
         return []
-    where = [Condition("request_id", "in", tuple(row.request_id for row in rows))] if len(rows) <= MOST_NAMED else []
+    where = (
+        [Condition("request_id", "in", tuple(row.request_id for row in rows))] if len(rows) <= MAX_LISTED_IDS else []
+    )
     answers = {row.request_id: row for row in store.read(Response, where, without=NOT_LISTED)}
     short = [*where, Condition("payload_json", "shorter_than", LONGEST_LOOKED_INTO)]
     payloads = {row.request_id: row.payload_json for row in store.read(Request, short)}

@@ -7,18 +7,22 @@ without them, is for lists, `run_details` for one run.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import Ambiguous, InvalidInput, NotFound, RunOfSeveralDags
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun
+from backfill_manager.planning.timeline import is_current, timeline_of
 from backfill_manager.queries.id_lookup import LATEST
-from backfill_manager.queries.paging import Order, read_page
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.queries.paging import Order, Page, Place, Slice
+from backfill_manager.store.base import Condition, Store, matching
 
 NOT_LISTED: Final = ("conf_json",)
+NEWEST_FIRST: Final = Order("run_seq", "run_seq", descending=True)  # by creation
 
 
 def list_runs(
@@ -26,38 +30,14 @@ def list_runs(
     *,
     dag_id: str | None = None,
     backfill_id: str | None = None,
-    in_states: Sequence[str] = (),
-    limit: int | None = None,
-) -> list[dict[str, Any]]:
-    """Newest made first."""
-    where = [
-        Condition(column, "=", value) for column, value in (("dag_id", dag_id), ("backfill_id", backfill_id)) if value
-    ]
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-    rows = store.read(DagRun, where, order_by=("-run_seq",), limit=limit, without=NOT_LISTED)
-    return [run_view(row) for row in rows]
-
-
-def page_of_runs(
-    store: Store,
-    order: Order,
-    limit: int,
-    after: tuple[Any, Any] | None,
-    *,
-    dag_id: str | None = None,
-    backfill_id: str | None = None,
-    in_states: Sequence[str] = (),
     run_type: str | None = None,
-) -> tuple[list[dict[str, Any]], tuple[Any, Any] | None]:
-    """Up to `limit` runs behind the place `after`, and the place of the last if more follow."""
-    chosen = (("dag_id", dag_id), ("backfill_id", backfill_id), ("run_type", run_type))
-    where = [Condition(column, "=", value) for column, value in chosen if value is not None]
-    if in_states:
-        where.append(Condition("state", "in", tuple(in_states)))
-    rows = read_page(store, DagRun, where, order, limit + 1, after, without=NOT_LISTED)
-    more, rows = len(rows) > limit, rows[:limit]
-    return [run_view(row) for row in rows], order.place(rows[-1]) if more else None
+    in_states: Sequence[str] = (),
+    order: Order = NEWEST_FIRST,
+    limit: int | None = None,
+    after: Place | None = None,
+) -> Page:
+    where = matching(dag_id=dag_id, backfill_id=backfill_id, run_type=run_type, state=tuple(in_states))
+    return Slice(order, limit, after).page(store, DagRun, where, run_view, NOT_LISTED)
 
 
 def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
@@ -122,8 +102,7 @@ def _of_date(store: Store, text: str, dag_id: str) -> list[DagRun]:
         return []
     where = [Condition("dag_id", "=", dag_id), Condition("logical_date", "=", at)]
     rows = store.read(DagRun, where, order_by=("-run_seq",))
-    standing = [row for row in rows if row.state != states.OVERRIDDEN and row.run_type != states.EXTERNAL_RUN]
-    return standing or rows
+    return [row for row in rows if is_current(row)] or rows
 
 
 def run_view(row: DagRun) -> dict[str, Any]:
@@ -156,3 +135,71 @@ def run_view(row: DagRun) -> dict[str, Any]:
 def run_details(row: DagRun) -> dict[str, Any]:
     """With its parameters."""
     return {**run_view(row), "conf": json.loads(row.conf_json)}
+
+
+# The number is put in by `int`; nothing from outside is.
+_LAST_OF_EACH: Final = """
+SELECT dag_id, run_seq, state
+FROM (
+    SELECT dag_id, run_seq, state, row_number() OVER (PARTITION BY dag_id ORDER BY run_seq DESC) AS place FROM dag_run
+) AS placed
+WHERE place <= {n}
+ORDER BY run_seq
+"""
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The last made runs of a DAG, oldest first, and the state of the very last."""
+
+    seqs: tuple[int, ...]
+    state: str
+
+
+def newest_runs(store: Store, n: int = 14) -> dict[str, Newest]:
+    """The last `n` made runs of each DAG that has any, by DAG."""
+    _, found = store.query(_LAST_OF_EACH.format(n=int(n)))
+    newest: dict[str, Newest] = {}
+    for dag_id, seq, state in found:
+        before = newest.get(dag_id)
+        newest[dag_id] = Newest((*before.seqs, seq) if before else (seq,), state)
+    return newest
+
+
+def recent_runs(store: Store, newest: Mapping[str, Newest], dag_ids: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """The runs that `newest` names, oldest first, of those of these DAGs that have any."""
+    seqs = tuple(seq for dag_id in dag_ids if dag_id in newest for seq in newest[dag_id].seqs)
+    runs: dict[str, list[dict[str, Any]]] = {}
+    if not seqs:
+        return runs
+    for row in store.read(DagRun, [Condition("run_seq", "in", seqs)], order_by=("run_seq",), without=NOT_LISTED):
+        runs.setdefault(row.dag_id, []).append(run_view(row))
+    return runs
+
+
+def timeline(
+    store: Store, dag_id: str, limit: int | None = None, *, before: datetime | None = None
+) -> list[dict[str, Any]]:
+    """Oldest first; with a `limit`, the runs of the newest dates, or of those before the date `before`, of which each is
+    one run's. `overridden` of a run holds the runs that it took the place of, newest first, each with its own."""
+    older = [Condition("logical_date", "<", before)] if before is not None else []
+    current = store.read(
+        DagRun, [*timeline_of(dag_id), *older], order_by=("-logical_date",), limit=limit, without=NOT_LISTED
+    )[::-1]
+    if not current:
+        return []
+    where = matching(dag_id=dag_id, state=states.OVERRIDDEN)
+    where.append(Condition("logical_date", ">=", current[0].logical_date))
+    return _nested(current, _by_successor(store.read(DagRun, where, order_by=("-run_seq",), without=NOT_LISTED)))
+
+
+def _by_successor(overridden: Iterable[DagRun]) -> dict[str, list[DagRun]]:
+    found: dict[str, list[DagRun]] = {}
+    for run in overridden:
+        if run.overridden_by is not None:
+            found.setdefault(run.overridden_by, []).append(run)
+    return found
+
+
+def _nested(runs: Iterable[DagRun], overridden: dict[str, list[DagRun]]) -> list[dict[str, Any]]:
+    return [{**run_view(run), "overridden": _nested(overridden.get(run.run_id, ()), overridden)} for run in runs]

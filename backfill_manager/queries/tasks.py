@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import NotFound
+from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance, TaskLog, TaskTry
+from backfill_manager.queries.runs import NOT_LISTED
 from backfill_manager.store.base import Condition, Store
 
 LONGEST_LISTED: Final = 65_536  # characters of a result that a list tells
@@ -119,3 +123,39 @@ def log_view(row: TaskLog) -> dict[str, Any]:
         "launch": row.launch,
         "line": row.line,
     }
+
+
+def log_tail(
+    store: Store, run: DagRun, task_id: str, *, try_number: int | None = None, limit: int = 1000
+) -> tuple[list[dict[str, Any]], bool]:
+    """The last `limit` lines, oldest first, and whether there are earlier ones."""
+    where = [
+        Condition("run_seq", "=", run.run_seq),
+        Condition("dag_id", "=", run.dag_id),
+        Condition("run_id", "=", run.run_id),
+        Condition("task_id", "=", task_id),
+    ]
+    if try_number is not None:
+        where.append(Condition("try_number", "=", try_number))
+    rows = store.read(TaskLog, where, order_by=("-launch", "-line"), limit=limit + 1)
+    return [log_view(row) for row in rows[:limit][::-1]], len(rows) > limit
+
+
+def running_tasks(store: Store, backfill: Mapping[str, Any], now: datetime) -> list[dict[str, Any]]:
+    """Task instances of the backfill that run now, longest first, with `for_s` seconds."""
+    if not backfill["running"]:
+        return []
+    of_it = [Condition("backfill_id", "=", backfill["backfill_id"]), Condition("state", "=", states.RUNNING)]
+    runs = store.read(DagRun, of_it, without=NOT_LISTED)
+    if not runs:
+        return []
+    where = [
+        Condition("run_seq", ">=", min(run.run_seq for run in runs)),
+        Condition("dag_id", "=", backfill["dag_id"]),
+        Condition("run_id", "in", tuple(run.run_id for run in runs)),
+        Condition("state", "=", states.RUNNING),
+    ]
+    return [
+        {**listed_task(row), "for_s": None if row.started_at is None else (now - row.started_at).total_seconds()}
+        for row in store.read(TaskInstance, where, order_by=("started_at",))
+    ]

@@ -34,6 +34,16 @@ class Condition:
     value: Any = None
 
 
+def matching(**values: Any) -> list[Condition]:
+    """A condition for each column that a value is given for: `=`, or `in` for a tuple or list. None and an empty tuple or
+    list don't restrict."""
+    return [
+        Condition(column, "in", tuple(value)) if isinstance(value, (tuple, list)) else Condition(column, "=", value)
+        for column, value in values.items()
+        if value is not None and value not in ((), [])
+    ]
+
+
 @dataclass(frozen=True)
 class Finding:
     """What `state check` has to say of one table."""

@@ -34,7 +34,9 @@ def instant(value: str | datetime | None, zone: str = "UTC", *, seconds: bool = 
     if at is None:
         return _NO_VALUE
     local = at.astimezone(ZoneInfo(zone))
-    return _time(at, f"{local.day} {_MONTHS[local.month - 1]} {local.year}, {local:{'%H:%M:%S' if seconds else '%H:%M'}}")
+    return _time(
+        at, f"{local.day} {_MONTHS[local.month - 1]} {local.year}, {local:{'%H:%M:%S' if seconds else '%H:%M'}}"
+    )
 
 
 def clock_time(value: str | datetime | None) -> Markup:

@@ -78,9 +78,7 @@ class Page:
     after: str | None
 
 
-def paginate(
-    rows: Sequence[Any], page: int, size: int, *segments: str, name: str = "page", **query: Any
-) -> Page:
+def paginate(rows: Sequence[Any], page: int, size: int, *segments: str, name: str = "page", **query: Any) -> Page:
     """The page of this number, or the last one if there are fewer. For lists that are read whole; others use a cursor
     (`queries.paging`). The links keep `query`."""
     page = max(1, min(page, -(-len(rows) // size)))

@@ -121,7 +121,9 @@ class PageContext:
     async def submit(self, kind: str, payload: Payload | Callable[[str], Payload], *, back: str | None) -> Response:
         """Submits a request and redirects to `back`, which shows the response."""
         submitted = await self.request_change(kind, payload)
-        return redirect(_with_request_id(back if back is not None and links.is_local(back) else "/", submitted.request_id))
+        return redirect(
+            _with_request_id(back if back is not None and links.is_local(back) else "/", submitted.request_id)
+        )
 
     def _frame(self) -> dict[str, Any]:
         return {
@@ -144,7 +146,9 @@ class PageContext:
         if self.user is None:
             return unknown
         try:
-            n = self.app.cached_by_version(["import_error"], "ui:import-errors", lambda: count_import_errors(self.store))
+            n = self.app.cached_by_version(
+                ["import_error"], "ui:import-errors", lambda: count_import_errors(self.store)
+            )
             lease = self.app.cached_by_version(["manager"], "ui:lease", self.store.lease)
         except StateError:  # the page itself reports it
             return unknown

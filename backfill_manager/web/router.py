@@ -1,5 +1,5 @@
-"""All pages on one router: `create_app(..., extra_routers=[router], error_page=page.error_page)`. The last route is a 404 page for
-every other address but the API's."""
+"""All pages on one router: `create_app(..., extra_routers=[router], error_page=page.error_page)`. The last route is a 404 page
+for every other address but the API's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from starlette.responses import RedirectResponse, Response
 
 from backfill_manager.api.errors import PAGES
 from backfill_manager.web.page import ViewerContext, page_router
-from backfill_manager.web.pages import backfill_update_form, backfills, dag, dag_forms, dags, login, manager, new_backfill, pools, runs, tasks
+from backfill_manager.web.pages import (
+    backfill_update_form,
+    backfills,
+    dag,
+    dag_forms,
+    dags,
+    login,
+    manager,
+    new_backfill,
+    pools,
+    runs,
+    tasks,
+)
 from backfill_manager.web.static_files import static_response
 
 

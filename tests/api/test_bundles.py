@@ -14,7 +14,7 @@ PUSHED = BundleRow("tests", "/dags", "event", "0", datetime(2024, 1, 1, tzinfo=t
 
 
 def with_bundle(stage: Stage) -> Stage:
-    stage.ground.alive.put(PUSHED)
+    stage.ground.state.put(PUSHED)
     stage.ground.tick()
     return stage
 

@@ -15,7 +15,7 @@ from support.api_server import Stage
 
 from backfill_manager.api.context import MOST_KEPT, MOST_KEPT_BYTES, weight
 from backfill_manager.clock import UTC, parse_instant
-from backfill_manager.execution.outcomes import Succeeded
+from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model.records import DagRun, ImportProblem, Request, TaskLog
 from backfill_manager.queries.item_map import Cell
 from backfill_manager.requests.command_types import BACKFILL_CREATE

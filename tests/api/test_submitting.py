@@ -10,7 +10,7 @@ import pytest
 from support.api_server import Stage, bearer, with_tokens
 
 from backfill_manager.clock import parse_instant
-from backfill_manager.execution.outcomes import Succeeded
+from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, Pool, Request
 from backfill_manager.requests import submit
@@ -365,7 +365,7 @@ def test_a_backfill_that_has_ended_can_be_hidden_and_comes_back_when_it_is_retri
     backfill_id = stage.backfill(1)
     stage.ground.drain()
     [launch] = stage.ground.running.values()
-    from backfill_manager.execution.outcomes import Failed
+    from backfill_manager.execution.messages import Failed
 
     stage.ground.finish(launch.key, Failed("no"))
     stage.ground.drain()

@@ -1,4 +1,7 @@
-"""What a scheduled run feels of a backfill: `bfm bench isolation`, with its figures printed (`--bench`)."""
+"""Latency of scheduled runs, alone and beside a backfill; figures to print.
+
+./tests/run tests/bench/test_isolation.py --bench -s
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-
-from backfill_manager.manager.bench_isolation import isolation
+from support.bench_isolation import measure_isolation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,6 +17,6 @@ if TYPE_CHECKING:
 
 @pytest.mark.bench
 def test_scheduled_runs_keep_their_speed_beside_a_backfill(spark: SparkSession) -> None:
-    measured = isolation(runs=20, width=16, spark=spark)
+    measured = measure_isolation(runs=20, width=16, spark=spark)
     print(f"\nisolation: {json.dumps(measured, indent=1)}")
     assert measured["backfill_tasks_meanwhile"] > 0

@@ -1,4 +1,4 @@
-"""What the manager costs, and how long the light commands take: figures to print, never a timed assertion.
+"""Throughput of the manager, and start-up of the light commands: figures to print, no timed assertion.
 
 ./tests/run tests/bench --bench -s
 """
@@ -14,23 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from backfill_manager.manager.bench import overhead
+from support.bench_overhead import measure_overhead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def test_the_benchmark_measures_what_it_says(spark: SparkSession) -> None:
-    told = overhead(12, 4, rounds=1, spark=spark)
-    assert told["tasks"] == 12 and told["width"] == 4
-    assert told["bare_per_s"] > 0 and told["managed_per_s"] > 0
-    assert told["ratios"] == [pytest.approx(told["managed_per_s"] / told["bare_per_s"], rel=0.1)]
+    figures = measure_overhead(12, 4, rounds=1, spark=spark)
+    assert figures["tasks"] == 12 and figures["width"] == 4
+    assert figures["bare_per_s"] > 0 and figures["managed_per_s"] > 0
+    assert figures["ratios"] == [pytest.approx(figures["managed_per_s"] / figures["bare_per_s"], rel=0.1)]
 
 
 @pytest.mark.bench
 def test_overhead_of_the_manager_sixteen_wide(spark: SparkSession) -> None:
-    print("\n" + json.dumps(overhead(400, 16, rounds=5, spark=spark), indent=2))
+    print("\n" + json.dumps(measure_overhead(400, 16, rounds=5, spark=spark), indent=2))
 
 
 @pytest.mark.bench

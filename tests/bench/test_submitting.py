@@ -41,7 +41,7 @@ def test_the_bundle_is_as_large_as_it_says() -> None:
 
 @pytest.mark.bench
 def test_submitting_a_bundle_of_three_thousand_dags(tmp_path: Path) -> None:
-    clock, alive = SystemClock(), ManagerState()
+    clock, state = SystemClock(), ManagerState()
     store = open_store(str(tmp_path / "state"))
     store.init()
     leader = store.lead(Manager(1, "m", "host", 1, "leading", AT, AT, 15, "0"))
@@ -49,12 +49,12 @@ def test_submitting_a_bundle_of_three_thousand_dags(tmp_path: Path) -> None:
     for what, helper in looks:
         found = large_bundle(helper)
         began, cpu = clock.monotonic(), time.thread_time()
-        changes = DagStore(alive).submit(found, AT).changes
+        changes = DagStore(state.catalog).submit(found, AT).changes
         submitted, cpu = clock.monotonic(), time.thread_time() - cpu
-        rows = alive.take_changes()
+        rows = state.take_changes()
         if len(rows):
             leader.commit(rows)
-        alive.evict_versions()
+        state.evict_versions()
         ended = clock.monotonic()
         print(
             f"\n{DAGS} DAGs, {what}: submit {(submitted - began) * 1000:.0f} ms ({cpu * 1000:.0f} ms of a core), "

@@ -66,16 +66,16 @@ def take_over_and_clear(store: Store) -> tuple[int, dict[str, float]]:
 
     leader = store.lead(Manager(1, "m", "host", 1, "leading", NOW, NOW, 15, "0"))
     lap("take the lease")
-    alive = restore_state(store, term=1, now=NOW)
+    state = restore_state(store, term=1, now=NOW)
     lap("read what lives")
-    decisions, todo = Decisions(alive, store, leader), Instructions()
-    decisions.look_ahead(NOW)
+    decisions, todo = Decisions(state, store, leader), Instructions()
+    decisions.prefetch(NOW)
     lap("read the timelines")
     decisions.decide([], [], {}, NOW, todo)
     lap("decide")
     decisions.commit(todo)
     lap("commit")
-    made = len(alive.runs)
+    made = len(state.runs)
     submit.submit(
         store,
         clock,
@@ -84,7 +84,7 @@ def take_over_and_clear(store: Store) -> tuple[int, dict[str, float]]:
         requested_by="bench",
     )
     began = clock.monotonic()
-    decisions.look_ahead(NOW)
+    decisions.prefetch(NOW)
     decisions.decide([], store.unanswered(), {}, NOW, Instructions())
     lap("decide on the clear")
     decisions.commit(Instructions())

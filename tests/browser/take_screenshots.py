@@ -15,7 +15,7 @@ from support.find_browser import MISSING, find_browser
 from support.web_user import DESKTOP, EXPECT_MS, launched
 
 from backfill_manager.clock import UTC, format_instant, parse_instant
-from backfill_manager.execution.outcomes import Failed, LaunchKey, Succeeded
+from backfill_manager.execution.messages import Failed, LaunchKey, Succeeded
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
 
 MOST_BYTES = 200_000

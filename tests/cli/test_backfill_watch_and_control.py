@@ -8,8 +8,9 @@ from support.sample_state import FilledState
 
 from backfill_manager.cli.app import run
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.progress import Pace, bar, status_line
+from backfill_manager.cli.render.progress import bar, status_line
 from backfill_manager.model.records import Request
+from backfill_manager.queries.eta import ObservedPace
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 
@@ -285,17 +286,17 @@ def test_the_bar_is_full_and_hides_no_state() -> None:
 
 
 def test_the_pace_is_that_of_the_last_minute() -> None:
-    pace = Pace()
+    pace = ObservedPace()
     assert pace.per_minute is None
     for second in range(0, 121, 10):
-        pace.saw(second, second * 2 if second <= 60 else 120 + (second - 60))
+        pace.observe(second, second * 2 if second <= 60 else 120 + (second - 60))
     assert pace.per_minute == 60, "two a second at first, one a second since"
     assert pace.seconds_left(30) == 30
 
 
 def test_a_backfill_that_stands_still_promises_no_end() -> None:
-    pace = Pace()
+    pace = ObservedPace()
     for second in range(100):
-        pace.saw(second, 5)
+        pace.observe(second, 5)
     told = status_line({**COUNTS, "state": "running", "planned": 9, "success": 5, "pending": 4, "reason": None}, pace)
     assert told.plain == "running  5/9  5 success, 4 pending"

@@ -11,7 +11,7 @@ import pytest
 from backfill_manager.api.app import create_app
 from backfill_manager.api.server import listen, served_beside
 from backfill_manager.client import Client
-from backfill_manager.execution.outcomes import Succeeded
+from backfill_manager.execution.messages import Succeeded
 from backfill_manager.settings import Settings
 from backfill_manager.testing import InMemoryManager, dag_spec
 

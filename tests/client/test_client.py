@@ -29,7 +29,7 @@ from backfill_manager.client import (
 from backfill_manager.client import client as client_module
 from backfill_manager.client.connection import ATTEMPTS
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcomes import Failed, Succeeded
+from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model.records import Request
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore

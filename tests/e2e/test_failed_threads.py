@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backfill_manager.errors import PartFailed
+from backfill_manager.errors import ServiceFailed
 from backfill_manager.execution.executor import Executor
 from backfill_manager.manager.bundle_watcher import _Watch
 from backfill_manager.manager.leader_election import Heartbeat
@@ -45,7 +45,7 @@ def test_a_part_that_fails_ends_the_manager_with_one_line_and_its_lease_given_ba
         raise ZeroDivisionError("a bug of ours")
 
     monkeypatch.setattr(part, loop, fails)
-    with pytest.raises(PartFailed) as ended:
+    with pytest.raises(ServiceFailed) as ended:
         run_manager(settings, state=settings.state, spark=spark)
     said = str(ended.value)
     assert said.startswith(f"A part of the manager has failed ({name}): ZeroDivisionError: a bug of ours.")

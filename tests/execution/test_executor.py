@@ -31,9 +31,9 @@ from support.executor_fixture import (
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.error_format import why_spark_is_gone
+from backfill_manager.execution.error_format import spark_gone_reason
 from backfill_manager.execution.executor import Executor
-from backfill_manager.execution.outcomes import (
+from backfill_manager.execution.messages import (
     Cancelled,
     Event,
     Failed,
@@ -457,7 +457,7 @@ def test_a_process_that_is_out_of_file_descriptors_does_not_take_spark_for_gone(
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     said = list[str | None]()
     looking = threading.Thread(
-        target=lambda: said.append(why_spark_is_gone(spark))
+        target=lambda: said.append(spark_gone_reason(spark))
     )  # it has no connection to the JVM yet
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
     try:

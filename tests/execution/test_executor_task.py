@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from support.executor_fixture import PATIENCE, Stage, a_launch
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.execution.outcomes import Failed, Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Skipped, Succeeded, TaskLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -132,7 +132,7 @@ def test_in_interval_keeps_to_instants_in_a_session_of_another_zone(spark: Spark
 
 
 def test_in_interval_of_a_text_column_is_an_error_that_says_so(stage: Stage, rows: str) -> None:
-    from backfill_manager.execution.outcomes import Failed
+    from backfill_manager.execution.messages import Failed
 
     outcome = stage.play(a_launch(), lambda ctx: ctx.spark.read.parquet(rows).where(ctx.in_interval("text")).count())
     assert isinstance(outcome, Failed)

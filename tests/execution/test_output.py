@@ -15,7 +15,7 @@ from support.executor_fixture import PATIENCE, THIS_STATE, TOO_LATE, Stage, a_la
 
 from backfill_manager.execution.catalog import folder_of, register_tables
 from backfill_manager.execution.interval import Interval
-from backfill_manager.execution.outcomes import Cancelled, Failed, Postponed, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Cancelled, Failed, Postponed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity, transaction_id
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from support.executor_fixture import PATIENCE, Stage, a_launch, settled
 
 from backfill_manager.execution import spark_properties
-from backfill_manager.execution.outcomes import Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Succeeded, TaskLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

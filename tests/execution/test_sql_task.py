@@ -12,7 +12,7 @@ import pytest
 from support.executor_fixture import PATIENCE, Stage, a_launch, day, rows_of, version_of
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.execution.outcomes import Cancelled, Failed, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.sql_lexer import identifier, statements, string_literal

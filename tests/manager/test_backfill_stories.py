@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from backfill_manager.execution.outcomes import Failed, Lost, Outcome, Skipped, Succeeded, TaskEnded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Lost, Outcome, Skipped, Succeeded, TaskEnded, TaskLaunch
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Response, TaskTry
@@ -34,7 +34,7 @@ def test_a_backfill_runs_every_item_once_and_succeeds() -> None:
         ("a", "success", 1),
         ("b", "success", 1),
     ] * 5
-    assert not ground.alive.runs and not ground.alive.backfills, "memory holds what is alive"
+    assert not ground.state.runs and not ground.state.backfills, "memory holds what is alive"
 
 
 def test_no_more_runs_are_alive_than_the_backfill_allows() -> None:
@@ -142,7 +142,7 @@ def test_what_depends_on_a_failed_past_is_a_deadlock_that_names_run_and_task() -
     assert row.reason is not None and "deadlock: task 'a'" in row.reason and "2013-01-02" in row.reason
     assert ground.states(backfill) == {s.SUCCESS: 1, s.FAILED: 4}
     assert len(ground.runs("d")) < 5, "runs that could do nothing are not even made"
-    assert not ground.running and not ground.alive.backfills
+    assert not ground.running and not ground.state.backfills
 
 
 def test_a_deadlock_lets_the_rest_of_the_run_do_its_work() -> None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 from support.scenarios import accepted, at, clear, dates, dies_after, key_of, never, nothing_hangs, timeline
 
-from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.manager.prefetch import WINDOW
 from backfill_manager.model import states as s
 from backfill_manager.testing import InMemoryManager, dag_spec, days
@@ -205,7 +205,7 @@ def test_a_run_made_with_a_larger_batch_is_adopted_whole_though_the_batch_is_sma
     ground = InMemoryManager(SPEC, script=never)
     backfill = ground.backfill("d", days("2013-01-01", 8), batch=4, max_active_runs=1)
     dies_after(ground, tables)
-    ground.alive.backfills[backfill].row  # noqa: B018  it is alive
+    ground.state.backfills[backfill].row  # noqa: B018  it is alive
     ground.ask("backfill.set", backfill_id=backfill, changes={"batch": 2})
     ground.script = lambda _: Succeeded()
     nothing_hangs(ground)

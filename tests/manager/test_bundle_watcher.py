@@ -12,8 +12,8 @@ import pytest
 
 from backfill_manager.dags.catalog import DagCatalog, DagStore
 from backfill_manager.manager import bundle_watcher
-from backfill_manager.manager.bundle_watcher import LEAST_WAIT_S, BundleWatcher, Parsed, ParsedAll
-from backfill_manager.manager.instructions import ParseWanted
+from backfill_manager.manager.bundle_watcher import MIN_INTERVAL_S, AllBundlesParsed, BundleWatcher, ParseResult
+from backfill_manager.manager.instructions import ParseRequest
 from backfill_manager.settings import BundleSettings, LimitSettings
 from backfill_manager.testing import FakeClock
 
@@ -129,7 +129,7 @@ def test_a_parser_that_is_always_due_does_not_keep_the_machine_busy(
 ) -> None:
     install(PARSER.format("yield self.submission(self.bundle.fetch())"))
     it = watch(eager="nightly")
-    assert it.look() == LEAST_WAIT_S
+    assert it.look() == MIN_INTERVAL_S
     assert (it.active, it.errors) == (["eager"], {})
 
 
@@ -139,11 +139,11 @@ def test_who_asks_a_parser_that_breaks_gets_an_answer_and_so_does_the_next(
     install(PARSER.format("return ()"))
     it = watch(bad="nightly", good="event")
     for bundle in ("bad", "good", "none"):
-        it.watcher.ask(ParseWanted(f"to {bundle}", bundle, "", dry_run=False, deactivate_removed=False))
+        it.watcher.ask(ParseRequest(f"to {bundle}", bundle, "", dry_run=False, deactivate_removed=False))
     it.watcher.start()
     found = [it.events.get(timeout=60) for _ in range(4)]
-    assert sum(isinstance(event, ParsedAll) for event in found) == 1
-    answers = {event.wanted.bundle: event for event in found if isinstance(event, Parsed)}
+    assert sum(isinstance(event, AllBundlesParsed) for event in found) == 1
+    answers = {event.wanted.bundle: event for event in found if isinstance(event, ParseResult)}
     bad, good, none = (answers[bundle] for bundle in ("bad", "good", "none"))
     assert bad.wanted.request_id == "to bad" and bad.refusal.startswith("its parser 'nightly' failed: KeyError")
     assert good.submission.asked and [parsed.dag_ids for parsed in good.submission.parsed] == [("good",)]
@@ -161,18 +161,18 @@ def test_a_bundle_that_does_not_come_holds_up_no_other(
     it.watcher.start()
     first = it.events.get(timeout=60)
     assert first.submission.bundle == "good"
-    it.watcher.ask(ParseWanted("q", "good", "", dry_run=False, deactivate_removed=False))
+    it.watcher.ask(ParseRequest("q", "good", "", dry_run=False, deactivate_removed=False))
     assert it.events.get(timeout=60).wanted.request_id == "q"
     come.touch()
     assert it.events.get(timeout=60).submission.bundle == "slow"
-    assert isinstance(it.events.get(timeout=60), ParsedAll)
+    assert isinstance(it.events.get(timeout=60), AllBundlesParsed)
 
 
 def test_the_thread_ends_when_the_manager_stops(watch: Watch) -> None:
     it = watch(good="standard")
     it.watcher.start()
-    assert isinstance(it.events.get(timeout=60), Parsed)
-    assert isinstance(it.events.get(timeout=60), ParsedAll)
+    assert isinstance(it.events.get(timeout=60), ParseResult)
+    assert isinstance(it.events.get(timeout=60), AllBundlesParsed)
     it.watcher.stop()
     thread = next((one for one in threading.enumerate() if one.name == "bundle good"), None)
     if thread is not None:
@@ -290,19 +290,19 @@ def test_an_error_of_the_bundle_goes_when_a_parser_that_finds_no_change_can_have
 def test_a_parser_that_does_not_come_back_is_told_and_who_asks_it_is_answered(
     watch: Watch, install: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle_watcher, "STUCK_S", 0.2)
+    monkeypatch.setattr(bundle_watcher, "STUCK_TIMEOUT_S", 0.2)
     come = tmp_path / "come"
     wait = f"import pathlib, threading\n        while not pathlib.Path({str(come)!r}).exists(): threading.Event().wait(0.01)"
     install(PARSER.format(f"{wait}\n        return ()"))
     it = watch(stuck="nightly")
-    wanted = ParseWanted("early", "stuck", "", dry_run=False, deactivate_removed=False)
+    wanted = ParseRequest("early", "stuck", "", dry_run=False, deactivate_removed=False)
     it.watcher.start()
     it.watcher.ask(wanted)
     told, answer, all_looked = (it.events.get(timeout=60) for _ in range(3))
     assert "its parser 'nightly' has not come back for" in told.submission.failed[0].message
     assert answer.wanted == wanted and "has not come back" in answer.refusal
-    assert isinstance(all_looked, ParsedAll)
-    late = ParseWanted("late", "stuck", "", dry_run=False, deactivate_removed=False)
+    assert isinstance(all_looked, AllBundlesParsed)
+    late = ParseRequest("late", "stuck", "", dry_run=False, deactivate_removed=False)
     it.watcher.ask(late)
     answer = it.events.get(timeout=60)
     assert answer.wanted == late and "has not come back" in answer.refusal

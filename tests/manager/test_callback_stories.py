@@ -21,7 +21,7 @@ from support.scenarios import (
 
 from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.execution.outcomes import Ended, Failed, Outcome, Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Ended, Failed, Outcome, Skipped, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagVersion, TaskInstance, TaskTry
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days

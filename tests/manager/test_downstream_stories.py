@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import pytest
 from support.scenarios import accepted, clear, dies_after, key_of, never, nothing_hangs
 
-from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.manager.prefetch import WINDOW
 from backfill_manager.model import states as s
 from backfill_manager.testing import InMemoryManager, dag_spec, days

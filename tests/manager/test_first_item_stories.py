@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from support.scenarios import accepted, nothing_hangs, refused
 
-from backfill_manager.execution.outcomes import Failed, Outcome, Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -167,9 +167,9 @@ def test_a_task_that_is_not_chosen_keeps_no_order() -> None:
     spec = dag_spec("d", "load", "roll", each={"roll": {"depends_on_past": True}})
     ground = InMemoryManager(spec, script=by_hand)
     backfill = ground.backfill("d", JANUARY[:3], tasks="^load$", max_active_runs=3)
-    assert not ground.alive.backfills[backfill].depends_on_past
+    assert not ground.state.backfills[backfill].depends_on_past
     accepted(ground, "backfill.set", backfill_id=backfill, changes={"tasks": "roll"})
-    assert ground.alive.backfills[backfill].depends_on_past
+    assert ground.state.backfills[backfill].depends_on_past
 
 
 def test_newest_first_looks_only_at_the_tasks_that_are_chosen_also_when_they_change() -> None:

@@ -17,7 +17,7 @@ import pytest
 from support.scenarios import Killed, Mortal, a_third_kill_would_fail_a_task, accepted, clear, dies_after
 
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun, Response, TaskInstance, TaskTry
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
@@ -235,7 +235,7 @@ def test_killed_after_any_table_an_operation_comes_out_the_same(operation: Calla
         world = operation()
         was_killed = dies_after(world.ground, tables)
         world.ground.drain()
-        assert not world.ground.alive.runs and not world.ground.store.unanswered(), f"killed after {tables} tables"
+        assert not world.ground.state.runs and not world.ground.store.unanswered(), f"killed after {tables} tables"
         assert world.outcome == whole.outcome, f"killed after {tables} tables"
         tries = Counter((row.run_id, row.task_id, row.launch) for row in world.ground.store.read(TaskTry))
         launches = {

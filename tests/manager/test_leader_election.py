@@ -12,7 +12,7 @@ from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
 from backfill_manager.process_info import manager_id
-from backfill_manager.queries.leadership import list_standbys
+from backfill_manager.queries.managers import list_standbys
 from backfill_manager.store.base import Leader
 from backfill_manager.testing import FakeClock, MemoryStore
 
@@ -63,7 +63,7 @@ def test_a_standby_says_so_now_and_then_and_is_known_until_it_leads_or_falls_sil
     old = led_elsewhere(store, clock)
     standby = candidate(store, clock)
     for _ in range(10):
-        standby.say_so()
+        standby.report_standby()
         clock.advance(seconds=60)
     (known,) = list_standbys(store, clock.now())
     assert (known["pid"], len(store.unanswered())) == (os.getpid(), 2)

@@ -11,7 +11,7 @@ import pytest
 from support.scenarios import Killed, accepted, clear, never, task_of
 
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcomes import (
+from backfill_manager.execution.messages import (
     Cancelled,
     Failed,
     Lost,

@@ -7,17 +7,17 @@ from backfill_manager.manager.metrics import LAST, TickMetrics
 
 def test_ticks_and_commits_are_counted_and_their_medians_told() -> None:
     figures = TickMetrics()
-    assert figures.so_far() == {"ticks": 0, "commits": 0, "tick_ms": None, "commit_ms": None}
+    assert figures.columns() == {"ticks": 0, "commits": 0, "tick_ms": None, "commit_ms": None}
     for seconds in (0.010, 0.030, 0.020):
-        figures.ticked(seconds, None)
-    figures.ticked(0.020, 0.005)
-    assert figures.so_far() == {"ticks": 4, "commits": 1, "tick_ms": 20.0, "commit_ms": 5.0}
+        figures.record_tick(seconds, None)
+    figures.record_tick(0.020, 0.005)
+    assert figures.columns() == {"ticks": 4, "commits": 1, "tick_ms": 20.0, "commit_ms": 5.0}
 
 
 def test_the_medians_are_of_late() -> None:
     figures = TickMetrics()
     for _ in range(LAST):
-        figures.ticked(1.0, None)
+        figures.record_tick(1.0, None)
     for _ in range(LAST):
-        figures.ticked(0.001, None)
-    assert (figures.so_far()["ticks"], figures.so_far()["tick_ms"]) == (2 * LAST, 1.0)
+        figures.record_tick(0.001, None)
+    assert (figures.columns()["ticks"], figures.columns()["tick_ms"]) == (2 * LAST, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.scenarios import accepted, at, clear, nothing_hangs
 
-from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun

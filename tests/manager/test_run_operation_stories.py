@@ -25,8 +25,8 @@ from support.scenarios import (
     timeline,
 )  # fmt: skip
 
-from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
-from backfill_manager.manager.instructions import PlanWanted
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.manager.instructions import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Record, Response, TaskInstance, TaskTry
 from backfill_manager.model.transitions import Changes
@@ -304,7 +304,7 @@ def test_old_versions_take_no_memory_and_a_run_that_is_cleared_brings_its_own_ba
     for edit in range(20):
         ground.add_dag(dag_spec("d", "a", f"edit_{edit}"))
         nothing_hangs(ground)
-    assert len(ground.alive.versions) <= 2
+    assert len(ground.state.catalog.versions) <= 2
     accepted(ground, "tasks.clear", **clear("d"))
     nothing_hangs(ground)
     assert ground.runs("d")[0].dag_version == 1
@@ -814,7 +814,7 @@ def test_pool_changes_for_what_starts_from_now_on() -> None:
     ground = InMemoryManager(dag_spec("d", "a"), script=never)
     from backfill_manager.model.records import Pool
 
-    ground.alive.put(Pool(name="nightly", slots=2, weight=1, min_share=0))
+    ground.state.put(Pool(name="nightly", slots=2, weight=1, min_share=0))
     backfill = done(ground, 2, max_active_runs=1)
     change(ground, backfill, pool="nightly")
     ground.finish(key_of(ground, "01-01"), Succeeded())
@@ -896,7 +896,7 @@ def test_overrides_set_while_it_runs_hold_for_its_live_runs_too() -> None:
     ground.finish(key_of(ground, "01-01"), Failed("boom"))
     nothing_hangs(ground)
     assert [(ti.state, ti.try_number) for ti in ground.tasks("d")] == [(s.FAILED, 2)] * 2
-    assert ground.alive.current_spec("d").task("a").retries == 0, "scoped to the backfill, and to nothing else"
+    assert ground.state.current_spec("d").task("a").retries == 0, "scoped to the backfill, and to nothing else"
 
 
 @pytest.mark.parametrize(
@@ -1046,7 +1046,7 @@ def test_what_is_asked_of_a_backfill_that_is_being_planned_is_done_before_anythi
     monkeypatch.setattr(ground.clock, "new_id", lambda: "b")
     ground.backfill("d", JANUARY)
     monkeypatch.undo()
-    wanted = PlanWanted(ground.store.unanswered()[0].request_id, "backfill.create", "b", ask, "tests")
+    wanted = PlanRequest(ground.store.unanswered()[0].request_id, "backfill.create", "b", ask, "tests")
     ground._decisions.inbox.planned(wanted, "b", "5 items to run", None, ground.clock.now())
     ground.drain()
 

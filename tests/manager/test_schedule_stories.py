@@ -20,7 +20,7 @@ from support.scenarios import (
     timeline,
 )  # fmt: skip
 
-from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
@@ -306,7 +306,7 @@ def test_a_stopping_manager_does_not_wake_for_a_run_that_it_will_not_make() -> N
     ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), scheduled=True)
     ground.clock.advance(days=3)
     now = ground.clock.now()
-    ground._decisions.look_ahead(now)
+    ground._decisions.prefetch(now)
     ground._decisions.decide([], [], {}, now, Instructions(), draining=True)
     assert next_due(ground) is None
 

@@ -42,7 +42,7 @@ def tick(decisions: Decisions, store: Store) -> None:
     decisions.decide([], store.unanswered(), {}, NOW, todo)
     decisions.commit(todo)
     for request_id in todo.compactions:
-        decisions.tidy_up(request_id, NOW)
+        decisions.compact_state(request_id, NOW)
 
 
 def asked_to_compact(decisions: Decisions, store: Store) -> Response:

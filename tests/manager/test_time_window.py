@@ -13,7 +13,7 @@ from support.scenarios import accepted, at, key_of, never, next_due, nothing_han
 
 from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.outcomes import Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.requests.time_window import TimeWindow
 from backfill_manager.testing import InMemoryManager, dag_spec, days

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem
 from backfill_manager.planning.backfill_plan import BackfillPlan

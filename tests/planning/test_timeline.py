@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from backfill_manager.clock import UTC
 from backfill_manager.manager.create_run import make_run
 from backfill_manager.manager.prefetch import prefetch, timeline_around
-from backfill_manager.manager.schedule import keeps
+from backfill_manager.manager.schedule import lookback_depth
 from backfill_manager.manager.state import ActiveBackfill
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
@@ -55,10 +55,10 @@ class Timeline:
 
     def __init__(self) -> None:
         self.ground = InMemoryManager(dag_spec("d", "t", lookback=1), scheduled=True)
-        self.alive, self.store = self.ground.alive, self.ground.store
-        self.spec = self.alive.current_spec("d")
-        self.alive.backfills["b"] = ActiveBackfill(row=_backfill(), spec=self.spec)
-        prefetch(self.alive, self.store, DATES[9])
+        self.state, self.store = self.ground.state, self.ground.store
+        self.spec = self.state.current_spec("d")
+        self.state.backfills["b"] = ActiveBackfill(row=_backfill(), spec=self.spec)
+        prefetch(self.state, self.store, DATES[9])
         self.model: list[tuple[datetime, str]] = []
         self.ids: set[str] = set()
         self.made_at: dict[datetime, int] = {}
@@ -82,7 +82,7 @@ class Timeline:
             self._insert_external(dates[0])
             return
         old = [run_id for date in dates if (run_id := self.standing(date))]
-        if any(("d", run_id) in self.alive.runs for run_id in old):
+        if any(("d", run_id) in self.state.runs for run_id in old):
             return
         stretch = self._stretch_for(run_type, dates)
         held = [run for date in dates if (run := stretch.standing(place_of(date, None)))]
@@ -92,8 +92,8 @@ class Timeline:
         row = _run(run_id, run_type, dates[0], len(dates), self.ground.leader.next_seq())
         self.made_at[dates[0]] = self.made_at.get(dates[0], 0) + 1
         assert number_of(row) == self.made_at[dates[0]], "numbers rise, whatever the type"
-        make_run(self.alive, row, self.spec, stretch=stretch, overrides=held, now=DATES[0])
-        self.alive.recent["d"].trim(keeps(self.spec))
+        make_run(self.state, row, self.spec, stretch=stretch, overrides=held, now=DATES[0])
+        self.state.recent["d"].trim(lookback_depth(self.spec))
         self.model = [(date, run) for date, run in self.model if run not in old]
         insort(self.model, (dates[0], run_id))
         self.ids.add(run_id)
@@ -102,33 +102,33 @@ class Timeline:
     def _insert_external(self, date: datetime) -> None:
         run_id = run_id_for(s.EXTERNAL_RUN, place_of(date + timedelta(seconds=len(self.ids)), None))
         row = _run(run_id, s.EXTERNAL_RUN, date, 1, self.ground.leader.next_seq())
-        make_run(self.alive, row, self.spec, stretch=None, selected=["t"], now=DATES[0])
+        make_run(self.state, row, self.spec, stretch=None, selected=["t"], now=DATES[0])
         self.ids.add(run_id)
         self.outside.add(run_id)
 
     def _stretch_for(self, run_type: str, dates: list[datetime]) -> TimelineWindow:
         """As the manager has it: the scheduler's own end of the timeline, a backfill's window, or what is read anew."""
-        recent = self.alive.recent["d"]
+        recent = self.state.recent["d"]
         newest = recent.newest
         if run_type == s.SCHEDULED_RUN and (newest is None or dates[0] >= newest.logical_date):  # type: ignore[operator]
             return recent
         if run_type == s.BACKFILL_RUN and set(dates) <= set(WINDOW):
-            return self.alive.backfills["b"].stretch
+            return self.state.backfills["b"].stretch
         return TimelineWindow.of(timeline_around("d", dates, [], self.store))
 
     def end(self, state: str, n: int) -> None:
-        run = self.alive.runs.pop(("d", self.standing(DATES[n]) or ""), None)
+        run = self.state.runs.pop(("d", self.standing(DATES[n]) or ""), None)
         if run is not None:
-            self.alive.put(c.run_ended(run.row, state, DATES[0]))
+            self.state.put(c.run_ended(run.row, state, DATES[0]))
 
     def forget(self) -> None:
-        self.alive.recent.clear()
-        self.alive.backfills["b"].stretch = TimelineWindow.of(timeline_around("d", WINDOW, [], self.store))
+        self.state.recent.clear()
+        self.state.backfills["b"].stretch = TimelineWindow.of(timeline_around("d", WINDOW, [], self.store))
 
     def settle(self) -> None:
         """The tick is over: committed, and read ahead for the next."""
         self.ground.commit()
-        prefetch(self.alive, self.store, DATES[9])
+        prefetch(self.state, self.store, DATES[9])
 
     # -- what must hold -----------------------------------------------------------------------------------------------
     def check_rows(self) -> None:
@@ -141,7 +141,7 @@ class Timeline:
             run = rows[run_id]
             assert run.run_type == s.EXTERNAL_RUN or (run.state == s.OVERRIDDEN and run.overridden_by in self.ids)
             assert run.run_type != s.EXTERNAL_RUN or run.previous_run_id is None
-        for (_, run_id), live in self.alive.runs.items():
+        for (_, run_id), live in self.state.runs.items():
             assert live.row == rows[run_id], "memory says what the tables say"
 
     def check_stretch(self, stretch: TimelineWindow, dates: list[datetime]) -> None:
@@ -181,8 +181,8 @@ def told(history: list[tuple[str, int, int]]) -> Timeline:
             timeline.end(kind, at)
         timeline.settle()
         timeline.check_rows()
-        timeline.check_stretch(timeline.alive.backfills["b"].stretch, WINDOW)
-        timeline.check_newest_end(timeline.alive.recent["d"])
+        timeline.check_stretch(timeline.state.backfills["b"].stretch, WINDOW)
+        timeline.check_newest_end(timeline.state.recent["d"])
     return timeline
 
 

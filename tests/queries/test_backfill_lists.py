@@ -9,11 +9,11 @@ from support.sample_state import FilledState
 
 from backfill_manager.errors import NotFound
 from backfill_manager.model.records import Backfill
-from backfill_manager.queries.backfill_items import ItemPage, find_item, page_of_items
+from backfill_manager.queries.backfill_items import ItemPage, find_item, list_items
 from backfill_manager.queries.backfill_settings import children_of_each, parents_of, settings_now
 from backfill_manager.queries.backfills import find_backfill
+from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.plan_preview import plan_shown
-from backfill_manager.queries.rate import items_per_minute
 from backfill_manager.requests import submit
 
 
@@ -23,24 +23,24 @@ def ordinals(page: ItemPage) -> list[int]:
 
 def test_items_are_paged_forwards_and_back_again(state: FilledState) -> None:
     state.backfill("aa", {"success": 7})
-    first = page_of_items(state.store, "aa", 1, 7, limit=3)
+    first = list_items(state.store, "aa", first=1, last=7, limit=3)
     assert (ordinals(first), first.after, first.before) == ([1, 2, 3], 3, None)
-    second = page_of_items(state.store, "aa", 1, 7, after=first.after, limit=3)
+    second = list_items(state.store, "aa", first=1, last=7, after=first.after, limit=3)
     assert (ordinals(second), second.after, second.before) == ([4, 5, 6], 6, 4)
-    third = page_of_items(state.store, "aa", 1, 7, after=second.after, limit=3)
+    third = list_items(state.store, "aa", first=1, last=7, after=second.after, limit=3)
     assert (ordinals(third), third.after, third.before) == ([7], None, 7)
-    back = page_of_items(state.store, "aa", 1, 7, before=third.before, limit=3)
+    back = list_items(state.store, "aa", first=1, last=7, before=third.before, limit=3)
     assert (ordinals(back), back.after, back.before) == ([4, 5, 6], 6, 4)
-    home = page_of_items(state.store, "aa", 1, 7, before=back.before, limit=3)
+    home = list_items(state.store, "aa", first=1, last=7, before=back.before, limit=3)
     assert (ordinals(home), home.after, home.before) == ([1, 2, 3], 3, None)
 
 
 def test_a_page_keeps_to_its_range_and_its_states(state: FilledState) -> None:
     state.backfill("aa", {"success": 5, "failed": 5, "pending": 5})
-    assert ordinals(page_of_items(state.store, "aa", 4, 8)) == [4, 5, 6, 7, 8]
-    assert ordinals(page_of_items(state.store, "aa", 4, 8, in_states=("failed",))) == [6, 7, 8]
-    assert ordinals(page_of_items(state.store, "aa", 4, 8, in_states=("failed",), after=6)) == [7, 8]
-    assert page_of_items(state.store, "aa", 1, 3, in_states=("pending",)) == ItemPage([], None, None)
+    assert ordinals(list_items(state.store, "aa", first=4, last=8)) == [4, 5, 6, 7, 8]
+    assert ordinals(list_items(state.store, "aa", first=4, last=8, in_states=("failed",))) == [6, 7, 8]
+    assert ordinals(list_items(state.store, "aa", first=4, last=8, in_states=("failed",), after=6)) == [7, 8]
+    assert list_items(state.store, "aa", first=1, last=3, in_states=("pending",)) == ItemPage([], None, None)
 
 
 def test_one_item_by_its_number(state: FilledState) -> None:

@@ -7,7 +7,8 @@ from support.sample_state import DAY, FilledState
 
 from backfill_manager.errors import Ambiguous, NotFound, Refused
 from backfill_manager.model.records import Request
-from backfill_manager.queries.backfills import count_items, find_backfill, list_backfills, list_items
+from backfill_manager.queries.backfill_items import list_items
+from backfill_manager.queries.backfills import BackfillFilter, find_backfill, list_backfills
 
 FIELDS = [
     "backfill_id",
@@ -47,7 +48,7 @@ ITEM_FIELDS = [
 def test_a_backfill_has_the_fields_of_the_interface_and_counts_its_items(state: FilledState) -> None:
     state.backfill("b1", {"success": 3, "failed": 1, "running": 2, "pending": 4, "skipped": 1})
 
-    [told] = list_backfills(state.store)
+    [told] = list_backfills(state.store).items
 
     assert list(told)[: len(FIELDS)] == FIELDS
     assert (told["planned"], told["success"], told["failed"], told["running"], told["pending"], told["skipped"]) == (
@@ -62,36 +63,38 @@ def test_backfills_are_told_newest_first_and_can_be_chosen(state: FilledState) -
     state.clock.at += DAY
     state.backfill("newer", {"failed": 1}, state="failed", dag_id="other")
 
-    assert [one["backfill_id"] for one in list_backfills(state.store)] == ["newer", "older"]
-    assert [one["backfill_id"] for one in list_backfills(state.store, dag_id="flights")] == ["older"]
-    assert [one["backfill_id"] for one in list_backfills(state.store, in_states=["failed"])] == ["newer"]
-    assert [one["backfill_id"] for one in list_backfills(state.store, limit=1)] == ["newer"]
+    assert [one["backfill_id"] for one in list_backfills(state.store).items] == ["newer", "older"]
+    assert [one["backfill_id"] for one in list_backfills(state.store, BackfillFilter("flights")).items] == ["older"]
+    assert [one["backfill_id"] for one in list_backfills(state.store, BackfillFilter(in_states=["failed"])).items] == [
+        "newer"
+    ]
+    assert [one["backfill_id"] for one in list_backfills(state.store, limit=1).items] == ["newer"]
 
 
 def test_a_backfill_that_waits_for_its_answer_is_queued(state: FilledState) -> None:
     state.asked("b1")
 
-    [told] = list_backfills(state.store)
+    [told] = list_backfills(state.store).items
 
     assert list(told)[: len(FIELDS)] == FIELDS
     assert (told["state"], told["reason"], told["planned"]) == ("queued", "waiting for the manager", 0)
     assert find_backfill(state.store, "b1") == {**told, "conf": {}, "overrides": {}}
-    assert list_backfills(state.store, in_states=["running"]) == []
-    assert list_backfills(state.store, dag_id="other") == []
+    assert list_backfills(state.store, BackfillFilter(in_states=["running"])).items == []
+    assert list_backfills(state.store, BackfillFilter("other")).items == []
 
 
 def test_a_backfill_that_exists_already_is_not_told_twice_while_its_answer_is_under_way(state: FilledState) -> None:
     state.asked("b1")
     state.backfill("b1", {"pending": 2})
 
-    assert [one["state"] for one in list_backfills(state.store)] == ["running"]
-    assert list_backfills(state.store, in_states=["queued"]) == []
+    assert [one["state"] for one in list_backfills(state.store).items] == ["running"]
+    assert list_backfills(state.store, BackfillFilter(in_states=["queued"])).items == []
 
 
 def test_a_refused_backfill_is_told_with_the_reason_and_is_not_in_the_list(state: FilledState) -> None:
     state.answers(state.asked("b1"), "refused", "the plan is empty: every date has a run")
 
-    assert list_backfills(state.store) == []
+    assert list_backfills(state.store).items == []
     for name in ("b1", "latest"):
         with pytest.raises(Refused, match="was refused: the plan is empty: every date has a run"):
             find_backfill(state.store, name)
@@ -131,14 +134,14 @@ def test_a_request_that_nobody_can_read_hides_no_backfill(state: FilledState) ->
     state.store.ask(Request("r9", "backfill.create", "{broken", "eve", state.clock.at))
     state.asked("b1")
 
-    assert [one["backfill_id"] for one in list_backfills(state.store)] == ["b1"]
+    assert [one["backfill_id"] for one in list_backfills(state.store).items] == ["b1"]
 
 
 def test_items_come_in_the_order_of_making_page_by_page(state: FilledState) -> None:
     state.backfill("b1", {"skipped": 1, "success": 2, "failed": 1, "pending": 6})
     state.backfill("b2", {"pending": 3})
 
-    everything = list_items(state.store, "b1")
+    everything = list_items(state.store, "b1").items
 
     assert [list(one) for one in everything] == [ITEM_FIELDS] * 10
     assert [one["ordinal"] for one in everything] == list(range(1, 11))
@@ -147,7 +150,7 @@ def test_items_come_in_the_order_of_making_page_by_page(state: FilledState) -> N
         "interval_end": "2013-01-02T05:00:00Z", "partition_key": None, "state": "skipped", "reason": "already exists",
         "run_id": None, "batch": None,
     }  # fmt: skip
-    assert [one["ordinal"] for one in list_items(state.store, "b1", limit=3, offset=4)] == [5, 6, 7]
-    pending = list_items(state.store, "b1", in_states=["pending"], limit=2, offset=3)
+    assert [one["ordinal"] for one in list_items(state.store, "b1", limit=3, after=4).items] == [5, 6, 7]
+    pending = list_items(state.store, "b1", in_states=["pending"], limit=2, after=7).items
     assert [one["ordinal"] for one in pending] == [8, 9]
-    assert (count_items(state.store, "b1"), count_items(state.store, "b1", ["pending"])) == (10, 6)
+    assert len(list_items(state.store, "b1", in_states=["pending"]).items) == 6

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model.records import Record, TaskLog
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, weeks_of, years
 from backfill_manager.queries.gantt import spans_of_run
 from backfill_manager.queries.grid import grid
-from backfill_manager.queries.leadership import list_answers, list_terms
-from backfill_manager.queries.log_tail import log_tail
-from backfill_manager.queries.pool_queue import waiting_by_pool
-from backfill_manager.queries.recent_runs import newest_runs, recent_runs
-from backfill_manager.queries.runs import find_run
+from backfill_manager.queries.managers import list_answers, list_terms
+from backfill_manager.queries.pools import waiting_by_pool
+from backfill_manager.queries.runs import find_run, newest_runs, recent_runs
+from backfill_manager.queries.tasks import log_tail
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 FLIGHTS = dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}, each={"clean": {"retries": 1}})

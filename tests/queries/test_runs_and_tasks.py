@@ -52,15 +52,15 @@ FIRST = "backfill__2013-01-01T05:00:00Z"
 def test_a_run_has_the_fields_of_the_interface(state: FilledState) -> None:
     state.backfill("b1", {"success": 2, "failed": 1})
 
-    told = list_runs(state.store, backfill_id="b1")
+    told = list_runs(state.store, backfill_id="b1").items
 
     assert [list(one)[: len(RUN_FIELDS)] for one in told] == [RUN_FIELDS] * 3
     assert [one["state"] for one in told] == ["failed", "success", "success"], "newest made first"
     assert told[2]["run_id"] == FIRST
     assert told[2]["duration_s"] == 2.0
-    assert [one["state"] for one in list_runs(state.store, in_states=["failed"])] == ["failed"]
-    assert len(list_runs(state.store, limit=2)) == 2
-    assert list_runs(state.store, dag_id="other") == []
+    assert [one["state"] for one in list_runs(state.store, in_states=["failed"]).items] == ["failed"]
+    assert len(list_runs(state.store, limit=2).items) == 2
+    assert list_runs(state.store, dag_id="other").items == []
 
 
 def test_a_run_is_found_by_id_beginning_date_or_as_the_latest(state: FilledState) -> None:
@@ -164,7 +164,7 @@ def test_a_request_is_told_beside_its_answer(state: FilledState) -> None:
     state.clock.at += DAY
     state.asked("b2", request_id="bb2")
 
-    newest, oldest = list_requests(state.store)
+    newest, oldest = list_requests(state.store).items
 
     assert (newest["request_id"], newest["outcome"], newest["message"]) == ("bb2", "waiting", None)
     assert (oldest["request_id"], oldest["outcome"], oldest["message"]) == ("aa1", "refused", "no such dates")

@@ -11,7 +11,7 @@ from support.sample_state import FilledState
 from backfill_manager.clock import UTC
 from backfill_manager.model.records import DagRow, DagRun
 from backfill_manager.queries.dags import schedules_reached
-from backfill_manager.queries.timeline import timeline
+from backfill_manager.queries.runs import timeline
 from backfill_manager.store.base import Store
 from backfill_manager.testing import MemoryStore
 

@@ -17,7 +17,7 @@ from backfill_manager.api.app import create_app
 from backfill_manager.api.auth import sha256_of
 from backfill_manager.api.server import listen, served_beside
 from backfill_manager.clock import Clock, SystemClock
-from backfill_manager.execution.outcomes import Outcome, Succeeded
+from backfill_manager.execution.messages import Outcome, Succeeded
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
 from backfill_manager.testing import FakeClock, InMemoryManager

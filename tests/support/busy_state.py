@@ -6,7 +6,7 @@ import json
 from datetime import datetime, timedelta
 
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcomes import Failed, Outcome, Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded, TaskLaunch
 from backfill_manager.model.records import ImportProblem, Record, TaskLog
 from backfill_manager.model.transitions import Changes
 from backfill_manager.testing import FakeClock, InMemoryManager, MemoryStore, dag_spec, days
@@ -69,8 +69,8 @@ def busy_ground() -> InMemoryManager:
     ground.drain()
     ground.add_dag(dag_spec("shop", *SHOP, upstream=SHOP_UPSTREAM, schedule="0 6 * * *", tags=("sales", "gold"),
                             timezone="Europe/Berlin", each={"clean": {"retries": 2}}))  # fmt: skip
-    for dag in list(ground.alive.dags.values()):  # as a scan of the bundle would have written them
-        ground.alive.put(dag.evolve(tags_json=json.dumps(ground.alive.current_spec(dag.dag_id).tags)))
+    for dag in list(ground.state.catalog.dags.values()):  # as a scan of the bundle would have written them
+        ground.state.put(dag.evolve(tags_json=json.dumps(ground.state.current_spec(dag.dag_id).tags)))
     ground.ask("dag.unpause", dag_id="shop")
     ground.ask("dag.trigger", dag_id="quiet", logical_date=None, conf={"why": "<b>to see</b>"})
     ground.ask("run.cancel", dag_id="shop", run_id="scheduled__1999-01-01T00:00:00Z")

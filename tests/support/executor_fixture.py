@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.executor import Executor
-from backfill_manager.execution.outcomes import (
+from backfill_manager.execution.messages import (
     Event,
     LaunchKey,
     Outcome,

@@ -22,8 +22,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from backfill_manager.clock import UTC, format_instant
-from backfill_manager.execution.outcomes import Failed, LaunchKey, Outcome, Skipped, Succeeded, TaskLaunch
-from backfill_manager.manager.callbacks import NOTHING_TO_TELL
+from backfill_manager.execution.messages import Failed, LaunchKey, Outcome, Skipped, Succeeded, TaskLaunch
+from backfill_manager.manager.callbacks import NOTHING_TO_REPORT
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Response, TaskInstance, TaskTry
 from backfill_manager.model.transitions import NOT_SELECTED
@@ -190,16 +190,18 @@ class History(ABC):
     def check_limits(self) -> None:
         """No more runs are going on than their DAG or backfill allows."""
         going_on: Counter[tuple[str, str | None]] = Counter()
-        alive = self.ground.alive
-        for run in alive.runs.values():
+        manager_state = self.ground.state
+        for run in manager_state.runs.values():
             owner = run.row.backfill_id
-            if owner is not None and owner not in alive.backfills:
+            if owner is not None and owner not in manager_state.backfills:
                 continue  # a batch that was cleared between its halves: its backfill may end before it
             if run.row.state == s.RUNNING and run.row.run_type != s.EXTERNAL_RUN:
                 going_on[run.row.dag_id, owner] += 1
         for (dag_id, backfill_id), n in going_on.items():
             limit = (
-                alive.backfills[backfill_id].row.max_active_runs if backfill_id else self.specs[dag_id].max_active_runs
+                manager_state.backfills[backfill_id].row.max_active_runs
+                if backfill_id
+                else self.specs[dag_id].max_active_runs
             )
             in_order = bool(self.model.dags[dag_id].past)  # there an older one goes before all
             assert n <= limit or in_order, f"{n} runs of {backfill_id or dag_id}, where {limit} are allowed"
@@ -222,7 +224,7 @@ class History(ABC):
                     self.ground.finish(key, self.later[key])
                 del self.later[key]
                 continue
-            waits = [ti.retry_at for _, ti in self.ground.alive.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at]
+            waits = [ti.retry_at for _, ti in self.ground.state.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at]
             if not waits:
                 break
             self.ground.clock.advance(seconds=max(0.0, (min(waits) - self.ground.clock.now()).total_seconds()))
@@ -244,7 +246,7 @@ class History(ABC):
             nobody_asks = (run.dag_id, run.run_id) in self.marked or ti.error in (NOT_SELECTED, "marked success")
             if nobody_asks or s.CANCELLED in (ti.state, run.state) or told_of == s.OVERRIDDEN:
                 continue
-            assert (ti.error != NOTHING_TO_TELL) == (told_of == callback.calls_back), f"{ti}, where it was {told_of}"
+            assert (ti.error != NOTHING_TO_REPORT) == (told_of == callback.calls_back), f"{ti}, where it was {told_of}"
 
     def crash_if_it_may(self) -> None:
         """Chance kills it at this instant, unless the rule of three losses in a row would come into what is compared."""
@@ -550,7 +552,7 @@ def same(what: str, found: dict[Any, Any], expected: dict[Any, Any]) -> None:
 
 def check_rest(ground: InMemoryManager) -> None:
     store = ground.store
-    assert not ground.alive.runs and not ground.alive.backfills and not ground.running
+    assert not ground.state.runs and not ground.state.backfills and not ground.running
     assert not [run for run in store.read(DagRun) if run.state in s.RUN_LIVE]
     tries = Counter((row.dag_id, row.run_id, row.task_id, row.launch) for row in store.read(TaskTry))
     assert max(tries.values(), default=1) == 1, "a try is told once"
@@ -581,7 +583,7 @@ class Stormy(History):
         for dag_id in self.model.dags:
             self.ground.ask("dag.unpause", dag_id=dag_id)
         self.calm_down()
-        while paused := [live.row.backfill_id for live in self.ground.alive.backfills.values() if live.row.is_paused]:
+        while paused := [live.row.backfill_id for live in self.ground.state.backfills.values() if live.row.is_paused]:
             self.ground.ask("backfill.unpause", backfill_id=paused[0])
             self.calm_down()
         check_rest(self.ground)

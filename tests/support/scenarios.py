@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from backfill_manager.clock import UTC
-from backfill_manager.execution.outcomes import Cancelled, LaunchKey, Outcome, TaskLaunch
+from backfill_manager.execution.messages import Cancelled, LaunchKey, Outcome, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Response, TaskInstance
 from backfill_manager.model.transitions import Changes
@@ -48,9 +48,9 @@ def nothing_hangs(ground: InMemoryManager) -> None:
     ground.drain()
     if ground.running:
         return
-    assert not ground.alive.runs, [(run.row.run_id, run.row.state, run.tasks) for run in ground.alive.runs.values()]
+    assert not ground.state.runs, [(run.row.run_id, run.row.state, run.tasks) for run in ground.state.runs.values()]
     assert not ground.store.unanswered()
-    going_on = [live.row for live in ground.alive.backfills.values() if not live.row.is_paused and not live.row.window]
+    going_on = [live.row for live in ground.state.backfills.values() if not live.row.is_paused and not live.row.window]
     assert not going_on
     live = [run.run_id for run in ground.store.read(DagRun) if run.state in s.RUN_LIVE]
     assert not live, "the tables say what memory says"
@@ -153,7 +153,7 @@ class Mortal:
 
 def a_third_kill_would_fail_a_task(ground: InMemoryManager) -> bool:
     """The rule of three losses in a row (`manager.losses`) has its own tests; where kills come by chance it stays out."""
-    return any((ti.losses or 0) >= 2 for _, ti in ground.alive.tasks())
+    return any((ti.losses or 0) >= 2 for _, ti in ground.state.tasks())
 
 
 def dies_after(ground: InMemoryManager, tables: int) -> bool:

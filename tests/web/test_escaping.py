@@ -14,7 +14,7 @@ from support.busy_state import put
 from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
-from backfill_manager.execution.outcomes import Failed, Outcome, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, TaskLaunch
 from backfill_manager.model.records import DagVersion, ImportProblem, Request, TaskLog
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
@@ -43,8 +43,8 @@ def ground_with(text: str) -> InMemoryManager:
     ground.drain()
     ground.backfill("plain", days("2013-01-01", 2), conf_json=json.dumps({"a": text}))
     ground.drain()
-    for dag in list(ground.alive.dags.values()):  # as a scan of the bundle would have written them
-        ground.alive.put(dag.evolve(tags_json=json.dumps([text])))
+    for dag in list(ground.state.catalog.dags.values()):  # as a scan of the bundle would have written them
+        ground.state.put(dag.evolve(tags_json=json.dumps([text])))
     ground.ask("dag.trigger", dag_id=text, logical_date=None, conf={text: [text]})
     ground.ask("dag.trigger", dag_id="plain", logical_date=None, conf={"a": text})
     ground.tick()
@@ -110,10 +110,10 @@ def test_no_text_from_outside_becomes_markup() -> None:
         "run",
         "tasks",
         "start",
-        "from_date",
+        "start_date",
         "dag",
         "kind",
-        "asked",
+        "request_id",
         "after",
         "next",
         "state",
@@ -163,4 +163,4 @@ def test_code_is_read_from_the_snapshot_and_from_nowhere_else(
         "daily",
         "a\0b",
     ):
-        assert "can’t be seen from here" in shown(file)
+        assert "Code not available on this server" in shown(file)

@@ -58,7 +58,7 @@ def test_a_form_asks_the_manager(
     back = browser.get(answer.headers["location"])
     page = Page(back.text)
     assert (back.status_code, wrongs(page)) == (200, [])
-    assert "Asked, waiting for the manager" in page.root.whole_text
+    assert "Submitted, waiting for the manager" in page.root.whole_text
 
 
 def test_who_asked_and_from_where_is_kept(ground: InMemoryManager, browser: TestClient) -> None:
@@ -71,7 +71,7 @@ def test_who_asked_and_from_where_is_kept(ground: InMemoryManager, browser: Test
 def test_the_page_says_what_the_manager_answered(ground: InMemoryManager, browser: TestClient) -> None:
     answer = browser.post("/dags/shop/pause", data={"back": "/dags?q=shop"})
     there = answer.headers["location"]
-    assert there.startswith("/dags?q=shop&asked=")
+    assert there.startswith("/dags?q=shop&request_id=")
     ground.drain()
     told = Page(browser.get(there).text).root.whole_text
     assert "Done: DAG shop" in told
@@ -83,7 +83,7 @@ def test_a_refusal_is_told_on_the_page(ground: InMemoryManager, browser: TestCli
     ground.ask("run.mark", dag_id="shop", run_id="nope", state="failed")
     (row, *_) = ground.store.read(Request, [Condition("kind", "=", "run.mark")], limit=1)
     ground.drain()
-    told = Page(browser.get(f"/dags?asked={row.request_id}").text).root.whole_text
+    told = Page(browser.get(f"/dags?request_id={row.request_id}").text).root.whole_text
     assert "Refused: There is no run" in told
 
 
@@ -100,7 +100,7 @@ def test_a_clear_is_shown_before_it_is_asked_for(ground: InMemoryManager, browse
     assert "try 2" in again.root.whole_text
 
 
-def ticked(page: Page, name: str) -> bool:
+def record_tick(page: Page, name: str) -> bool:
     """Of the form that chooses what is cleared, or triggers."""
     (box,) = (
         one
@@ -113,7 +113,7 @@ def ticked(page: Page, name: str) -> bool:
 def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its_box_ticked(
     ground: InMemoryManager, browser: TestClient
 ) -> None:
-    assert not ticked(Page(browser.get("/dags/shop/trigger").text), "allow_future")
+    assert not record_tick(Page(browser.get("/dags/shop/trigger").text), "allow_future")
     asked = len(ground.store.read(Request))
     form = {"logical_date": "2031-05-01", "conf": '{"full": true}'}
     answer = browser.post("/dags/shop/trigger", data=form)
@@ -121,10 +121,10 @@ def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its
     assert (answer.status_code, wrongs(page)) == (422, [])
     (wrong,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")
     assert "Logical date 2031-04-30T22:00:00Z lies in the future" in wrong
-    assert "tick “Take a date in the future”" in wrong and "--" not in wrong
+    assert "select “Allow a logical date in the future”" in wrong and "--" not in wrong
     assert len(ground.store.read(Request)) == asked
     (date,) = (one for one in page.root.find("input") if one.attributes.get("name") == "logical_date")
-    assert date.attributes["value"] == "2031-05-01" and not ticked(page, "allow_future")
+    assert date.attributes["value"] == "2031-05-01" and not record_tick(page, "allow_future")
 
     ground.clock.advance(seconds=1)
     taken = browser.post("/dags/shop/trigger", data={**form, "allow_future": "on"})
@@ -136,7 +136,7 @@ def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its
     ground.drain()
     assert "Done" in Page(browser.get(taken.headers["location"]).text).root.whole_text
     kept = browser.post("/dags/shop/trigger", data={"logical_date": "someday", "allow_future": "on"})
-    assert ticked(Page(kept.text), "allow_future"), "a form that comes back is as it was filled in"
+    assert record_tick(Page(kept.text), "allow_future"), "a form that comes back is as it was filled in"
 
 
 @pytest.mark.parametrize("page", ["/dags/shop/clear", FAILED_RUN, f"{FAILED_RUN}/tasks/aggregate"])
@@ -144,14 +144,14 @@ def test_a_clear_begins_with_what_comes_after_the_tasks(browser: TestClient, pag
     """The form of a DAG, and what the pages of a run and of a task lead to."""
     if not page.endswith("clear"):
         (page,) = {link for link in Page(browser.get(page).text).links if "/clear?" in link}
-    assert ticked(Page(browser.get(page).text), "downstream")
+    assert record_tick(Page(browser.get(page).text), "downstream")
 
 
 def test_a_clear_without_what_comes_after_stays_without_it(browser: TestClient) -> None:
     run = FAILED_RUN.split("/")[-1]
     shown = Page(browser.get(f"/dags/shop/clear?preview=true&run={run}&tasks=^aggregate$").text)
-    assert not ticked(shown, "downstream"), "a browser sends nothing of a box that is not ticked"
-    assert "stay" in shown.root.whole_text and "tick “and what comes after them”" in shown.root.whole_text
+    assert not record_tick(shown, "downstream"), "a browser sends nothing of a box that is not ticked"
+    assert "stay" in shown.root.whole_text and "Select “Downstream”" in shown.root.whole_text
 
 
 def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, browser: TestClient) -> None:
@@ -163,8 +163,8 @@ def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, 
         for run in ground.runs("shop")
         if run.backfill_id in (whole, partial)
     }
-    assert "partial: some were left out by choice" in told[partial].root.whole_text
-    assert "left out by choice" not in told[whole].root.whole_text
+    assert "partial: only selected tasks" in told[partial].root.whole_text
+    assert "only selected tasks" not in told[whole].root.whole_text
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_what_can_be_refused_at_once_is(
 
 @pytest.mark.parametrize("back", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"])
 def test_a_form_leads_back_to_us_only(browser: TestClient, back: str) -> None:
-    assert browser.post("/dags/shop/pause", data={"back": back}).headers["location"].startswith("/?asked=")
+    assert browser.post("/dags/shop/pause", data={"back": back}).headers["location"].startswith("/?request_id=")
 
 
 # -- with tokens ------------------------------------------------------------------------------------------------------
@@ -329,8 +329,8 @@ def test_parameters_that_no_table_could_hold_are_refused(
         "dag": "shop",
         "do": "create",
         "kind": "single",
-        "from_date": "2024-01-01",
-        "to_date": "2024-01-02",
+        "start_date": "2024-01-01",
+        "end_date": "2024-01-02",
         "conf": conf,
     }
     assert browser.post("/backfills/new", data=form).status_code == 422

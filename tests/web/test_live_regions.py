@@ -11,7 +11,7 @@ from support.busy_state import busy_ground, empty_store
 from support.page_checks import Page
 from support.page_client import browser_of
 
-from backfill_manager.execution.outcomes import Failed
+from backfill_manager.execution.messages import Failed
 from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 from backfill_manager.web.page import templates

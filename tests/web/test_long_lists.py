@@ -13,7 +13,7 @@ from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
 from backfill_manager.api.app import COMPRESSED_FROM
-from backfill_manager.execution.outcomes import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model.records import DagVersion, ImportProblem
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -38,8 +38,8 @@ def ground() -> InMemoryManager:
     ground.drain()
     for n, name in enumerate(NAMES):
         tags = '["odd"]' if n % 2 else "[]"
-        row = ground.alive.dags[name]
-        ground.alive.put(row.evolve(is_active=n < 110, is_paused=n == 3, tags_json=tags))
+        row = ground.state.catalog.dags[name]
+        ground.state.put(row.evolve(is_active=n < 110, is_paused=n == 3, tags_json=tags))
     ground.drain()
     return ground
 

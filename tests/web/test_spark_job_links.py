@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
-from backfill_manager.execution.outcomes import Failed, Succeeded
+from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
 
 SPARK = "http://driver:4040"

@@ -35,16 +35,12 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput, Refused
 from backfill_manager.model.records import Backfill, BackfillItem
-from backfill_manager.queries.backfills import (
-    Chosen,
-    find_backfill,
-    page_of_backfills,
-    page_of_items,
-    waiting_backfills,
-)
+from backfill_manager.queries import backfills
+from backfill_manager.queries.backfill_items import list_items as items_of
+from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import START_ONE, has_active_manager
-from backfill_manager.queries.running_tasks import running_tasks
+from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import command_types, validation
 from backfill_manager.requests import submit as requests
 from backfill_manager.requests.backfills import CreateBackfill, read_range
@@ -67,21 +63,16 @@ def list_backfills(
     kind: Kind | None = None,
 ) -> Response:
     """Every backfill, those that wait for the manager first. Hidden ones are left out."""
-    chosen = Chosen(dag_id, tuple(state or ()), kind)
-    store, order = reading.store, order_of(order_by, _COLUMNS, "run_seq")
+    chosen = backfills.BackfillFilter(dag_id, tuple(state or ()), kind)
+    order = order_of(order_by, _COLUMNS, "run_seq")
     after = from_cursor(cursor, order_by, Backfill, order, marks=True)
 
     def page() -> dict[str, Any]:
-        shown: list[dict[str, Any]] = []
-        if after is None or after.mark:
-            waiting = [(f"{one['created_at']} {one['backfill_id']}", one) for one in waiting_backfills(store, chosen)]
-            behind = [(mark, one) for mark, one in waiting if after is None or mark < after.mark][:limit]
-            shown = [one for _, one in behind]
-            if len(shown) == limit:
-                return {"items": shown, "next_cursor": to_cursor(order_by, mark=behind[-1][0])}
-        place = None if after is None or after.mark else after.of_row
-        made, last = page_of_backfills(store, chosen, order, limit - len(shown), place)
-        return {"items": shown + made, "next_cursor": None if last is None else to_cursor(order_by, *last)}
+        place = None if after is None else after.mark or after.of_row
+        items, last = backfills.list_backfills(reading.store, chosen, order=order, limit=limit, after=place)
+        if isinstance(last, str):
+            return {"items": items, "next_cursor": to_cursor(order_by, mark=last)}
+        return {"items": items, "next_cursor": None if last is None else to_cursor(order_by, *last)}
 
     return reading.of(TABLES, Page[BackfillView], page)
 
@@ -177,8 +168,11 @@ def list_items(
 
     def page() -> dict[str, Any]:
         found = known_backfill(reading.house, backfill_id)["backfill_id"]
-        place = None if after is None else after.tie
-        items, last = page_of_items(reading.store, found, order, limit, place, in_states=tuple(state or ()))
+        place = after.tie if after is not None else 2**62 if order.descending else None  # behind all ordinals
+        after_, before = (None, place) if order.descending else (place, None)
+        page = items_of(reading.store, found, in_states=tuple(state or ()), after=after_, before=before, limit=limit)
+        last = page.before if order.descending else page.after
+        items = page.items[::-1] if order.descending else page.items
         return {"items": items, "next_cursor": None if last is None else to_cursor(order_by, last, last)}
 
     return reading.of(TABLES, Page[ItemView], page)

@@ -47,7 +47,7 @@ from backfill_manager.queries.dags import (
 )
 from backfill_manager.queries.grid import grid
 from backfill_manager.queries.paging import Order
-from backfill_manager.queries.timeline import timeline
+from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import diff_versions, list_versions
 from backfill_manager.requests import command_types, validation
 from backfill_manager.requests.clearing import ClearTasks

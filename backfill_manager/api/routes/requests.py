@@ -14,7 +14,8 @@ from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, to
 from backfill_manager.api.paths import Id
 from backfill_manager.api.responses import request_document
 from backfill_manager.model.records import Request
-from backfill_manager.queries.requests import find_request, page_of_requests
+from backfill_manager.queries import requests
+from backfill_manager.queries.requests import find_request
 
 router = APIRouter(prefix="/requests", tags=["requests"])
 
@@ -35,7 +36,7 @@ def list_requests(
 
     def page() -> dict[str, Any]:
         place = None if after is None else after.of_row
-        found, last = page_of_requests(reading.store, order, limit, place, kind=kind)
+        found, last = requests.list_requests(reading.store, kind=kind, order=order, limit=limit, after=place)
         return {
             "items": [request_document(one) for one in found],
             "next_cursor": None if last is None else to_cursor(order_by, *last),

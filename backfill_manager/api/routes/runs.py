@@ -30,7 +30,8 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun
 from backfill_manager.model.states import RUN_FINISHED
 from backfill_manager.queries.paging import Order
-from backfill_manager.queries.runs import find_run, page_of_runs, run_details
+from backfill_manager.queries.runs import find_run, run_details
+from backfill_manager.queries.runs import list_runs as runs_of
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
 from backfill_manager.requests import command_types, validation
 from backfill_manager.store.base import Store
@@ -64,7 +65,8 @@ def address_of(dag_id: str, run_id: str) -> str:
 def page_of(
     store: Store, order_by: str, order: Order, limit: int, after: Place | None, **chosen: Any
 ) -> dict[str, Any]:
-    runs, last = page_of_runs(store, order, limit, None if after is None else after.of_row, **chosen)
+    place = None if after is None else after.of_row
+    runs, last = runs_of(store, order=order, limit=limit, after=place, **chosen)
     return {"items": runs, "next_cursor": None if last is None else to_cursor(order_by, *last)}
 
 

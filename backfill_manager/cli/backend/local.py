@@ -20,10 +20,12 @@ from backfill_manager.queries import (
     tasks,
     versions,
 )
+from backfill_manager.queries.backfill_items import list_items
+from backfill_manager.queries.backfills import BackfillFilter
 from backfill_manager.queries.eta import with_time_left
 from backfill_manager.queries.managers import has_active_manager, manager_status
-from backfill_manager.queries.running_tasks import running_tasks
-from backfill_manager.queries.timeline import timeline
+from backfill_manager.queries.runs import timeline
+from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import command_types, submit, validation
 from backfill_manager.requests.clearing import ClearTasks
 from backfill_manager.store.base import Condition, Store
@@ -52,7 +54,7 @@ class LocalBackend:
     def backfills(self, *, dag_id: str | None, in_states: Sequence[str], limit: int | None) -> list[Document]:
         if dag_id is not None:
             dags.known_dag(self._store, dag_id)
-        return backfills.list_backfills(self._store, dag_id=dag_id, in_states=in_states, limit=limit)
+        return backfills.list_backfills(self._store, BackfillFilter(dag_id, in_states), limit=limit).items
 
     def backfill(self, wanted: str, *, time_left: bool = False) -> Document:
         found = backfills.find_backfill(self._store, wanted)
@@ -61,7 +63,10 @@ class LocalBackend:
     def items(
         self, backfill_id: str, *, in_states: Sequence[str] = (), limit: int | None = None, offset: int = 0
     ) -> list[Document]:
-        return backfills.list_items(self._store, backfill_id, in_states=in_states, limit=limit, offset=offset)
+        if not in_states:  # ordinals count from 1 without a gap
+            return list_items(self._store, backfill_id, after=offset or None, limit=limit).items
+        most = None if limit is None else limit + offset
+        return list_items(self._store, backfill_id, in_states=in_states, limit=most).items[offset:]
 
     def running_tasks(self, backfill: Document) -> list[Document]:
         return running_tasks(self._store, backfill, self._clock.now())
@@ -93,7 +98,8 @@ class LocalBackend:
         if dag_id is not None:
             dags.known_dag(self._store, dag_id)
         backfill_id = backfills.find_backfill(self._store, backfill)["backfill_id"] if backfill else None
-        return runs.list_runs(self._store, dag_id=dag_id, backfill_id=backfill_id, in_states=in_states, limit=limit)
+        page = runs.list_runs(self._store, dag_id=dag_id, backfill_id=backfill_id, in_states=in_states, limit=limit)
+        return page.items
 
     def run(self, wanted: str, dag_id: str | None) -> Document:
         return runs.run_details(runs.find_run(self._store, wanted, dag_id=dag_id))
@@ -115,7 +121,7 @@ class LocalBackend:
         return bundles.list_bundles(self._store, self._call.settings.bundles)
 
     def requests(self, limit: int | None) -> list[Document]:
-        return requests.list_requests(self._store, limit=limit)
+        return requests.list_requests(self._store, limit=limit).items
 
     def request(self, wanted: str) -> Document:
         return requests.find_request(self._store, wanted)

@@ -14,10 +14,11 @@ from rich.text import Text
 
 from backfill_manager.cli.backend.base import Backend
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.progress import Pace, ended, failure_line, picture, status_line, summary_line
+from backfill_manager.cli.render.progress import failure_line, picture, status_line, summary_line
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
+from backfill_manager.queries.eta import ObservedPace, items_ended
 from backfill_manager.queries.managers import START_ONE
 
 EVERY_S: Final = 0.5
@@ -26,7 +27,7 @@ LOOK_FOR_LEADER_S: Final = 5.0
 MOST_FAILURES_AT_ONCE: Final = 10
 INTERRUPTED: Final = 130
 
-Draw = Callable[[dict[str, Any], list[dict[str, Any]], Pace], None]
+Draw = Callable[[dict[str, Any], list[dict[str, Any]], ObservedPace], None]
 Say = Callable[[Text], None]
 
 
@@ -51,7 +52,7 @@ def watch(call: CliContext, backfill_id: str, *, end_when_stuck: bool) -> int:
 
 def _follow(call: CliContext, backfill_id: str, *, end_when_stuck: bool) -> dict[str, Any]:
     source, clock = call.source, call.clock
-    pace = Pace()
+    pace = ObservedPace()
     told_failures: set[int] = set()
     looked_for_leader = float("-inf")
     time_left: dict[str, Any] = {}
@@ -61,7 +62,7 @@ def _follow(call: CliContext, backfill_id: str, *, end_when_stuck: bool) -> dict
             over = backfill["state"] in states.BACKFILL_FINISHED or (end_when_stuck and _stuck(backfill))
             at = clock.monotonic()
             if backfill["planned"]:
-                pace.saw(at, ended(backfill))
+                pace.observe(at, items_ended(backfill))
             if backfill["failed"] > len(told_failures):
                 for line in _new_failures(source, backfill, told_failures):
                     say(line)
@@ -130,7 +131,7 @@ def _screen(call: CliContext) -> Iterator[tuple[Draw, Say]]:
     last: tuple[Any, ...] = ()
     last_at = float("-inf")
 
-    def draw(backfill: dict[str, Any], tasks: list[dict[str, Any]], pace: Pace) -> None:
+    def draw(backfill: dict[str, Any], tasks: list[dict[str, Any]], pace: ObservedPace) -> None:
         nonlocal last, last_at
         now = (backfill["state"], backfill["reason"], *(backfill[state] for state in states.ITEM_STATES))
         at = call.clock.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -11,55 +10,23 @@ from rich.text import Text
 
 from backfill_manager.cli.render.output import COLOURS, first_line, seconds
 from backfill_manager.model import states
+from backfill_manager.queries.eta import ObservedPace, items_left
 
-WINDOW_S: Final = 60.0
 _DRAWN: Final = (states.SUCCESS, states.SKIPPED, states.FAILED, states.CANCELLED, states.RUNNING, states.PENDING)
 _SIGN: Final = {states.RUNNING: "▓", states.PENDING: "░"}
 _MOST_TASKS: Final = 8
 
 
-class Pace:
-    """Items that ended per minute, over the last minute of looking (or all of it, while that is less)."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def saw(self, at: float, ended: int) -> None:
-        """`at` in seconds that only go forward."""
-        self._seen.append((at, ended))
-        while len(self._seen) > 2 and at - self._seen[1][0] >= WINDOW_S:
-            self._seen.popleft()
-
-    @property
-    def per_minute(self) -> float | None:
-        if len(self._seen) < 2:
-            return None
-        (since, before), (until, now) = self._seen[0], self._seen[-1]
-        return (now - before) * 60 / (until - since) if until > since and now > before else None
-
-    def seconds_left(self, left: int) -> float | None:
-        return left * 60 / self.per_minute if self.per_minute else None
-
-
-def ended(backfill: Mapping[str, Any]) -> int:
-    """Items that ran to an end; what the plan skipped took no time and says nothing of the pace."""
-    return int(backfill["success"] + backfill["failed"] + backfill["cancelled"])
-
-
-def left(backfill: Mapping[str, Any]) -> int:
-    return int(backfill["pending"] + backfill["running"])
-
-
-def status_line(backfill: Mapping[str, Any], pace: Pace) -> Text:
+def status_line(backfill: Mapping[str, Any], pace: ObservedPace) -> Text:
     """`running  12/31  11 success, 1 failed, 4 running, 15 pending  38.2/min  30 s left`. While nothing has ended under
     our eyes, the time left is the view's (`time_left_s`)."""
     text = Text(backfill["state"], style=COLOURS.get(backfill["state"], ""))
     if backfill["planned"]:
-        text.append(f"  {backfill['planned'] - left(backfill)}/{backfill['planned']}", style="bold")
+        text.append(f"  {backfill['planned'] - items_left(backfill)}/{backfill['planned']}", style="bold")
         text.append("  ").append_text(Text(", ").join(_counts(backfill)))
     if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED:
         text.append(f"  {pace.per_minute:.1f}/min")
-        text.append(f"  {seconds(pace.seconds_left(left(backfill)) or 0)} left")
+        text.append(f"  {seconds(pace.seconds_left(items_left(backfill)) or 0)} left")
     elif backfill["state"] == states.RUNNING and backfill.get("time_left_s") is not None:
         text.append(f"  about {seconds(backfill['time_left_s'])} left")
     if backfill["reason"]:
@@ -82,7 +49,7 @@ def bar(backfill: Mapping[str, Any], width: int) -> Text:
     return text
 
 
-def picture(backfill: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], pace: Pace, width: int) -> Group:
+def picture(backfill: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], pace: ObservedPace, width: int) -> Group:
     """What `watch` shows on a screen: title, bar, numbers, and the tasks that run now."""
     title = Text.assemble("Backfill ", (backfill["backfill_id"], "bold"), " of ", (backfill["dag_id"], "bold"))
     lines: list[Text] = [title, bar(backfill, max(10, min(width - 2, 100))), status_line(backfill, pace)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query
@@ -14,9 +15,8 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, years
 from backfill_manager.queries.dags import known_dag, next_intervals_of, show_dag, spec_of_run
 from backfill_manager.queries.grid import MOST_RUNS, grid
-from backfill_manager.queries.runs import find_run
+from backfill_manager.queries.runs import find_run, timeline
 from backfill_manager.queries.tasks import list_task_instances
-from backfill_manager.queries.timeline import timeline
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
 from backfill_manager.web import links
 from backfill_manager.web.links import PageNumber, paginate
@@ -163,7 +163,7 @@ def versions_tab(
     new = after or (numbers[0] if numbers else None)
     old = before or next((number for number in numbers if new is not None and number < new), None)
     diff = diff_versions(context.store, dag_id, old, new) if old is not None and new is not None else None
-    older = dict(zip(numbers, numbers[1:], strict=False))
+    older = dict(pairwise(numbers))
     rows = [{**version, "older": older.get(version["version"])} for version in versions]
     paged = paginate(rows, page, VERSIONS_PER_PAGE, "dags", dag_id, "versions", before=before, after=after)
     return dag_page(context, dag_id, "versions", versions=versions, diff=diff, before=old, after=new, paged=paged)

@@ -1,12 +1,12 @@
-"""*One DAG*: the forms that trigger it and that clear its runs. A clear is shown before it is asked for: the preview is an
-address with the form's values, and the very plan that the manager makes again."""
+"""*One DAG*: the forms that trigger a run and clear tasks. A clear is previewed first: the preview is an address with the form's
+values, and shows the plan that the manager will make."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Form, Query
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -22,9 +22,39 @@ from backfill_manager.web.page import OperatorContext, PageContext, ViewerContex
 from backfill_manager.web.pages.dag import dag_page
 
 router: Final = page_router()
-SHOWN: Final = 100  # runs of a preview
-Line = Annotated[str, Form(max_length=500)]
-Asked = Annotated[str, Query(max_length=500)]
+RUNS_SHOWN: Final = 100  # of a preview
+Line = Annotated[str, Field(max_length=500)]
+
+
+class TriggerForm(BaseModel):
+    logical_date: Line = ""
+    conf: Annotated[str, Field(max_length=100_000)] = ""
+    allow_future: bool = False
+
+
+class ClearForm(BaseModel):
+    start: Line = ""
+    end: Line = ""
+    tasks: Line = ""
+    run: Annotated[str, Field(max_length=4000)] = ""
+    upstream: bool = False
+    downstream: bool = False
+    only: Literal["", "failed", "running"] = ""
+    latest_version: bool = False
+
+    def command(self, dag_id: str) -> ClearTasks:
+        run, start, end, tasks = (text.strip() for text in (self.run, self.start, self.end, self.tasks))
+        command = ClearTasks(
+            dag=dag_id, start=start or None, end=end or None, tasks=tasks or None, run_ids=(run,) if run else (),
+            upstream=self.upstream, downstream=self.downstream, only_failed=self.only == "failed",
+            only_running=self.only == "running", latest_version=self.latest_version,
+        )  # fmt: skip
+        command.check()
+        return command
+
+
+class ClearQuery(ClearForm):
+    preview: bool = False
 
 
 # -- trigger ----------------------------------------------------------------------------------------------------------
@@ -32,122 +62,79 @@ Asked = Annotated[str, Query(max_length=500)]
 
 @router.get("/dags/{dag_id}/trigger")
 def trigger_form(context: ViewerContext, dag_id: str) -> Response:
-    given = {"logical_date": "", "conf": "", "allow_future": ""}
-    current_dag(context.store, links.from_segment(dag_id))  # nothing is offered that would be refused
-    return dag_page(context, links.from_segment(dag_id), "trigger", wrong=None, given=given)
+    dag_id = links.from_segment(dag_id)
+    current_dag(context.store, dag_id)  # an inactive DAG can't be triggered
+    return dag_page(context, dag_id, "trigger", error=None, form=TriggerForm())
 
 
 @router.post("/dags/{dag_id}/trigger")
-async def trigger(
-    context: OperatorContext, dag_id: str, logical_date: Line = "", conf: Annotated[str, Form(max_length=100_000)] = "",
-    allow_future: Line = "",
-) -> Response:  # fmt: skip
+async def trigger(context: OperatorContext, dag_id: str, form: Annotated[TriggerForm, Form()]) -> Response:
     dag_id = links.from_segment(dag_id)
 
     def payload(_: str) -> dict[str, Any]:
-        at, given = logical_date.strip() or None, parse_conf(conf.strip() or None)
-        return triggered_dag(context.store, dag_id, at, given, context.app.clock.now(), allow_future=allow_future == "on")
+        logical_date, conf = form.logical_date.strip() or None, parse_conf(form.conf.strip() or None)
+        now = context.app.clock.now()
+        return triggered_dag(context.store, dag_id, logical_date, conf, now, allow_future=form.allow_future)
 
     try:
-        return await context.ask(DAG_TRIGGER, payload, back=links.to("dags", dag_id, order="made"))
-    except InvalidInput as error:  # the form as it was filled in, with what is wrong
-        wrong = in_words_of_page(error)
-        given = {"logical_date": logical_date, "conf": conf, "allow_future": allow_future}
-        return await run_in_threadpool(lambda: dag_page(context, dag_id, "trigger", status=422, wrong=wrong, given=given))
+        return await context.submit(DAG_TRIGGER, payload, back=links.to("dags", dag_id, order="made"))
+    except InvalidInput as error:  # shows the form as it was filled in
+        message = message_of(error)
+        return await run_in_threadpool(
+            lambda: dag_page(context, dag_id, "trigger", status=422, error=message, form=form)
+        )
 
 
 # -- clear ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ClearForm:
-    """The fields as a person left them."""
-
-    start: str = ""
-    end: str = ""
-    tasks: str = ""
-    run: str = ""
-    upstream: bool = False
-    downstream: bool = True
-    only: str = ""  # failed, running
-    latest_version: bool = False
-
-    def ask(self, dag_id: str) -> ClearTasks:
-        ask = ClearTasks(
-            dag=dag_id, start=self.start.strip() or None, end=self.end.strip() or None, tasks=self.tasks.strip() or None,
-            run_ids=(self.run.strip(),) if self.run.strip() else (), upstream=self.upstream, downstream=self.downstream,
-            only_failed=self.only == "failed", only_running=self.only == "running", latest_version=self.latest_version,
-        )  # fmt: skip
-        ask.check()
-        return ask
-
-
 @router.get("/dags/{dag_id}/clear")
-def clear_form(
-    context: ViewerContext, dag_id: str,
-    start: Asked = "", end: Asked = "", tasks: Asked = "", run: Annotated[str, Query(max_length=4000)] = "",
-    upstream: bool = False, downstream: bool | None = None, only: Asked = "", latest_version: bool = False,
-    preview: bool = False,
-) -> Response:  # fmt: skip
-    if (
-        downstream is None
-    ):  # a form that was sent says nothing of a box that is not ticked; one that is opened begins ticked
-        downstream = not preview
-    form = ClearForm(start, end, tasks, run, upstream, downstream, only, latest_version)
-    return _clear_page(context, links.from_segment(dag_id), form, preview=preview)
+def clear_form(context: ViewerContext, dag_id: str, query: Annotated[ClearQuery, Query()]) -> Response:
+    if "downstream" not in query.model_fields_set and not query.preview:  # checked when the form is opened
+        query.downstream = True
+    return _clear_page(context, links.from_segment(dag_id), query, preview=query.preview)
 
 
 @router.post("/dags/{dag_id}/clear")
-async def clear(
-    context: OperatorContext, dag_id: str,
-    start: Line = "", end: Line = "", tasks: Line = "", run: Annotated[str, Form(max_length=4000)] = "",
-    upstream: Annotated[bool, Form()] = False, downstream: Annotated[bool, Form()] = False, only: Line = "",
-    latest_version: Annotated[bool, Form()] = False, back: Annotated[str, Form()] = "",
-) -> Response:  # fmt: skip
+async def clear(context: OperatorContext, dag_id: str, form: Annotated[ClearForm, Form()]) -> Response:
     dag_id = links.from_segment(dag_id)
-    form = ClearForm(start, end, tasks, run, upstream, downstream, only, latest_version)
 
     def payload(_: str) -> dict[str, Any]:
-        ask = with_whole_run_ids(context.store, form.ask(dag_id))
-        plan_clear(context.store, ask, all_dags(context.store), spec_reader(context.store))  # says no at once, if it must
-        return {"ask": ask.to_payload()}
+        command = with_whole_run_ids(context.store, form.command(dag_id))
+        plan_clear(context.store, command, all_dags(context.store), spec_reader(context.store))  # or refuses
+        return {"ask": command.to_payload()}
 
     try:
-        return await context.ask(TASKS_CLEAR, payload, back=back or links.to("dags", dag_id))
+        return await context.submit(TASKS_CLEAR, payload, back=links.to("dags", dag_id))
     except (InvalidInput, NotFound) as error:
-        wrong = in_words_of_page(error)
-        return await run_in_threadpool(lambda: _clear_page(context, dag_id, form, wrong=wrong, status=422))
+        message = message_of(error)
+        return await run_in_threadpool(lambda: _clear_page(context, dag_id, form, error=message, status=422))
 
 
 def _clear_page(
-    context: PageContext,
-    dag_id: str,
-    form: ClearForm,
-    *,
-    preview: bool = False,
-    wrong: str | None = None,
+    context: PageContext, dag_id: str, form: ClearForm, *, preview: bool = False, error: str | None = None,
     status: int = 200,
-) -> Response:
+) -> Response:  # fmt: skip
     plan = None
     if preview:
         try:
-            ask = with_whole_run_ids(context.store, form.ask(dag_id))
-            plan = plan_clear(context.store, ask, all_dags(context.store), spec_reader(context.store)).to_json_document()
-        except (InvalidInput, NotFound) as error:
-            wrong = in_words_of_page(error)  # nothing was asked for yet: the page is in order
-    return dag_page(context, dag_id, "clear", status=status, form=form, plan=plan, shown=SHOWN, wrong=wrong)
+            command = with_whole_run_ids(context.store, form.command(dag_id))
+            dags, spec_of = all_dags(context.store), spec_reader(context.store)
+            plan = plan_clear(context.store, command, dags, spec_of).to_json_document()
+        except (InvalidInput, NotFound) as refusal:  # of the preview: nothing was submitted, so the status is 200
+            error = message_of(refusal)
+    return dag_page(context, dag_id, "clear", status=status, form=form, plan=plan, runs_shown=RUNS_SHOWN, error=error)
 
 
 _OPTIONS: Final = {
     "--logical-date": "Logical date", "--only-failed": "“failed”", "--only-running": "“running”", "--tasks": "Tasks",
-    "--latest-version": "The current version", "--conf": "Parameters", "--start-date": "From", "--end-date": "To",
-    "add --allow-future": "tick “Take a date in the future”",
+    "--latest-version": "Use the current DAG version", "--conf": "Parameters", "--start-date": "From",
+    "--end-date": "To", "add --allow-future": "select “Allow a logical date in the future”",
 }  # fmt: skip
 
 
-def in_words_of_page(error: BackfillManagerError) -> str:
-    """What the command line calls an option is a field here."""
-    told = str(error)
-    for option, field in _OPTIONS.items():
-        told = told.replace(option, field)
-    return told
+def message_of(error: BackfillManagerError) -> str:
+    message = error.worded(lambda field: f"“{field}”")
+    for option, label in _OPTIONS.items():
+        message = message.replace(option, label)
+    return message

@@ -1,8 +1,6 @@
-"""The fields of the forms about backfills: what each is called, what it means, how it is typed, and which one an error
-is about.
+"""Fields of the backfill forms: label, hint and limits from `schemas.commands`, and text as typed <-> value.
 
-A form is read as plain text first (`typed`), so that what a person wrote comes back as it was, right or wrong. The errors
-of `requests.backfills` speak of the command line's options; here they speak of fields.
+A form is read as plain text first (`Typed`), so that it can be shown again as it was typed, valid or not.
 """
 
 from __future__ import annotations
@@ -16,120 +14,85 @@ from typing import Any, Final, Literal
 from fastapi import Request
 
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
-from backfill_manager.requests.backfills import UPDATABLE_FIELDS
-from backfill_manager.requests.command_types import MOST_OF_A_NUMBER
 from backfill_manager.requests.json_input import parse_conf, parse_settings
+from backfill_manager.schemas.commands import BackfillInput, BackfillSettings
+from backfill_manager.schemas.errors import NOT_A_WHOLE_NUMBER, TOO_LARGE
+from backfill_manager.schemas.fields import Field, fields_of
 
-Typed = dict[str, str]  # name of a field -> what is in it; a box that is ticked holds "on", another ""
-Wrong = dict[str, str]  # name of a field -> what is wrong with it; "" stands for the form as a whole
-LONGEST: Final = 200_000  # characters of a field
+Typed = dict[str, str]  # text by field; a checkbox is "on" or ""
+Errors = dict[str, str]  # message by field; "" is the form as a whole
+MAX_TEXT_LENGTH: Final = 200_000
+_FIELDS: Final = fields_of(BackfillInput)
+_LABELS: Final = {name: field.label for name, field in _FIELDS.items()}
+_OPTIONS: Final = {spelling: name for name, field in _FIELDS.items() for spelling in field.spellings}
+_OPTION: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
 
 
 @dataclass(frozen=True)
-class Field:
+class FormField:
     name: str
     label: str
     hint: str
-    kind: Literal["number", "text", "check", "pool", "lines"]
-    option: str  # of the command line, which errors name
-    low: int | None = None
+    widget: Literal["number", "text", "checkbox", "pool", "lines"]
 
 
-SETTINGS: Final[dict[str, Field]] = {
-    field.name: field
-    for field in (
-        Field("max_active_runs", "Runs at once", "Empty: the DAG's own limit.", "number", "--max-active-runs", 1),
-        Field("priority", "Priority", "Higher goes first.", "number", "--priority"),
-        Field("pool", "Pool", "Whose slots it uses.", "pool", "--pool"),
-        Field(
-            "batch", "Batch", "Up to so many neighbouring intervals make one run, for DAGs that are batchable.",
-            "number", "--batch", 1,
-        ),
-        Field(
-            "stop_on_failure", "Stop on failure", "Pause after so many failed items. Empty: go on.",
-            "number", "--stop-on-failure", 1,
-        ),
-        Field(
-            "window", "Working hours", "Start work only then, in the DAG's zone: 20:00-06:00. Empty: at any hour.",
-            "text", "--window",
-        ),
-        Field(
-            "tasks", "Tasks", "A regular expression: run only tasks whose id matches. Empty: all of them.",
-            "text", "--tasks",
-        ),
-        Field(
-            "with_upstream", "With upstream tasks", "Of the tasks that are named: what is upstream of them runs, too.",
-            "check", "--no-upstream",
-        ),
-        Field(
-            "with_downstream", "With downstream tasks", "Of the tasks that are named: what is downstream of them runs, too.",
-            "check", "--downstream-tasks",
-        ),
-        Field("is_polite", "Polite", "Start nothing while a scheduled task waits for a slot.", "check", "--polite"),
-        Field("mark_success", "Mark success", "Run no task: the runs are set to success.", "check", "--mark-success"),
-        Field(
-            "overrides", "Settings of the DAG and its tasks",
-            "For this backfill alone, one NAME=VALUE a line: retries=3 for every task, clean.timeout=600 for one.",
-            "lines", "--set",
-        ),
-        Field("conf", "Run parameters", 'A JSON object that the runs are given: {"full": true}.', "lines", "--conf"),
-    )
-}  # fmt: skip
-assert set(SETTINGS) == set(UPDATABLE_FIELDS)
+def _form_field(field: Field) -> FormField:
+    widget: Literal["number", "text", "checkbox", "pool", "lines"] = "text"
+    if field.name == "pool":
+        widget = "pool"
+    elif field.type in (bool, int, dict):
+        widget = {bool: "checkbox", int: "number", dict: "lines"}[field.type]  # type: ignore[assignment]
+    empty = f" Empty: {field.option.default}." if field.option.default else ""
+    one_per_line = " One NAME=VALUE per line." if field.name == "overrides" else ""
+    return FormField(field.name, field.label, field.help + empty + one_per_line, widget)
 
+
+FORM_FIELDS: Final = {name: _form_field(field) for name, field in _FIELDS.items()}
+SETTINGS: Final = {name: FORM_FIELDS[name] for name in BackfillSettings.model_fields}
 KINDS: Final = {
-    "schedule": ("Every interval", "Each interval of the schedule from the first to the last."),
-    "missing": ("What is missing", "Intervals in the range without a successful run: gaps, and what failed."),
-    "stale": ("What is stale", "Intervals whose last success was made by an older version of the DAG."),
-    "single": ("One run", "One run over the whole range; its interval is the range."),
-    "dates": ("Dates", "Logical dates that you list."),
-    "partitions": ("Partitions", "Keys that are no dates: regions, customers. A run then has no interval."),
+    "schedule": ("Every interval", "Each interval of the schedule in the range."),
+    "missing": ("Missing", "Intervals in the range without a successful run: gaps and failures."),
+    "stale": ("Stale", "Intervals whose last success is of an older version of the DAG."),
+    "single": ("One run", "One run over the whole range."),
+    "dates": ("Dates", "The logical dates you list."),
+    "partitions": ("Partitions", "Keys that are not dates: regions, customers. Such runs have no interval."),
 }
-
-# What an option of the command line is here: the field, and what it is called.
-_FIELD_OF: Final[Mapping[str, tuple[str, str]]] = {
-    **{field.option: (field.name, field.label) for field in SETTINGS.values()},
-    "--from": ("from_date", "From"),
-    "--to": ("to_date", "To"),
-    "--kind": ("kind", "What"),
-    "--date": ("dates", "Dates"),
-    "--partition": ("partitions", "Partitions"),
-    "--reprocess": ("reprocess", "Dates that have a run"),
-    "--run-backwards": ("run_backwards", "Newest first"),
-    "--downstream": ("downstream", "Downstream"),
-    "--allow-future": ("allow_future", "Also what has not ended"),
-    "--ignore-first-depends-on-past": ("ignore_first_depends_on_past", "The first does not wait"),
-    "--upstream": ("with_upstream", "With upstream tasks"),
+REPROCESS: Final = {
+    "none": "Skip",
+    "failed": "Reprocess failed runs",
+    "failed_tasks": "Re-run failed tasks in place",
+    "completed": "Reprocess failed and successful runs",
 }
-_OPTION: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
-_KIND: Final = re.compile(rf"--kind ({'|'.join(KINDS)})\b")
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form that was sent, as text; files are none of ours. What was sent stays readable for others."""
+    """The text fields of a submitted form. The body stays readable (for the request's fingerprint)."""
     await request.body()
     async with request.form() as form:
         return {name: value for name, value in form.items() if isinstance(value, str)}
 
 
-def in_words(message: str) -> str:
-    """An error of `requests` with the names of the fields in place of options, as a sentence."""
-    told = _KIND.sub(lambda found: f"“{KINDS[found[1]][0]}”", message)
-    told = _OPTION.sub(lambda found: f"“{_FIELD_OF[found[0]][1]}”" if found[0] in _FIELD_OF else found[0], told)
-    told = told[:1].upper() + told[1:]
-    return told if told.endswith((".", "?", "!")) else f"{told}."
+def add_error(errors: Errors, error: BackfillManagerError, field: str | None = None) -> None:
+    """Words an error with the labels of fields and puts it to its field, or to the form as a whole."""
+    is_pool = isinstance(error, NotFound) and error.kind == "pool"
+    name = field or error.field or ("pool" if is_pool else _field_in(str(error)))
+    errors.setdefault(name if name in FORM_FIELDS else "", message_of(error))
 
 
-def field_of(error: BackfillManagerError) -> str:
-    """The name of the field that an error is about; "" when it is about the whole."""
-    if isinstance(error, NotFound) and error.kind == "pool":
-        return "pool"
-    options = (found[0] for found in _OPTION.finditer(str(error)))
-    return next((_FIELD_OF[option][0] for option in options if option in _FIELD_OF), "")
+def message_of(error: BackfillManagerError) -> str:
+    text = error.worded(lambda field: f"“{_LABELS.get(field, field)}”")
+    text = _OPTION.sub(lambda match: f"“{_LABELS[_OPTIONS[match[0]]]}”" if match[0] in _OPTIONS else match[0], text)
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def _field_in(message: str) -> str:
+    """Until every error of `requests` has its field: the first option that the message names."""
+    return next((_OPTIONS[option] for option in _OPTION.findall(message) if option in _OPTIONS), "")
 
 
 def as_typed(name: str, value: Any) -> str:
-    """A setting as a person would type it."""
+    """A setting as it would be typed."""
     if value is None or value is False:
         return ""
     if value is True:
@@ -137,12 +100,12 @@ def as_typed(name: str, value: Any) -> str:
     if name == "conf":
         return json.dumps(value, ensure_ascii=False, indent=2) if value else ""
     if name == "overrides":
-        return "\n".join(f"{key}={_plain(one)}" for key, one in sorted(value.items()))
+        return "\n".join(f"{key}={_plain(item)}" for key, item in sorted(value.items()))
     return str(value)
 
 
 def _plain(value: Any) -> str:
-    """As `parse_settings` reads it back: a text stays bare where it would not be taken for JSON."""
+    """As `parse_settings` reads it back: a text without quotes unless it would be taken for JSON."""
     if isinstance(value, str):
         try:
             json.loads(value)
@@ -151,55 +114,36 @@ def _plain(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def read_settings(typed: Mapping[str, str], wrong: Wrong) -> dict[str, Any]:
-    """The settings that could be read; for each other one there is a sentence in `wrong`."""
-    found: dict[str, Any] = {}
-    for name, field in SETTINGS.items():
-        value = reading(wrong, name, _read, field, typed.get(name, ""))
-        if name not in wrong:
-            found[name] = value
-    return found
+def read_settings(typed: Mapping[str, str], errors: Errors) -> dict[str, Any]:
+    """The settings that are valid; for each other one a message is added to `errors`."""
+    values = {name: read_field(errors, name, _read, field, typed.get(name, "")) for name, field in SETTINGS.items()}
+    return {name: value for name, value in values.items() if name not in errors}
 
 
-def reading(wrong: Wrong, name: str, read: Callable[..., Any], *args: Any) -> Any:
-    """What `read(*args)` gives; when it refuses, that is told of the field `name`."""
+def read_field(errors: Errors, name: str, read: Callable[..., Any], *args: Any) -> Any:
+    """What `read(*args)` returns; if it refuses, None, and the message is added for the field `name`."""
     try:
         return read(*args)
     except InvalidInput as error:
-        wrong.setdefault(name, in_words(str(error)))
+        add_error(errors, error, name)
         return None
 
 
-def _read(field: Field, text: str) -> Any:
-    if len(text) > LONGEST:
-        raise InvalidInput(f"{field.option} holds {len(text):,} characters; up to {LONGEST:,} can be read")
+def _read(field: FormField, text: str) -> Any:
+    if len(text) > MAX_TEXT_LENGTH:
+        raise TOO_LARGE(
+            field=field.name, problem=f"holds {len(text):,} characters; up to {MAX_TEXT_LENGTH:,} are possible"
+        )
     text = text.strip()
-    match field.kind:
-        case "check":
-            return text == "on"
-        case "number":
-            return _number(field, text)
-        case "lines" if field.name == "conf":
-            return parse_conf(text or None)
-        case "lines":
-            return parse_settings([line for line in text.splitlines() if line.strip()])
-        case "pool":
-            return text or "backfill"
-        case _:
-            return text or None
-
-
-_WHEN_EMPTY: Final = {"batch": 1, "priority": 0}
-
-
-def _number(field: Field, text: str) -> int | None:
-    if not text:
-        return _WHEN_EMPTY.get(field.name)
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise InvalidInput(f"{field.option} must be a whole number, not {text[:30]!r}")
-    number = int(text)
-    if field.low is not None and number < field.low:
-        raise InvalidInput(f"{field.option} must be a whole number from {field.low} up, not {number}")
-    if abs(number) > MOST_OF_A_NUMBER:
-        raise InvalidInput(f"{field.option} must not be above {MOST_OF_A_NUMBER:,}, not {text[:30]}")
-    return number
+    value: Any = text or _FIELDS[field.name].default
+    if field.widget == "checkbox":
+        value = text == "on"
+    elif field.name == "overrides":
+        value = parse_settings([line for line in text.splitlines() if line.strip()])
+    elif field.name == "conf":
+        value = parse_conf(text or None)
+    elif field.widget == "number" and text:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+            raise NOT_A_WHOLE_NUMBER(field=field.name, limits="", value=repr(text[:30]))
+        value = int(text)
+    return getattr(BackfillSettings.parse({field.name: value}), field.name)

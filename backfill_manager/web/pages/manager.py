@@ -9,16 +9,13 @@ from starlette.responses import Response
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidInput
-from backfill_manager.queries.leadership import list_answers, list_standbys, list_terms
-from backfill_manager.queries.managers import manager_status
-from backfill_manager.queries.paging import Order
-from backfill_manager.queries.requests import find_request, page_of_requests
+from backfill_manager.queries.managers import list_answers, list_standbys, list_terms, manager_status
+from backfill_manager.queries.requests import find_request, list_requests
 from backfill_manager.web import links
 from backfill_manager.web.page import ViewerContext, page_router, redirect
 
 router: Final = page_router()
 REQUESTS_PER_PAGE: Final = 50
-NEWEST_FIRST: Final = Order("requested_at", "request_id", descending=True)
 
 
 @router.get("/manager")
@@ -47,7 +44,7 @@ def requests(
         after = (parse_instant(before), tie) if before else None
     except ValueError:
         raise InvalidInput(f"before={before!r} is not an instant.") from None
-    rows, last = page_of_requests(context.store, NEWEST_FIRST, REQUESTS_PER_PAGE, after, kind=kind or None)
+    rows, last = list_requests(context.store, kind=kind or None, limit=REQUESTS_PER_PAGE, after=after)
     older = links.to("requests", kind=kind, before=format_instant(last[0]), tie=last[1]) if last else None
     shown = [{**row, "object": links.to_object(row)} for row in rows]
     return context.page("requests.html", requests=shown, older=older, is_first=not before, kind=kind)

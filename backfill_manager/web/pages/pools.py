@@ -7,8 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import Form
 from starlette.responses import Response
 
-from backfill_manager.queries.pool_queue import waiting_by_pool
-from backfill_manager.queries.pools import list_pools
+from backfill_manager.queries.pools import list_pools, waiting_by_pool
 from backfill_manager.requests.command_types import POOL_SET
 from backfill_manager.requests.validation import set_pool
 from backfill_manager.web import links

@@ -7,8 +7,8 @@ form?.addEventListener("click", (event) => {
   if (!button) return;
   event.preventDefault();
   const [first, last] = button.value.split("/");
-  for (const [name, value] of [["from_date", first], ["from_time", ""], ["to_date", last], ["to_time", ""]]) form.elements[name].value = value;
-  form.elements.from_date.dispatchEvent(new Event("input", { bubbles: true }));
+  for (const [name, value] of [["start_date", first], ["start_time", ""], ["end_date", last], ["end_time", ""]]) form.elements[name].value = value;
+  form.elements.start_date.dispatchEvent(new Event("input", { bubbles: true }));
 });
 
 document.addEventListener("htmx:afterSettle", () => {

@@ -1,8 +1,8 @@
-"""`bfm bench isolation`: what a scheduled task feels of a backfill that saturates its own pool.
+"""Measures how much a backfill that saturates its own pool slows scheduled runs.
 
-One DAG runs on a schedule of a few seconds all the while, in the pool `scheduled`: first alone, then beside a backfill
-that keeps every slot of `backfill` taken. Compared is the time from a run's hour to its task's end, and the task alone
-(from its launch), in one run on one machine; ratios of p95 are what to trust.
+One DAG runs every few seconds in the pool `scheduled`: first alone, then beside a backfill that takes every slot of
+`backfill`. Measured are the time from a run's due time to its task's end, and the task alone (from its launch), in one run on
+one machine; compare the ratios of p95.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.manager.bench import running_manager
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Pool, TaskInstance
 from backfill_manager.requests import command_types
 from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.requests.submit import submit
 from backfill_manager.store.base import Condition, Store
+from support.bench_overhead import running_manager
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EVERY_S = 4
-WARM_UP = 4  # runs that are not counted, in each phase
+INTERVAL_S = 4
+WARM_UP_RUNS = 4  # not counted, in each phase
 DAG_FILE = f"""
 from datetime import timedelta
 from backfill_manager import dag, task
 
-@dag(schedule=timedelta(seconds={EVERY_S}), max_active_runs=4)
+@dag(schedule=timedelta(seconds={INTERVAL_S}), max_active_runs=4)
 def steady():
     @task
     def job(ctx):
@@ -47,8 +47,8 @@ def load():
 """
 
 
-def isolation(runs: int, width: int, *, spark: SparkSession | None = None) -> dict[str, Any]:
-    """Seconds, idle and beside the backfill, of `runs` scheduled runs each; and the ratios of their p95."""
+def measure_isolation(runs: int, width: int, *, spark: SparkSession | None = None) -> dict[str, Any]:
+    """Returns latencies in seconds, alone and beside the backfill, of `runs` scheduled runs each, and the ratios of p95."""
     pools = [
         Pool(name=s.SCHEDULED_RUN, slots=16, weight=4, min_share=2),
         Pool(name=s.BACKFILL_RUN, slots=width, weight=1, min_share=0),
@@ -57,7 +57,7 @@ def isolation(runs: int, width: int, *, spark: SparkSession | None = None) -> di
     with running_manager({"isolation.py": DAG_FILE}, pools, spark) as (store, _):
         alone = _measure(store, clock, runs)
         backfill_id = clock.new_id()
-        wanted = CreateBackfill(
+        command = CreateBackfill(
             dag_id="load",
             kind="partitions",
             partitions=tuple(str(n) for n in range(100_000)),
@@ -67,7 +67,7 @@ def isolation(runs: int, width: int, *, spark: SparkSession | None = None) -> di
             store,
             clock,
             command_types.BACKFILL_CREATE,
-            {"backfill_id": backfill_id, "ask": json.loads(wanted.to_payload())},
+            {"backfill_id": backfill_id, "ask": json.loads(command.to_payload())},
         )
         _wait(lambda: len(_tasks(store, "load", (s.SUCCESS,))) >= width)
         beside = _measure(store, clock, runs)
@@ -76,8 +76,8 @@ def isolation(runs: int, width: int, *, spark: SparkSession | None = None) -> di
     return {
         "runs": runs,
         "width": width,
-        **{f"alone_{name}": value for name, value in _told(alone).items()},
-        **{f"beside_{name}": value for name, value in _told(beside).items()},
+        **{f"alone_{name}": value for name, value in _summary(alone).items()},
+        **{f"beside_{name}": value for name, value in _summary(beside).items()},
         "ratio_due_to_end_p95": round(_p95(beside, 0) / _p95(alone, 0), 3),
         "ratio_task_p95": round(_p95(beside, 1) / _p95(alone, 1), 3),
         "backfill_tasks_meanwhile": loaded,
@@ -85,25 +85,25 @@ def isolation(runs: int, width: int, *, spark: SparkSession | None = None) -> di
 
 
 def _measure(store: Store, clock: SystemClock, runs: int) -> list[tuple[float, float]]:
-    """Of runs that come due from now on: seconds from the hour to the end, and from the launch to the end."""
-    begin = clock.now() + timedelta(seconds=EVERY_S * WARM_UP)
-    until = begin + timedelta(seconds=EVERY_S * runs)
-    _wait(lambda: clock.now() > until and len(_found(store, begin, until)) >= runs)
-    return _found(store, begin, until)
+    """Returns (due time to end, launch to end) in seconds for runs that come due from now on."""
+    begin = clock.now() + timedelta(seconds=INTERVAL_S * WARM_UP_RUNS)
+    until = begin + timedelta(seconds=INTERVAL_S * runs)
+    _wait(lambda: clock.now() > until and len(_latencies(store, begin, until)) >= runs)
+    return _latencies(store, begin, until)
 
 
-def _found(store: Store, begin: datetime, until: datetime) -> list[tuple[float, float]]:
-    due = [Condition("interval_end", ">=", begin), Condition("interval_end", "<", until)]
-    hours = {
+def _latencies(store: Store, begin: datetime, until: datetime) -> list[tuple[float, float]]:
+    in_window = [Condition("interval_end", ">=", begin), Condition("interval_end", "<", until)]
+    due_at = {
         run.run_id: run.interval_end
         for run in store.read(
-            DagRun, [Condition("dag_id", "=", "steady"), Condition("run_type", "=", s.SCHEDULED_RUN), *due]
+            DagRun, [Condition("dag_id", "=", "steady"), Condition("run_type", "=", s.SCHEDULED_RUN), *in_window]
         )
     }
     return [
-        ((ti.ended_at - hour).total_seconds(), (ti.ended_at - ti.queued_at).total_seconds())
+        ((ti.ended_at - due).total_seconds(), (ti.ended_at - ti.queued_at).total_seconds())
         for ti in _tasks(store, "steady", (s.SUCCESS,))
-        if (hour := hours.get(ti.run_id)) is not None and ti.ended_at is not None and ti.queued_at is not None
+        if (due := due_at.get(ti.run_id)) is not None and ti.ended_at is not None and ti.queued_at is not None
     ]
 
 
@@ -112,19 +112,19 @@ def _tasks(store: Store, dag_id: str, states: tuple[str, ...]) -> list[TaskInsta
 
 
 def _wait(until: Any) -> None:
-    never = threading.Event()
+    sleeper = threading.Event()
     while not until():
-        never.wait(1.0)  # looking costs the manager its share of the machine
+        sleeper.wait(1.0)  # polling takes CPU from the manager
 
 
-def _p95(found: list[tuple[float, float]], which: int) -> float:
-    return statistics.quantiles([one[which] for one in found], n=20, method="inclusive")[-1]
+def _p95(latencies: list[tuple[float, float]], which: int) -> float:
+    return statistics.quantiles([one[which] for one in latencies], n=20, method="inclusive")[-1]
 
 
-def _told(found: list[tuple[float, float]]) -> dict[str, float]:
+def _summary(latencies: list[tuple[float, float]]) -> dict[str, float]:
     return {
-        "due_to_end_median_s": round(statistics.median(one[0] for one in found), 3),
-        "due_to_end_p95_s": round(_p95(found, 0), 3),
-        "task_median_s": round(statistics.median(one[1] for one in found), 3),
-        "task_p95_s": round(_p95(found, 1), 3),
+        "due_to_end_median_s": round(statistics.median(one[0] for one in latencies), 3),
+        "due_to_end_p95_s": round(_p95(latencies, 0), 3),
+        "task_median_s": round(statistics.median(one[1] for one in latencies), 3),
+        "task_p95_s": round(_p95(latencies, 1), 3),
     }

@@ -1,8 +1,8 @@
-"""`bfm bench overhead`: what the manager costs, against a bare thread pool on the same Spark session in the same run.
+"""Measures the throughput of the manager against a bare thread pool on the same Spark session.
 
-N tiny Spark jobs, `width` at a time: once as plain function calls in a ThreadPoolExecutor (a session of its own for each, as
-the manager gives to each task), once as N runs of a one-task DAG asked for as one backfill, with real Delta state, commits,
-logs and planning. Rounds alternate, so that a noisy machine is noisy for both; ratios are what to trust.
+N tiny Spark jobs, `width` at a time: once as plain function calls in a ThreadPoolExecutor (each with a session of its own, as
+in the manager), once as N runs of a one-task DAG in one backfill, with real Delta state, commits, logs and planning. Rounds
+alternate, so that other load on the machine slows both; compare the ratios.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def tiny():
 def running_manager(
     dag_files: Mapping[str, str], pools: Sequence[Pool], spark: SparkSession | None = None
 ) -> Iterator[tuple[Store, SparkSession]]:
-    """A real manager in this process, on a state that is thrown away: its store, as a client has it, and its Spark.
-    `spark` is left running; without one, a session on two cores is built and stopped again."""
-    session = spark or build_session(pools=pools, app_name="bfm bench", master="local[2]")
+    """Runs a manager in this process on a temporary state and yields a client's store and the Spark session. A session that
+    is passed in stays open; without one, a session on two cores is built and stopped."""
+    session = spark or build_session(pools=pools, app_name="benchmark", master="local[2]")
     try:
         with tempfile.TemporaryDirectory(prefix="bfm-bench-") as scratch:
             root = Path(scratch)
@@ -84,13 +84,13 @@ def running_manager(
             session.stop()
 
 
-def overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSession | None = None) -> dict[str, Any]:
-    """Jobs per second of both ways, and their ratio (managed / bare), each the median of `rounds`."""
+def measure_overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSession | None = None) -> dict[str, Any]:
+    """Returns jobs per second of both ways and their ratio (managed / bare), each the median of `rounds`."""
     pools = [Pool(name=name, slots=width, weight=1, min_share=0) for name in (s.SCHEDULED_RUN, s.BACKFILL_RUN)]
     clock = SystemClock()
     with running_manager({"tiny.py": DAG_FILE.format(runs=width * 4)}, pools, spark) as (store, session):
         bare, managed, latency = [], [], []
-        _bare(session, width * 4, width, clock)  # warm: the JVM compiles the job's path
+        _bare(session, width * 4, width, clock)  # warm-up: the JVM compiles the code
         _managed(store, width * 4, width, clock)
         for _ in range(rounds):
             bare.append(_bare(session, tasks, width, clock))
@@ -101,16 +101,16 @@ def overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSession | N
         "tasks": tasks,
         "width": width,
         "rounds": rounds,
-        "bare_per_s": _figure(statistics.median(bare)),
-        "managed_per_s": _figure(statistics.median(managed)),
-        "ratio": _figure(statistics.median(m / b for m, b in zip(managed, bare, strict=True))),
-        "ratios": [_figure(m / b) for m, b in zip(managed, bare, strict=True)],
+        "bare_per_s": _rounded(statistics.median(bare)),
+        "managed_per_s": _rounded(statistics.median(managed)),
+        "ratio": _rounded(statistics.median(m / b for m, b in zip(managed, bare, strict=True))),
+        "ratios": [_rounded(m / b) for m, b in zip(managed, bare, strict=True)],
         "request_to_first_start_s": round(statistics.median(latency), 3),
     }
 
 
-def _figure(value: float) -> float:
-    """Three digits, however slow the machine."""
+def _rounded(value: float) -> float:
+    """Rounds to three significant digits."""
     return float(f"{value:.3g}")
 
 
@@ -125,26 +125,26 @@ def _bare(spark: SparkSession, tasks: int, width: int, clock: SystemClock) -> fl
 
 
 def _managed(store: Store, tasks: int, width: int, clock: SystemClock) -> tuple[float, float]:
-    """Jobs per second from the first task's start to the last one's end; and seconds from the request to that start."""
+    """Returns jobs per second (first start to last end), and seconds from the request to the first start."""
     backfill_id = clock.new_id()
-    wanted = CreateBackfill(
+    command = CreateBackfill(
         dag_id="tiny", kind="partitions", partitions=tuple(f"{backfill_id}-{n}" for n in range(tasks)),
         max_active_runs=width * 4,
     )  # fmt: skip
-    asked_at = clock.now()
+    requested_at = clock.now()
     submit(
         store,
         clock,
         command_types.BACKFILL_CREATE,
-        {"backfill_id": backfill_id, "ask": json.loads(wanted.to_payload())},
+        {"backfill_id": backfill_id, "ask": json.loads(command.to_payload())},
     )
-    never = threading.Event()
-    mine = [Condition("backfill_id", "=", backfill_id)]
-    while not any(row.state in s.BACKFILL_FINISHED for row in store.read(Backfill, mine)):
-        never.wait(1.0)  # looking costs the manager its share of the machine
+    sleeper = threading.Event()
+    filters = [Condition("backfill_id", "=", backfill_id)]
+    while not any(row.state in s.BACKFILL_FINISHED for row in store.read(Backfill, filters)):
+        sleeper.wait(1.0)  # polling takes CPU from the manager
     done = store.read(TaskInstance, [Condition("run_id", "starts_with", f"backfill__{backfill_id}")])
     starts = [ti.started_at for ti in done if ti.started_at is not None]
     ends = [ti.ended_at for ti in done if ti.ended_at is not None and ti.state == s.SUCCESS]
     if len(ends) != tasks:
         raise RuntimeError(f"{len(ends)} of {tasks} tasks succeeded")
-    return tasks / (max(ends) - min(starts)).total_seconds(), (min(starts) - asked_at).total_seconds()
+    return tasks / (max(ends) - min(starts)).total_seconds(), (min(starts) - requested_at).total_seconds()
