@@ -176,6 +176,33 @@ class Refused(BackfillManagerError):
     exit_code = 4
 
 
+# -- a server: its API refuses, or the client can't reach it ------------------------------------------------------------
+
+
+class Unauthenticated(InvalidInput):
+    """The server does not know the user: a token is missing, or is none of those that are configured."""
+
+
+class Forbidden(Refused):
+    """The server knows the user, who may not do this."""
+
+
+class RateLimited(BackfillManagerError):
+    """More requests at once than the server accepts; `retry_after_s` is when to try again."""
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class NoActiveManager(BackfillManagerError):
+    """The command needs a running manager, and there is none, or it does not respond."""
+
+
+class Unreachable(BackfillManagerError):
+    """No server responds at this address, or it is not a server of this package."""
+
+
 # -- inside -----------------------------------------------------------------------------------------------------------
 
 

@@ -24,8 +24,9 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
     map(
         frozenset,
         (
-            {"errors", "clock", "process_info", "descriptors", "service"},
-            {"settings", "telemetry"},
+            {"errors", "clock", "process_info", "descriptors", "service", "masking", "yaml_reader"},
+            {"value_rules", "logging"},
+            {"settings"},
             {"model"},
             {"schemas"},
             {"store"},
@@ -54,7 +55,7 @@ HOMES: Final[dict[str, frozenset[str]]] = {
     "typer": frozenset({"cli"}),
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
-    "structlog": frozenset({"telemetry"}),
+    "structlog": frozenset({"logging"}),
     "croniter": frozenset({"dags"}),
     "pendulum": frozenset({"dags"}),
     "fastapi": frozenset({"api", "web"}),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backfill_manager.errors import InvalidConfig
-from backfill_manager.settings import Settings, load_settings
+from backfill_manager.settings import Settings, load_settings, unused_settings
 
 
 @pytest.fixture(autouse=True)
@@ -83,9 +83,8 @@ def test_a_list_or_mapping_comes_through_the_environment_as_json() -> None:
     assert settings.spark.conf == {"spark.ui.enabled": "false"}
 
 
-def test_what_a_file_leaves_unsaid_about_a_standing_pool_keeps_that_pools_own_default() -> None:
-    scheduled = load("pools: [{name: scheduled, slots: 4}]").pool("scheduled")
-    assert scheduled is not None
+def test_what_a_file_leaves_out_of_a_standard_pool_keeps_that_pools_own_default() -> None:
+    (scheduled,) = (pool for pool in load("pools: [{name: scheduled, slots: 4}]").pools if pool.name == "scheduled")
     assert (scheduled.slots, scheduled.weight, scheduled.min_share) == (4, 4, 2)
 
 
@@ -96,9 +95,9 @@ def test_other_variables_that_begin_alike_are_nobodys_business() -> None:
 def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> None:
     text = "stat: ./x\npools:\n  - name: scheduled\n    slots: 0\n    weigth: 3\nlease:\n  seconds: soon\n"
     assert wrong(text, {"BFM_LIMITS__MAX_ACTIVE_RUNS": "-1"}) == [
-        "manager.yaml, line 4: pools[0].slots must be greater than 0, not 0",
+        "manager.yaml, line 4: pools[0].slots must be more than 0, not 0",
         "manager.yaml, line 5: pools[0].weigth is not a setting; did you mean 'weight'?",
-        "environment, BFM_LIMITS__MAX_ACTIVE_RUNS: limits.max_active_runs must be greater than 0, not '-1'",
+        "environment, BFM_LIMITS__MAX_ACTIVE_RUNS: limits.max_active_runs must be more than 0, not '-1'",
         "manager.yaml, line 7: lease.seconds must be a whole number, not 'soon'",
         "manager.yaml, line 1: stat is not a setting; did you mean 'state'?",
     ]
@@ -117,7 +116,7 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> N
         ("pools: [{name: control}]", "pools[0].name must be another name: `control` is the pool that plans"),
         (
             "pools: [{name: 'a b'}]",
-            "pools[0].name must be up to 200 letters, digits, `_`, `.` or `-`, not dots only, not 'a b'",
+            "pools[0].name must be 1 to 200 letters, digits, `_`, `.` or `-`, not dots only, not 'a b'",
         ),
         ("pools: [{slots: 3}]", "pools[0].name is missing"),
         ("pools: 3", "pools must be a list, not 3"),
@@ -129,7 +128,7 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> N
         ("bundles: [{name: a, path: b}, {name: a, path: c}]", "bundles each name once; twice here: a"),
         (
             "bundles:\n- name: a\n  path: b\n  fetch_interval: 0",
-            "line 4: bundles[0].fetch_interval must be greater than 0",
+            "line 4: bundles[0].fetch_interval must be more than 0",
         ),
         ("bundles: [{name: a}]", "line 1: bundles[0] must have a path: a folder, a .zip or a .whl"),
         (
@@ -147,19 +146,19 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> N
         ("bundles: [{name: a, git: /r, ref: 'a:b'}]", "bundles[0].ref must be a branch, a tag or a commit, not 'a:b'"),
         (
             "bundles: [{name: a, path: b, import_memory: 0}]",
-            "bundles[0].import_memory must be greater than or equal to 16, not 0",
+            "bundles[0].import_memory must be 16 or more, not 0",
         ),
         (
             "bundles: [{name: a, path: b, import_memory: 10000000}]",
-            "bundles[0].import_memory must be less than or equal to 1048576, not 10000000",
+            "bundles[0].import_memory must be 1048576 or less, not 10000000",
         ),
         (
             "bundles: [{name: a, path: b, import_timeout: 2 days}]",
-            "bundles[0].import_timeout must be less than or equal to 86400, not '2 days'",
+            "bundles[0].import_timeout must be 86400 or less, not '2 days'",
         ),
         (
             "bundles: [{name: a, path: b, fetch_interval: 10000000000}]",
-            "bundles[0].fetch_interval must be less than or equal to 315360000, not 10000000000",
+            "bundles[0].fetch_interval must be 315360000 or less, not 10000000000",
         ),
         (
             "bundles: [{name: a, path: b, fetch_interval: 5 parsecs}]",
@@ -179,9 +178,9 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> N
             "bundles[0].directories each path once; twice here: c",
         ),
         ("snapshots: ''", "snapshots must be some text, not ''"),
-        ("lease: {seconds: 1}\nlease: {seconds: 2}", "manager.yaml, line 2: lease is here twice; first on line 1"),
+        ("lease: {seconds: 1}\nlease: {seconds: 2}", "manager.yaml, line 2: 'lease' is here twice; first on line 1"),
         ("lease: 5", "manager.yaml, line 1: lease must be keys and values"),
-        ("api: {port: 70000}", "api.port must be less than or equal to 65535, not 70000"),
+        ("api: {port: 70000}", "api.port must be 65535 or less, not 70000"),
         (
             "api: {tokens: [{name: a, sha256: secret}]}",
             "api.tokens[0].sha256 must be the token's SHA-256 as 64 hex digits",
@@ -191,9 +190,12 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> N
         ("- a", "manager.yaml, line 1: must hold keys such as `state: ./state`."),
         ("state: [", "manager.yaml, line 1: not valid YAML"),
         ("state: *nothing", "manager.yaml, line 1: not valid YAML: found undefined alias"),
-        ("state: &a [*a]", "manager.yaml, line 1: state must be text"),
-        ("state: !!python/object:os.system {}", "manager.yaml, line 1: not valid YAML"),
-        ("? [1, 2]\n: 3", "manager.yaml, line 1: not valid YAML: found unhashable key"),
+        ("state: &a [*a]", "manager.yaml, line 1: an alias stands inside of what it stands for"),
+        (
+            "state: !!python/object:os.system {}",
+            "manager.yaml, line 1: !!python/object:os.system is a type that is not read here",
+        ),
+        ("? [1, 2]\n: 3", "manager.yaml, line 1: a key must be text, and a list or mapping is none in YAML"),
     ],
 )
 def test_a_wrong_file_is_told_in_one_line(text: str, told: str) -> None:
@@ -222,7 +224,7 @@ def test_a_wrong_variable_is_told_by_its_name(variable: str, value: str, told: s
 def test_a_named_file_that_cannot_be_read_is_an_error_and_not_the_defaults(content: bytes | None) -> None:
     if content is not None:
         Path("m.yaml").write_bytes(content)
-    with pytest.raises(InvalidConfig, match=r"m\.yaml \(from BFM_CONF\) (is not UTF-8 text|does not exist)"):
+    with pytest.raises(InvalidConfig, match=r"m\.yaml(, line 1: not UTF-8 text| \(from BFM_CONF\) does not exist)"):
         load_settings(None, environ={"BFM_CONF": "m.yaml"})
     with pytest.raises(InvalidConfig, match=r"\. \(from --conf\) can't be read: Is a directory"):
         load_settings(".", environ={})
@@ -235,6 +237,21 @@ def test_reading_the_settings_imports_nothing_heavy() -> None:
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+def test_settings_that_have_no_effect_yet_are_listed() -> None:
+    assert unused_settings(load("")) == []
+    text = "retention: {history_days: 30}\nnotifications: [{name: chat, url: 'https://example.com/x'}]"
+    assert unused_settings(load(text)) == [
+        "retention.history_days: has no effect yet",
+        "notifications: has no effect yet",
+    ]
+
+
+def test_a_few_lines_that_unfold_to_a_billion_values_are_refused() -> None:
+    lines = ["spark:", "  conf:", "    a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    assert "the document holds too much" in "\n".join(wrong("\n".join(lines)))
 
 
 def test_a_token_that_was_pasted_in_place_of_its_hash_is_not_printed() -> None:

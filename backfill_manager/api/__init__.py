@@ -1,6 +1,6 @@
-"""The REST interface: the same functions behind it as behind the command line, `views/` to read and `requests/` to ask.
+"""The REST API: like the command line it reads through `queries` and submits commands through `requests`.
 
-`app.create_app` wires it; `house` is what handlers are given, `access` says who asks, `asks` is the one way to ask the
-manager, `problems` how errors are told, `limits` what is let in. A file per noun holds its routes. May import all but
-`cli` and `ui`; knows FastAPI, and no pyspark.
+`app.create_app` is the composition root; `context` is what handlers work with, `conditional_get` reads and `submit` changes,
+`auth` who the user is, `errors` the problem documents, `middleware` and `connections` the limits, `server` the process.
+`routes` has a file for each resource. May import all but `cli` and `web`; knows FastAPI, and no pyspark.
 """

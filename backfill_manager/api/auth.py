@@ -1,11 +1,11 @@
-"""Who asks, and what they may do.
+"""Authentication (tokens, browser sessions) and authorization (roles).
 
-Without configured tokens the server is for the person at this machine: it listens on loopback only, whoever comes from
-there is `operator`, and the `Host` must be a loopback name, or any web page could reach it by a name of its own (DNS
-rebinding). With tokens there are two ways in: `Authorization: Bearer` for programs, and for browsers a session, opened
-with a token, in a signed cookie that no script can read. A token is known by its SHA-256 and looked for in constant time.
+Without configured tokens the server listens on loopback only, every client there is `operator`, and the `Host` must be a
+loopback name, or any web page could reach it by a name of its own (DNS rebinding). With tokens, programs send
+`Authorization: Bearer`, and browsers log in with a token and get a session in a signed cookie that no script can read.
+Tokens are stored as SHA-256 and compared in constant time.
 
-A browser sends its cookie, and reaches loopback, whichever page makes it. So a change must come from a page of ours
+A browser sends its cookie, and reaches loopback, on behalf of any page. So a change must come from a page of this server
 (`Origin`, `Sec-Fetch-Site`), and one in a session must carry the session's CSRF token as well.
 """
 
@@ -26,8 +26,10 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from backfill_manager.api.context import AppContext, HouseOf
-from backfill_manager.api.errors import Forbidden, Unauthenticated, of_error
+from backfill_manager.api.context import AppContext, Context
+from backfill_manager.api.errors import error_response
+from backfill_manager.api.middleware import CLOSE, Middleware
+from backfill_manager.errors import Forbidden, Unauthenticated
 from backfill_manager.settings import TokenSettings
 
 Role = Literal["viewer", "operator"]
@@ -36,7 +38,7 @@ CSRF_HEADER: Final = "X-CSRF-Token"
 CSRF_FIELD: Final = "csrf_token"
 SESSION_S: Final = 12 * 3600
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-LONGEST_TOKEN: Final = 1000  # characters
+MAX_TOKEN_LENGTH: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -61,30 +63,30 @@ def sha256_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def owner_of(house: AppContext, token: str) -> TokenSettings | None:
-    """Every configured token is compared, whether or not one has fitted already."""
-    digest, found = sha256_of(token[: LONGEST_TOKEN + 1]), None
-    for known in house.settings.api.tokens:
-        if hmac.compare_digest(digest, known.sha256):
-            found = known
-    return found
+def token_owner(context: AppContext, token: str) -> TokenSettings | None:
+    """The configured token that this is. Compares all of them, so that the time taken tells nothing."""
+    digest, owner = sha256_of(token[: MAX_TOKEN_LENGTH + 1]), None
+    for configured in context.settings.api.tokens:
+        if hmac.compare_digest(digest, configured.sha256):
+            owner = configured
+    return owner
 
 
 # -- sessions ---------------------------------------------------------------------------------------------------------
 
 
-def _signer(house: AppContext) -> URLSafeTimedSerializer:
-    return URLSafeTimedSerializer(house.secret, salt="bfm.session", signer_kwargs={"digest_method": hashlib.sha256})
+def _signer(context: AppContext) -> URLSafeTimedSerializer:
+    return URLSafeTimedSerializer(context.secret, salt="bfm.session", signer_kwargs={"digest_method": hashlib.sha256})
 
 
-def open_session(house: AppContext, request: Request, response: Response, token: str) -> User:
-    """Log a browser in: its cookie goes into `response`. `Unauthenticated` for a wrong token."""
-    owner = owner_of(house, token)
+def open_session(context: AppContext, request: Request, response: Response, token: str) -> User:
+    """Logs a browser in: sets its cookie on `response`. Raises `Unauthenticated` for a wrong token."""
+    owner = token_owner(context, token)
     if owner is None:
-        raise Unauthenticated("This token is none of those that are configured; `bfm config token NAME` makes one.")
+        raise Unauthenticated("Invalid token; `bfm config token NAME` makes one.")
     csrf = secrets.token_urlsafe(24)
-    # The digest ties it to the token: with that gone from the configuration, the session is over.
-    value = _signer(house).dumps([owner.name, owner.sha256[:16], csrf])
+    # The digest ties the session to the token: it ends when the token leaves the configuration.
+    value = _signer(context).dumps([owner.name, owner.sha256[:16], csrf])
     response.set_cookie(
         COOKIE, str(value), max_age=SESSION_S, path="/", httponly=True, samesite="lax", secure=_is_https(request)
     )
@@ -95,25 +97,25 @@ def close_session(request: Request, response: Response) -> None:
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax", secure=_is_https(request))
 
 
-def _session(house: AppContext, request: Request) -> User | None:
+def _session(context: AppContext, request: Request) -> User | None:
     value = request.cookies.get(COOKIE)
     if not value:
         return None
     try:
-        name, digest, csrf = _signer(house).loads(value, max_age=SESSION_S)
+        name, digest, csrf = _signer(context).loads(value, max_age=SESSION_S)
     except (BadSignature, ValueError, TypeError):
         return None
-    for token in house.settings.api.tokens:
+    for token in context.settings.api.tokens:
         if token.name == name and hmac.compare_digest(token.sha256[:16], str(digest)):
             return User(token.name, token.role, "session", str(csrf))
     return None
 
 
 def csrf_token(request: Request) -> str:
-    """For pages: what a form or a header of theirs must carry. Empty where there is no session. Another text each time:
-    in pages that are compressed, a secret that stays the same can be guessed from their sizes (BREACH)."""
-    person: User | None = getattr(request.state, "person", None)
-    return _masked(person.csrf) if person and person.csrf else ""
+    """The CSRF token for a page's forms and headers; empty without a session. It is masked differently each time: in
+    compressed pages, a constant secret can be guessed from their sizes (BREACH)."""
+    user: User | None = getattr(request.state, "user", None)
+    return _masked(user.csrf) if user and user.csrf else ""
 
 
 def _masked(secret: str) -> str:
@@ -122,10 +124,10 @@ def _masked(secret: str) -> str:
     return base64.urlsafe_b64encode(pad + bytes(map(xor, pad, plain))).decode()
 
 
-def _unmasked(given: str) -> bytes:
-    """Empty for what no page was given."""
+def _unmasked(masked: str) -> bytes:
+    """The secret; empty for text that is not a masked secret."""
     try:
-        both = base64.b64decode(given, altchars=b"-_", validate=True)
+        both = base64.b64decode(masked, altchars=b"-_", validate=True)
     except ValueError:
         return b""
     half = len(both) // 2
@@ -133,11 +135,11 @@ def _unmasked(given: str) -> bytes:
 
 
 def _is_https(request: Request) -> bool:
-    """Also behind a proxy that has TLS and says so. Whoever makes that up only keeps their own cookie off plain HTTP."""
+    """True also behind a proxy that terminates TLS and says so. A client that forges the header only restricts its own cookie."""
     return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "").strip().lower())
 
 
-# -- who ----------------------------------------------------------------------------------------------------------------
+# -- users --------------------------------------------------------------------------------------------------------------
 
 
 def is_loopback(host: str) -> bool:
@@ -156,67 +158,67 @@ def is_loopback(host: str) -> bool:
 
 
 def client_address(request: Request) -> str:
-    """For the audit trail. The peer's own address; a proxy's `X-Forwarded-For` could say anything."""
+    """The peer's address, for the audit trail; `X-Forwarded-For` is not trusted."""
     return request.client.host if request.client else "unknown"
 
 
-async def person_of(request: Request, house: HouseOf) -> User:
-    """Whoever asks. `Unauthenticated` (401) or `Forbidden` (403)."""
-    person = _known(house, request)
+async def current_user(request: Request, context: Context) -> User:
+    """The user of a request. Raises `Unauthenticated` (401) or `Forbidden` (403)."""
+    user = _identify(context, request)
     if request.method not in SAFE:
-        if person.via != "token":  # no browser adds an `Authorization` by itself
+        if user.via != "token":  # no browser adds an `Authorization` by itself
             check_origin(request)
-        if person.via == "session":
-            await _check_csrf(request, person)
-    request.state.person = person
-    return person
+        if user.via == "session":
+            await _check_csrf(request, user)
+    request.state.user = user
+    return user
 
 
-def known_or_none(house: AppContext, request: Request) -> User | None:
-    """Who asks, for pages that send strangers to the login."""
+def user_or_none(context: AppContext, request: Request) -> User | None:
+    """The user of a request, or None: for pages that redirect to the login."""
     try:
-        person = _known(house, request)
+        user = _identify(context, request)
     except Unauthenticated:
         return None
-    request.state.person = person
-    return person
+    request.state.user = user
+    return user
 
 
-def _known(house: AppContext, request: Request) -> User:
-    if not house.settings.api.tokens:
-        return _at_this_machine(request)
+def _identify(context: AppContext, request: Request) -> User:
+    if not context.settings.api.tokens:
+        return _local_user(request)
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme:
-        owner = owner_of(house, token.strip()) if scheme.lower() == "bearer" else None
+        owner = token_owner(context, token.strip()) if scheme.lower() == "bearer" else None
         if owner is None:
-            raise Unauthenticated("This token is none of those that are configured.")
+            raise Unauthenticated("Invalid token.")
         return User(owner.name, owner.role, "token")
-    person = _session(house, request)
-    if person is None:
+    user = _session(context, request)
+    if user is None:
         raise Unauthenticated("A token is needed: send `Authorization: Bearer TOKEN`, or log in at /login.")
-    return person
+    return user
 
 
-def _at_this_machine(request: Request) -> User:
+def _local_user(request: Request) -> User:
     if not is_loopback(client_address(request)):
-        raise Forbidden("Without configured tokens this server answers its own machine only.")
+        raise Forbidden("Without configured tokens this server accepts connections from its own machine only.")
     if not is_loopback(request.headers.get("host", "")):
-        raise Forbidden("Ask for it by the name localhost or 127.0.0.1; other names need configured tokens.")
+        raise Forbidden("Use the host name localhost or 127.0.0.1; other names need configured tokens.")
     return LOCAL
 
 
 def check_origin(request: Request) -> None:
-    """A change that a browser sends for a page of another site is refused."""
+    """Refuses a change that a browser sends on behalf of a page of another site."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     foreign = site is not None and site not in ("same-origin", "none")
     if origin is not None:
-        foreign |= not is_of_ours(request, origin)
+        foreign |= not is_same_host(request, origin)
     if foreign:
         raise Forbidden("This change was sent by a page of another site.")
 
 
-def is_of_ours(request: Request, address: str) -> bool:
-    """Whether `address` (of an `Origin`, a `Referer`) is on the host that was asked; not so for what is no address."""
+def is_same_host(request: Request, address: str) -> bool:
+    """True when the URL `address` (an `Origin`, a `Referer`) is on the host of the request."""
     try:
         host = urlsplit(address).netloc.lower()
     except ValueError:
@@ -224,43 +226,41 @@ def is_of_ours(request: Request, address: str) -> bool:
     return host != "" and host == request.headers.get("host", "").lower()
 
 
-async def _check_csrf(request: Request, person: User) -> None:
-    given: Any = request.headers.get(CSRF_HEADER)
-    if given is None and "form" in request.headers.get("content-type", ""):
+async def _check_csrf(request: Request, user: User) -> None:
+    token: Any = request.headers.get(CSRF_HEADER)
+    if token is None and "form" in request.headers.get("content-type", ""):
         if getattr(request, "_form", None) is None:  # FastAPI has read it already for a handler with fields
-            await request.body()  # kept by the request: the handler can read it again
-        given = (await request.form()).get(CSRF_FIELD)
-    if not isinstance(given, str) or not hmac.compare_digest(_unmasked(given), person.csrf.encode()):
+            await request.body()  # the request keeps it, so the handler can read it again
+        token = (await request.form()).get(CSRF_FIELD)
+    if not isinstance(token, str) or not hmac.compare_digest(_unmasked(token), user.csrf.encode()):
         raise Forbidden(f"A change from a browser's session needs its CSRF token ({CSRF_HEADER} or {CSRF_FIELD}).")
 
 
-async def operator_of(person: Annotated[User, Depends(person_of)]) -> User:
-    if not person.may_change:
-        raise Forbidden(f"{person.name} may look, and change nothing: that takes a token with the role operator.")
-    return person
+async def require_operator(user: Annotated[User, Depends(current_user)]) -> User:
+    if not user.may_change:
+        raise Forbidden(f"{user.name} has read-only access; changes need a token with the role operator.")
+    return user
 
 
-class RefuseStrangers:
-    """Changes by whoever is not known, or from another site's page, are refused before their body is read: it would be held in
-    memory, and read as JSON, before a handler could say so. (Pages are not meant: the body of `/login` is what makes somebody
-    known.)"""
+class RejectUnauthenticated(Middleware):
+    """Refuses unauthenticated and cross-site changes before their body is read: else it would be held in memory, and parsed
+    as JSON, before a handler could refuse. (Not for pages: the body of `/login` is what authenticates.)"""
 
-    def __init__(self, app: ASGIApp, *, house: AppContext) -> None:
-        self._app, self._house = app, house
+    def __init__(self, app: ASGIApp, *, context: AppContext) -> None:
+        super().__init__(app)
+        self._context = context
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] not in SAFE and scope["path"].startswith("/api/"):
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in SAFE and scope["path"].startswith("/api/"):
             request = Request(scope)
             try:
-                if _known(self._house, request).via != "token":
+                if _identify(self._context, request).via != "token":
                     check_origin(request)
             except (Unauthenticated, Forbidden) as error:
-                told = of_error(scope["path"], error)
-                told.headers["Connection"] = "close"
-                await told(scope, receive, send)
+                await error_response(scope["path"], error, CLOSE)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
-Viewer = Annotated[User, Depends(person_of)]
-Operator = Annotated[User, Depends(operator_of)]
+Viewer = Annotated[User, Depends(current_user)]
+Operator = Annotated[User, Depends(require_operator)]

@@ -1,7 +1,7 @@
-"""One backfill, for the API and the pages: what is dear of it is read once for each change, whoever asks.
+"""One backfill, for the API and the pages: the expensive parts are read once for each change.
 
-Its row changes seldom and its items often, so they are kept apart. Its pace (how fast it goes) is read from many runs and
-is kept for some seconds, however often they change; the time left that follows from it goes with the items and the time.
+Its row changes seldom and its items often, so they are cached separately. Its pace is read from many runs and kept for some
+seconds, however often they change; the time left is computed from it, the items and the time.
 """
 
 from __future__ import annotations
@@ -12,29 +12,31 @@ from backfill_manager.api.context import AppContext
 from backfill_manager.queries.backfills import count_by_state, find_uncounted
 from backfill_manager.queries.eta import Pace, at_pace, has_time_left, read_pace
 
-OF_ROW: Final = ("backfill", "request", "response")
-TABLES: Final = (*OF_ROW, "backfill_item")
-PACE_KEPT_S: Final = 5
+ROW_TABLES: Final = ("backfill", "request", "response")
+TABLES: Final = (*ROW_TABLES, "backfill_item")
+PACE_TTL_S: Final = 5
 
 
-def known_backfill(house: AppContext, wanted: str) -> dict[str, Any]:
-    """The backfill of this id, beginning of an id, or `latest`, its items not counted. Errors as of `find_backfill`."""
-    return house.cached_by_version(OF_ROW, ("backfill", wanted), lambda: find_uncounted(house.store, wanted))
+def known_backfill(context: AppContext, id_or_prefix: str) -> dict[str, Any]:
+    """The backfill of this id, prefix of an id, or `latest`, without counted items. Raises as `find_backfill`."""
+    return context.cached_by_version(
+        ROW_TABLES, ("backfill", id_or_prefix), lambda: find_uncounted(context.store, id_or_prefix)
+    )
 
 
-def counted_backfill(house: AppContext, wanted: str) -> dict[str, Any]:
+def counted_backfill(context: AppContext, id_or_prefix: str) -> dict[str, Any]:
     """The same with its items counted by state, and its time left."""
-    known = known_backfill(house, wanted)
-    return with_time_left(house, {**known, **count_by_state(house.store, known)})
+    known = known_backfill(context, id_or_prefix)
+    return with_time_left(context, {**known, **count_by_state(context.store, known)})
 
 
-def with_time_left(house: AppContext, backfill: dict[str, Any]) -> dict[str, Any]:
-    """`backfill` has its items counted."""
+def with_time_left(context: AppContext, backfill: dict[str, Any]) -> dict[str, Any]:
+    """Adds the time left to a backfill with counted items."""
     if not has_time_left(backfill):
         return backfill
-    now = house.clock.now()
-    moment = int(now.timestamp()) // PACE_KEPT_S
-    pace: Pace = house.at_versions(
-        (moment,), ("pace", backfill["backfill_id"]), lambda: read_pace(house.store, backfill, now)
+    now = context.clock.now()
+    period = int(now.timestamp()) // PACE_TTL_S
+    pace: Pace = context.at_versions(
+        (period,), ("pace", backfill["backfill_id"]), lambda: read_pace(context.store, backfill, now)
     )
     return at_pace(backfill, pace, now)

@@ -1,11 +1,11 @@
-"""Answers to reads: made once for each state of the tables they come from, with an ETag that says which.
+"""Conditional GET: responses to reads are computed once for each state of the tables they come from, with an ETag.
 
     @router.get("/pools")
-    def pools(reading: ReadingOf) -> Response:
-        return reading.of(("pool", "task_instance"), Page[PoolView], lambda: ...)
+    def list_pools(reader: Reader) -> Response:
+        return reader.response(("pool", "task_instance"), Page[Pool], lambda: ...)
 
-A client that has the answer already (`If-None-Match`) gets `304`, and nothing is read. What the answer depends on beside
-the tables (the time, for instance) is told by `also`.
+A client that has the response already (`If-None-Match`) gets `304`, and nothing is read. What the response depends on
+besides the tables (the time, for instance) is in `vary_by`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fastapi.responses import Response
 from pydantic import TypeAdapter
 
 from backfill_manager.api.auth import Viewer
-from backfill_manager.api.context import HouseOf
+from backfill_manager.api.context import Context
 
 
 @cache
@@ -28,44 +28,41 @@ def _adapter(model: Any) -> TypeAdapter[Any]:
     return TypeAdapter(model)
 
 
-class Reading:
-    def __init__(self, request: Request, house: HouseOf, person: Viewer) -> None:
-        self._request, self.house = request, house
-        self.store, self.person = house.store, person
+class ConditionalReader:
+    """What a handler that reads works with."""
 
-    def of(
-        self, tables: Sequence[str], model: Any, compute: Callable[[], Any], *, also: Sequence[object] = ()
+    def __init__(self, request: Request, context: Context, _: Viewer) -> None:
+        self._request, self.context, self.store = request, context, context.store
+
+    def response(
+        self, tables: Sequence[str], model: Any, compute: Callable[[], Any], *, vary_by: Sequence[object] = ()
     ) -> Response:
-        """The JSON of `compute()`, which is a plain value that fits `model`."""
-        versions = self.house.versions(tables)
-        asked_for = (self._request.url.path, self._request.url.query, *map(str, also))
-        etag = self.house.etag(versions, *asked_for)
+        """The JSON of `compute()`, which returns a plain value that fits `model`."""
+        versions = self.context.versions(tables)
+        key = (self._request.url.path, self._request.url.query, *map(str, vary_by))
+        etag = self.context.etag(versions, *key)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
-        if _opaque(etag) in _tags(self._request.headers.get("if-none-match", "")):
+        if _opaque(etag) in map(_opaque, self._request.headers.get("if-none-match", "").split(",")):
             return Response(status_code=304, headers=headers)
 
         def as_json() -> bytes:
             adapter = _adapter(model)
             return adapter.dump_json(adapter.validate_python(compute()))
 
-        body = self.house.at_versions(versions, ("json", *asked_for), as_json)
+        body = self.context.at_versions(versions, ("json", *key), as_json)
         return Response(body, media_type="application/json", headers=headers)
 
     def now(self) -> datetime:
-        return self.house.clock.now()
+        return self.context.clock.now()
 
-    def moment(self, seconds: int) -> int:
-        """A number that changes every so many seconds: for `also`, where the answer goes with the time."""
-        return int(self.house.clock.now().timestamp()) // seconds
-
-
-def _tags(header: str) -> set[str]:
-    return {_opaque(tag.strip()) for tag in header.split(",")}
+    def period(self, seconds: int) -> int:
+        """A number that changes every so many seconds: for `vary_by`, where the response depends on the time."""
+        return int(self.now().timestamp()) // seconds
 
 
 def _opaque(tag: str) -> str:
-    """Weak or strong, it is compared as weak (RFC 9110, 13.1.2)."""
-    return tag.removeprefix("W/")
+    """Weak and strong tags are compared as weak ones (RFC 9110, 13.1.2)."""
+    return tag.strip().removeprefix("W/")
 
 
-ReadingOf = Annotated[Reading, Depends(Reading)]
+Reader = Annotated[ConditionalReader, Depends(ConditionalReader)]

@@ -1,12 +1,13 @@
 """Connections: how many there may be, and how long each may keep the server waiting.
 
-    accept ─► over a cap: 503 and closed ─► head within `header_timeout` ─► body within `body_timeout` (408, by `limits`)
-           ─► an answer is taken within `send_timeout` ─► idle for KEEP_ALIVE_S: closed
+    accept ─► above a limit: 503 and closed ─► head within `header_timeout` ─► body within `body_timeout` (408, by
+           `middleware`) ─► the client reads the response within `send_timeout` ─► idle for KEEP_ALIVE_S: closed
 
 Each connection takes a file descriptor of this process, which may be a manager's. So all connections together get half of
-the descriptors at most, whatever is configured. Without a free descriptor nothing is accepted for a while: callers wait.
+the descriptors at most, whatever is configured. Without a free descriptor nothing is accepted for a while: clients wait in
+the backlog.
 
-An answer that takes its time, or has no end (`/events`), has no deadline, as long as the client takes what is sent.
+A response that takes long, or has no end (`/events`), has no deadline, as long as the client reads what is sent.
 """
 
 from __future__ import annotations
@@ -26,49 +27,40 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from backfill_manager import descriptors
-from backfill_manager.api.errors import PROBLEM_JSON, TITLES, problem_type
-from backfill_manager.api.middleware import LARGEST_HEAD
+from backfill_manager.api.errors import PROBLEM_JSON, problem
+from backfill_manager.api.middleware import MAX_HEAD_BYTES
+from backfill_manager.logging import get_logger
 from backfill_manager.settings import ApiSettings
-from backfill_manager.telemetry import get_logger
 
-LOOK_EVERY_S: Final = 1.0
-WITHOUT_DESCRIPTORS_S: Final = 1.0  # nothing is accepted for so long
+CHECK_INTERVAL_S: Final = 1.0
+NO_DESCRIPTORS_PAUSE_S: Final = 1.0
 KEEP_ALIVE_S: Final = 5  # without a request
-GRACE_S: Final = 5.0  # for the 408 that the application gives when a body is late
-LEAST_TAKEN: Final = 16_384  # bytes of an answer, within `send_timeout`: less is a client that does not read
-TOLD_EVERY_S: Final = 60.0  # in the log
+GRACE_S: Final = 5.0  # for the 408 that the application sends when a body is late
+MIN_READ_BYTES: Final = 16_384  # of a response, within `send_timeout`: with less the client does not read
+LOG_INTERVAL_S: Final = 60.0  # of the same event
 
 log = get_logger("api")
 
 
-def most_connections(api: ApiSettings) -> int:
-    """What is configured, and no more than half of this process's descriptors: the rest is for the state and for tasks."""
+def max_connections(api: ApiSettings) -> int:
+    """The configured number, but at most half of this process's descriptors: the rest is for the state and for tasks."""
     return max(1, min(api.max_connections, descriptors.limit() // 2))
 
 
 def network_of(address: str) -> str:
-    """What counts as one address: of IPv6 the network of 64 bits, as whoever has one address there has them all."""
+    """What counts as one address: for IPv6 the network of 64 bits, as one client may use all its addresses."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv4Address) or found.is_loopback:
-        return str(found)
-    return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
+    if isinstance(parsed, ipaddress.IPv4Address) or parsed.is_loopback:
+        return str(parsed)
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))
 
 
-def plain_problem(status: int, detail: str, *, retry_after_s: int | None = None) -> bytes:
-    """A whole answer, for a connection that no request has been read from."""
-    title = TITLES[status]
-    document = {
-        "type": problem_type(title),
-        "title": title,
-        "status": status,
-        "detail": detail,
-        "instance": "",
-        "errors": [],
-    }
-    body = json.dumps(document).encode()
+def raw_problem(status: int, detail: str, *, retry_after_s: int | None = None) -> bytes:
+    """A problem document as a whole HTTP response, for a connection from which no request was read."""
+    body = json.dumps(problem("", status, detail)).encode()
     head = [
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Type: {PROBLEM_JSON}",
         f"Content-Length: {len(body)}", "Connection: close", "Cache-Control: no-store",
@@ -79,57 +71,55 @@ def plain_problem(status: int, detail: str, *, retry_after_s: int | None = None)
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection with deadlines. `look` is called once a second."""
+    """uvicorn's connection with deadlines, which `check` enforces once a second."""
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], api: ApiSettings) -> None:
         super().__init__(config, server_state, app_state)
         self._api = api
-        self.came_from = ""
+        self.network = ""
         self._phase: tuple[str, object] | None = None
         self._phase_since = 0.0
         self._unsent, self._unsent_since = 0, 0.0
-        self._taken = False  # much was taken since the last look
+        self._was_drained = False  # since the last check
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.came_from = network_of(self.client[0] if self.client else "")
-        self._enter(self._phase_now(), self.loop.time())
+        self.network = network_of(self.client[0] if self.client else "")
+        self._phase, self._phase_since = self._current_phase(), self.loop.time()
 
     def resume_writing(self) -> None:
-        self._taken = True
+        self._was_drained = True
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP, or has a head that is too large."""
-        self.transport.write(
-            plain_problem(400, f"This is no HTTP/1.1 request, or its head is larger than {LARGEST_HEAD:,} bytes.")
-        )
+        """Called for bytes that are not HTTP, and for a head that is too large."""
+        detail = f"This is not an HTTP/1.1 request, or its head is larger than {MAX_HEAD_BYTES:,} bytes."
+        self.transport.write(raw_problem(400, detail))
         self.transport.close()
 
-    def look(self, now: float) -> None:
-        """Cut the connection when it has kept the server waiting for too long."""
-        if self._takes_nothing(now):
+    def check(self, now: float) -> None:
+        """Closes the connection when a deadline has passed."""
+        if self._is_stalled(now):
             self.transport.abort()
             return
-        phase = self._phase_now()
+        phase = self._current_phase()
         if phase != self._phase:
-            self._enter(phase, now)
+            self._phase, self._phase_since = phase, now
         if phase is None or self.transport.is_closing():
             return
         waited = now - self._phase_since
         if phase[0] == "head" and waited > self._api.header_timeout:
             if self.conn.trailing_data[0]:
-                told = f"The request's head did not arrive within {self._api.header_timeout:g} s (api.header_timeout)."
-                self.transport.write(plain_problem(408, told))
+                detail = (
+                    f"The request's head did not arrive within {self._api.header_timeout:g} s (api.header_timeout)."
+                )
+                self.transport.write(raw_problem(408, detail))
             self.transport.close()
         elif phase[0] == "body" and waited > self._api.body_timeout + GRACE_S:
             self.transport.abort()
 
-    def _enter(self, phase: tuple[str, object] | None, now: float) -> None:
-        self._phase, self._phase_since = phase, now
-
-    def _phase_now(self) -> tuple[str, object] | None:
-        """What is waited for, and of which request. None: nothing that the client owes, or what uvicorn waits for itself."""
+    def _current_phase(self) -> tuple[str, object] | None:
+        """What the client has to send, and of which request. None: nothing, or uvicorn itself waits for it (keep-alive)."""
         if self.timeout_keep_alive_task is not None:
             return None
         if self.conn.their_state is h11.IDLE:
@@ -138,58 +128,58 @@ class Connection(H11Protocol):
             return "body", self.cycle
         return None
 
-    def _takes_nothing(self, now: float) -> bool:
-        """True when what was sent lies here for too long."""
+    def _is_stalled(self, now: float) -> bool:
+        """True when the client has not read what was sent to it for `send_timeout`."""
         unsent = self.transport.get_write_buffer_size()
-        if not unsent or self._taken or not self._unsent or unsent <= self._unsent - LEAST_TAKEN:
-            self._unsent, self._unsent_since, self._taken = unsent, now, False
+        if not unsent or self._was_drained or not self._unsent or unsent <= self._unsent - MIN_READ_BYTES:
+            self._unsent, self._unsent_since, self._was_drained = unsent, now, False
             return False
         return now - self._unsent_since > self._api.send_timeout
 
 
 class Connections:
-    """All of one server: accepted here, up to the caps, and looked at here."""
+    """All connections of one server: accepts them, up to the limits, and checks their deadlines."""
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], api: ApiSettings) -> None:
         self._config, self._server_state, self._app_state, self._api = config, server_state, app_state, api
-        self._most = most_connections(api)
-        self._refused: Counter[str] = Counter()
-        self._told_at: dict[str, float] = {}
-        if self._most < api.max_connections:
+        self._max = max_connections(api)
+        self._unlogged: Counter[str] = Counter()
+        self._logged_at: dict[str, float] = {}
+        if self._max < api.max_connections:
             log.warning(
-                "fewer connections than configured", max_connections=api.max_connections, now=self._most,
+                "fewer connections than configured", max_connections=api.max_connections, now=self._max,
                 descriptors=descriptors.limit(),
             )  # fmt: skip
 
-    async def accept(self, bound: socket.socket) -> None:
-        """Until it is cancelled."""
+    async def accept(self, listener: socket.socket) -> None:
+        """Runs until it is cancelled."""
         loop = asyncio.get_running_loop()
-        bound.setblocking(False)
+        listener.setblocking(False)
         while True:
             try:
-                peer, address = await loop.sock_accept(bound)
+                peer, address = await loop.sock_accept(listener)
             except OSError as error:
                 if error.errno in descriptors.NONE_LEFT:
-                    self._tell("no file descriptor is left for a connection: nobody is let in for a moment")
-                    await asyncio.sleep(WITHOUT_DESCRIPTORS_S)
-                else:  # whoever called has gone again
+                    self._log("no free file descriptor: no connections are accepted for a moment")
+                    await asyncio.sleep(NO_DESCRIPTORS_PAUSE_S)
+                else:  # the client has gone again
                     await asyncio.sleep(0)
                 continue
-            if why := self._why_not(address[0]):
-                self._tell("connections refused", why=why)
-                refuse(peer, why)
+            if reason := self._refusal(address[0]):
+                self._log("connections refused", reason=reason)
+                refuse(peer, reason)
                 await asyncio.sleep(0)
                 continue
-            with suppress(OSError):  # gone meanwhile
+            with suppress(OSError):  # the client has gone meanwhile
                 await loop.connect_accepted_socket(self._connection, peer)
 
     async def watch(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            for one in self._open():
-                one.look(loop.time())
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            for connection in self._open():
+                connection.check(loop.time())
 
     def _connection(self) -> Connection:
         return Connection(self._config, self._server_state, self._app_state, self._api)
@@ -197,28 +187,29 @@ class Connections:
     def _open(self) -> list[Connection]:
         return cast("list[Connection]", list(self._server_state.connections))
 
-    def _why_not(self, address: str) -> str:
+    def _refusal(self, address: str) -> str:
+        """Why a connection from this address is refused; empty when it is not."""
         connections = self._open()
-        if len(connections) >= self._most:
-            return f"{self._most} connections are open (api.max_connections); come back in a moment."
-        most, network = self._api.max_connections_per_address, network_of(address)
-        if most is not None and sum(one.came_from == network for one in connections) >= most:
-            return f"{most} connections are open from {network} (api.max_connections_per_address)."
+        if len(connections) >= self._max:
+            return f"{self._max} connections are open (api.max_connections); try again in a moment."
+        limit, network = self._api.max_connections_per_address, network_of(address)
+        if limit is not None and sum(one.network == network for one in connections) >= limit:
+            return f"{limit} connections are open from {network} (api.max_connections_per_address)."
         return ""
 
-    def _tell(self, event: str, **more: str) -> None:
-        """Now and then: whoever floods the server must not flood its log."""
+    def _log(self, event: str, **more: str) -> None:
+        """Logs an event once in `LOG_INTERVAL_S`, with its count: a flood of connections must not flood the log."""
         now = asyncio.get_running_loop().time()
-        self._refused[event] += 1
-        if now - self._told_at.get(event, -TOLD_EVERY_S) >= TOLD_EVERY_S:
-            log.warning(event, times=self._refused.pop(event), **more)
-            self._told_at[event] = now
+        self._unlogged[event] += 1
+        if now - self._logged_at.get(event, -LOG_INTERVAL_S) >= LOG_INTERVAL_S:
+            log.warning(event, times=self._unlogged.pop(event), **more)
+            self._logged_at[event] = now
 
 
-def refuse(peer: socket.socket, why: str) -> None:
-    """Say so and close, without waiting for anything."""
+def refuse(peer: socket.socket, reason: str) -> None:
+    """Sends `503` and closes the connection, without waiting for anything."""
     with suppress(OSError), peer:
         peer.setblocking(False)
-        peer.send(plain_problem(503, why, retry_after_s=5))
+        peer.send(raw_problem(503, reason, retry_after_s=5))
         peer.shutdown(socket.SHUT_WR)
-        peer.recv(65_536)  # what is closed unread is reset, and the answer may be lost
+        peer.recv(65_536)  # closing with unread data resets the connection, and the response may be lost

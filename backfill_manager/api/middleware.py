@@ -1,4 +1,4 @@
-"""What is let in, and what every answer carries: rates, security headers, and a log of changes without secrets.
+"""ASGI middleware: security headers, rate limit, limits of size and time for requests, HEAD, and a log of changes.
 
 As plain ASGI, so that streams stay streams.
 """
@@ -6,19 +6,21 @@ As plain ASGI, so that streams stay streams.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final
 
+from cachetools import LRUCache
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from backfill_manager.api.errors import RateLimited, in_its_form, of_error, problem_response
+from backfill_manager.api.errors import error_response, page_or_problem, problem_response
 from backfill_manager.clock import Clock
-from backfill_manager.telemetry import get_logger
+from backfill_manager.errors import RateLimited
+from backfill_manager.logging import get_logger
 
-# Scripts, styles and fonts are our own files; nothing inline, nobody may frame us.
+# Scripts, styles and fonts are this server's files; nothing inline, no framing.
 CONTENT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -32,158 +34,160 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }  # fmt: skip
-BURST_S: Final = 3.0  # so many seconds' worth of requests may come at once
-WRONG_TOKEN_COSTS: Final = 50  # requests: whoever guesses is slowed down
-MOST_ADDRESSES: Final = 10_000  # that are remembered; the one that was heard of longest ago goes first
-ENDS_THE_CONNECTION: Final = {"Connection": "close"}
-MOST_HELD: Final = 50_000_000  # bytes of the bodies of all requests together
-LARGEST_HEAD: Final = 65_536  # bytes of a request before its body
-LONGEST_LOGGED: Final = 500  # characters of a path
-
-log = get_logger("api")
+BURST_S: Final = 3.0  # the requests of so many seconds may come at once
+WRONG_TOKEN_COST: Final = 50  # in requests: slows down guessing
+MAX_ADDRESSES: Final = 10_000  # that the rate limit remembers
+CLOSE: Final = {"Connection": "close"}
+MAX_TOTAL_BODY_BYTES: Final = 50_000_000  # of all requests together
+MAX_HEAD_BYTES: Final = 65_536  # of a request: address and headers
+MAX_LOGGED_LENGTH: Final = 500  # characters of a path
 
 
-class SecurityHeaders:
+class Middleware:
+    """Base of the middleware here: everything but HTTP passes through."""
+
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "http":
+            await self.handle(scope, receive, send)
+        else:
             await self._app(scope, receive, send)
-            return
 
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-store")
-                if scope.get("scheme") == "https":
-                    headers.setdefault("Strict-Transport-Security", "max-age=31536000")
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
 
 
-class RateLimit:
-    """So many requests a second from one address, with some at once; `429` beyond."""
+def on_start(send: Send, observe: Callable[[Message], None]) -> Send:
+    """`send`, with `observe` called for the message that starts the response (status and headers)."""
+
+    async def send_observed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            observe(message)
+        await send(message)
+
+    return send_observed
+
+
+class SecurityHeaders(Middleware):
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        def add_headers(message: Message) -> None:
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+            headers.setdefault("Cache-Control", "no-store")
+            if scope.get("scheme") == "https":
+                headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+
+        await self._app(scope, receive, on_start(send, add_headers))
+
+
+class RateLimit(Middleware):
+    """A token bucket for each address; `429` when it is empty."""
 
     def __init__(self, app: ASGIApp, *, clock: Clock, per_second: float) -> None:
-        self._app, self._clock = app, clock
-        self._per_second, self._most = per_second, per_second * BURST_S
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address -> (requests left, at)
+        super().__init__(app)
+        self._clock, self._per_second, self._capacity = clock, per_second, per_second * BURST_S
+        self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(MAX_ADDRESSES)  # address: requests left, as of
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = scope.get("client")
         address = client[0] if client else ""
         if not self.take(address):
             error = RateLimited(
-                f"More than {self._per_second:g} requests a second from {address}; come back in a second."
+                f"More than {self._per_second:g} requests a second from {address}; try again in a second."
             )
-            told = await in_its_form(Request(scope), of_error(scope["path"], error), str(error))
-            await told(scope, receive, send)
+            response = await page_or_problem(Request(scope), error_response(scope["path"], error), str(error))
+            await response(scope, receive, send)
             return
 
-        async def send_and_see(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == 401:
-                self.take(address, WRONG_TOKEN_COSTS)
-            await send(message)
+        def charge_wrong_token(message: Message) -> None:
+            if message["status"] == 401:
+                self.take(address, WRONG_TOKEN_COST)
 
-        await self._app(scope, receive, send_and_see)
+        await self._app(scope, receive, on_start(send, charge_wrong_token))
 
-    def take(self, address: str, n: float = 1) -> bool:
-        """True when there was still something left to take from."""
+    def take(self, address: str, cost: float = 1) -> bool:
+        """Takes from the address' bucket; False when it is empty."""
         now = self._clock.monotonic()
-        left, at = self._left.pop(address, (self._most, now))
-        left = min(self._most, left + (now - at) * self._per_second)
-        self._left[address] = (left - n if left >= 1 else left, now)
-        while len(self._left) > MOST_ADDRESSES:
-            self._left.popitem(last=False)
+        left, as_of = self._buckets.get(address, (self._capacity, now))
+        left = min(self._capacity, left + (now - as_of) * self._per_second)
+        self._buckets[address] = (left - cost if left >= 1 else left, now)
         return left >= 1
 
 
-class BodyLimit:
-    """`413` for a body that is, or turns out to be, larger than this server takes; `408` for one that does not arrive in
-    time; `431` for too much before the body; `503` when many come with large ones at once. Each ends the connection: what is
-    left of the body is not read."""
+class BodyLimit(Middleware):
+    """`413` for a body that is larger than this server accepts; `408` for one that does not arrive in time; `431` for a head
+    that is too large; `503` when the bodies of all requests are too large together. Each closes the connection: the rest of
+    the body is not read."""
 
-    def __init__(self, app: ASGIApp, *, most: int, within_s: float) -> None:
-        self._app, self._most, self._within_s = app, most, within_s
-        self._held = 0  # bytes of the bodies of all requests that are being answered
-        self._most_held = max(most, MOST_HELD)
+    def __init__(self, app: ASGIApp, *, max_bytes: int, timeout_s: float) -> None:
+        super().__init__(app)
+        self._max_bytes, self._timeout_s = max_bytes, timeout_s
+        self._held = 0  # bytes of the bodies of all current requests
+        self._max_held = max(max_bytes, MAX_TOTAL_BODY_BYTES)
+        self._too_large = f"The body is larger than this server accepts ({max_bytes:,} bytes)."
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = len(scope["query_string"]) + len(scope["path"])
-        if head + sum(len(name) + len(value) for name, value in scope["headers"]) > LARGEST_HEAD:
-            await self._refuse(
-                431, f"Address and headers are larger than {LARGEST_HEAD:,} bytes.", scope, receive, send
-            )
+        if head + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
+            detail = f"Address and headers are larger than {MAX_HEAD_BYTES:,} bytes."
+            await self._refuse(431, detail, scope, receive, send)
             return
-        said = Headers(scope=scope).get("content-length", "0")
-        if said.isdecimal() and int(said[:20]) > self._most:
-            await self._refuse(413, self._told, scope, receive, send)
+        length = Headers(scope=scope).get("content-length", "0")
+        if length.isdecimal() and int(length[:20]) > self._max_bytes:
+            await self._refuse(413, self._too_large, scope, receive, send)
             return
-        come, whole, answering = 0, False, False
-        until = asyncio.get_running_loop().time() + self._within_s
+        received, complete, responding = 0, False, False
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
 
-        async def receive_and_count() -> Message:
-            nonlocal come, whole
-            if whole:  # nothing but the end of the connection can come, at any time
+        async def receive_limited() -> Message:
+            nonlocal received, complete
+            if complete:  # the only message left is the disconnect, at any time
                 return await receive()
-            left = until - asyncio.get_running_loop().time()
+            left = deadline - asyncio.get_running_loop().time()
             try:
                 message = await asyncio.wait_for(receive(), max(left, 0.001))
             except asyncio.TimeoutError:
-                if answering:  # it does not read on; the connection is cut (`connections`), or ends with the answer
-                    whole = True
+                if (
+                    responding
+                ):  # the body is not needed; the connection is closed (`connections`), or ends with the response
+                    complete = True
                     return await receive()
-                told = f"The request's body did not arrive within {self._within_s:g} s (api.body_timeout)."
-                raise HTTPException(408, told, ENDS_THE_CONNECTION) from None
-            whole = not message.get("more_body", False)
-            more = len(message.get("body", b""))
-            come, self._held = come + more, self._held + more
-            if come > self._most:
-                raise HTTPException(413, self._told, ENDS_THE_CONNECTION)
-            if self._held > self._most_held:
-                told = f"The bodies of all requests together are more than {self._most_held:,} bytes; come back in a moment."
-                raise HTTPException(503, told, {**ENDS_THE_CONNECTION, "Retry-After": "5"})
+                detail = f"The request's body did not arrive within {self._timeout_s:g} s (api.body_timeout)."
+                raise HTTPException(408, detail, CLOSE) from None
+            complete = not message.get("more_body", False)
+            size = len(message.get("body", b""))
+            received, self._held = received + size, self._held + size
+            if received > self._max_bytes:
+                raise HTTPException(413, self._too_large, CLOSE)
+            if self._held > self._max_held:
+                detail = f"The bodies of all requests together are more than {self._max_held:,} bytes; try again in a moment."
+                raise HTTPException(503, detail, {**CLOSE, "Retry-After": "5"})
             return message
 
-        async def send_and_see(message: Message) -> None:
-            nonlocal answering
-            answering = True
-            await send(message)
+        def started(_: Message) -> None:
+            nonlocal responding
+            responding = True
 
         try:
-            await self._app(scope, receive_and_count, send_and_see)
+            await self._app(scope, receive_limited, on_start(send, started))
         finally:
-            self._held -= come
-
-    @property
-    def _told(self) -> str:
-        return f"The body is larger than this server takes ({self._most:,} bytes)."
+            self._held -= received
 
     @staticmethod
     async def _refuse(status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
-        document = problem_response(scope["path"], status, detail, headers=ENDS_THE_CONNECTION)
-        told = await in_its_form(Request(scope), document, detail)
-        await told(scope, receive, send)
+        problem = problem_response(scope["path"], status, detail, headers=CLOSE)
+        response = await page_or_problem(Request(scope), problem, detail)
+        await response(scope, receive, send)
 
 
-class HeadAsGet:
-    """`HEAD` is what `GET` would answer, without the body. Not for events, whose answer has no end."""
+class HeadAsGet(Middleware):
+    """Answers `HEAD` as `GET`, without the body. Not for events, whose stream has no end."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD" or scope["path"].endswith("/events"):
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "HEAD" or scope["path"].endswith("/events"):
             await self._app(scope, receive, send)
             return
 
@@ -193,30 +197,23 @@ class HeadAsGet:
         await self._app({**scope, "method": "GET"}, receive, send_without_body)
 
 
-class ChangeLog:
-    """A line for every change that was asked for and every failure; no query, no header, no body: there secrets are."""
+class ChangeLog(Middleware):
+    """Logs every change and every failure; no query, header or body, as these may hold secrets."""
 
     def __init__(self, app: ASGIApp, *, clock: Clock) -> None:
-        self._app, self._clock = app, clock
+        super().__init__(app)
+        self._clock = clock
+        self._log = get_logger("api")
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        begun, seen = self._clock.monotonic(), dict[str, Any](status=500)
-
-        async def send_and_see(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                seen["status"] = message["status"]
-            await send(message)
-
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, response = self._clock.monotonic(), dict[str, Any](status=500)
         try:
-            await self._app(scope, receive, send_and_see)
+            await self._app(scope, receive, on_start(send, response.update))
         finally:
-            if scope["method"] not in ("GET", "HEAD", "OPTIONS") or seen["status"] >= 500:
-                person = scope.get("state", {}).get("person")
-                log.info(
-                    "asked", method=scope["method"], path=scope["path"][:LONGEST_LOGGED], status=seen["status"],
-                    by=person.name if person else None, address=(scope.get("client") or ("",))[0],
-                    ms=round((self._clock.monotonic() - begun) * 1000),
+            if scope["method"] not in ("GET", "HEAD", "OPTIONS") or response["status"] >= 500:
+                user = scope.get("state", {}).get("user")
+                self._log.info(
+                    "http request", method=scope["method"], path=scope["path"][:MAX_LOGGED_LENGTH],
+                    status=response["status"], by=user.name if user else None,
+                    address=(scope.get("client") or ("",))[0], ms=round((self._clock.monotonic() - started) * 1000),
                 )  # fmt: skip

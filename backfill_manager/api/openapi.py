@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of every route: problems, security, and what makes it one document of one kind."""
+"""What all routes have in common in the OpenAPI document: the prefix, responses, problems and security."""
 
 from __future__ import annotations
 
@@ -9,57 +9,63 @@ from fastapi.openapi.utils import get_openapi
 
 from backfill_manager.api.errors import PROBLEM_JSON, FieldProblem, Problem
 
+PREFIX: Final = "/api/v1"
 Responses = dict[int | str, dict[str, Any]]
-_OF: Final = {
+_PROBLEMS: Final = {
     400: "The body is not JSON.",
     401: "No token, or none of those that are configured.",
-    403: "Known, and not allowed to do this.",
-    404: "There is no such thing.",
+    403: "Authenticated, but not authorized to do this.",
+    404: "Not found.",
     408: "The body did not arrive in time.",
-    409: "Refused: the state of things does not allow it. The reason is in `detail`.",
-    413: "The body is larger than this server takes.",
-    415: "The body is not said to be JSON.",
+    409: "Refused because of the current state. The reason is in `detail`.",
+    413: "The body is larger than this server accepts.",
+    415: "The content type of the body is not JSON.",
     422: "A value does not fit, or there is no such query parameter; `errors` names it. Or an Idempotency-Key that was used for "
     "something else.",
-    429: "Too many requests; `Retry-After` says when to come back (seconds).",
+    429: "Too many requests; `Retry-After` is when to try again (seconds).",
     431: "Address and headers are too large.",
-    503: "The state can't be read or written now; a living manager is needed and there is none; or too many connections.",
+    503: "The state can't be read or written now; no manager is running, and one is needed; or too many connections.",
 }  # fmt: skip
-_ETAG: Final = {"ETag": {"description": "Changes when the answer does.", "schema": {"type": "string"}}}
+_ETAG: Final = {"ETag": {"description": "Changes when the response does.", "schema": {"type": "string"}}}
 _LOCATION: Final = {
-    "Location": {"description": "Where the request, or what it made, is found.", "schema": {"type": "string"}}
+    "Location": {"description": "The address of the request, or of what it created.", "schema": {"type": "string"}}
 }
 SECURITY: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"session": []}]
-OPEN_TO_ALL: Final = "get_health"
+PUBLIC_OPERATION: Final = "get_health"
 TAGS: Final = [
-    {"name": "backfills", "description": "Ask for a backfill, look at it, steer it."},
-    {"name": "dags", "description": "What can run."},
-    {"name": "runs", "description": "DAG runs, whatever made them, their tasks and logs."},
-    {"name": "pools", "description": "How many tasks may run at once."},
-    {"name": "requests", "description": "What was asked, by whom, and what the manager answered."},
-    {"name": "health", "description": "Whether it works, and what changes."},
+    {"name": "backfills", "description": "Create, read and change backfills."},
+    {"name": "dags", "description": "DAGs, their versions and bundles."},
+    {"name": "runs", "description": "DAG runs of every type, their tasks and logs."},
+    {"name": "pools", "description": "Limits of the number of running tasks."},
+    {"name": "requests", "description": "Every change that was submitted, by whom, and the manager's answer."},
+    {"name": "health", "description": "Health, metrics and events."},
 ]
 
 
 def _problems(*statuses: int) -> Responses:
-    return {status: {"model": Problem, "description": _OF[status]} for status in statuses}
+    return {status: {"model": Problem, "description": _PROBLEMS[status]} for status in statuses}
 
 
 READS: Final[Responses] = {
     200: {"headers": _ETAG},
-    304: {"description": "Not changed: `If-None-Match` named the answer's ETag."},
+    304: {"description": "Not modified: `If-None-Match` has the ETag of the response."},
     **_problems(401, 403, 404, 422, 429, 431, 503),
 }
+PLANS: Final[Responses] = _problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 431, 503)
 CHANGES: Final[Responses] = {
     200: {"description": "Accepted by the manager within `wait` seconds.", "headers": _LOCATION},
-    202: {"description": "Asked for; not answered yet.", "headers": _LOCATION},
-    **_problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 431, 503),
+    202: {"description": "Submitted, without an answer yet.", "headers": _LOCATION},
+    **PLANS,
 }
-TELLS: Final[Responses] = _problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 431, 503)
 
 
-def document(app: FastAPI) -> None:
-    """Let `/openapi.json` be made once, with problem documents as problem documents."""
+def created(model: Any) -> Responses:
+    """The responses of a change that creates something."""
+    return {**CHANGES, 201: {"model": model, "description": "Created.", "headers": _LOCATION}}
+
+
+def customize_openapi(app: FastAPI) -> None:
+    """Has `/openapi.json` made once, with the errors of every route as problem documents."""
 
     def openapi() -> dict[str, Any]:
         if not app.openapi_schema:
@@ -70,27 +76,28 @@ def document(app: FastAPI) -> None:
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
-    made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes, tags=TAGS)
-    for operations in made["paths"].values():
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes, tags=TAGS
+    )
+    for operations in document["paths"].values():
         for operation in operations.values():
-            if operation["operationId"] != OPEN_TO_ALL:
+            if operation["operationId"] != PUBLIC_OPERATION:
                 operation["security"] = SECURITY
             for status, response in operation["responses"].items():
                 if status.isdigit() and int(status) >= 400:
-                    schema = {"$ref": "#/components/schemas/Problem"}
-                    response["content"] = {PROBLEM_JSON: {"schema": schema}}
-    components = made.setdefault("components", {})
+                    response["content"] = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's own, which nobody sends here
+    for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's own, which this API never sends
         schemas.pop(name, None)
     for model in (FieldProblem, Problem):
         schemas[model.__name__] = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas[model.__name__].pop("$defs", None)
     components["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer", "description": "A token of conf/manager.yaml, as itself."},
+        "bearer": {"type": "http", "scheme": "bearer", "description": "A token whose SHA-256 is in conf/manager.yaml."},
         "session": {
             "type": "apiKey", "in": "cookie", "name": "bfm_session",
-            "description": "Of a browser, opened at /login; a change needs the header `X-CSRF-Token` too.",
+            "description": "The session of a browser (/login); a change needs the header `X-CSRF-Token`, too.",
         },
     }  # fmt: skip
-    return made
+    return document

@@ -1,61 +1,104 @@
-"""Query parameters that a route does not have, and those given twice, are refused: a filter that is misspelt would show
-everything, and look as if it had been applied.
+"""Parameters of addresses: ids in paths, and query parameters.
 
-What a route has is what its OpenAPI document says, so there is one list of it. Pages ignore what they do not know
-(trackers add to addresses); they show which filter holds.
+Query parameters that a route does not have, and those given twice, are refused: a misspelt filter would show everything,
+and look as if it had been applied. What a route has is read from its OpenAPI document. (Pages ignore unknown parameters,
+as trackers add some to links.)
+
+The id of a partition's run may hold a slash, which a server takes for the end of a path segment. Sent as `%2F` it is kept
+apart (`KeepSlashes`) and decoded for the handler; so is a percent sign, or an id with the literal text `%2F` (a key that was
+already encoded) would be taken for one with a slash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
+from urllib.parse import unquote
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Path, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import AfterValidator
+from starlette.types import Receive, Scope, Send
 
+from backfill_manager.api.middleware import Middleware
 from backfill_manager.errors import nearest
 
-MOST_TOLD: Final = 5
-LONGEST_TOLD: Final = 100  # characters of a name
+MAX_REPORTED: Final = 5
+MAX_REPORTED_LENGTH: Final = 100  # characters of a name
 
 
-def only_known_parameters(request: Request) -> None:
-    """A dependency of every route of the API. `422`, each parameter as an error of its own."""
-    given = request.query_params
-    if not given:
+class KeepSlashes(Middleware):
+    """Has `/runs/a%2Fb` address the run `a/b`, not `b` of the run `a`."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw: bytes = scope.get("raw_path") or b""
+        if b"%" in raw and scope["path"].startswith("/api/"):
+            segments = [unquote(segment) for segment in raw.decode("latin-1").split("/")]
+            path = "/".join(segment.replace("%", "%25").replace("/", "%2F") for segment in segments)
+            scope = {**scope, "path": path}
+        await self._app(scope, receive, send)
+
+
+_DECODED = AfterValidator(lambda text: text.replace("%2F", "/").replace("%25", "%"))
+Id = Annotated[str, Path(min_length=1, max_length=200), _DECODED]
+RunId = Annotated[
+    str,
+    Path(
+        min_length=1, max_length=4000,
+        description="Its id, a beginning of it, or `latest`; `422` with their names when several DAGs have such a run.",
+    ),
+    _DECODED,
+]  # fmt: skip
+RunIdOfDag = Annotated[
+    str,
+    Path(
+        min_length=1, max_length=4000,
+        description="Its id, a beginning of it, its logical date in the DAG's zone, or `latest`.",
+    ),
+    _DECODED,
+]  # fmt: skip
+
+
+def reject_unknown_parameters(request: Request) -> None:
+    """A dependency of every route of the API: `422` with an error for each wrong query parameter."""
+    query = request.query_params
+    if not query:
         return
-    known = _parameters(request.app)[request.scope["route"].operation_id]
+    known = _query_parameters(request.app)[request.scope["route"].operation_id]
     wrong = []
-    for name in dict.fromkeys(given):
+    for name in dict.fromkeys(query):
         if name not in known:
-            there_are = f"; there are {', '.join(sorted(known))}" if known else "; this address takes none"
-            wrong.append((name, f"there is no such parameter{nearest(name, known, n=1) or there_are}"))
-        elif not known[name] and len(given.getlist(name)) > 1:
+            available = f"; there are {', '.join(sorted(known))}" if known else "; this address takes none"
+            wrong.append((name, f"there is no such parameter{nearest(name, known, n=1) or available}"))
+        elif not known[name] and len(query.getlist(name)) > 1:
             wrong.append((name, "is given more than once, and takes one value"))
     if wrong:
         raise RequestValidationError(
             [
-                {"type": "unknown_parameter", "loc": ("query", name[:LONGEST_TOLD]), "msg": told, "input": None}
-                for name, told in wrong[:MOST_TOLD]
+                {
+                    "type": "unknown_parameter",
+                    "loc": ("query", name[:MAX_REPORTED_LENGTH]),
+                    "msg": message,
+                    "input": None,
+                }
+                for name, message in wrong[:MAX_REPORTED]
             ]
         )
 
 
-def _parameters(app: FastAPI) -> Mapping[str, Mapping[str, bool]]:
-    """Of every operation its query parameters, and whether each may be given more than once."""
-    found: dict[str, dict[str, bool]] | None = getattr(app.state, "parameters", None)
-    if found is None:
-        found = app.state.parameters = {
+def _query_parameters(app: FastAPI) -> Mapping[str, Mapping[str, bool]]:
+    """By operation: its query parameters, and whether each may be given more than once."""
+    if not hasattr(app.state, "query_parameters"):
+        app.state.query_parameters = {
             operation["operationId"]: {
-                one["name"]: _takes_many(one["schema"])
-                for one in operation.get("parameters", ())
-                if one["in"] == "query"
+                one["name"]: _is_array(one["schema"]) for one in operation.get("parameters", ()) if one["in"] == "query"
             }
             for operations in app.openapi()["paths"].values()
             for operation in operations.values()
         }
-    return found
+    parameters: Mapping[str, Mapping[str, bool]] = app.state.query_parameters
+    return parameters
 
 
-def _takes_many(schema: Mapping[str, Any]) -> bool:
+def _is_array(schema: Mapping[str, Any]) -> bool:
     return "array" in [one.get("type") for one in schema.get("anyOf", [schema])]

@@ -1,4 +1,4 @@
-"""An app behind a socket, with uvicorn: in the foreground (`bfm serve`), or in a thread of the manager."""
+"""Serves an app on a socket with uvicorn: in the foreground (`bfm serve`), or in a thread of the manager."""
 
 from __future__ import annotations
 
@@ -20,97 +20,94 @@ from fastapi import FastAPI
 from backfill_manager.api.auth import is_loopback
 from backfill_manager.api.connections import KEEP_ALIVE_S, Connection, Connections
 from backfill_manager.api.context import AppContext
-from backfill_manager.api.middleware import LARGEST_HEAD
+from backfill_manager.api.middleware import MAX_HEAD_BYTES
 from backfill_manager.errors import InvalidConfig, InvalidInput
 from backfill_manager.settings import Settings
-from backfill_manager.telemetry import get_logger
 
-READERS: Final = max(8, 2 * (os.cpu_count() or 1))  # threads that read the state
-GRACE_S: Final = 3  # what is being answered may finish for so long
+READER_THREADS: Final = max(8, 2 * (os.cpu_count() or 1))
+SHUTDOWN_TIMEOUT_S: Final = 3  # for the requests in progress
 BACKLOG: Final = 2048
-
-log = get_logger("api")
 
 
 def check_host(settings: Settings, host: str) -> None:
-    """`InvalidConfig` for a host that others reach, with nobody told apart."""
+    """Raises `InvalidConfig` for a host that other machines reach, when no token is configured."""
     if not settings.api.tokens and not is_loopback(host):
         raise InvalidConfig(
-            f"--host {host} lets others in, and no token is configured, so this server listens on 127.0.0.1 only. "
-            "Make one with `bfm config token NAME`, and put what it prints into conf/manager.yaml under api.tokens."
+            f"--host {host} is reachable from other machines, and no token is configured, so this server listens on "
+            "127.0.0.1 only. Make a token with `bfm config token NAME`, and put what it prints into conf/manager.yaml "
+            "under api.tokens."
         )
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The socket; port 0 takes any free one. `InvalidInput` when it can't be had."""
+    """A listening socket; port 0 takes any free one. Raises `InvalidInput` when there is none."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
-        made = socket.socket(family, kind, protocol)  # asyncio sends at once (no delay) only what is said to be TCP
+        listener = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY only with an explicit protocol
     except OSError as error:
         raise InvalidInput(f"--host {host} can't be listened on: {error.strerror or error}.") from None
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(BACKLOG)  # from here on whoever calls waits, and is not refused
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)  # from here on clients wait, and are not refused
     except OSError as error:
-        made.close()
+        listener.close()
         if error.errno == errno.EADDRINUSE:
             raise PortTaken(f"Port {port} of {host} is taken; choose another with --port.") from None
         raise InvalidInput(f"{host}:{port} can't be listened on: {error.strerror or error}.") from None
-    return made
+    return listener
 
 
-def url_of(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class PortTaken(InvalidInput):
-    """Somebody listens there already."""
+    """Another process listens on this port."""
 
 
 class _Server(uvicorn.Server):
-    """Connections are accepted and watched by `Connections`. Streams have no end of their own: they are told when the
-    server is to stop."""
+    """uvicorn with `Connections` in place of its listener. Streams end when it shuts down."""
 
     def __init__(self, app: FastAPI) -> None:
         config = uvicorn.Config(
             app, http=Connection, ws="none", log_config=None, access_log=False, server_header=False, proxy_headers=False,
-            h11_max_incomplete_event_size=LARGEST_HEAD, timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=GRACE_S, lifespan="on",
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES, timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S, lifespan="on",
         )  # fmt: skip
         super().__init__(config)
-        # It warns of every form that is no form, beside our own log; whoever sent it is told by 400.
-        logging.getLogger("python_multipart").setLevel(logging.ERROR)
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # of every connection that does not speak HTTP
-        self._house: AppContext = app.state.house
+        # These warn about every malformed form and request; the client gets a 400, and the log of changes has it.
+        for name in ("python_multipart", "uvicorn.error"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        self._context: AppContext = app.state.context
         self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # Of this loop alone. More at once would not be faster, as the cores are the same, and each takes its memory.
-        anyio.to_thread.current_default_thread_limiter().total_tokens = READERS
+        # The limit is of this event loop alone. More threads would not be faster on the same cores, and each takes memory.
+        anyio.to_thread.current_default_thread_limiter().total_tokens = READER_THREADS
         await super().startup([])
-        made = Connections(self.config, self.server_state, self.lifespan.state, self._house.settings.api)
-        self._tasks = [asyncio.create_task(made.accept(bound)) for bound in sockets or ()]
-        self._tasks.append(asyncio.create_task(made.watch()))
+        connections = Connections(self.config, self.server_state, self.lifespan.state, self._context.settings.api)
+        self._tasks = [asyncio.create_task(connections.accept(listener)) for listener in sockets or ()]
+        self._tasks.append(asyncio.create_task(connections.watch()))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for task in self._tasks:
             task.cancel()
-        self._house.tables.close()
+        self._context.tables.close()
         await super().shutdown(sockets)
 
 
-def serve(app: FastAPI, bound: socket.socket) -> None:
-    """Until SIGINT or SIGTERM, which end it in good order; a second one ends it at once."""
-    with bound, _signals_are_the_servers():
-        _Server(app).run(sockets=[bound])
+def serve(app: FastAPI, listener: socket.socket) -> None:
+    """Serves until SIGINT or SIGTERM, which shut down gracefully; a second one ends it at once."""
+    with listener, _ignore_repeated_signals():
+        _Server(app).run(sockets=[listener])
 
 
 @contextmanager
-def _signals_are_the_servers() -> Iterator[None]:
-    """uvicorn hears them, and sends them once more to whoever had them before: nobody."""
+def _ignore_repeated_signals() -> Iterator[None]:
+    """uvicorn handles SIGINT and SIGTERM, and raises them again for the handlers that were set before: these do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -123,14 +120,14 @@ def _signals_are_the_servers() -> Iterator[None]:
 
 
 @contextmanager
-def served_beside(app: FastAPI, bound: socket.socket) -> Iterator[str]:
-    """In a thread of its own for as long as the block lasts; gives the address."""
+def served_beside(app: FastAPI, listener: socket.socket) -> Iterator[str]:
+    """Serves in a thread for as long as the block lasts; yields the URL."""
     server = _Server(app)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="serve", daemon=True)
-    with bound:
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="serve", daemon=True)
+    with listener:
         thread.start()
         try:
-            yield url_of(bound)
+            yield url_of(listener)
         finally:
             server.should_exit = True
-            thread.join(GRACE_S + 5)
+            thread.join(SHUTDOWN_TIMEOUT_S + 5)

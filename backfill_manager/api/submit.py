@@ -1,11 +1,11 @@
-"""From a handler to the manager: the one way to `requests.submit.ask`, with who asked, from where, and by what way.
+"""Submits commands to the manager: appends a row to the `request` table, and waits for the response if the client wants to.
 
-An `Idempotency-Key` becomes a part of the request's id, beside a fingerprint of what was asked:
+An `Idempotency-Key` becomes a part of the request's id, next to a fingerprint of the HTTP request:
 
-    k<of person and key>.<of method, address and body>
+    k<hash of user and key>.<hash of method, address and body>
 
-so the same key with the same body finds the request that is there already, whatever has become of the state meanwhile,
-and the same key with another body is seen to be a mistake (422).
+so the same key with the same body finds the existing request, whatever has changed in the state meanwhile, and the same key
+with another body is refused (422).
 """
 
 from __future__ import annotations
@@ -16,25 +16,44 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from fastapi import Request
+from fastapi import Depends, Header, Query
+from fastapi import Request as HttpRequest
+from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from backfill_manager.api.auth import User, client_address
-from backfill_manager.api.context import AppContext
+from backfill_manager.api.auth import Operator, User, client_address
+from backfill_manager.api.context import AppContext, Context
+from backfill_manager.api.errors import in_fields, problem_response
+from backfill_manager.api.models import RequestView
+from backfill_manager.api.openapi import PREFIX
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model import records
+from backfill_manager.queries.requests import request_details
 from backfill_manager.requests import submit
+from backfill_manager.requests.command_types import REFUSED
 from backfill_manager.store.base import Condition
 
 Payload = dict[str, Any]
-_asking_with_a_key: Final = threading.Lock()
+MAX_WAIT_S: Final = 60
+Wait = Annotated[
+    float,
+    Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait for the manager's response."),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1, max_length=200,
+        description="Of your own choice: the same key with the same body makes one request, however often it is sent.",
+    ),
+]  # fmt: skip
+_idempotency_lock: Final = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request, and the manager's answer if it came in time."""
+class Submitted:
+    """A request, and the manager's response if it came in time."""
 
     request: records.Request
     answer: records.Response | None
@@ -44,69 +63,107 @@ class Asked:
         return self.request.request_id
 
 
-async def submit_request(
-    house: AppContext,
-    person: User,
-    request: Request,
-    kind: str,
-    payload: Payload | Callable[[str], Payload],
-    *,
-    wait_s: float = 0.0,
-    idempotency_key: str | None = None,
-    source: Literal["api", "ui"] | None = None,
-) -> Asked:
-    """Append one request and wait for its answer, up to `wait_s` seconds.
+class Submitter:
+    """Submits commands for one HTTP request, with its user, address and interface for the audit trail."""
 
-    `payload` may be a function of the request id (run in a thread: it may read the state, and raise for what can be
-    refused without the manager). With an `idempotency_key` whose request is there already, it is not called.
-    """
-    fingerprint = await _fingerprint(request) if idempotency_key is not None else ""
-    requested_by = person.name
-    came_by = source or _source(request, person)
-    came_from = client_address(request)
+    def __init__(
+        self,
+        context: AppContext,
+        user: User,
+        http_request: HttpRequest,
+        *,
+        source: Literal["api", "ui"] = "api",
+        idempotency_key: str | None = None,
+    ) -> None:
+        self.context, self.store, self._http_request = context, context.store, http_request
+        self._key, self._user, self._source = idempotency_key, user, source
 
-    def append() -> records.Request:
-        request_id = house.clock.new_id()
-        if idempotency_key is not None:
-            first_part = _of_key(requested_by, idempotency_key)
-            request_id = f"{first_part}.{fingerprint}"
-            if before := _asked_before(house, first_part, request_id):
-                return before
-        what = payload(request_id) if callable(payload) else payload
+    async def submit(self, kind: str, payload: Payload | Callable[[str], Payload], *, wait_s: float = 0.0) -> Submitted:
+        """Appends one request and waits up to `wait_s` seconds for its response.
+
+        `payload` may be a function of the request id. It is called in a thread (so it may read the state), raises for what
+        can be refused without the manager, and is not called when the idempotency key has a request already.
+        """
+        fingerprint = "" if self._key is None else await _fingerprint(self._http_request)
+
+        def append_once() -> records.Request:
+            if self._key is None:
+                return self._append(kind, payload, None)
+            prefix = "k" + hashlib.sha256(json.dumps([self._user.name, self._key]).encode()).hexdigest()[:24]
+            request_id = f"{prefix}.{fingerprint}"
+            with _idempotency_lock:  # of two at the same time, the second must see the first
+                return self._existing(prefix, request_id) or self._append(kind, payload, request_id)
+
+        request = await run_in_threadpool(append_once)
+        return Submitted(request, await self.context.responses.wait(request.request_id, wait_s))
+
+    def _append(
+        self, kind: str, payload: Payload | Callable[[str], Payload], request_id: str | None
+    ) -> records.Request:
+        request_id = request_id or self.context.clock.new_id()
         return submit.submit(
-            house.store, house.clock, kind, what,
-            request_id=request_id, requested_by=requested_by, source=came_by, requested_from=came_from,
+            self.store, self.context.clock, kind, payload(request_id) if callable(payload) else payload,
+            request_id=request_id, requested_by=self._user.name, source=self._source,
+            requested_from=client_address(self._http_request),
         )  # fmt: skip
 
-    def append_once() -> records.Request:
-        if idempotency_key is None:
-            return append()
-        with _asking_with_a_key:  # two at once, of which the second would not see the first
-            return append()
-
-    appended = await run_in_threadpool(append_once)
-    return Asked(appended, await house.answers.wait(appended.request_id, wait_s))
+    def _existing(self, prefix: str, request_id: str) -> records.Request | None:
+        """The request with this idempotency key. Raises `InvalidInput` when it has another fingerprint."""
+        found = self.store.read(records.Request, [Condition("request_id", "starts_with", f"{prefix}.")], limit=1)
+        if found and found[0].request_id != request_id:
+            raise InvalidInput("This Idempotency-Key was used for another request; choose a new one for a new request.")
+        return found[0] if found else None
 
 
-def _source(request: Request, person: User) -> Literal["api", "ui"]:
-    return "ui" if person.via == "session" or "hx-request" in request.headers else "api"
+class ApiSubmitter(Submitter):
+    """What a handler of the API that changes something works with: `await submitter(kind, payload)`."""
+
+    def __init__(
+        self,
+        http_request: HttpRequest,
+        context: Context,
+        user: Operator,
+        wait: Wait = 0,
+        idempotency_key: IdempotencyKey = None,
+    ) -> None:
+        from_browser = user.via == "session" or "hx-request" in http_request.headers
+        source: Literal["api", "ui"] = "ui" if from_browser else "api"
+        super().__init__(context, user, http_request, source=source, idempotency_key=idempotency_key)
+        self._wait_s = wait
+
+    async def __call__(
+        self, kind: str, payload: Callable[[str], Payload], *, location: Callable[[str], str] | None = None
+    ) -> Response:
+        """Submits a command; the response is `202` with the request, `200` or `201` with the manager's answer, or `409`.
+        `location` makes the address of a new object from its id: then it is `201`."""
+        submitted = await self.submit(kind, payload, wait_s=self._wait_s)
+        answer, headers = submitted.answer, {"Location": f"{PREFIX}/requests/{submitted.request_id}"}
+        if answer is not None and answer.outcome == REFUSED:
+            return problem_response(
+                self._http_request.url.path, 409, in_fields(answer.message), type="refused",
+                title="Refused by the manager", headers=headers,
+            )  # fmt: skip
+        status = 202 if answer is None else 200 if location is None else 201
+        if answer is not None and answer.object_id is not None and location is not None:
+            headers["Location"] = location(answer.object_id)
+        view = RequestView.model_validate(request_document(request_details(submitted.request, answer)))
+        return JSONResponse(view.model_dump(), status, headers=headers)
 
 
-def _of_key(person: str, key: str) -> str:
-    return "k" + hashlib.sha256(json.dumps([person, key]).encode()).hexdigest()[:24]
+def request_document(view: dict[str, Any]) -> dict[str, Any]:
+    """`queries.requests.request_view` (or `request_details`) with `state` and the answer as one object."""
+    answered = view["outcome"] in ("accepted", "refused")
+    answer = {name: view[name] for name in ("outcome", "object_id", "message", "answered_at")}
+    return {**view, "state": view["outcome"], "answer": answer if answered else None}
 
 
-async def _fingerprint(request: Request) -> str:
+async def _fingerprint(request: HttpRequest) -> str:
     body = await request.body()
-    with suppress(ValueError, RecursionError):  # a form, or nothing: as it is
+    with suppress(ValueError, RecursionError):  # a form, or empty: as it is
         body = json.dumps(json.loads(body), sort_keys=True).encode()
-    about = [(name, value) for name, value in request.query_params.multi_items() if name != "wait"]  # `dag_id` of a run
-    address = json.dumps([request.method, request.url.path, sorted(about)])
+    query = [(name, value) for name, value in request.query_params.multi_items() if name != "wait"]  # `dag_id` of a run
+    address = json.dumps([request.method, request.url.path, sorted(query)])
     return hashlib.sha256(address.encode() + b"\n" + body).hexdigest()[:24]
 
 
-def _asked_before(house: AppContext, first_part: str, request_id: str) -> records.Request | None:
-    found = house.store.read(records.Request, [Condition("request_id", "starts_with", f"{first_part}.")], limit=1)
-    if found and found[0].request_id != request_id:
-        raise InvalidInput("This Idempotency-Key was used for another request; take a new one for a new request.")
-    return found[0] if found else None
+ApiSubmit = Annotated[ApiSubmitter, Depends(ApiSubmitter)]

@@ -1,4 +1,4 @@
-"""Which tables of the state have changed: looked at once a second, for all who listen together."""
+"""`VersionWatcher`: which tables of the state have changed, with one poll a second for all listeners together."""
 
 from __future__ import annotations
 
@@ -11,71 +11,68 @@ from starlette.concurrency import run_in_threadpool
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.store.base import Store
 
-LOOK_EVERY_S: Final = 1.0
-SIGN_OF_LIFE_S: Final = 15.0  # proxies close what is silent
-MOST_LISTENERS: Final = 500
+POLL_INTERVAL_S: Final = 1.0
+KEEP_ALIVE_INTERVAL_S: Final = 15.0  # proxies close silent connections
+MAX_LISTENERS: Final = 500
 
 
 class VersionWatcher:
-    """What is known of the tables' versions, kept up to date while somebody listens."""
+    """The versions of the tables, kept up to date while there are listeners."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._listeners: dict[object, frozenset[str]] = {}
         self._versions: dict[str, int] = {}
-        self._looked = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._polling: asyncio.Task[None] | None = None
         self._closing = False
 
     @property
     def is_full(self) -> bool:
-        return len(self._listeners) >= MOST_LISTENERS
+        return len(self._listeners) >= MAX_LISTENERS
 
     def close(self) -> None:
-        """Every stream ends."""
+        """Ends every stream."""
         self._closing = True
-        self._looked.set()
+        self._changed.set()
 
-    async def listen(self, topics: frozenset[str]) -> AsyncIterator[dict[str, int]]:
-        """The versions of what has changed since the last time, at first of all `topics`; `{}` as a sign of life."""
-        me, seen = object(), dict[str, int]()
-        self._listeners[me] = topics
+    async def listen(self, tables: frozenset[str]) -> AsyncIterator[dict[str, int]]:
+        """The versions of `tables`: first of all, then of those that have changed; `{}` as a keep-alive."""
+        key, seen = object(), dict[str, int]()
+        self._listeners[key] = tables
         try:
-            await self._look_once()
-            self._keep_looking()
+            await self._read_versions()
+            loop = asyncio.get_running_loop()
+            if self._polling is None or self._polling.done() or self._polling.get_loop() is not loop:
+                self._polling = loop.create_task(self._poll())
             while not self._closing:
-                now = {name: self._versions[name] for name in sorted(topics) if name in self._versions}
+                now = {name: self._versions[name] for name in sorted(tables) if name in self._versions}
                 changed = {name: version for name, version in now.items() if seen.get(name) != version}
                 seen = now
                 if changed:
                     yield changed
                 try:
-                    await asyncio.wait_for(self._looked.wait(), SIGN_OF_LIFE_S)
+                    await asyncio.wait_for(self._changed.wait(), KEEP_ALIVE_INTERVAL_S)
                 except asyncio.TimeoutError:
                     yield {}
         finally:
-            del self._listeners[me]
+            del self._listeners[key]
 
-    def _keep_looking(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._looking is None or self._looking.done() or self._looking.get_loop() is not loop:
-            self._looking = loop.create_task(self._look())
-
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while self._listeners and not self._closing:
-            await asyncio.sleep(LOOK_EVERY_S)
-            await self._look_once()
+            await asyncio.sleep(POLL_INTERVAL_S)
+            await self._read_versions()
 
-    async def _look_once(self) -> None:
-        wanted = frozenset[str]().union(*self._listeners.values())
+    async def _read_versions(self) -> None:
+        tables = frozenset[str]().union(*self._listeners.values())
         try:
-            found = await run_in_threadpool(self._read, wanted)
-        except BackfillManagerError:  # storage is away for a moment; whoever reads is told
+            versions = await run_in_threadpool(self._read, tables)
+        except BackfillManagerError:  # storage is unavailable for a moment; a reader gets the error
             return
-        if found != {name: self._versions.get(name) for name in found}:
-            self._versions.update(found)
-            was, self._looked = self._looked, asyncio.Event()
-            was.set()
+        if versions != {name: self._versions.get(name) for name in versions}:
+            self._versions.update(versions)
+            before, self._changed = self._changed, asyncio.Event()
+            before.set()
 
-    def _read(self, names: Iterable[str]) -> dict[str, int]:
-        return {name: self._store.version(name) for name in names}
+    def _read(self, tables: Iterable[str]) -> dict[str, int]:
+        return {name: self._store.version(name) for name in tables}

@@ -2,5 +2,5 @@
 
     bundles/ (files) ─► loading/ (a file's definitions, in a process that may die) ─► parsers/ (when, which) ─► store (versions)
 
-May import `errors`, `clock`, `settings`, `telemetry`, `model`, `store`.
+May import `errors`, `clock`, `settings`, `logging`, `model`, `store`.
 """

@@ -35,14 +35,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
-from backfill_manager.dags import validation
-from backfill_manager.dags.definition import CALLBACK_TIMEOUT_S, CALLBACKS, DagSpec, TaskKind, TaskSpec
+from backfill_manager.dags.definition import CALLBACK_TIMEOUT_S, CALLBACKS, DagSpec, TableRead, TaskKind, TaskSpec
 from backfill_manager.errors import InvalidDag, InvalidInput
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from backfill_manager.dags.validation import DagSettings, SqlSettings, TaskSettings
+    from backfill_manager.schemas.dag_settings import DagSettings, SqlSettings, TaskSettings
 
 Function = Callable[..., Any]
 
@@ -110,6 +109,10 @@ class _Building:
             )
             self.callbacks.append(told)
             self.functions[told.task_id] = function
+
+    def specs(self) -> tuple[TaskSpec, ...]:
+        tasks = (dataclasses.replace(task, upstream=tuple(self.upstream[id_])) for id_, task in self.tasks.items())
+        return (*tasks, *self.callbacks)
 
 
 @dataclass
@@ -202,7 +205,7 @@ class TaskFunction:
 
     def override(self, **settings: Unpack[TaskSettings]) -> TaskFunction:
         """The same function as another task, with settings of its own: `copy.override(task_id="copy_eu")()`."""
-        checked = validation.check_keywords(settings, validation.TASK, _who(self.task_id))
+        checked = check_settings("TaskSettings", settings, _who(self.task_id))
         return TaskFunction(self.function, self.kind, {**self.settings, **checked})
 
     def not_called(self, *_: Any) -> None:
@@ -239,7 +242,7 @@ class _TaskDecorator:
             inspect.signature(function).bind(object())
         except TypeError:
             raise InvalidDag(f"{who} must take one argument, as in `def {function.__name__}(ctx)`") from None
-        checked = validation.check_keywords({"task_id": name, **settings}, validation.TASK, who)
+        checked = check_settings("TaskSettings", {"task_id": name, **settings}, who)
         building = _building.get()
         if building is not None:
             building.decorated.append(name)
@@ -261,7 +264,7 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     if building is None:
         raise InvalidDag(f"sql({name!r}, ...) makes a task: call it in the body of a @dag function")
     who = _who(name)
-    checked = validation.check_keywords({**settings, "task_id": name}, validation.SQL, who)
+    checked = check_settings("SqlSettings", {**settings, "task_id": name}, who)
     for column in ("time_column", "partition_column"):
         if checked.get(column) and not checked.get("into"):
             raise InvalidDag(
@@ -320,10 +323,8 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         )
     dag_id = settings.get("dag_id", function.__name__)
     who = f"DAG {dag_id!r}"
-    said = validation.check_keywords({"dag_id": dag_id, **settings}, validation.DAG, who)
-    default_args = validation.check_keywords(
-        said.pop("default_args", {}), validation.DEFAULT_ARGS, f"{who}: default_args"
-    )
+    checked = check_settings("DagSettings", {"dag_id": dag_id, **settings}, who)
+    default_args = checked.pop("default_args", {})
     if _building.get() is not None:
         raise InvalidDag(f"{who} is made inside another DAG; put them beside each other")
     try:
@@ -332,27 +333,19 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         raise InvalidDag(
             f"{who}: its function must take no arguments; what differs from run to run are its params"
         ) from None
-    if "description" not in said and function.__doc__:
-        said["description"] = inspect.cleandoc(function.__doc__).partition("\n")[0]
-    callbacks = {name: said.pop(name, None) for name in CALLBACKS}
-    read_times(said, who)
+    if "description" not in checked and function.__doc__:
+        checked["description"] = inspect.cleandoc(function.__doc__).partition("\n")[0]
+    if "reads" in checked:
+        checked["reads"] = tuple(TableRead(table, column) for table, column in checked["reads"].items())
+    callbacks = {name: checked.pop(name, None) for name in CALLBACKS}
+    parse_times(checked, who)
 
     collection = _collecting.get()
     file = collection.file if collection else Path(function.__code__.co_filename)
     building = _Building(dag_id, file.parent, collection.root if collection else None, default_args)
-    token = _building.set(building)
-    try:
-        function()
-    finally:
-        _building.reset(token)
-    if not building.tasks and building.decorated:
-        names = ", ".join(building.decorated)
-        raise InvalidDag(f"{who} has no task: {names} {'is' if len(building.decorated) == 1 else 'are'} never called")
+    _run_body(function, building)
     building.call_back(callbacks)
-    tasks = (
-        dataclasses.replace(spec, upstream=tuple(building.upstream[spec.task_id])) for spec in building.tasks.values()
-    )
-    spec = DagSpec(tasks=(*tasks, *building.callbacks), **said)
+    spec = DagSpec(tasks=building.specs(), **checked)
     spec.check()
     made = Dag(spec, building.functions, frozenset(settings))
     if collection is not None:
@@ -360,7 +353,30 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     return made
 
 
-def read_times(said: dict[str, Any], who: str) -> None:
+def _run_body(function: Function, building: _Building) -> None:
+    token = _building.set(building)
+    try:
+        function()
+    finally:
+        _building.reset(token)
+    if not building.tasks and building.decorated:
+        names = ", ".join(building.decorated)
+        verb = "is" if len(building.decorated) == 1 else "are"
+        raise InvalidDag(f"DAG {building.dag_id!r} has no task: {names} {verb} never called")
+
+
+def check_settings(kind: str, settings: Mapping[str, Any], who: str) -> dict[str, Any]:
+    """The keywords of a decorator as specs hold them; `InvalidDag` for the first that is unknown or wrong. `kind` is a class
+    of `schemas.dag_settings`, which is imported here: pydantic costs more than `import backfill_manager` may."""
+    from backfill_manager.schemas import dag_settings
+
+    checked, problems = dag_settings.validate(getattr(dag_settings, kind), dict(settings))
+    if problems:
+        raise InvalidDag(problems[0].describe(who))
+    return checked
+
+
+def parse_times(settings: dict[str, Any], who: str) -> None:
     """Schedule, zone and dates in the form in which `DagSpec` holds them."""
     from backfill_manager.dags.schedule.timetable import (
         Timetable,
@@ -371,23 +387,23 @@ def read_times(said: dict[str, Any], who: str) -> None:
     )
 
     try:
-        if "schedule" in said:
-            said["schedule"] = parse_schedule(_plain_duration(said["schedule"]))
-        timezone = said.get("timezone", DagSpec.timezone)
+        if "schedule" in settings:
+            settings["schedule"] = parse_schedule(_plain_duration(settings["schedule"]))
+        timezone = settings.get("timezone", DagSpec.timezone)
         check_timezone(timezone)
         for name in ("start_date", "end_date"):
-            value = said.get(name)
+            value = settings.get(name)
             if isinstance(value, date):  # a datetime is one too; without an offset it is the DAG's wall clock
                 value = value.isoformat()
             if value is not None and name == "start_date":
-                said[name] = parse_date(value, timezone, name=name)
+                settings[name] = parse_date(value, timezone, name=name)
             elif value is not None:
-                said[name] = parse_last(
-                    value, Timetable(said.get("schedule"), timezone, said.get("start_date")), name=name
+                settings[name] = parse_last(
+                    value, Timetable(settings.get("schedule"), timezone, settings.get("start_date")), name=name
                 )
     except InvalidInput as error:
         raise InvalidDag(f"{who}: {error}") from None
-    start, end = said.get("start_date"), said.get("end_date")
+    start, end = settings.get("start_date"), settings.get("end_date")
     if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
         raise InvalidDag(f"{who}: start_date {start:%Y-%m-%d %H:%M}Z is after end_date {end:%Y-%m-%d %H:%M}Z")
 

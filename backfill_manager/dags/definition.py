@@ -18,12 +18,8 @@ from typing import Any, Final, Literal, get_args
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidDag, nearest
+from backfill_manager.model.states import TRIGGER_RULES
 
-TriggerRule = Literal[
-    "all_success", "all_failed", "all_done", "one_success", "one_failed",
-    "none_failed", "none_failed_min_one_success", "none_skipped", "always",
-]  # fmt: skip
-TRIGGER_RULES: Final[tuple[str, ...]] = TriggerRule.__args__  # type: ignore[attr-defined]
 TaskKind = Literal["python", "executor", "sql"]
 CallsBack = Literal["success", "failed"]
 CALLBACKS: Final[dict[str, CallsBack]] = {

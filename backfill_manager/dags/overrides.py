@@ -1,8 +1,8 @@
-"""Settings of a DAG and its tasks that one backfill sets for itself: `retries=3`, `clean.timeout=600`.
+"""Settings of a DAG and its tasks that one backfill sets for its own runs: `retries=3`, `clean.timeout=600`.
 
 A name alone is a setting of the DAG, or of every one of its tasks; `task.setting` is that task's, and a callback is set by
-its own id only: `clean.on_failure.retries=2`. Values are what
-`@dag` and `@task` would take, as JSON. The definition that comes out is used for this backfill's runs and nothing else.
+its own id only: `clean.on_failure.retries=2`. Values are what `@dag` and `@task` would take, as JSON. Which settings may be
+overridden is declared with them, in `schemas.dag_settings`.
 """
 
 from __future__ import annotations
@@ -11,21 +11,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backfill_manager.dags import validation
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.errors import BackfillManagerError, nearest
+from backfill_manager.schemas import errors
+from backfill_manager.schemas.dag_settings import DagSettings, TaskSettings, overridable, validate
 
-OF_DAG: Final = ("max_active_tasks",)
-OF_TASK: Final = (
-    "retries", "retry_delay", "retry_backoff", "max_retry_delay", "timeout", "depends_on_past", "trigger_rule", "pool",
-    "priority", "weight", "max_active_tis",
-)  # fmt: skip
-_NOT_OF_CALLBACKS: Final = ("depends_on_past", "trigger_rule")  # they wait for nothing but what they tell of
-_INSTEAD: Final = {
-    "max_active_runs": "a backfill has its own --max-active-runs",
-    "params": "run parameters are given with --conf",
-    "schedule": "which intervals are run is said by --kind, --from and --to",
-}
+OF_DAG: Final = overridable(DagSettings)
+OF_TASK: Final = overridable(TaskSettings)
+_OF_CALLBACK: Final = overridable(TaskSettings, of_callbacks=True)
 
 
 def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
@@ -37,41 +30,43 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
     for name in sorted(overrides, key=lambda name: "." in name):  # one task's own come after every task's
         value = overrides[name]
         if name in OF_DAG:
-            of_dag[name] = _checked(name, name, value, validation.DAG)
+            of_dag |= _checked(DagSettings, name, name, value)
             continue
         task_id, dot, setting = name.rpartition(".")
         if setting in OF_DAG:
-            raise InvalidInput(f"--set {name}: {setting} is a setting of the whole DAG; write {setting}=...")
+            raise errors.OVERRIDE_OF_DAG(name=name, setting=setting)
         if setting not in OF_TASK:
-            raise InvalidInput(_unknown(name, setting))
+            raise _unknown(name, setting)
         if dot and task_id not in of_tasks:
-            raise InvalidInput(
-                f"--set {name}: DAG {spec.dag_id!r} has no task {task_id!r}{_ended(nearest(task_id, of_tasks))} It has"
-                f" {', '.join(of_tasks)}."
+            near = _ended(nearest(task_id, of_tasks))
+            raise errors.OVERRIDE_UNKNOWN_TASK(
+                name=name, dag_id=spec.dag_id, task_id=task_id, nearest=near, known=", ".join(of_tasks)
             )
-        if dot and spec.is_callback(task_id) and setting in _NOT_OF_CALLBACKS:
-            raise InvalidInput(f"--set {name}: a callback waits for nothing but what it tells of; it has no {setting}")
-        checked = _checked(name, setting, value, validation.TASK)
+        if dot and spec.is_callback(task_id) and setting not in _OF_CALLBACK:
+            raise errors.OVERRIDE_OF_CALLBACK(name=name, setting=setting)
+        checked = _checked(TaskSettings, name, setting, value)
         for chosen in [task_id] if task_id else [task.task_id for task in spec.work]:
-            of_tasks[chosen][setting] = checked
+            of_tasks[chosen] |= checked
     tasks = tuple(dataclasses.replace(task, **of_tasks[task.task_id]) for task in spec.tasks)
     return dataclasses.replace(spec, tasks=tasks, **of_dag)
 
 
-def _checked(name: str, setting: str, value: Any, checks: Mapping[str, validation.Check]) -> Any:
-    try:
-        return checks[setting](value)
-    except ValueError as error:
-        raise InvalidInput(f"--set {name}: {setting} {error}") from None
+def _checked(settings: Any, name: str, setting: str, value: Any) -> dict[str, Any]:
+    checked, problems = validate(settings, {setting: value})
+    if problems:
+        raise errors.INVALID_OVERRIDE(problem=problems[0].describe(name))
+    return checked
 
 
-def _unknown(name: str, setting: str) -> str:
-    known = (*OF_DAG, *OF_TASK)
-    why = _INSTEAD.get(setting)
-    told = _ended(f"; {why}" if why else nearest(setting, known))
-    return f"--set {name}: {setting!r} is not a setting that a backfill can set{told} There are {', '.join(known)}."
+def _unknown(name: str, setting: str) -> BackfillManagerError:
+    known = ", ".join((*OF_DAG, *OF_TASK))
+    if setting in errors.OVERRIDE_HAS_A_FIELD:
+        return errors.OVERRIDE_HAS_A_FIELD[setting](name=name, setting=setting, known=known)
+    return errors.UNKNOWN_OVERRIDE(
+        name=name, setting=setting, nearest=_ended(nearest(setting, (*OF_DAG, *OF_TASK))), known=known
+    )
 
 
-def _ended(told: str) -> str:
+def _ended(hint: str) -> str:
     """What may follow a sentence, with the sentence's end."""
-    return told if told.endswith("?") else f"{told}."
+    return hint if hint.endswith("?") else f"{hint}."

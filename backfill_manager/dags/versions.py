@@ -80,7 +80,7 @@ def why_inactive(row: DagRow) -> str:
     """Of a DAG that is not active: what has become of it, and since when."""
     since = format_instant(row.updated_at.replace(microsecond=0))  # nothing changes a row while it is inactive
     if row.deactivated_by is not None:
-        return f"{row.deactivated_by} deactivated it at {since}; `bfm bundles parse {row.bundle}` brings it back"
+        return f"{row.deactivated_by} deactivated it at {since}; parsing the bundle {row.bundle!r} on request brings it back"
     return f"{row.file} of the bundle {row.bundle!r} is gone or no longer defines it, since {since}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.errors import BackfillManagerError, error_message
-from backfill_manager.telemetry import hide_secrets
+from backfill_manager.masking import mask_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ _HERE: Final = str(Path(__file__).parent)
 
 def one_line(error: BaseException) -> str:
     """`ValueError: no flights on this day`: the type and the first line of what it says."""
-    text = hide_secrets(error_message(error)).strip()
+    text = mask_environment(error_message(error)).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith("An error occurred while calling") and len(lines) > 1:
         lines[0] = lines[1].removeprefix(": ")  # Py4J: the second line has the Java exception
@@ -42,7 +42,7 @@ def traceback_text(error: BaseException) -> str:
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE) and frames.tb_next is not None:
         frames = frames.tb_next
-    return hide_secrets("".join(traceback.format_exception(type(error), error, frames))).rstrip()
+    return mask_environment("".join(traceback.format_exception(type(error), error, frames))).rstrip()
 
 
 def spark_gone_reason(spark: SparkSession) -> str | None:

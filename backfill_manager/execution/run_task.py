@@ -19,8 +19,8 @@ from backfill_manager.execution.spark_properties import SparkJobGroup
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.task_result import to_result_json
+from backfill_manager.masking import mask_environment
 from backfill_manager.model.records import DagVersion
-from backfill_manager.telemetry import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def run_task(
         with scope.entered(), library.using(launch.version):
             return _run(launch, scope, spark, library, refuse_if_abandoned, state)
     except TaskSkipped as skipped:
-        return Skipped(hide_secrets(skipped.reason))
+        return Skipped(mask_environment(skipped.reason))
     except AbandonedTry as refused:
         scope.log("WARNING", str(refused))
         return Failed(one_line(refused), retryable=False)
@@ -65,7 +65,7 @@ def run_task(
         scope.log("WARNING", str(unsure))
         return Postponed(one_line(unsure))
     except ExecutorTaskFailed as failed:
-        return Failed(hide_secrets(str(failed)))
+        return Failed(mask_environment(str(failed)))
     except BaseException as error:  # noqa: BLE001 - users' code: anything may come, SystemExit too; it is told, not hidden
         if why := spark_gone_reason(spark):
             return Lost(why)

@@ -16,8 +16,8 @@ from typing import Final
 from backfill_manager.clock import Clock
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.spark_properties import current_job_group
+from backfill_manager.masking import mask_environment
 from backfill_manager.model.records import TaskLog
-from backfill_manager.telemetry import hide_secrets
 
 MAX_LINES: Final = 10_000  # of one try; a loop that logs must not fill the state
 MAX_CHARS: Final = 20_000  # of one line: a long traceback fits
@@ -40,7 +40,7 @@ class LogLines:
             self._count += 1
             if self._count > MAX_LINES:
                 level, message = "WARNING", f"this try has logged more than {MAX_LINES} lines; the rest is left out"
-            message = hide_secrets(message)
+            message = mask_environment(message)
             if len(message) > MAX_CHARS:
                 message = f"{message[:MAX_CHARS]} ... ({len(message)} characters)"
             ti = self._ti

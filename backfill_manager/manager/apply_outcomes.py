@@ -19,12 +19,12 @@ from backfill_manager.execution.messages import (
     TaskLogged,
     TaskStarted,
 )
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.losses import POSTPONED_FOR_S, after_loss
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import TaskInstance
-from backfill_manager.telemetry import get_logger
 
 log = get_logger("outcomes")
 

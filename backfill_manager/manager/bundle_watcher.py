@@ -30,10 +30,10 @@ from backfill_manager.dags.parsers.parser import (
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.instructions import ParseRequest
 from backfill_manager.service import ServiceFailed, ServiceThread
 from backfill_manager.settings import BundleSettings, LimitSettings
-from backfill_manager.telemetry import get_logger
 
 log = get_logger("bundles")
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from backfill_manager import descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.errors import LostLease, StateError
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.state_identity import Adopted, identity_fields, refuse_a_copy
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
@@ -24,7 +25,6 @@ from backfill_manager.process_info import is_gone, manager_id, ran_here
 from backfill_manager.requests import command_types, submit
 from backfill_manager.service import ServiceFailed, ServiceThread
 from backfill_manager.store.base import Leader, Store
-from backfill_manager.telemetry import get_logger
 
 log = get_logger("lease")
 

@@ -30,6 +30,7 @@ from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.jars import cache_folder
 from backfill_manager.execution.session import build_session, lower_jvm_thread_priority
 from backfill_manager.execution.spark_properties import ignore_stopped_context
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.parent_watchdog import parent_has_ended
@@ -46,7 +47,6 @@ from backfill_manager.settings import Settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Leader, Store
 from backfill_manager.store.uri import is_catalog_schema, is_local
-from backfill_manager.telemetry import get_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,6 +21,7 @@ from backfill_manager.execution.error_format import spark_gone_reason
 from backfill_manager.execution.input_statistics import input_files
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_properties import ignore_stopped_context
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.instructions import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
@@ -32,7 +33,6 @@ from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.requests.command_types import BACKFILL_DRY_RUN
 from backfill_manager.service import ServiceFailed, ServiceThread
 from backfill_manager.store.base import Store
-from backfill_manager.telemetry import get_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 
 from backfill_manager.errors import StateError
+from backfill_manager.logging import get_logger
 from backfill_manager.service import ServiceFailed, ServiceThread
 from backfill_manager.store.base import Store
-from backfill_manager.telemetry import get_logger
 
 LOOK_EVERY_S = 0.1
 PATIENCE_S = 5.0

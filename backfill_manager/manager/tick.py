@@ -26,6 +26,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import DagStore, SubmissionResult
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.messages import Event
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, BundleWatcher, ParseResult
 from backfill_manager.manager.create_backfill import make_backfills
 from backfill_manager.manager.decisions import Decisions
@@ -37,7 +38,6 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
 from backfill_manager.requests import command_types
 from backfill_manager.store.base import Leader, Store
-from backfill_manager.telemetry import get_logger
 
 log = get_logger("tick")
 

@@ -11,7 +11,7 @@ item:      pending ─► running ─► success | failed | cancelled         pe
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, get_args
 
 # -- task instance ----------------------------------------------------------------------------------------------------
 NONE: Final = "none"
@@ -101,3 +101,10 @@ LEGAL: Final[dict[str, frozenset[tuple[str, str]]]] = {
         }
     ),
 }
+
+# -- when a task may start, by the states of those before it (planning.trigger_rules) --------------------------------
+TriggerRule = Literal[
+    "all_success", "all_failed", "all_done", "one_success", "one_failed",
+    "none_failed", "none_failed_min_one_success", "none_skipped", "always",
+]  # fmt: skip
+TRIGGER_RULES: Final[tuple[str, ...]] = get_args(TriggerRule)

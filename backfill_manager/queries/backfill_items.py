@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backfill_manager.clock import format_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model.records import BackfillItem
+from backfill_manager.queries.documents import document
+from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store, matching
 
 
@@ -72,14 +73,4 @@ def find_item(store: Store, backfill_id: str, ordinal: int) -> dict[str, Any]:
 
 
 def item_view(row: BackfillItem) -> dict[str, Any]:
-    return {
-        "ordinal": row.ordinal,
-        "logical_date": format_instant(row.logical_date),
-        "interval_start": format_instant(row.interval_start),
-        "interval_end": format_instant(row.interval_end),
-        "partition_key": row.partition_key,
-        "state": row.state,
-        "reason": row.reason,
-        "run_id": row.run_id,
-        "batch": row.batch,
-    }
+    return document(resources.Item.model_fields, row)

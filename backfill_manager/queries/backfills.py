@@ -11,20 +11,27 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backfill_manager.clock import format_instant
 from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, Request, Response
+from backfill_manager.queries.documents import document
 from backfill_manager.queries.id_lookup import LATEST, choose
 from backfill_manager.queries.paging import Order, Page, Place, Slice
 from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.requests.command_types import BACKFILL_CREATE, REFUSED, parse_payload
+from backfill_manager.schemas import commands, resources
 from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting for the manager"
 NOT_LISTED: Final = ("conf_json", "overrides_json")
-MOST_LISTED: Final = 100  # dates or partitions of one backfill in a list
-MOST_LISTED_CHARS: Final = 4000  # of all of them
+MAX_LISTED: Final = 100  # dates or partitions of one backfill in a list
+_SETTINGS: Final = (*commands.ListedSettings.model_fields, *commands.LargeSettings.model_fields)
+_FIELDS: Final = tuple(dict.fromkeys((
+    "backfill_id", "dag_id", "state", "config", "reprocess", "max_active_runs", "priority", "pool", "is_paused",
+    "created_at", "started_at", "completed_at", "planned", *states.ITEM_STATES, "reason",
+    *resources.BackfillDetails.model_fields,
+)))  # fmt: skip
+MAX_LISTED_LENGTH: Final = 4000  # of all of them
 NEWEST_FIRST: Final = Order("created_at", "run_seq", descending=True)
 NONE_YET = "; there are no backfills yet: ask for one with `bfm backfill create DAG --from T --to T`."
 
@@ -161,11 +168,11 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     """With the first of many dates or partitions, and how many there are in all."""
     kind = config["type"]
     listed = config.get(kind)
-    if not isinstance(listed, list) or (len(listed) <= MOST_LISTED and len(json.dumps(listed)) <= MOST_LISTED_CHARS):
+    if not isinstance(listed, list) or (len(listed) <= MAX_LISTED and len(json.dumps(listed)) <= MAX_LISTED_LENGTH):
         return config
     shown: list[Any] = []
-    room = MOST_LISTED_CHARS
-    for one in listed[:MOST_LISTED]:
+    room = MAX_LISTED_LENGTH
+    for one in listed[:MAX_LISTED]:
         room -= len(str(one))
         if room < 0 and shown:
             break
@@ -183,85 +190,37 @@ def _with_counts(store: Store, rows: Sequence[Backfill]) -> list[dict[str, Any]]
     ]
 
 
-def _view(row: Backfill, counts: dict[str, int]) -> dict[str, Any]:
-    return {
-        "backfill_id": row.backfill_id,
-        "dag_id": row.dag_id,
-        "state": row.state,
-        "config": json.loads(row.config_json),
-        "reprocess": row.reprocess,
-        "max_active_runs": row.max_active_runs,
-        "priority": row.priority,
-        "pool": row.pool,
-        "is_paused": row.is_paused,
-        "created_at": format_instant(row.created_at),
-        "started_at": format_instant(row.started_at),
-        "completed_at": format_instant(row.completed_at),
-        "planned": row.planned,
-        **counts,
-        "reason": row.reason,
-        "is_cancelling": row.is_cancelling,
-        "dag_version": row.dag_version,
-        "batch": row.batch,
-        "conf": json.loads(row.conf_json or "{}"),  # not read for lists, which leave it out
-        "overrides": json.loads(row.overrides_json or "{}"),
-        "tasks": row.tasks,
-        "with_upstream": bool(row.with_upstream),
-        "with_downstream": bool(row.with_downstream),
-        "mark_success": row.mark_success,
-        "stop_on_failure": row.stop_on_failure,
-        "window": row.window,
-        "is_polite": row.is_polite,
-        "ignore_first_depends_on_past": bool(row.ignore_first_depends_on_past),
-        "parents": json.loads(row.parents_json),
-        "time_left_s": None,  # see views.time_left
-        "finishes_at": None,
-        "created_by": row.created_by,
-        "request_id": row.request_id,
-        "hidden_at": format_instant(row.hidden_at),
-    }
+def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str, Any]:
+    return document(
+        _FIELDS, row,
+        **{
+            "config": json.loads(row.config_json),
+            "conf": json.loads(row.conf_json or "{}"),  # not read for lists, which leave it out
+            "overrides": json.loads(row.overrides_json or "{}"),
+            "with_upstream": bool(row.with_upstream),
+            "with_downstream": bool(row.with_downstream),
+            "ignore_first_depends_on_past": bool(row.ignore_first_depends_on_past),
+            "parents": json.loads(row.parents_json),
+            "time_left_s": None,  # see `queries.eta`
+            "finishes_at": None,
+            **dict.fromkeys(states.ITEM_STATES, 0),
+            **counts,
+            **changed,
+        },
+    )  # fmt: skip
 
 
 def requested_view(request: Request) -> dict[str, Any]:
-    """A backfill that so far is only asked for, in the form of one that exists."""
+    """A backfill that so far is only submitted, in the form of one that exists."""
     payload = parse_payload(request.kind, request.payload_json)
     ask = CreateBackfill.from_payload(payload["ask"])
-    return {
-        "backfill_id": payload["backfill_id"],
-        "dag_id": ask.dag_id,
-        "state": states.QUEUED,
-        "config": ask.config(),
-        "reprocess": ask.reprocess,
-        "max_active_runs": ask.max_active_runs,
-        "priority": ask.priority,
-        "pool": ask.pool,
-        "is_paused": False,
-        "created_at": format_instant(request.requested_at),
-        "started_at": None,
-        "completed_at": None,
-        "planned": 0,
-        **dict.fromkeys(states.ITEM_STATES, 0),
-        "reason": WAITING,
-        "is_cancelling": False,
-        "dag_version": None,
-        "batch": ask.batch,
-        "conf": ask.conf,
-        "overrides": ask.overrides,
-        "tasks": ask.tasks,
-        "with_upstream": ask.with_upstream,
-        "with_downstream": ask.with_downstream,
-        "mark_success": ask.mark_success,
-        "stop_on_failure": ask.stop_on_failure,
-        "window": ask.window,
-        "is_polite": ask.is_polite,
-        "ignore_first_depends_on_past": ask.ignore_first_depends_on_past,
-        "parents": [],
-        "time_left_s": None,
-        "finishes_at": None,
-        "created_by": request.requested_by,
-        "request_id": request.request_id,
-        "hidden_at": None,
-    }
+    row = Backfill(
+        backfill_id=payload["backfill_id"], dag_id=ask.dag_id, state=states.QUEUED, config_json=json.dumps(ask.config()),
+        reprocess=ask.reprocess, max_active_runs=0, priority=0, pool="", is_paused=False, run_seq=0,
+        created_at=request.requested_at, created_by=request.requested_by, request_id=request.request_id, reason=WAITING,
+        ignore_first_depends_on_past=ask.ignore_first_depends_on_past,
+    )  # fmt: skip
+    return _view(row, {}, dag_version=None, **{name: getattr(ask, name) for name in _SETTINGS})
 
 
 def _views_of(requests: Iterable[Request]) -> list[dict[str, Any]]:

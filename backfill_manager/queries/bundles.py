@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
-from backfill_manager.clock import format_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model.records import BundleRow
+from backfill_manager.queries.documents import document
 from backfill_manager.settings import BundleSettings
 from backfill_manager.store.base import Condition, Store
+
+_FROM_ROW: Final = ("commit_id", "content_hash", "refreshed_at", "parsed_at")
+_NEVER_READ: Final = SimpleNamespace(**dict.fromkeys(_FROM_ROW))
 
 
 def list_bundles(store: Store, configured: list[BundleSettings]) -> list[dict[str, Any]]:
@@ -35,10 +39,7 @@ def _view(
         "is_configured": settings is not None,
         "dags": dags.get((name,), 0),
         "errors": errors.get((name,), 0),
-        "commit_id": row.commit_id if row else None,
-        "content_hash": row.content_hash if row else None,
-        "refreshed_at": format_instant(row.refreshed_at) if row else None,
-        "parsed_at": format_instant(row.parsed_at) if row else None,
+        **document(_FROM_ROW, row or _NEVER_READ),
         "settings": _settings(row, settings),
     }
 

@@ -17,13 +17,22 @@ from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
 from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.queries.documents import document
+from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store
 
 if TYPE_CHECKING:
     from backfill_manager.dags.schedule.timetable import Timetable
     from backfill_manager.planning.next_run import Upcoming
 
-LONGEST_LISTED: Final = 1000  # characters of a description that a list tells
+MAX_LISTED_LENGTH: Final = 1000  # characters of a description in a list
+_DETAILS: Final = (
+    "description", "start_date", "end_date", "catchup", "max_active_runs", "max_active_tasks", "batchable", "params",
+)  # fmt: skip
+_TASK_FIELDS: Final = (
+    "task_id", "kind", "upstream", "downstream", "calls_back", "watches", "trigger_rule", "retries", "retry_delay_s",
+    "timeout_s", "depends_on_past", "pool", "priority", "weight", "max_active_tis",
+)  # fmt: skip
 NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles, start one with `bfm manager start`."
 
 
@@ -70,14 +79,7 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     counts = store.count("dag_run", ("state",), [Condition("dag_id", "=", dag_id)])
     return {
         **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
-        "description": spec.description,
-        "start_date": format_instant(spec.start_date),
-        "end_date": format_instant(spec.end_date),
-        "catchup": spec.catchup,
-        "max_active_runs": spec.max_active_runs,
-        "max_active_tasks": spec.max_active_tasks,
-        "batchable": spec.batchable,
-        "params": spec.params,
+        **document(_DETAILS, spec),
         "tasks": list_tasks(spec),
         "runs": {state: number for (state,), number in sorted(counts.items())},
     }
@@ -108,30 +110,20 @@ def next_intervals(
     if after is not None:
         latest, now = _made(spec, after - timedelta(microseconds=1), after, now), max(now, after)
     return [
-        {
-            "logical_date": format_instant(one.start),
-            "interval_start": format_instant(one.start),
-            "interval_end": format_instant(one.end),
-            "due_at": format_instant(one.due_at),
-        }
+        document(
+            resources.Interval.model_fields,
+            one,
+            logical_date=format_instant(one.start),
+            interval_start=format_instant(one.start),
+            interval_end=format_instant(one.end),
+        )
         for one in islice(_upcoming(spec, latest, now, reached.stands_for_schedule), n)
     ]
 
 
 def list_import_errors(store: Store) -> list[dict[str, Any]]:
     rows = store.read(ImportProblem, [Condition("is_current", "=", True)], order_by=("bundle", "file"))
-    return [
-        {
-            "bundle": row.bundle,
-            "file": row.file,
-            "line": row.line,
-            "message": row.message,
-            "traceback": row.traceback,
-            "first_seen_at": format_instant(row.first_seen_at),
-            "last_seen_at": format_instant(row.last_seen_at),
-        }
-        for row in rows
-    ]
+    return [document(resources.ImportProblem.model_fields, row) for row in rows]
 
 
 def count_import_errors(store: Store) -> int:
@@ -214,42 +206,21 @@ def _made(spec: DagSpec, start: datetime, end: datetime, now: datetime) -> DagRu
 
 def _view(row: DagRow, spec: DagSpec, reached: TimelineWindow, now: datetime) -> dict[str, Any]:
     upcoming = next_intervals(spec, reached, now, 1) if row.is_active else []
-    return {
-        "dag_id": row.dag_id,
-        "description": None if spec.description is None else shorten(spec.description, LONGEST_LISTED),
-        "schedule": spec.schedule,
-        "schedule_in_words": _timetable(spec).describe(),
-        "timezone": spec.timezone,
-        "is_paused": row.is_paused,
-        "is_active": row.is_active,
-        "version": row.current_version,
-        "bundle": row.bundle,
-        "file": row.file,
-        "owner": spec.owner,
-        "tags": json.loads(row.tags_json),
-        "next_logical_date": upcoming[0]["logical_date"] if upcoming else None,
-        "next_due_at": upcoming[0]["due_at"] if upcoming else None,
-        "updated_at": format_instant(row.updated_at),
-        "inactive_since": None if row.is_active else format_instant(row.updated_at),
-        "inactive_reason": None if row.is_active else why_inactive(row),
-    }
+    return document(
+        resources.Dag.model_fields, row,
+        description=None if spec.description is None else shorten(spec.description, MAX_LISTED_LENGTH),
+        schedule=spec.schedule, schedule_in_words=_timetable(spec).describe(), timezone=spec.timezone, owner=spec.owner,
+        version=row.current_version, tags=json.loads(row.tags_json),
+        next_logical_date=upcoming[0]["logical_date"] if upcoming else None,
+        next_due_at=upcoming[0]["due_at"] if upcoming else None,
+        inactive_since=None if row.is_active else format_instant(row.updated_at),
+        inactive_reason=None if row.is_active else why_inactive(row),
+    )  # fmt: skip
 
 
 def _task_view(spec: DagSpec, task: TaskSpec) -> dict[str, Any]:
-    return {
-        "task_id": task.task_id,
-        "kind": task.kind,
-        "upstream": list(task.upstream),
-        "downstream": list(spec.downstream(task.task_id)),
-        "calls_back": task.calls_back,
-        "watches": task.watches,
-        "trigger_rule": None if task.is_callback else task.trigger_rule,
-        "retries": task.retries,
-        "retry_delay_s": task.retry_delay,
-        "timeout_s": task.timeout,
-        "depends_on_past": task.depends_on_past,
-        "pool": task.pool,
-        "priority": task.priority,
-        "weight": task.weight,
-        "max_active_tis": task.max_active_tis,
-    }
+    return document(
+        _TASK_FIELDS, task, upstream=list(task.upstream), downstream=list(spec.downstream(task.task_id)),
+        trigger_rule=None if task.is_callback else task.trigger_rule, retry_delay_s=task.retry_delay,
+        timeout_s=task.timeout,
+    )  # fmt: skip

@@ -10,9 +10,17 @@ from backfill_manager.clock import format_instant
 from backfill_manager.model import states
 from backfill_manager.model.records import Manager, Request, Response
 from backfill_manager.process_info import is_gone
+from backfill_manager.queries.documents import document
 from backfill_manager.requests.command_types import MANAGER_STAND_BY
 from backfill_manager.store.base import Condition, Store
 
+_TERM_FIELDS: Final = (
+    "term", "manager_id", "host", "pid", "state", "started_at", "heartbeat_at", "ended_at", "version", "application_id",
+)  # fmt: skip
+_STATUS_FIELDS: Final = (
+    "leading", "term", "manager_id", "host", "pid", "state", "started_at", "heartbeat_at", "heartbeat_age_s", "lease_s",
+    "ended_at", "version", "application_id", "spark_ui", "ticks", "commits", "tick_ms", "commit_ms", "advice",
+)  # fmt: skip
 START_ONE = "start one with `bfm manager start`"
 
 
@@ -53,27 +61,8 @@ def status_of_lease(row: Manager | None, now: datetime) -> dict[str, Any]:
         advice = f"The last manager went away without a word; {START_ONE}: it goes on where that one stopped."
     else:
         advice = f"The last manager has stopped; {START_ONE}."
-    return {
-        "leading": leading,
-        "term": row.term,
-        "manager_id": row.manager_id,
-        "host": row.host,
-        "pid": row.pid,
-        "state": row.state,
-        "started_at": format_instant(row.started_at),
-        "heartbeat_at": format_instant(row.heartbeat_at),
-        "heartbeat_age_s": round((now - row.heartbeat_at).total_seconds(), 1),
-        "lease_s": row.lease_s,
-        "ended_at": format_instant(row.ended_at),
-        "version": row.version,
-        "application_id": row.application_id,
-        "spark_ui": row.spark_ui,
-        "ticks": row.ticks,
-        "commits": row.commits,
-        "tick_ms": row.tick_ms,
-        "commit_ms": row.commit_ms,
-        "advice": advice,
-    }
+    age_s = round((now - row.heartbeat_at).total_seconds(), 1)
+    return document(_STATUS_FIELDS, row, leading=leading, heartbeat_age_s=age_s, advice=advice)
 
 
 BELIEVED_FOR: Final = timedelta(minutes=12)  # a standby says so every five
@@ -82,22 +71,7 @@ BELIEVED_FOR: Final = timedelta(minutes=12)  # a standby says so every five
 def list_terms(store: Store, now: datetime, limit: int = 20) -> list[dict[str, Any]]:
     """The newest terms of leadership first. `leads` is true for the one that lives, if any does."""
     rows = store.read(Manager, order_by=("-term",), limit=limit)
-    return [
-        {
-            "term": row.term,
-            "manager_id": row.manager_id,
-            "host": row.host,
-            "pid": row.pid,
-            "state": row.state,
-            "leads": n == 0 and is_lease_live(row, now),
-            "started_at": format_instant(row.started_at),
-            "heartbeat_at": format_instant(row.heartbeat_at),
-            "ended_at": format_instant(row.ended_at),
-            "version": row.version,
-            "application_id": row.application_id,
-        }
-        for n, row in enumerate(rows)
-    ]
+    return [{**document(_TERM_FIELDS, row), "leads": n == 0 and is_lease_live(row, now)} for n, row in enumerate(rows)]
 
 
 def list_standbys(store: Store, now: datetime) -> list[dict[str, Any]]:

@@ -11,7 +11,9 @@ from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, DagRun, DagVersion, Pool, TaskInstance
 from backfill_manager.planning.pool_rule import pool_of
 from backfill_manager.queries.dags import spec_reader
+from backfill_manager.queries.documents import document
 from backfill_manager.queries.runs import NOT_LISTED
+from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store
 
 MAX_WAITING_READ: Final = 5000  # task instances; only live runs have any
@@ -29,16 +31,14 @@ def list_pools(store: Store) -> list[dict[str, Any]]:
         tasks[pool, state] += number
         slots[pool] += number * weights.get((dag_id, task_id), 1)
     return [
-        {
-            "name": row.name,
-            "slots": row.slots,
-            "weight": row.weight,
-            "min_share": row.min_share,
-            "used": slots[row.name],
-            "free": max(row.slots - slots[row.name], 0),
-            "queued": tasks[row.name, states.QUEUED],
-            "running": tasks[row.name, states.RUNNING],
-        }
+        document(
+            resources.Pool.model_fields,
+            row,
+            used=slots[row.name],
+            free=max(row.slots - slots[row.name], 0),
+            queued=tasks[row.name, states.QUEUED],
+            running=tasks[row.name, states.RUNNING],
+        )
         for row in store.read(Pool, order_by=("name",))
     ]
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from types import SimpleNamespace
 from typing import Any, Final
 
-from backfill_manager.clock import format_instant
 from backfill_manager.model.records import Request, Response
+from backfill_manager.queries.documents import document
 from backfill_manager.queries.id_lookup import LATEST, choose
 from backfill_manager.queries.paging import MAX_LISTED_IDS, Order, Page, Place, Slice
 from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting"
+_UNANSWERED: Final = SimpleNamespace(object_id=None, message=None, answered_at=None)
 NOT_LISTED: Final = ("payload_json",)  # of a request, and of an answer
 NAMES: Final = ("dag_id", "run_id", "task_id", "backfill_id", "name", "bundle", "subpath", "host")
 LONGEST_NAME: Final = 4000  # characters; a run id of a partition is the longest
@@ -72,17 +74,11 @@ def request_details(row: Request, answer: Response | None) -> dict[str, Any]:
 
 def request_view(row: Request, answer: Response | None) -> dict[str, Any]:
     return {
-        "request_id": row.request_id,
-        "kind": row.kind,
+        **document(("request_id", "kind"), row),
         "about": _about(_json(row.payload_json or "{}")),  # not read where only the answer is of interest
-        "requested_by": row.requested_by,
-        "requested_at": format_instant(row.requested_at),
-        "source": row.source,
-        "requested_from": row.requested_from,
+        **document(("requested_by", "requested_at", "source", "requested_from"), row),
         "outcome": answer.outcome if answer else WAITING,
-        "object_id": answer.object_id if answer else None,
-        "message": answer.message if answer else None,
-        "answered_at": format_instant(answer.answered_at) if answer else None,
+        **document(("object_id", "message", "answered_at"), answer or _UNANSWERED),
     }
 
 

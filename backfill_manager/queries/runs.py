@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from backfill_manager.clock import format_instant
 from backfill_manager.errors import Ambiguous, InvalidInput, NotFound, RunOfSeveralDags
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun
 from backfill_manager.planning.timeline import is_current, timeline_of
+from backfill_manager.queries.documents import document, rounded, seconds_between
 from backfill_manager.queries.id_lookup import LATEST
 from backfill_manager.queries.paging import Order, Page, Place, Slice
+from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store, matching
 
 NOT_LISTED: Final = ("conf_json",)
@@ -106,30 +107,8 @@ def _of_date(store: Store, text: str, dag_id: str) -> list[DagRun]:
 
 
 def run_view(row: DagRun) -> dict[str, Any]:
-    return {
-        "run_id": row.run_id,
-        "dag_id": row.dag_id,
-        "run_type": row.run_type,
-        "state": row.state,
-        "logical_date": format_instant(row.logical_date),
-        "interval_start": format_instant(row.interval_start),
-        "interval_end": format_instant(row.interval_end),
-        "partition_key": row.partition_key,
-        "previous_run_id": row.previous_run_id,
-        "overridden_by": row.overridden_by,
-        "backfill_id": row.backfill_id,
-        "dag_version": row.dag_version,
-        "started_at": format_instant(row.started_at),
-        "ended_at": format_instant(row.ended_at),
-        "duration_s": None
-        if row.started_at is None or row.ended_at is None
-        else round((row.ended_at - row.started_at).total_seconds(), 3),
-        "reason": row.reason,
-        "ordinal": row.ordinal,
-        "items": row.items,
-        "is_partial": row.is_partial,
-        "created_at": format_instant(row.created_at),
-    }
+    duration_s = rounded(seconds_between(row.started_at, row.ended_at))
+    return document(resources.Run.model_fields, row, duration_s=duration_s)
 
 
 def run_details(row: DagRun) -> dict[str, Any]:

@@ -7,24 +7,20 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from backfill_manager.clock import format_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance, TaskLog, TaskTry
+from backfill_manager.queries.documents import document, rounded, seconds_between
 from backfill_manager.queries.runs import NOT_LISTED
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.schemas import resources
+from backfill_manager.store.base import Condition, Store, matching
 
 LONGEST_LISTED: Final = 65_536  # characters of a result that a list tells
 
 
 def _of(run: DagRun, task_id: str | None = None) -> list[Condition]:
     """`run_seq` first: it lets the engine skip every file of other runs."""
-    where = [
-        Condition("run_seq", "=", run.run_seq),
-        Condition("dag_id", "=", run.dag_id),
-        Condition("run_id", "=", run.run_id),
-    ]
-    return where if task_id is None else [*where, Condition("task_id", "=", task_id)]
+    return matching(run_seq=run.run_seq, dag_id=run.dag_id, run_id=run.run_id, task_id=task_id)
 
 
 def list_task_instances(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:
@@ -64,9 +60,7 @@ def list_log_lines(
     limit: int | None = None,
 ) -> list[dict[str, Any]]:
     """What a task logged, oldest first; `after` = (launch, line) of the last line that was seen already."""
-    where = _of(run, task_id)
-    if try_number is not None:
-        where.append(Condition("try_number", "=", try_number))
+    where = [*_of(run, task_id), *matching(try_number=try_number)]
     launch, line = after
     same, later = [Condition("launch", "=", launch), Condition("line", ">", line)], [Condition("launch", ">", launch)]
     rows: list[TaskLog] = []
@@ -77,66 +71,29 @@ def list_log_lines(
 
 
 def task_view(row: TaskInstance) -> dict[str, Any]:
-    return {
-        "dag_id": row.dag_id,
-        "run_id": row.run_id,
-        "task_id": row.task_id,
-        "state": row.state,
-        "try_number": row.try_number,
-        "pool": row.pool,
-        "started_at": format_instant(row.started_at),
-        "ended_at": format_instant(row.ended_at),
-        "duration_s": None if row.duration_s is None else round(row.duration_s, 3),
-        "error": row.error,
-        "rows_written": row.rows_written,
-        "priority": row.priority,
-        "failures": row.failures,
-        "queued_at": format_instant(row.queued_at),
-        "retry_at": format_instant(row.retry_at),
-        "result": None if row.result_json is None else json.loads(row.result_json),
-        "result_chars": None if row.result_json is None else len(row.result_json),
-    }
+    return document(
+        resources.TaskInstance.model_fields, row, duration_s=rounded(row.duration_s),
+        result=None if row.result_json is None else json.loads(row.result_json),
+        result_chars=None if row.result_json is None else len(row.result_json),
+    )  # fmt: skip
 
 
 def _try_view(row: TaskTry) -> dict[str, Any]:
-    return {
-        "task_id": row.task_id,
-        "try_number": row.try_number,
-        "launch": row.launch,
-        "term": row.term,
-        "state": row.state,
-        "pool": row.pool,
-        "started_at": format_instant(row.started_at),
-        "ended_at": format_instant(row.ended_at),
-        "duration_s": None if row.duration_s is None else round(row.duration_s, 3),
-        "error": row.error,
-        "spark_jobs": json.loads(row.spark_jobs_json or "[]"),
-    }
+    return document(
+        resources.Try.model_fields, row, duration_s=rounded(row.duration_s),
+        spark_jobs=json.loads(row.spark_jobs_json or "[]"),
+    )  # fmt: skip
 
 
 def log_view(row: TaskLog) -> dict[str, Any]:
-    return {
-        "at": format_instant(row.at),
-        "level": row.level,
-        "message": row.message,
-        "try_number": row.try_number,
-        "launch": row.launch,
-        "line": row.line,
-    }
+    return document(resources.LogLine.model_fields, row)
 
 
 def log_tail(
     store: Store, run: DagRun, task_id: str, *, try_number: int | None = None, limit: int = 1000
 ) -> tuple[list[dict[str, Any]], bool]:
     """The last `limit` lines, oldest first, and whether there are earlier ones."""
-    where = [
-        Condition("run_seq", "=", run.run_seq),
-        Condition("dag_id", "=", run.dag_id),
-        Condition("run_id", "=", run.run_id),
-        Condition("task_id", "=", task_id),
-    ]
-    if try_number is not None:
-        where.append(Condition("try_number", "=", try_number))
+    where = [*_of(run, task_id), *matching(try_number=try_number)]
     rows = store.read(TaskLog, where, order_by=("-launch", "-line"), limit=limit + 1)
     return [log_view(row) for row in rows[:limit][::-1]], len(rows) > limit
 
@@ -156,6 +113,6 @@ def running_tasks(store: Store, backfill: Mapping[str, Any], now: datetime) -> l
         Condition("state", "=", states.RUNNING),
     ]
     return [
-        {**listed_task(row), "for_s": None if row.started_at is None else (now - row.started_at).total_seconds()}
+        {**listed_task(row), "for_s": seconds_between(row.started_at, now)}
         for row in store.read(TaskInstance, where, order_by=("started_at",))
     ]

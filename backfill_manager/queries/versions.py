@@ -13,6 +13,8 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.import_failure import as_text
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.model.records import DagRow, DagVersion
+from backfill_manager.queries.documents import document
+from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store
 
 CONTEXT_LINES = 3
@@ -24,14 +26,7 @@ def list_versions(store: Store, dag_id: str) -> list[dict[str, Any]]:
     found = store.read(DagVersion, [Condition("dag_id", "=", dag_id)], order_by=("-version",))
     return [
         {
-            "dag_id": one.dag_id,
-            "version": one.version,
-            "is_current": one.version == row.current_version,
-            "created_at": format_instant(one.created_at),
-            "bundle": one.bundle,
-            "file": one.file,
-            "commit_id": one.commit_id,
-            "content_hash": one.content_hash,
+            **document(resources.DagVersion.model_fields, one, is_current=one.version == row.current_version),
             "snapshot": one.snapshot,
         }
         for one in found

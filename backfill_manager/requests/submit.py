@@ -62,7 +62,7 @@ def submit(
         source=source,
         requested_from=requested_from,
     )
-    store.ask(request)
+    store.append_request(request)
     return request
 
 

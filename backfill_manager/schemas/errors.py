@@ -47,6 +47,37 @@ PAYLOAD_TOO_LONG = _define(
 # -- changes of a backfill --------------------------------------------------------------------------------------------
 NOTHING_TO_SET = _define("nothing_to_set", "Nothing to set; what can be changed is {fields}.")
 NOT_UPDATABLE = _define("not_updatable", "{name!r} can't be changed{nearest} There are {fields}.")
+# -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
+INVALID_OVERRIDE = _define("invalid_override", "[overrides] {problem}", "overrides")
+UNKNOWN_OVERRIDE = _define(
+    "unknown_override",
+    "[overrides] {name}: {setting!r} is not a setting that a backfill can set{nearest} There are {known}.",
+    "overrides",
+)
+OVERRIDE_OF_DAG = _define(
+    "override_of_dag",
+    "[overrides] {name}: {setting} is a setting of the whole DAG; write {setting}=...",
+    "overrides",
+)
+OVERRIDE_UNKNOWN_TASK = _define(
+    "override_unknown_task",
+    "[overrides] {name}: DAG {dag_id!r} has no task {task_id!r}{nearest} It has {known}.",
+    "overrides",
+)
+OVERRIDE_OF_CALLBACK = _define(
+    "override_of_callback",
+    "[overrides] {name}: a callback waits only for what it reports on; it has no {setting}",
+    "overrides",
+)
+_NOT_AN_OVERRIDE = "[overrides] {name}: {setting!r} is not a setting that a backfill can set; "
+OVERRIDE_HAS_A_FIELD = {  # what a backfill sets in another way
+    setting: _define(f"override_{setting}", f"{_NOT_AN_OVERRIDE}{instead} There are {{known}}.", "overrides")
+    for setting, instead in (
+        ("max_active_runs", "a backfill has its own [max_active_runs]."),
+        ("params", "run parameters are given with [conf]."),
+        ("schedule", "which intervals are run is set by [kind], [start_date] and [end_date]."),
+    )
+}
 
 
 def invalid_input(error: ValidationError, model: type[BaseModel]) -> BackfillManagerError:

@@ -144,8 +144,8 @@ class TaskInstance(Resource):
     started_at: Instant | None
     ended_at: Instant | None
     duration_s: float | None
-    rows_written: int | None = Field(description="Into tables, by `ctx.write`, when it last succeeded.")
     error: str | None
+    rows_written: int | None = Field(description="Into tables, by `ctx.write`, when it last succeeded.")
     priority: int
     failures: int
     queued_at: Instant | None

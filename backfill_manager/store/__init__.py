@@ -1,6 +1,6 @@
 """The only room that knows Delta: one contract, three engines (memory, delta-rs, delta-spark), one suite for all.
 
-May import `errors`, `clock`, `settings`, `telemetry`, `model`. `open_store(root)` picks the engine by the look of the
+May import `errors`, `clock`, `settings`, `logging`, `model`. `open_store(root)` picks the engine by the look of the
 root.
 """
 

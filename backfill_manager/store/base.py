@@ -1,18 +1,20 @@
-"""What every engine promises. One suite (`tests/store/test_contract.py`) holds all three to it.
+"""The contract of every engine. One suite (`tests/store/test_contract.py`) runs on all three.
 
-Two roles, two types. `Store` is what anyone may have: it reads everything, and appends to `request`. `Leader` is what
-the one leading manager holds: it alone writes the other tables, and every commit of it carries its term, so that one
-that was overtaken fails with `LostLease` at its next commit and has changed nothing.
+`Store` is for everyone: it reads everything, and appends to `request`. `Leader` is for the one leading manager: it alone
+writes the other tables, and each of its commits carries its term, so that a leader that was overtaken fails with `LostLease`
+at its next commit and has changed nothing.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from backfill_manager.errors import LostLease
+from backfill_manager.model import states
 from backfill_manager.model.records import Manager, Record, Request
 from backfill_manager.model.transitions import Changes
 from backfill_manager.store.uri import canonical_place
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Record)
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "is_null", "not_null", "starts_with", "shorter_than"]
+# Parents are committed after their children; a child whose parent never came is an orphan of a tick that broke off.
+CHILDREN: Final[Mapping[str, tuple[str, ...]]] = {
+    "dag_run": ("task_instance", "task_try", "task_log"),
+    "backfill": ("backfill_item",),
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ def matching(**values: Any) -> list[Condition]:
 
 @dataclass(frozen=True)
 class Finding:
-    """What `state check` has to say of one table."""
+    """The result of `state check` for one table."""
 
     table: str
     ok: bool
@@ -71,34 +78,29 @@ class Store(ABC):
 
     @abstractmethod
     def init(self) -> list[str]:
-        """Make the tables that are missing, and add columns that an older release did not have; returns the names of
-        those that were changed. Harmless when repeated. `StateError` if it can't be written, is of a newer version, or
-        belongs to another engine."""
+        """Creates the tables that are missing, and adds columns that an older release did not have; returns the names of the
+        changed tables. Idempotent. `StateError` if the state can't be written, is of a newer version, or of another engine."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """True when the state has been made (cheap: looks at one table)."""
+        """True when the state has been created (cheap: looks at one table)."""
 
     @abstractmethod
     def check(self) -> list[Finding]:
-        """Look at every table: there, readable, right columns, right version and engine, no features others lack."""
+        """Checks every table: there, readable, right columns, right version and engine, no features others lack."""
 
     @abstractmethod
     def locations(self) -> dict[str, str]:
-        """Table name -> where it is (a URI or a three-part name), for people who read it with other tools."""
+        """Table name -> its URI or three-part name, for people who read it with other tools."""
 
     # -- reading ------------------------------------------------------------------------------------------------------
     @abstractmethod
     def read(
-        self,
-        record: type[R],
-        where: Sequence[Condition] = (),
-        order_by: Sequence[str] = (),
-        limit: int | None = None,
+        self, record: type[R], where: Sequence[Condition] = (), order_by: Sequence[str] = (), limit: int | None = None,
         without: Sequence[str] = (),
-    ) -> list[R]:
-        """Rows that meet every condition. `order_by` names columns, `-` before one turns it round; nulls come last.
-        `without`: columns that are not read, and are None in the rows, which are to be shown and never to be committed."""
+    ) -> list[R]:  # fmt: skip
+        """Rows that meet every condition. `order_by` names columns, `-` before one is descending; nulls come last.
+        `without`: columns that are not read and are None in the rows, which are to be shown and never to be committed."""
 
     @abstractmethod
     def read_arrow(self, table: str, columns: Sequence[str], where: Sequence[Condition] = ()) -> pa.Table:
@@ -114,8 +116,7 @@ class Store(ABC):
 
     @abstractmethod
     def version(self, table: str) -> int:
-        """A number that changes whenever the table has. Milliseconds; asked many times a second, by those who keep what
-        they have read for as long as it is still so."""
+        """A number that changes whenever the table has. Takes milliseconds: it is called many times a second, by caches."""
 
     def requests_version(self) -> int:
         """A number that changes when a request has arrived."""
@@ -123,13 +124,13 @@ class Store(ABC):
 
     @abstractmethod
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """One read-only SQL statement over the state tables (names as they are): column names and rows. `InvalidInput`
-        for anything that is not a single query or that the engine can't make sense of."""
+        """Runs one read-only SQL statement over the state tables (names as they are): column names and rows. `InvalidInput`
+        for anything that is not a single query, or that the engine can't run."""
 
     # -- clients ------------------------------------------------------------------------------------------------------
     @abstractmethod
-    def ask(self, request: Request) -> None:
-        """Append one request. The only write open to clients; many may do so at once. `StateError` if it can't."""
+    def append_request(self, request: Request) -> None:
+        """Appends one request. The only write open to clients; many may do so at once. `StateError` if it can't."""
 
     # -- leadership ---------------------------------------------------------------------------------------------------
     @abstractmethod
@@ -138,26 +139,34 @@ class Store(ABC):
 
     @abstractmethod
     def lead(self, row: Manager) -> Leader:
-        """Take the lease with this row, whose term is one above the last one seen: append it by compare-and-swap, then
-        put a fencing commit into every table that leaders write. `LostLease` if someone else was quicker. Orphans of a
-        predecessor that crashed in the middle of a tick (rows whose parents never came) are swept away."""
+        """Takes the lease with this row, whose term is one above the last one read: appends it by compare-and-swap, then
+        puts a fencing commit into every table that leaders write. `LostLease` if another manager was quicker. Deletes the
+        orphans of a predecessor that crashed in the middle of a tick."""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
-        """Let go of whatever is held."""
+        """Releases whatever is held."""
+
+
+def check_next_term(row: Manager, last_term: int) -> None:
+    if row.term != last_term + 1:
+        raise LostLease(f"Term {row.term} can't be taken: the last one is {last_term or 'none'}.")
 
 
 class Leader(ABC):
     """The writing half. Not thread-safe but for `heartbeat`, which has a table of its own."""
 
-    row: Manager
+    def __init__(self, row: Manager, first_seq: int) -> None:
+        self.row = row
+        self._next_seq = first_seq
 
     @property
     def term(self) -> int:
         return self.row.term
 
-    @abstractmethod
     def next_seq(self, n: int = 1) -> int:
-        """Reserve `n` consecutive numbers of `run_seq`; returns the first. Higher than every number in the state."""
+        """Reserves `n` consecutive numbers of `run_seq`; returns the first. Higher than every number in the state."""
+        first, self._next_seq = self._next_seq, self._next_seq + n
+        return first
 
     @abstractmethod
     def commit(self, changes: Changes) -> None:
@@ -167,24 +176,32 @@ class Leader(ABC):
 
     @abstractmethod
     def append_items(self, items: pa.Table) -> None:
-        """Append planned items (columns of `backfill_item`) as they are, never as Python rows. Items that a crashed
+        """Appends planned items (columns of `backfill_item`) as they are, never as Python rows. Items that a crashed
         attempt left under the same backfill id are replaced."""
 
     @abstractmethod
     def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
-        """Every item of this backfill whose state `was` takes this state, with the reason, in one statement: there may
-        be a million of them. `LostLease` as in `commit`."""
+        """Every item of this backfill in the state `was` takes `state`, with the reason, in one statement: there may be a
+        million of them. `LostLease` as in `commit`."""
 
-    @abstractmethod
-    def heartbeat(self, at: datetime, **known: Any) -> None:
-        """Say in the lease row that this leader lives, and what is `known` of it (columns of `Manager`; None says nothing).
+    def heartbeat(self, at: datetime, **figures: Any) -> None:
+        """Writes into the lease row that this leader is alive, and its figures (columns of `Manager`; None is left out).
         `LostLease` if it does not lead any more."""
+        self._update_lease(heartbeat_at=at, **{name: value for name, value in figures.items() if value is not None})
+
+    def resign(self, at: datetime) -> None:
+        """Gives the lease back (`stopped`), so that a standby need not wait for it to run out."""
+        self._update_lease(state=states.STOPPED, heartbeat_at=at, ended_at=at)
+        self._end_term(f"Term {self.term} is over: it was given back.")
 
     @abstractmethod
-    def resign(self, at: datetime) -> None:
-        """Mark the lease as given back (`stopped`), so that a standby need not wait for it to run out."""
+    def _update_lease(self, **fields: Any) -> None: ...
+
+    @abstractmethod
+    def _end_term(self, reason: str) -> None:
+        """From now on every commit fails with `LostLease`."""
 
     @abstractmethod
     def compact(self, *, everywhere: bool = False) -> dict[str, int]:
-        """Compact, checkpoint, clean the log and vacuum where it is due, or `everywhere`, thoroughly; returns table -> files
-        now. Called between ticks, from the thread that commits."""
+        """Compacts, checkpoints, cleans the log and vacuums where it is due, or `everywhere`, thoroughly; returns table ->
+        number of files. Called between ticks, from the thread that commits."""

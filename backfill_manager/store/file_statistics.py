@@ -1,10 +1,10 @@
-"""What the log of a Delta table tells of its files, without a look into any of them."""
+"""Statistics of the files of a Delta table from its log, without opening any of them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backfill_manager.store.delta_rs.tables import UNUSABLE, the_engines
+from backfill_manager.store.delta_rs.tables import UNUSABLE, is_engine_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,12 +23,12 @@ def file_statistics(location: str, time_column: str | None) -> pa.Table | None:
     try:
         files = pa.table(DeltaTable(location).get_add_actions(flatten=True))
     except Exception as error:
-        if not the_engines(error):
+        if not is_engine_error(error):
             raise
         return None
     return pa.table(
         {
-            "rows": files["num_records"].cast(pa.int64()) if "num_records" in files.column_names else _nothing(files),
+            "rows": files["num_records"].cast(pa.int64()) if "num_records" in files.column_names else _nulls(files),
             "bytes": files["size_bytes"].cast(pa.int64()),
             "first": _times(files, time_column, "min"),
             "last": _times(files, time_column, "max"),
@@ -49,10 +49,10 @@ def _times(files: pa.Table, time_column: str | None, end: str) -> pa.ChunkedArra
             return files[name]
         if pa.types.is_timestamp(files[name].type):
             return files[name].cast(pa.timestamp("us", tz="UTC" if files[name].type.tz else None))
-    return _nothing(files)
+    return _nulls(files)
 
 
-def _nothing(files: pa.Table) -> pa.ChunkedArray:
+def _nulls(files: pa.Table) -> pa.ChunkedArray:
     import pyarrow as pa
 
     return pa.chunked_array([pa.nulls(files.num_rows)])

@@ -7,22 +7,41 @@ the one with the highest term is the real one, and every other finds out at its 
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from backfill_manager.errors import LostLease, StateNotInitialised
-from backfill_manager.model import states
+from backfill_manager.clock import from_micros, micros
+from backfill_manager.errors import InvalidInput, LostLease, StateNotInitialised, nearest
 from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, columns, has_run_seq
 from backfill_manager.model.transitions import Changes
-from backfill_manager.store.base import Condition, Finding, Leader, R, Store
+from backfill_manager.store.base import CHILDREN, Condition, Finding, Leader, R, Store, check_next_term
 from backfill_manager.store.filters import checked, known_columns, meets, orders, record_of
 from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.sql_guard import single_query
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_TYPES: Final[Mapping[type, str]] = {
+    str: "TEXT",
+    int: "INTEGER",
+    float: "REAL",
+    bool: "BFM_BOOL",
+    datetime: "BFM_INSTANT",
+}
+_READING: Final = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
+
+# SQLite keeps neither: a column that is selected as it stands comes back as what it was.
+sqlite3.register_converter("BFM_BOOL", lambda raw: bool(int(raw)))
+sqlite3.register_converter("BFM_INSTANT", lambda raw: from_micros(int(raw)))
 
 
 class MemoryStore(Store):
@@ -65,13 +84,9 @@ class MemoryStore(Store):
 
     # -- reading ------------------------------------------------------------------------------------------------------
     def read(
-        self,
-        record: type[R],
-        where: Sequence[Condition] = (),
-        order_by: Sequence[str] = (),
-        limit: int | None = None,
+        self, record: type[R], where: Sequence[Condition] = (), order_by: Sequence[str] = (), limit: int | None = None,
         without: Sequence[str] = (),
-    ) -> list[R]:
+    ) -> list[R]:  # fmt: skip
         conditions, order = checked(record, where), orders(record, order_by)
         left_out = dict.fromkeys(known_columns(record, without))
         with self.lock:
@@ -116,14 +131,12 @@ class MemoryStore(Store):
             return self._versions[table]
 
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        from backfill_manager.store.memory_sql import run_query
-
         with self.lock:
             tables = {name: list(self.rows(name)) for name in TABLES}
         return run_query(sql, tables)
 
     # -- clients ------------------------------------------------------------------------------------------------------
-    def ask(self, request: Request) -> None:
+    def append_request(self, request: Request) -> None:
         with self.lock:
             self.rows("request").append(request)
             self._versions["request"] += 1
@@ -137,20 +150,19 @@ class MemoryStore(Store):
     def lead(self, row: Manager) -> Leader:
         with self.lock:
             last = self.lease()
-            if row.term != (last.term if last else 0) + 1:
-                raise LostLease(f"Term {row.term} can't be taken: the last one is {last.term if last else 'none'}.")
+            check_next_term(row, last.term if last else 0)
             first = 1 + max(
                 (seq for name in TABLES if has_run_seq(TABLES[name]) for seq in self._seqs(name)), default=0
             )
             self.write([row])
-            self._sweep("dag_run", ("task_instance", "task_try", "task_log"))
-            self._sweep("backfill", ("backfill_item",))
+            for parent, children in CHILDREN.items():
+                self._delete_orphans(parent, children)
             return MemoryLeader(self, row, first)
 
     def _seqs(self, table: str) -> list[int]:
         return [row.run_seq for row in self.rows(table)]  # type: ignore[attr-defined]
 
-    def _sweep(self, parent: str, children: tuple[str, ...]) -> None:
+    def _delete_orphans(self, parent: str, children: tuple[str, ...]) -> None:
         last = max(self._seqs(parent), default=-1)
         for child in children:
             self.replace(child, [row for row in self.rows(child) if row.run_seq <= last])  # type: ignore[attr-defined]
@@ -174,21 +186,17 @@ class MemoryStore(Store):
 
 class MemoryLeader(Leader):
     def __init__(self, store: MemoryStore, row: Manager, first_seq: int) -> None:
-        self.row = row
+        super().__init__(row, first_seq)
         self._store = store
-        self._next = first_seq
-        self._resigned = False
+        self._over: str | None = None
 
     def _check(self) -> None:
         last = self._store.lease()
-        if self._resigned or last is None or last.term != self.term:
-            raise LostLease(
-                f"Term {self.term} is over: {'it was given back' if self._resigned else 'another manager leads'}."
-            )
+        if self._over or last is None or last.term != self.term:
+            raise LostLease(self._over or f"Term {self.term} is over: another manager leads.")
 
-    def next_seq(self, n: int = 1) -> int:
-        first, self._next = self._next, self._next + n
-        return first
+    def _end_term(self, reason: str) -> None:
+        self._over = reason
 
     def commit(self, changes: Changes) -> None:
         for _, rows in changes.by_table():
@@ -213,21 +221,55 @@ class MemoryLeader(Leader):
                 [item.evolve(state=state, reason=reason) for item in self._store.read(BackfillItem, mine)]
             )
 
-    def heartbeat(self, at: datetime, **known: Any) -> None:
-        known = {name: value for name, value in known.items() if value is not None}
-        self._put(self.row.evolve(heartbeat_at=at, **known))
-
-    def resign(self, at: datetime) -> None:
-        self._put(self.row.evolve(state=states.STOPPED, heartbeat_at=at, ended_at=at))
-        self._resigned = True
-
-    def _put(self, row: Manager) -> None:
+    def _update_lease(self, **fields: Any) -> None:
         with self._store.lock:
             self._check()
-            self._store.write([row])
-            self.row = row
+            self.row = self.row.evolve(**fields)
+            self._store.write([self.row])
 
     def compact(self, *, everywhere: bool = False) -> dict[str, int]:
         with self._store.lock:
             self._check()
         return dict.fromkeys(TABLES, 0) if everywhere else {}
+
+
+# -- SQL: SQLite, filled for the one query and thrown away, opened for reading only -----------------------------------
+
+
+def run_query(sql: str, tables: Mapping[str, Sequence[Record]]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    query = single_query(sql)
+    with _filled(tables) as connection:
+        try:
+            cursor = connection.execute(query)
+            return [column[0] for column in cursor.description], cursor.fetchall()
+        except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+            raise InvalidInput(f"The query can't be run: {_in_a_line(str(error))}") from None
+
+
+def _in_a_line(message: str) -> str:
+    if message.startswith("no such table: "):
+        return message + nearest(message.removeprefix("no such table: "), TABLES)
+    if message.startswith("no such column: "):
+        known = {name for record in TABLES.values() for name in columns(record)}
+        return message + nearest(message.removeprefix("no such column: ").rpartition(".")[2], known)
+    return message
+
+
+@contextmanager
+def _filled(tables: Mapping[str, Sequence[Record]]) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:", detect_types=sqlite3.PARSE_DECLTYPES)
+    try:
+        for name, rows in tables.items():
+            kinds = columns(TABLES[name])
+            connection.execute(f"CREATE TABLE {name} ({', '.join(f'{c} {_TYPES[k]}' for c, (k, _) in kinds.items())})")
+            insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(kinds))})"  # noqa: S608 - our own table names
+            connection.executemany(insert, ([_plain(getattr(row, c)) for c in kinds] for row in rows))
+        connection.commit()
+        connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY)
+        yield connection
+    finally:
+        connection.close()
+
+
+def _plain(value: Any) -> Any:
+    return micros(value) if isinstance(value, datetime) else value

@@ -1,4 +1,4 @@
-"""Records to Arrow and back, for engines that speak pyarrow. (`delta_rs_sql` does the same with the lighter arro3.)"""
+"""Converts records to Arrow and back, for engines with pyarrow. (`delta_rs.sql` does the same with the lighter arro3.)"""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-MOST_SPANS: Final = 8
+MAX_SPANS: Final = 8
 WIDE_GAP: Final = 500
 
 
 def storable(text: str | None) -> str | None:
-    """What is no text in UTF-8 (half a character in a file name or a program's output) must not break a whole tick."""
+    """Replaces what is no UTF-8 (half a character in a file name or a program's output): it must not break a whole tick."""
     return None if text is None else text.encode("utf-8", "replace").decode()
 
 
@@ -31,13 +31,13 @@ def run_seq_spans(rows: Sequence[Record]) -> list[tuple[int, int]]:
     """
     seqs = sorted({int(row.run_seq) for row in rows})  # type: ignore[attr-defined]
     gaps = sorted(((high - low, low) for low, high in pairwise(seqs) if high - low > WIDE_GAP), reverse=True)
-    ends = sorted(low for _, low in gaps[: MOST_SPANS - 1])
+    ends = sorted(low for _, low in gaps[: MAX_SPANS - 1])
     begins = [seqs[0], *(seqs[bisect_right(seqs, low)] for low in ends)]
     return list(zip(begins, [*ends, seqs[-1]], strict=True))
 
 
-def within(spans: Sequence[tuple[int, int]]) -> str:
-    """The same as SQL over the target `t` of a MERGE."""
+def in_predicate(spans: Sequence[tuple[int, int]]) -> str:
+    """The spans as SQL over the target `t` of a MERGE."""
     return "(" + " OR ".join(f"(t.run_seq >= {low} AND t.run_seq <= {high})" for low, high in spans) + ")"
 
 
@@ -62,12 +62,12 @@ def to_arrow(record: type[Record], rows: Sequence[Record]) -> pa.Table:
     )
 
 
-def python_columns(found: pa.Table) -> list[list[Any]]:
+def python_columns(table: pa.Table) -> list[list[Any]]:
     """Instants as aware datetimes in `timezone.utc`."""
     import pyarrow as pa
 
     values: list[list[Any]] = []
-    for column in found.columns:
+    for column in table.columns:
         if pa.types.is_timestamp(column.type) and column.type.tz:
             whole = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
             values.append([None if value is None else from_micros(value) for value in whole])

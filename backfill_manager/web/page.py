@@ -23,18 +23,18 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from backfill_manager.api.auth import Operator, User, Viewer, csrf_token, is_of_ours, known_or_none
-from backfill_manager.api.context import AppContext, HouseOf
-from backfill_manager.api.errors import Unauthenticated, status_of
-from backfill_manager.api.submit import Asked, Payload, submit_request
-from backfill_manager.errors import BackfillManagerError, StateError
+from backfill_manager.api.auth import Operator, User, Viewer, csrf_token, is_same_host, user_or_none
+from backfill_manager.api.context import AppContext, Context
+from backfill_manager.api.errors import status_of
+from backfill_manager.api.submit import Payload, Submitted, Submitter
+from backfill_manager.errors import BackfillManagerError, StateError, Unauthenticated
+from backfill_manager.logging import get_logger
 from backfill_manager.model.records import Request as RequestRow
 from backfill_manager.model.records import Response as ResponseRow
 from backfill_manager.queries.dags import count_import_errors
 from backfill_manager.queries.managers import has_active_manager, status_of_lease
 from backfill_manager.queries.requests import NOT_LISTED, request_view
 from backfill_manager.store.base import Condition, Store
-from backfill_manager.telemetry import get_logger
 from backfill_manager.web import links
 from backfill_manager.web.filters import FILTERS
 from backfill_manager.web.static_files import static
@@ -47,7 +47,7 @@ TITLES: Final = {
     408: "Request timeout", 409: "Refused", 413: "Request too large", 422: "Invalid input", 429: "Too many requests",
     431: "Request header too large", 503: "Temporarily unavailable",
 }  # fmt: skip
-log = get_logger("ui")
+log = get_logger("web")
 
 
 class _DictKeysFirst(Environment):
@@ -108,15 +108,18 @@ class PageContext:
         return HTMLResponse(text, status, headers=headers)
 
     async def request_change(
-        self, kind: str, payload: Payload | Callable[[str], Payload], *, idempotency_key: str | None = None
-    ) -> Asked:
-        """Submits a request and waits some seconds for the response; not at all if no manager runs."""
+        self,
+        kind: str,
+        payload: Payload | Callable[[str], Payload],
+        *,
+        idempotency_key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Submitted:
+        """Submits a request and waits for the response; not at all if no manager runs."""
         assert self.user is not None, "the handler takes an `OperatorContext`"
         has_manager = await run_in_threadpool(has_active_manager, self.store, self.now)
-        return await submit_request(
-            self.app, self.user, self.request, kind, payload, wait_s=RESPONSE_TIMEOUT_S if has_manager else 0.0,
-            idempotency_key=idempotency_key, source="ui",
-        )  # fmt: skip
+        submitter = Submitter(self.app, self.user, self.request, source="ui", idempotency_key=idempotency_key)
+        return await submitter.submit(kind, payload, wait_s=(timeout_s or RESPONSE_TIMEOUT_S) if has_manager else 0.0)
 
     async def submit(self, kind: str, payload: Payload | Callable[[str], Payload], *, back: str | None) -> Response:
         """Submits a request and redirects to `back`, which shows the response."""
@@ -190,16 +193,16 @@ def redirect(address: str) -> RedirectResponse:
     return RedirectResponse(address, status_code=303)
 
 
-def _viewer(request: Request, app: HouseOf, user: Viewer) -> PageContext:
+def _viewer(request: Request, app: Context, user: Viewer) -> PageContext:
     return PageContext(request, app, user, app.clock.now())
 
 
-def _operator(request: Request, app: HouseOf, user: Operator) -> PageContext:
+def _operator(request: Request, app: Context, user: Operator) -> PageContext:
     return PageContext(request, app, user, app.clock.now())
 
 
-def _anonymous(request: Request, app: HouseOf) -> PageContext:
-    return PageContext(request, app, known_or_none(app, request), app.clock.now())
+def _anonymous(request: Request, app: Context) -> PageContext:
+    return PageContext(request, app, user_or_none(app, request), app.clock.now())
 
 
 ViewerContext = Annotated[PageContext, Depends(_viewer)]  # logged in
@@ -219,7 +222,7 @@ class PageRoute(APIRoute):
             except Unauthenticated as error:
                 if "authorization" in request.headers:  # a program with an invalid token
                     return await error_page(request, 401, str(error))
-                app: AppContext = request.app.state.house
+                app: AppContext = request.app.state.context
                 context = PageContext(request, app, None, app.clock.now())
                 return redirect(links.to("login", next=context.here if request.method == "GET" else None))
             except BackfillManagerError as error:
@@ -243,15 +246,15 @@ def _describe(detail: Any) -> str:
 
 async def error_page(request: Request, status: int, message: str) -> Response:
     """An error in the frame of every page. For 429 nothing is read and no thread taken."""
-    app: AppContext = request.app.state.house
+    app: AppContext = request.app.state.context
 
     def render() -> Response:
         try:
-            user = known_or_none(app, request) if status != 429 else None
+            user = user_or_none(app, request) if status != 429 else None
         except BackfillManagerError:
             user = None
         referer = request.headers.get("referer", "")
-        back = urlsplit(referer).path if is_of_ours(request, referer) else ""
+        back = urlsplit(referer).path if is_same_host(request, referer) else ""
         context = PageContext(request, app, user, app.clock.now())
         again = context.here if request.method in ("GET", "HEAD") and links.is_local(context.here) else ""
         return context.page(

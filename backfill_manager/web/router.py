@@ -9,7 +9,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
-from backfill_manager.api.errors import PAGES
+from backfill_manager.api.errors import PAGE_PATHS
 from backfill_manager.web.page import ViewerContext, page_router
 from backfill_manager.web.pages import (
     backfill_update_form,
@@ -30,7 +30,7 @@ from backfill_manager.web.static_files import static_response
 class _PagePath(Convertor[str]):
     """Any path that is not the API's or a static file's."""
 
-    regex = PAGES
+    regex = PAGE_PATHS
 
     def convert(self, value: str) -> str:
         return value

@@ -13,7 +13,7 @@ from support.api_server import Caller, Stage, bearer, with_tokens
 
 from backfill_manager.api.app import create_app
 from backfill_manager.api.auth import SESSION_S, Viewer, csrf_token, is_loopback, open_session
-from backfill_manager.api.context import HouseOf
+from backfill_manager.api.context import Context
 from backfill_manager.api.server import check_host
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import ApiSettings, Settings, TokenSettings
@@ -110,9 +110,9 @@ def test_health_is_for_probes_and_tells_strangers_little(guarded: Stage) -> None
 def with_login(stage: Stage) -> Caller:
     """As the pages log in."""
 
-    async def login(request: Request, house: HouseOf) -> Response:
+    async def login(request: Request, context: Context) -> Response:
         response = JSONResponse({})
-        open_session(house, request, response, request.headers["x-token"])
+        open_session(context, request, response, request.headers["x-token"])
         return response
 
     async def csrf(request: Request, _: Viewer) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def test_no_secret_is_written_to_the_log(guarded: Stage, capfd: pytest.CaptureFi
     guarded.call("POST", "/dags/flights/runs", headers={"Authorization": f"Bearer {secret}"})
 
     told = capfd.readouterr().err
-    assert "event=asked method=POST path=/api/v1/dags/flights/runs status=202 by=oleg" in told
+    assert 'event="http request" method=POST path=/api/v1/dags/flights/runs status=202 by=oleg' in told
     assert secret not in told and "token of" not in told
 
 

@@ -6,28 +6,61 @@ import json
 import os
 import re
 import resource
+import select
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import pytest
 from support.sample_state import FilledState, StandingClock
 
 from backfill_manager import descriptors
-from backfill_manager.api.connections import most_connections, network_of
+from backfill_manager.api.connections import max_connections, network_of
 from backfill_manager.settings import ApiSettings
 
-PATIENCE_S = 120.0
-FEW = 256  # descriptors of the server's process
+TIMEOUT_S = 120.0
+MAX_DESCRIPTORS = 256  # of the server's process
 HALF_A_HEADER = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 A_POST = b"POST /api/v1/backfills HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+FULL_REQUEST = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class ServerLog:
+    """Standard error of the server, as it comes; a thread reads it, so that a test can wait for a line."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream, self._text, self._changed, self._ended = stream, "", threading.Condition(), False
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self._stream:
+            with self._changed:
+                self._text += line
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    @property
+    def text(self) -> str:
+        with self._changed:
+            return self._text
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or re.search(pattern, self._text), TIMEOUT_S)
+            found = re.search(pattern, self._text)
+            assert found, self._text
+            return found
 
 
 @dataclass
@@ -35,32 +68,38 @@ class Server:
     url: str
     port: int
     process: subprocess.Popen[str]
+    log: ServerLog
 
     def get(self, path: str, **more: Any) -> httpx.Response:
-        return httpx.get(f"{self.url}/api/v1{path}", timeout=PATIENCE_S, trust_env=False, **more)
+        return httpx.get(f"{self.url}/api/v1{path}", timeout=TIMEOUT_S, trust_env=False, **more)
 
     def connect(self) -> socket.socket:
-        made = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
-        made.settimeout(PATIENCE_S)
-        return made
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S)
+        connection.settimeout(TIMEOUT_S)
+        return connection
 
     def send(self, data: bytes) -> bytes:
         """All that comes back until the server closes the connection."""
-        with self.connect() as made:
-            made.sendall(data)
-            return everything_from(made)
+        with self.connect() as connection:
+            connection.sendall(data)
+            return receive_all(connection)
+
+    def send_at_once(self, *requests: bytes) -> list[bytes]:
+        """The same for several connections side by side, so that a test waits for their deadlines only once."""
+        with ThreadPoolExecutor(len(requests)) as pool:
+            return list(pool.map(self.send, requests))
 
 
-def everything_from(connection: socket.socket) -> bytes:
-    found = b""
+def receive_all(connection: socket.socket) -> bytes:
+    received = b""
     with suppress(ConnectionResetError):
         while more := connection.recv(65_536):
-            found += more
-    return found
+            received += more
+    return received
 
 
 def problem_in(answer: bytes) -> dict[str, Any]:
-    """The problem document of a raw answer, whose head must say that it is one."""
+    """The problem document of a raw answer, whose head must name it as one."""
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head and b"connection: close" in head.lower(), head
     document: dict[str, Any] = json.loads(body)
@@ -68,8 +107,8 @@ def problem_in(answer: bytes) -> dict[str, Any]:
     return document
 
 
-def has_few_descriptors() -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, FEW))
+def limit_descriptors() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_DESCRIPTORS, MAX_DESCRIPTORS))
 
 
 @contextmanager
@@ -81,23 +120,27 @@ def serving(root: Path, **api: Any) -> Iterator[Server]:
     state.backfill("b1", {"success": 3})
     (root / "manager.yaml").write_text(json.dumps({"state": str(state.root), "bundles": [], "api": {"port": 0, **api}}))
     environ = {name: value for name, value in os.environ.items() if not name.startswith("BFM_")}
-    with (
-        (root / "log").open("w") as log,
-        subprocess.Popen(
-            [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml"), "serve"],
-            cwd=root, env=environ, text=True, stdout=subprocess.PIPE, stderr=log, preexec_fn=has_few_descriptors,
-        ) as process,
-    ):  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml"), "serve"],
+        cwd=root, env=environ, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=limit_descriptors,
+    ) as process:  # fmt: skip
         try:
-            until = time.monotonic() + PATIENCE_S
-            while not (found := re.findall(r"http://127\.0\.0\.1:(\d+)", (root / "log").read_text())):
-                assert process.poll() is None and time.monotonic() < until, (root / "log").read_text()
-                time.sleep(0.05)
-            server = Server(f"http://127.0.0.1:{found[0]}", int(found[0]), process)
+            assert process.stderr is not None
+            log = ServerLog(process.stderr)
+            port = int(log.wait_for(r"http://127\.0\.0\.1:(\d+)")[1])
+            server = Server(f"http://127.0.0.1:{port}", port, process, log)
             assert server.get("/health").status_code == 200
             yield server
         finally:
             process.kill()
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with short deadlines, for the tests that need no settings of their own."""
+    root = tmp_path_factory.mktemp("quick")
+    with serving(root, header_timeout=1, body_timeout=1, send_timeout=1, max_body_bytes=5000) as server:
+        yield server
 
 
 @pytest.mark.parametrize("per_address", [None, 20])
@@ -107,76 +150,69 @@ def test_connections_that_never_finish_a_request_do_not_take_the_server_away(
     """More of them than the process has descriptors. The server answers again when their time is up, and until then says why
     it does not."""
     with serving(tmp_path, header_timeout=3, max_connections_per_address=per_address) as server, ExitStack() as held:
-        connections = [held.enter_context(server.connect()) for _ in range(FEW + 50)]
+        connections = [held.enter_context(server.connect()) for _ in range(MAX_DESCRIPTORS + 50)]
         for connection in connections:
             with suppress(OSError):  # refused already
                 connection.sendall(HALF_A_HEADER)
-        answers = [everything_from(connection) for connection in connections]
+        answers = [receive_all(connection) for connection in connections]
         refused = [problem_in(answer) for answer in answers if b"HTTP/1.1 503" in answer]
         late = [problem_in(answer) for answer in answers if b"HTTP/1.1 408" in answer]
-        assert len(refused) >= len(connections) - (per_address or FEW // 2)
+        assert len(refused) >= len(connections) - (per_address or MAX_DESCRIPTORS // 2)
         name = "api.max_connections_per_address" if per_address else "api.max_connections"
         assert name in refused[0]["detail"]
         assert late and "api.header_timeout" in late[0]["detail"]
         assert server.get("/backfills").json()["items"][0]["backfill_id"] == "b1"
-        assert server.process.poll() is None
-    assert "Traceback" not in (tmp_path / "log").read_text()
+        assert server.process.poll() is None and "Traceback" not in server.log.text
 
 
-def test_a_body_that_trickles_in_is_cut_off_with_408(tmp_path: Path) -> None:
-    with serving(tmp_path, body_timeout=2) as server, server.connect() as connection:
+def test_a_body_that_trickles_in_is_cut_off_with_408(quick: Server) -> None:
+    with quick.connect() as connection:
         connection.sendall(A_POST + b"Content-Length: 1000\r\n\r\n")
-        connection.settimeout(1.0)
+        connection.settimeout(0.4)
         answer = b""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
         while not answer and time.monotonic() < until:
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(b" ")
-            with suppress(TimeoutError):  # a byte each second
+            with suppress(TimeoutError):  # a byte every 0.4 s
                 answer = connection.recv(65_536)
-        connection.settimeout(PATIENCE_S)
-        told = problem_in(answer + everything_from(connection))
-        assert (told["status"], "api.body_timeout" in told["detail"]) == (408, True)
-        assert server.get("/health").status_code == 200
+        connection.settimeout(TIMEOUT_S)
+        problem = problem_in(answer + receive_all(connection))
+        assert (problem["status"], "api.body_timeout" in problem["detail"]) == (408, True)
+        assert quick.get("/health").status_code == 200
 
 
-def test_a_body_that_nobody_reads_does_not_hold_a_connection(tmp_path: Path) -> None:
-    """The answer is there at once, or has no end; the connection is kept for what is left of the body only for a while."""
-    with serving(tmp_path, body_timeout=1) as server:
-        before = (tmp_path / "log").read_text()
-        for path in (b"health", b"events"):
-            answer = server.send(b"GET /api/v1/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n" % path)
-            assert answer.startswith(b"HTTP/1.1 200 ")
-        assert (tmp_path / "log").read_text() == before
+def test_a_body_that_nobody_reads_does_not_hold_a_connection(quick: Server) -> None:
+    """The answer is sent at once, or has no end; the connection is kept for the rest of the body only for a while."""
+    before = quick.log.text
+    head = b"GET /api/v1/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
+    for answer in quick.send_at_once(head % b"health", head % b"events"):
+        assert answer.startswith(b"HTTP/1.1 200 ")
+    assert quick.log.text == before
 
 
-def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
-    with serving(tmp_path, header_timeout=1) as server:
-        answer = server.send(b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 200 "), "answered, then closed for being idle"
-        assert server.send(b"") == b"", "never a word"
-        followed = server.send(b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF_A_HEADER)
-        assert followed.count(b"HTTP/1.1 ") in (1, 2) and followed.startswith(b"HTTP/1.1 200 ")
+def test_an_idle_connection_is_closed(quick: Server) -> None:
+    answered, silent, followed = quick.send_at_once(FULL_REQUEST, b"", FULL_REQUEST + HALF_A_HEADER)
+    assert answered.startswith(b"HTTP/1.1 200 "), "answered, then closed because it was idle"
+    assert silent == b"", "nothing was sent"
+    assert followed.count(b"HTTP/1.1 ") in (1, 2) and followed.startswith(b"HTTP/1.1 200 ")
 
 
 def test_an_answer_that_nobody_takes_is_given_up(tmp_path: Path) -> None:
     request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving(tmp_path, send_timeout=1, max_connections=1) as server, server.connect() as greedy:
         greedy.settimeout(1.0)
-        with suppress(OSError):  # until nothing more is taken from us, as we take nothing
+        with suppress(OSError):  # until the server takes nothing more, as this side takes nothing
             while True:
                 greedy.sendall(request * 100)
-        until = time.monotonic() + PATIENCE_S
-        while (status := server.get("/health").status_code) != 200:
-            assert status == 503 and time.monotonic() < until
-            time.sleep(0.2)
+        closed = select.poll()
+        closed.register(greedy, 0)  # hang-up and errors are always reported
+        assert closed.poll(TIMEOUT_S * 1000), "the server closes the connection"
+        assert server.get("/health").status_code == 200
 
 
-def test_events_outlive_every_deadline(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path, header_timeout=1, body_timeout=1, send_timeout=1) as server,
-        httpx.stream("GET", f"{server.url}/api/v1/events", timeout=PATIENCE_S, trust_env=False) as stream,
-    ):
+def test_events_outlive_every_deadline(quick: Server) -> None:
+    with httpx.stream("GET", f"{quick.url}/api/v1/events", timeout=TIMEOUT_S, trust_env=False) as stream:
         for line in stream.iter_lines():
             if line.startswith(": still here"):  # after 15 s without a change
                 break
@@ -196,22 +232,21 @@ NO_REQUESTS = {
 }
 
 
-def test_what_is_no_proper_request_is_refused_and_not_logged(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
-        before = (tmp_path / "log").read_text()
-        for name, sent in NO_REQUESTS.items():
-            answer = server.send(sent)
-            assert int(answer.split()[1]) in (400, 431), name
-            assert b"connection: close" in answer.partition(b"\r\n\r\n")[0].lower(), name
-        assert server.get("/health").status_code == 200
-        assert (tmp_path / "log").read_text() == before
+def test_what_is_no_proper_request_is_refused_and_not_logged(quick: Server) -> None:
+    before = quick.log.text
+    for name, sent in NO_REQUESTS.items():
+        answer = quick.send(sent)
+        assert int(answer.split()[1]) in (400, 431), name
+        assert b"connection: close" in answer.partition(b"\r\n\r\n")[0].lower(), name
+    assert quick.get("/health").status_code == 200
+    assert quick.log.text == before
 
 
-def test_chunks_without_end_are_cut_off_by_size_and_by_time(tmp_path: Path) -> None:
+def test_chunks_without_end_are_cut_off_by_size_and_by_time(quick: Server) -> None:
     head = A_POST + b"Transfer-Encoding: chunked\r\n\r\n"
-    with serving(tmp_path, body_timeout=2, max_body_bytes=5000) as server:
-        assert problem_in(server.send(head + b"400\r\n" + b" " * 1024 + b"\r\n"))["status"] == 408
-        assert problem_in(server.send(head + (b"400\r\n" + b" " * 1024 + b"\r\n") * 10))["status"] == 413
+    chunk = b"400\r\n" + b" " * 1024 + b"\r\n"
+    assert problem_in(quick.send(head + chunk))["status"] == 408
+    assert problem_in(quick.send(head + chunk * 10))["status"] == 413
 
 
 def test_large_bodies_at_once_are_bounded_all_together(tmp_path: Path) -> None:
@@ -221,34 +256,30 @@ def test_large_bodies_at_once_are_bounded_all_together(tmp_path: Path) -> None:
         with server.connect() as second:
             with suppress(ConnectionResetError, BrokenPipeError):
                 second.sendall(head + b" " * 29_000_000)
-            told = problem_in(everything_from(second))
-        assert (told["status"], "all requests together" in told["detail"]) == (503, True)
+            problem = problem_in(receive_all(second))
+        assert (problem["status"], "all requests together" in problem["detail"]) == (503, True)
         assert server.get("/health").status_code == 200
 
 
-def test_the_body_of_a_stranger_is_not_read(tmp_path: Path) -> None:
+def test_the_body_of_a_stranger_is_not_read(tmp_path: Path, quick: Server) -> None:
     token = {"name": "oleg", "sha256": "0" * 64, "role": "operator"}
     with serving(tmp_path, tokens=[token], body_timeout=60) as server:
         answer = server.send(A_POST + b"Content-Length: 5000000\r\n\r\n")
         assert problem_in(answer)["status"] == 401, "at once, with nothing of the body there"
-    with serving(tmp_path, body_timeout=60) as server:
-        answer = server.send(A_POST + b"Origin: https://evil.example\r\nContent-Length: 5000000\r\n\r\n")
-        assert problem_in(answer)["status"] == 403
+    answer = quick.send(A_POST + b"Origin: https://evil.example\r\nContent-Length: 4000\r\n\r\n")
+    assert problem_in(answer)["status"] == 403, "and not 408 when the time for the body is over"
 
 
 def test_a_server_without_a_free_descriptor_lets_callers_wait(tmp_path: Path) -> None:
     """As when tasks of the manager have taken them: the listener stays, and answers when there are some again."""
     with serving(tmp_path) as server:
         pid, limit = server.process.pid, resource.RLIMIT_NOFILE
-        resource.prlimit(pid, limit, (3, FEW))
+        resource.prlimit(pid, limit, (3, MAX_DESCRIPTORS))
         with server.connect() as waiting:
             waiting.sendall(b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            until = time.monotonic() + PATIENCE_S
-            while "no file descriptor is left" not in (tmp_path / "log").read_text():
-                assert server.process.poll() is None and time.monotonic() < until
-                time.sleep(0.05)
-            resource.prlimit(pid, limit, (FEW, FEW))
-            assert everything_from(waiting).startswith(b"HTTP/1.1 200 ")
+            server.log.wait_for("no file descriptor is left")
+            resource.prlimit(pid, limit, (MAX_DESCRIPTORS, MAX_DESCRIPTORS))
+            assert receive_all(waiting).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(
@@ -270,8 +301,8 @@ def test_connections_get_half_of_the_descriptors_at_most() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
-        assert most_connections(ApiSettings(max_connections=500)) == 256
-        assert most_connections(ApiSettings(max_connections=40)) == 40
+        assert max_connections(ApiSettings(max_connections=500)) == 256
+        assert max_connections(ApiSettings(max_connections=40)) == 40
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 

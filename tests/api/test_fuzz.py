@@ -66,7 +66,7 @@ def call() -> Caller:
         with_tokens(requests_per_second=1_000_000, max_body_bytes=20_000), stage.store, clock=stage.clock, secret=SIGNING_KEY,
         extra_routers=[router.router], error_page=page.error_page,
     )  # fmt: skip
-    stage.store.ask(Request("r1", "dag.pause", '{"dag_id": "flights"}', "ada", stage.clock.now()))
+    stage.store.append_request(Request("r1", "dag.pause", '{"dag_id": "flights"}', "ada", stage.clock.now()))
     app.state.known = {
         "{dag_id}": "flights", "{task_id}": "clean", "{name}": "backfill", "{backfill_id}": "latest", "{run_id}": run.run_id,
         "{request_id}": "r1", "{day}": "2013-01-01", "{ordinal}": "1",

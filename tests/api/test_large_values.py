@@ -72,7 +72,7 @@ def test_a_page_says_that_parameters_are_too_large(stage: Stage, browser: Caller
 def test_a_row_that_somebody_has_appended_by_hand_is_refused_in_few_words(
     stage: Stage, kind: str, payload: dict[str, Any]
 ) -> None:
-    stage.store.ask(Request("r1", kind, json.dumps(payload, ensure_ascii=False), "ada", stage.clock.now()))
+    stage.store.append_request(Request("r1", kind, json.dumps(payload, ensure_ascii=False), "ada", stage.clock.now()))
     stage.ground.tick()
     [answer] = stage.store.read(Response)
     assert (answer.outcome, len(answer.message) <= 4000) == ("refused", True)
@@ -88,16 +88,16 @@ def old_state(stage: Stage) -> Stage:
         stage.ground.tick()
     assert {run.conf_json for run in stage.store.read(DagRun)} == {conf}
     ask = {**JANUARY, "start_date": "2013-01-01T00:00:00Z", "end_date": "2013-01-02T00:00:00Z", "conf": {"text": MARK}}
-    stage.store.ask(
+    stage.store.append_request(
         Request("r1", "backfill.create", json.dumps({"backfill_id": "b9", "ask": ask}), "ada", stage.clock.now())
     )
     trigger = {"dag_id": "flights", "logical_date": None, "conf": {"text": MARK * 10_000}}
-    stage.store.ask(Request("r2", "dag.trigger", json.dumps(trigger), "ada", stage.clock.now()))
+    stage.store.append_request(Request("r2", "dag.trigger", json.dumps(trigger), "ada", stage.clock.now()))
     answer = Response(
         "r3", "backfill.dry_run", "accepted", None, "planned", json.dumps([MARK]), stage.clock.now(), 1
     )  # fmt: skip
     stage.put(answer)
-    stage.store.ask(
+    stage.store.append_request(
         Request("r3", "backfill.dry_run", json.dumps({"backfill_id": backfill_id}), "ada", stage.clock.now())
     )
     return stage

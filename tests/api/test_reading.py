@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from support.api_server import Stage
 
-from backfill_manager.api.context import MOST_KEPT, MOST_KEPT_BYTES, weight
+from backfill_manager.api.context import MAX_CACHE_BYTES, MAX_CACHE_ENTRIES, size_in_memory
 from backfill_manager.clock import UTC, parse_instant
 from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model.records import DagRun, ImportProblem, Request, TaskLog
@@ -126,7 +126,7 @@ def test_items_are_paged_forwards_backwards_and_by_state(stage: Stage) -> None:
 
 def test_requests_and_dags_and_versions_are_paged(stage: Stage) -> None:
     for n in range(5):
-        stage.store.ask(Request(f"q{n}", BACKFILL_CREATE, "{broken", "eve", AT + timedelta(seconds=n // 2)))
+        stage.store.append_request(Request(f"q{n}", BACKFILL_CREATE, "{broken", "eve", AT + timedelta(seconds=n // 2)))
 
     found = [one["request_id"] for page in every_page(stage.call.get, "/requests?limit=2") for one in page]
     assert found == ["q4", "q3", "q2", "q1", "q0"]
@@ -170,7 +170,7 @@ def test_a_cursor_that_no_list_gave_is_refused(stage: Stage, cursor: str) -> Non
 def test_a_cursor_of_another_kind_of_list_is_refused(stage: Stage, path: str, order_by: str) -> None:
     stage.backfill()
     told = stage.call("GET", f"{path}?cursor={cursor_of(order_by, None, None, 'a mark')}")
-    assert (told.status_code, "not one that a list gave" in told.json()["detail"]) == (422, True)
+    assert (told.status_code, "not a cursor of this list" in told.json()["detail"]) == (422, True)
 
 
 def test_an_answer_that_is_known_already_is_not_sent_again(stage: Stage) -> None:
@@ -192,10 +192,10 @@ def test_an_answer_that_is_known_already_is_not_sent_again(stage: Stage) -> None
 
 
 def test_a_value_is_computed_once_for_each_version_of_its_tables(stage: Stage) -> None:
-    house, computed = stage.app.state.house, list[int]()
+    context, computed = stage.app.state.context, list[int]()
 
     def ask(key: str = "key") -> list[int]:
-        found: list[int] = house.cached_by_version(("pool", "dag"), key, lambda: computed.append(1) or list(computed))
+        found: list[int] = context.cached_by_version(("pool", "dag"), key, lambda: computed.append(1) or list(computed))
         return found
 
     assert ask() is ask()
@@ -219,22 +219,22 @@ def test_a_value_is_computed_once_for_each_version_of_its_tables(stage: Stage) -
     ],
 )
 def test_what_was_read_is_forgotten_in_time(stage: Stage, value: object) -> None:
-    house = stage.app.state.house
-    weighs = weight(value)
+    context = stage.app.state.context
+    weighs = size_in_memory(value)
     assert 80_000 < weighs < 400_000
     for n in range(2000):
-        house.cached_by_version(("pool",), ("page", n), lambda: value)
-    assert MOST_KEPT_BYTES - 2 * weighs < sum(kept.size for kept in house._kept.values()) <= MOST_KEPT_BYTES
+        context.cached_by_version(("pool",), ("page", n), lambda: value)
+    assert MAX_CACHE_BYTES - 2 * weighs < context._cache.currsize <= MAX_CACHE_BYTES
     for n in range(2000):
-        house.cached_by_version(("pool",), ("number", n), int)
-    assert len(house._kept) == MOST_KEPT
+        context.cached_by_version(("pool",), ("number", n), int)
+    assert len(context._cache) == MAX_CACHE_ENTRIES
 
 
 def test_a_long_address_weighs_as_much_as_a_long_answer(stage: Stage) -> None:
-    house = stage.app.state.house
-    for n in range(MOST_KEPT):
-        house.cached_by_version(("pool",), ("json", f"?note={n:060000}"), int)
-    assert len(house._kept) <= MOST_KEPT_BYTES / 60_000
+    context = stage.app.state.context
+    for n in range(MAX_CACHE_ENTRIES):
+        context.cached_by_version(("pool",), ("json", f"?note={n:060000}"), int)
+    assert len(context._cache) <= MAX_CACHE_BYTES / 60_000
 
 
 def test_a_backfill_is_found_by_the_beginning_of_its_id_or_as_the_latest(stage: Stage) -> None:
@@ -353,7 +353,7 @@ def test_one_dag_its_grid_its_timeline_and_its_next_intervals(stage: Stage) -> N
 def test_a_list_that_is_to_go_on_from_no_instant_is_refused(stage: Stage, at: str) -> None:
     told = stage.call("GET", "/dags/flights/next", params={"after": at})
     assert (told.status_code, told.json()["detail"]) == (
-        422, f"after: {at!r} is no instant of such a list, like 2013-01-01T05:00:00Z.",
+        422, f"after: {at!r} is not an instant of such a list, like 2013-01-01T05:00:00Z.",
     )  # fmt: skip
 
 
@@ -384,9 +384,9 @@ def test_a_wrong_value_is_named_with_its_place(stage: Stage, path: str, field: s
     [
         (b"{", "The body is not JSON: Expecting property name enclosed in double quotes, at character 2."),
         (b'{"dag_id": "flights",}', "at character 22."),
-        (b"[" * 50_000, "The body can't be read as JSON: it takes text in UTF-8"),
-        (b'{"priority": ' + b"9" * 5000 + b"}", "no number of thousands of digits"),
-        (gzip.compress(b'{"dag_id": "flights"}'), "that is not compressed"),
+        (b"[" * 50_000, "The body can't be read as JSON: it must be uncompressed UTF-8 text"),
+        (b'{"priority": ' + b"9" * 5000 + b"}", "without numbers of thousands of digits"),
+        (gzip.compress(b'{"dag_id": "flights"}'), "uncompressed UTF-8"),
         (b'{"dag_id": 3}', "body.dag_id"),
         (b'{"dag_id": "flights", "priority": "1"}', "body.priority"),
         (b'{"dag_id": "flights", "prioritty": 1}', "body.prioritty: Extra inputs are not permitted"),

@@ -188,7 +188,7 @@ def test_a_dry_run_needs_a_living_manager_and_says_so(stage: Stage) -> None:
     told = stage.call("POST", "/backfills/dry_run", json=JANUARY)
 
     assert told.status_code == 503
-    assert "none is leading now" in told.json()["detail"]
+    assert "none is running" in told.json()["detail"]
     assert stage.asked() == []
 
 

@@ -246,7 +246,7 @@ def test_a_dag_that_a_person_deactivated_is_told_with_who_and_what_brings_it_bac
     Parsing(state, dags)()
     (row,) = state.store.read(DagRow, [Condition("dag_id", "=", "one")])
     state.put(row.evolve(is_active=False, deactivated_by="ada"))
-    why = "ada deactivated it at 2024-05-15T12:00:00Z; `bfm bundles parse mine` brings it back"
+    why = "ada deactivated it at 2024-05-15T12:00:00Z; parsing the bundle 'mine' on request brings it back"
     assert why in bfm("dags", "show", "one").out
     said = bfm("dags", "pause", "one")
     assert (said.code, " ".join(said.error.split())) == (4, f"DAG 'one' is not active: {why}.")

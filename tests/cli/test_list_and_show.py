@@ -305,7 +305,7 @@ def test_the_state_is_made_checked_found_and_queried(bfm: Bfm, tmp_path: Path) -
 
 
 def test_instants_of_a_query_are_utc_with_a_z(bfm: Bfm, state: FilledState) -> None:
-    state.store.ask(Request("r1", "manager.stop", '{"drain": false}', "ada", state.clock.at))
+    state.store.append_request(Request("r1", "manager.stop", '{"drain": false}', "ada", state.clock.at))
 
     assert bfm("state", "sql", "SELECT requested_at FROM request", "--output", "json").document == [
         {"requested_at": "2024-05-15T12:00:00Z"}
@@ -327,7 +327,7 @@ def test_the_configuration_is_shown_with_secrets_masked(bfm: Bfm, tmp_path: Path
         assert "verysecret" not in said.out
         assert digest not in said.out
     shown = yaml.safe_load(said.out)
-    assert shown["notifications"][0]["url"] == "https://hooks.example.com/********"
+    assert shown["notifications"][0]["url"] == "https://hooks.example.com/***"
     assert shown["spark"]["conf"]["spark.executor.cores"] == "2"
     assert shown["api"]["tokens"][0]["name"] == "ci"
 

@@ -20,7 +20,7 @@ from backfill_manager.client import client as client_server
 from backfill_manager.model.records import BundleRow, DagRun
 from backfill_manager.settings import Settings
 
-OF_THE_SERVER = " room=api "  # lines of its log: here it lives in the same process and has the same standard error
+OF_THE_SERVER = " component=api "  # lines of its log: here it lives in the same process and has the same standard error
 RUN = "backfill__2013-01-01T05:00:00Z"
 TOKEN, LOOKING_ONLY = "bfm_of-the-operator", "bfm_of-the-viewer"
 

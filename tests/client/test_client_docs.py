@@ -1,4 +1,4 @@
-"""The Python of docs/client.md runs, against a real server."""
+"""The Python of docs/python-client.md runs, against a real server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from backfill_manager.model.records import Request
 from backfill_manager.testing import InMemoryManager, days
 
-PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "python-client.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
 
 

@@ -70,21 +70,21 @@ def test_every_setting_there_is_has_been_tried_above() -> None:
         ({"retires": 1}, "did you mean 'retries'"),
         ({"a.time_out": 1}, "did you mean 'timeout'"),
         ({"sql": "select 1"}, f"There are {', '.join((*OF_DAG, *OF_TASK))}."),
-        ({"max_active_runs": 3}, "a backfill has its own --max-active-runs"),
-        ({"params": {}}, "run parameters are given with --conf"),
-        ({"schedule": "@daily"}, "which intervals are run is said by --kind, --from and --to"),
-        ({"c.retries": 1}, "--set c.retries: DAG 'd' has no task 'c'"),
-        ({"retries": -1}, "--set retries: retries must be a whole number of 0 or more, not -1"),
-        ({"retries": True}, "must be a whole number of 0 or more"),
-        ({"a.retries": "3"}, "--set a.retries: retries must be a whole number of 0 or more, not '3'"),
-        ({"timeout": 0}, "must be more than zero seconds"),
-        ({"timeout": float("nan")}, "must be more than zero seconds"),
+        ({"max_active_runs": 3}, "a backfill has its own max_active_runs"),
+        ({"params": {}}, "run parameters are given with conf"),
+        ({"schedule": "@daily"}, "which intervals are run is set by kind, start_date and end_date"),
+        ({"c.retries": 1}, "overrides c.retries: DAG 'd' has no task 'c'"),
+        ({"retries": -1}, "overrides retries: retries must be 0 or more, not -1"),
+        ({"retries": True}, "must be a whole number, not True"),
+        ({"a.retries": "3"}, "overrides a.retries: retries must be a whole number, not '3'"),
+        ({"timeout": 0}, "must be more than 0"),
+        ({"timeout": float("nan")}, "must be seconds or a timedelta, not nan"),
         ({"trigger_rule": "all_good"}, "must be a trigger rule"),
-        ({"depends_on_past": "yes"}, "must be True or False"),
+        ({"depends_on_past": "yes"}, "must be true or false"),
         ({"pool": "no such/pool"}, "must be 1 to 200 letters"),
-        ({"weight": 0}, "must be a whole number of 1 or more"),
-        ({"max_active_tasks": 0}, "must be a whole number of 1 or more"),
-        ({"a.max_active_tasks": 2}, "--set a.max_active_tasks: "),
+        ({"weight": 0}, "must be 1 or more"),
+        ({"max_active_tasks": 0}, "must be 1 or more"),
+        ({"a.max_active_tasks": 2}, "overrides a.max_active_tasks: "),
         ({"": 1}, "is not a setting"),
         ({"a.": 1}, "is not a setting"),
         ({".retries": 1}, "has no task ''"),
@@ -120,8 +120,6 @@ def test_a_callback_is_set_by_its_own_id_only() -> None:
 
 
 def test_what_a_callback_can_not_have_is_refused() -> None:
-    with pytest.raises(
-        InvalidInput, match="a callback waits for nothing but what it tells of; it has no depends_on_past"
-    ):
+    with pytest.raises(InvalidInput, match="a callback waits only for what it reports on; it has no depends_on_past"):
         with_overrides(TELLING, {"a.on_failure.depends_on_past": True})
     assert not with_overrides(TELLING, {"depends_on_past": True}).task("on_failure").depends_on_past

@@ -18,18 +18,19 @@ from jsonschema import Draft202012Validator
 from support.bundle_folder import BundleFolder
 
 from backfill_manager import dag, sql, task
-from backfill_manager.dags import validation
 from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.bundles.files import may_make_dags
-from backfill_manager.dags.definition import TRIGGER_RULES, DagSpec, TaskSpec
+from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.importing.import_failure import FailedFile, explain
 from backfill_manager.dags.importing.import_scope import open_bundle
 from backfill_manager.dags.importing.loader import load_file
-from backfill_manager.dags.yaml import json_schema, reader
+from backfill_manager.dags.yaml import json_schema
 from backfill_manager.dags.yaml.text import documents_of
 from backfill_manager.errors import InvalidDag
 from backfill_manager.model.records import DagVersion
+from backfill_manager.model.states import TRIGGER_RULES
+from backfill_manager.schemas.dag_settings import KINDS, DagSettings, DefaultArgs, SqlSettings, settings_of
 from backfill_manager.settings import LimitSettings
 
 UTC = timezone.utc
@@ -108,7 +109,7 @@ def is_valid(bundle: BundleFolder, text: str | bytes) -> bool:
     path = bundle.root / "seen.dag.yaml"
     path.write_bytes(text if isinstance(text, bytes) else dedent(text).encode())
     try:
-        return all(VALIDATOR.is_valid(document.value) for document in documents_of(path))
+        return all(VALIDATOR.is_valid(document.content.value) for document in documents_of(path))
     except InvalidDag:
         return False
 
@@ -277,7 +278,7 @@ def test_the_example_is_downstream_of_flights() -> None:
     (made,) = load_file(path)
     assert [read.table for read in made.spec.reads] == ["clean_flights"]
     assert made.spec.end_date == datetime(2013, 12, 31, 5, tzinfo=UTC)
-    assert [VALIDATOR.is_valid(document.value) for document in documents_of(path)] == [True]
+    assert [VALIDATOR.is_valid(document.content.value) for document in documents_of(path)] == [True]
 
 
 # -- what is wrong ----------------------------------------------------------------------------------------------------
@@ -292,14 +293,14 @@ WRONG_DAG = {
     "tasks empty": ("dag_id: d\ntasks:\n", 2, "DAG 'd': tasks must be the tasks by their ids"),
     "tasks a list": ("dag_id: d\n\ntasks: [a]\n", 3, "tasks must be the tasks by their ids, each with its settings, not"),
     "unknown": ("dag_id: d\nschedul: 1\n" + TASKS, 2, "DAG 'd' has no setting 'schedul'; did you mean 'schedule'?"),
-    "value": ("dag_id: d\nlookback: -1\n" + TASKS, 2, "DAG 'd': lookback must be a whole number of 0 or more, not -1"),
+    "value": ("dag_id: d\nlookback: -1\n" + TASKS, 2, "DAG 'd': lookback must be 0 or more, not -1"),
     "schedule": ("dag_id: d\nschedule: '@dayly'\n" + TASKS, 2, "DAG 'd': schedule: there is no preset '@dayly'"),
     "zone": ("dag_id: d\nstart_date: 2013-01-01\ntimezone: Mars/X\n" + TASKS, 3, "Mars/X"),
     "date": ("dag_id: d\nstart_date: 2013-02-30\n" + TASKS, 2, "start_date: '2013-02-30' is not a date"),
     "dates": ("dag_id: d\nend_date: 2013-01-01\nstart_date: 2014-01-01\n" + TASKS, 2, "is after end_date"),
     "default_args": ("dag_id: d\ndefault_args:\n  retries: 1\n  retry: 2\n" + TASKS, 4, "default_args has no setting"),
-    "default_args empty": ("dag_id: d\ndefault_args:\n" + TASKS, 2, "default_args must be a dict of task settings"),
-    "callback": ("dag_id: d\non_failure: helpers:no\n" + TASKS, 2, "on_failure names helpers:no, but no is not in helpers"),
+    "default_args empty": ("dag_id: d\ndefault_args:\n" + TASKS, 2, "default_args must be keys and values, not None"),
+    "callback": ("dag_id: d\non_failure: helpers:no\n" + TASKS, 2, "helpers:no names no function of helpers"),
     "two alike": ("dag_id: d\nowner: a\nowner: b\n" + TASKS, 3, "'owner' is here twice; first on line 2"),
     "one id": ("dag_id: d\n" + TASKS + "---\ndag_id: d\n" + TASKS, 4, "DAG 'd' is here twice; give one of them another"),
     "second document": ("dag_id: d\n" + TASKS + "---\ndag_id: e\nx: 1\n" + TASKS, 5, "DAG 'e' has no setting 'x'"),
@@ -307,14 +308,14 @@ WRONG_DAG = {
     "params nan": ("dag_id: d\nparams: {a: .nan}\n" + TASKS, 2, "params must be JSON values all through"),
 }  # fmt: skip
 WRONG_TASK = {
-    "no settings": ("t:", 1, "DAG 'd', task 't' needs settings, such as `sql: SELECT 1`, not None"),
-    "id": ("a b: {sql: SELECT 1}", 1, "DAG 'd': task_id must be 1 to 200 letters"),
+    "no settings": ("t:", 1, "DAG 'd', task 't' must be the settings of a task, such as `sql: SELECT 1`, not None"),
+    "id": ("a b: {sql: SELECT 1}", 1, "DAG 'd', task 'a b' has an id that must be 1 to 200 letters"),
     "two alike": ("t: {sql: S}\nt: {sql: S}", 2, "'t' is here twice"),
     "nothing to run": ("t:\n  into: x", 1, "task 't' needs exactly one of sql, python, executor, and has none"),
     "too much to run": ("t:\n  sql: S\n  python: a:b", 1, "exactly one of sql, python, executor, not sql and python"),
     "misspelt": ("t:\n  sq1: S", 2, "task 't' has no setting 'sq1'; did you mean 'sql'?"),
     "task_id": ("t:\n  sql: S\n  task_id: u", 3, "task 't' has no setting 'task_id'"),
-    "value": ("t:\n  sql: S\n  retries: many", 3, "task 't': retries must be a whole number of 0 or more, not 'many'"),
+    "value": ("t:\n  sql: S\n  retries: many", 3, "task 't': retries must be a whole number, not 'many'"),
     "rule": ("t:\n  sql: S\n  trigger_rule: all_don", 3, "did you mean 'all_done'?"),
     "of sql only": ("t:\n  python: helpers:clean\n  into: x", 3, "into is a setting of sql tasks; this one is python"),
     "no into": ("t:\n  sql: S\n  time_column: x", 2, "name the table with into"),
@@ -326,12 +327,12 @@ WRONG_TASK = {
     "itself": ("a:\n  sql: S\n  after: a", 3, "comes after itself: a >> a"),
     "after a number": ("t:\n  sql: S\n  after: 5", 3, "after must be a task's id or a list of them, not 5"),
     "no function": ("t:\n  python: helpers", 2, "python must be module:function, such as helpers:clean, not 'helpers'"),
-    "no module": ("t:\n  python: helprs:clean", 2, "python names the module helprs, which is not in the bundle"),
+    "no module": ("t:\n  python: helprs:clean", 2, "helprs:clean names the module helprs, which is not in the bundle"),
     "no inner module": ("t:\n  python: package.no:clean", 2, "names the module package.no, which is not in the bundle"),
     "not installed ones": ("t:\n  python: shutil:rmtree", 2, "names the module shutil, which is not in the bundle"),
-    "misspelt function": ("t:\n  executor: helpers:claen", 2, "claen is not in helpers; did you mean 'clean'?"),
-    "no function but": ("t:\n  python: helpers:number", 2, "number is no function but of type int"),
-    "a task": ("t:\n  python: helpers:decorated", 2, "names a @task; name a plain function, its settings stand here"),
+    "misspelt function": ("t:\n  executor: helpers:claen", 2, "helpers:claen names no function of helpers; did you mean 'clean'?"),
+    "no function but": ("t:\n  python: helpers:number", 2, "helpers:number names no function but a value of type int"),
+    "a task": ("t:\n  python: helpers:decorated", 2, "is a @task; name a plain function, its settings stand here"),
     "arguments": ("t:\n  python: helpers:two", 2, "task 't' must take one argument, as in `def two(ctx)`"),
     "callback": ("t:\n  sql: S\n  on_success: helpers:two", 3, "on_success must be a plain function"),
     "callback text": ("t:\n  sql: S\n  on_success: tell", 3, "on_success must be module:function"),
@@ -440,11 +441,11 @@ def test_the_shipped_schema_is_the_one_that_the_code_makes() -> None:
 
 def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
     said = json_schema.schema()
-    of_task = said["$defs"]["task"]["properties"]
-    assert set(said["properties"]) == set(reader.DAG) == {*validation.DAG, "tasks"}
-    assert set(of_task) == set(reader.TASK) == {*validation.SQL, *reader.KINDS, "after"} - {"task_id"}
-    assert set(said["$defs"]["default_args"]["properties"]) == set(reader.DEFAULT_ARGS) == set(validation.DEFAULT_ARGS)
-    told = {**said["properties"], **of_task, "default_args": said["$defs"]["default_args"]}
+    of_task = said["$defs"]["YamlTask"]["properties"]
+    assert set(said["properties"]) == {*settings_of(DagSettings), "tasks"}
+    assert set(of_task) == {*settings_of(SqlSettings), *KINDS, "after"} - {"task_id"}
+    assert set(said["$defs"]["YamlDefaultArgs"]["properties"]) == set(settings_of(DefaultArgs))
+    told = {**said["properties"], **of_task, "default_args": said["$defs"]["YamlDefaultArgs"]}
     assert [name for name, entry in told.items() if not entry.get("description")] == []
     defaults = {field.name: field.default for kind in (DagSpec, TaskSpec) for field in dataclasses.fields(kind)}
     wrong = [name for name, entry in told.items() if name in defaults and entry.get("default", ...) != defaults[name]]
@@ -502,7 +503,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     names = draw(st.lists(IDS, min_size=1, max_size=5, unique=True))
     said: dict[str, Any] = {"dag_id": draw(IDS), **draw(st.fixed_dictionaries({}, optional=OF_DAG)), "tasks": {}}
     for number, name in enumerate(names):
-        kind = draw(st.sampled_from(reader.KINDS))
+        kind = draw(st.sampled_from(KINDS))
         runs = {kind: "SELECT 1" if kind == "sql" else "helpers:work"}
         own = draw(st.fixed_dictionaries({}, optional={**OF_TASK, **(OF_SQL if kind == "sql" else {})}))
         after = draw(st.lists(st.sampled_from(names[:number]), unique=True, max_size=3)) if number else []
@@ -514,7 +515,7 @@ def in_python(said: dict[str, Any], work: Any) -> DagSpec:
     def body() -> None:
         made: dict[str, Any] = {}
         for name, chosen in said["tasks"].items():
-            own = {key: value for key, value in chosen.items() if key not in {*reader.KINDS, "after"}}
+            own = {key: value for key, value in chosen.items() if key not in {*KINDS, "after"}}
             if "sql" in chosen:
                 made[name] = sql(name, chosen["sql"], **own)
             else:
@@ -551,7 +552,7 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
     expected = in_python(said, work)
     assert made.spec == expected
     (document,) = documents_of(path)
-    assert [error.message for error in VALIDATOR.iter_errors(document.value)] == []
+    assert [error.message for error in VALIDATOR.iter_errors(document.content.value)] == []
 
 
 @settings(max_examples=200, deadline=None)

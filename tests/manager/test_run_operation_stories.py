@@ -394,7 +394,7 @@ def test_the_same_request_sent_twice_clears_once() -> None:
     ground = InMemoryManager(THREE)
     done(ground)
     ground.ask("tasks.clear", **clear("d"))
-    ground.store.ask(ground.store.rows("request")[-1])  # type: ignore[arg-type]
+    ground.store.append_request(ground.store.rows("request")[-1])  # type: ignore[arg-type]
     nothing_hangs(ground)
     assert {ti.generation for ti in ground.tasks("d")} == {1}
 
@@ -928,7 +928,9 @@ def test_a_change_that_can_not_be_made_is_refused_with_what_would_be_right(
     backfill = done(ground)
     before = ground.row(backfill)
     payload = json.dumps({"backfill_id": backfill, "changes": changes})
-    ground.store.ask(Request("r", "backfill.set", payload, "tests", EPOCH))  # as an older client would, unchecked
+    ground.store.append_request(
+        Request("r", "backfill.set", payload, "tests", EPOCH)
+    )  # as an older client would, unchecked
     ground.drain()
     (answer,) = ground.store.read(Response)
     assert answer.outcome == "refused" and told in answer.message

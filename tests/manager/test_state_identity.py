@@ -57,7 +57,7 @@ def test_a_state_of_an_older_release_is_given_an_id_and_remembers_since_when(tmp
     store.init()
     its_clock_is_ahead = now + timedelta(minutes=5)
     old = Manager(1, "m.0", "old", 1, s.STOPPED, now, its_clock_is_ahead, 15, "0.1", ended_at=its_clock_is_ahead)
-    write_deltalake(store.tables.place("manager"), arrow_table(Manager, [old]), mode="append")
+    write_deltalake(store.tables.location("manager"), arrow_table(Manager, [old]), mode="append")
 
     a_term(tmp_path)
     identity = identity_of(store, a_term(tmp_path))  # also in later terms: a run of then may still be in flight

@@ -131,7 +131,7 @@ def test_a_wrong_id_is_told_with_the_nearest(state: FilledState) -> None:
 
 
 def test_a_request_that_nobody_can_read_hides_no_backfill(state: FilledState) -> None:
-    state.store.ask(Request("r9", "backfill.create", "{broken", "eve", state.clock.at))
+    state.store.append_request(Request("r9", "backfill.create", "{broken", "eve", state.clock.at))
     state.asked("b1")
 
     assert [one["backfill_id"] for one in list_backfills(state.store).items] == ["b1"]

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from support.state_changes import AT, changes, request, run, takes_over, task
 
 from backfill_manager.model.records import TABLES, TaskInstance, TaskTry
-from backfill_manager.store.compaction import (
+from backfill_manager.store.delta_rs.compaction import (
     BIG_ROWS,
-    CLEAN_AFTER,
     COMPACT_AFTER,
-    FEW_FILES,
-    MOST_ROWS,
+    MAX_ROWS_REWRITTEN,
+    MAX_SMALL_FILES,
     SLICE_ROWS,
+    VACUUM_AFTER,
     Span,
     what_to_rewrite,
 )
@@ -34,19 +34,19 @@ def state(tmp_path: Path) -> DeltaRsStore:
     store.init()
     for name in store.locations():
         zero = dict.fromkeys(("delta.logRetentionDuration", "delta.deletedFileRetentionDuration"), "interval 0 seconds")
-        DeltaTable(store.tables.place(name)).alter.set_table_properties(zero)
+        DeltaTable(store.tables.location(name)).alter.set_table_properties(zero)
     return store
 
 
 def files(store: DeltaRsStore, table: str) -> tuple[int, int]:
     """Data files and log entries on disk."""
-    place = Path(store.tables.place(table))
+    place = Path(store.tables.location(table))
     return len(list(place.glob("*.parquet"))), len(list(place.glob("_delta_log/*.json")))
 
 
 def test_hundreds_of_ticks_leave_a_handful_of_files(state: DeltaRsStore) -> None:
     lead = takes_over(state)
-    ticks = CLEAN_AFTER + COMPACT_AFTER + 5
+    ticks = VACUUM_AFTER + COMPACT_AFTER + 5
     for seq in range(1, ticks + 1):
         ended = task("d", seq - 1, state="success", ended_at=AT + timedelta(seconds=seq)) if seq > 1 else task("d", 1)
         tried = TaskTry("d", f"run{seq}", "t", 1, 1, "success", seq, lead.term)
@@ -54,8 +54,8 @@ def test_hundreds_of_ticks_leave_a_handful_of_files(state: DeltaRsStore) -> None
         lead.compact()
     for table in ("task_instance", "task_try"):
         on_disk, log = files(state, table)
-        assert on_disk <= CLEAN_AFTER and log <= CLEAN_AFTER + 3, (table, on_disk, log)
-        assert len(state.tables.open(table).file_uris()) <= FEW_FILES + COMPACT_AFTER
+        assert on_disk <= VACUUM_AFTER and log <= VACUUM_AFTER + 3, (table, on_disk, log)
+        assert len(state.tables.open(table).file_uris()) <= MAX_SMALL_FILES + COMPACT_AFTER
     assert state.count("task_instance", ["state"]) == {("success",): ticks - 1, ("none",): 1}
     assert state.count("task_try", []) == {(): ticks}
     lead.commit(changes(task("d", ticks + 1)))
@@ -74,7 +74,7 @@ def test_a_tick_copies_as_little_after_a_long_time_as_at_the_beginning(state: De
         rows += [task("d", seq, state="success") for seq in range(max(1, first - per_tick), first)]
         if tick > 2:  # and a run of long ago that is still at work
             rows.append(task("d", 7, state="running" if tick % 2 else "none"))
-        copied.append(lead._merge(table, TaskInstance, rows)["num_target_rows_copied"])
+        copied.append(lead._merge(TaskInstance, rows)["num_target_rows_copied"])
         lead.compact()
     assert state.count("task_instance", []) == {(): ticks * per_tick}
     assert max(copied) <= COMPACT_AFTER * per_tick + 2 * SLICE_ROWS, copied
@@ -88,9 +88,9 @@ def test_a_tick_copies_as_little_after_a_long_time_as_at_the_beginning(state: De
 def test_requests_are_tidied_while_clients_may_ask(state: DeltaRsStore) -> None:
     lead = takes_over(state)
     for n in range(COMPACT_AFTER + 1):
-        state.ask(request(f"q{n}"))
+        state.append_request(request(f"q{n}"))
     assert lead.compact()["request"] == 1
-    state.ask(request("one more"))
+    state.append_request(request("one more"))
     assert len(state.unanswered()) == COMPACT_AFTER + 2
 
 
@@ -107,7 +107,7 @@ def test_every_table_that_is_led_can_be_tidied(state: DeltaRsStore) -> None:
     lead = takes_over(state)
     lead.commit(changes(run("d", 1), task("d", 1)))
     for table in LED_TABLES:
-        lead._housekeeping._compacted[table] = lead._housekeeping._cleaned[table] = -CLEAN_AFTER  # type: ignore[attr-defined]
+        lead._compactor._compacted[table] = lead._compactor._vacuumed[table] = -VACUUM_AFTER  # type: ignore[attr-defined]
     assert set(lead.compact()) >= set(LED_TABLES)
     assert [finding.message for finding in state.check() if not finding.ok] == []
 
@@ -141,8 +141,8 @@ def test_what_is_rewritten_is_affordable_and_leaves_the_big_files_alone(sizes: l
     if work is None:
         return
     touched = [span for span in spans if span.high >= work.begin and (work.end is None or span.low < work.end)]
-    assert sum(span.rows for span in touched) <= MOST_ROWS
-    assert len(touched) > FEW_FILES or any(hot is not None and span.low < hot <= span.high for span in touched)
+    assert sum(span.rows for span in touched) <= MAX_ROWS_REWRITTEN
+    assert len(touched) > MAX_SMALL_FILES or any(hot is not None and span.low < hot <= span.high for span in touched)
     cool = [span for span in touched if hot is None or span.high < hot]
     assert all(span.rows < BIG_ROWS for span in cool)
     if work.end is not None:

@@ -213,7 +213,7 @@ def test_a_request_waits_until_it_is_answered(store: Store, leader: Leadership) 
     early, late, twice = request(), request(payload_json=WICKED), request()
     before = store.requests_version()
     for one in (late, twice, early, dataclasses.replace(twice, requested_at=twice.requested_at + timedelta(hours=1))):
-        store.ask(one)
+        store.append_request(one)
     assert store.requests_version() != before
 
     def waiting() -> list[Request]:
@@ -231,7 +231,7 @@ def test_a_tables_version_moves_when_the_table_does(store: Store, leader: Leader
     assert before == {table: store.version(table) for table in before}
 
     lead.commit(changes(Pool(name=unique("p"), slots=1, weight=1, min_share=0)))
-    store.ask(request())
+    store.append_request(request())
 
     after = {table: store.version(table) for table in before}
     assert [table for table in before if after[table] != before[table]] == ["pool", "request"]

@@ -49,7 +49,7 @@ def refusal(store: Store) -> str:
 def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "nothing"))
     assert not store.exists()
-    for asked in (store.unanswered, store.lease, store.requests_version, lambda: store.ask(request())):
+    for asked in (store.unanswered, store.lease, store.requests_version, lambda: store.append_request(request())):
         with pytest.raises(StateNotInitialised, match="state init"):
             asked()
     assert not (tmp_path / "nothing").exists()
@@ -57,20 +57,20 @@ def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it(tmp_
 
 
 def test_a_table_that_is_gone_is_told_by_name_and_place_and_can_be_made_anew(state: DeltaRsStore) -> None:
-    shutil.rmtree(state.tables.place("dag_run"))
+    shutil.rmtree(state.tables.location("dag_run"))
     message = refusal(open_store(state.root))
-    assert "dag_run" in message and state.tables.place("dag_run") in message and "state init" in message
+    assert "dag_run" in message and state.tables.location("dag_run") in message and "state init" in message
     assert [finding.table for finding in state.check() if not finding.ok] == ["dag_run"]
     assert state.init() == ["dag_run"]
     assert state.read(DagRun) == []
 
 
 def test_a_garbled_log_is_told_by_name_and_place(state: DeltaRsStore) -> None:
-    log = Path(state.tables.place("dag_run"), "_delta_log", "00000000000000000000.json")
+    log = Path(state.tables.location("dag_run"), "_delta_log", "00000000000000000000.json")
     log.write_text("{garbage\n")
     store = open_store(state.root)
     message = refusal(store)
-    assert "dag_run" in message and state.tables.place("dag_run") in message
+    assert "dag_run" in message and state.tables.location("dag_run") in message
     assert [finding.table for finding in store.check() if not finding.ok] == ["dag_run"]
     with pytest.raises(StateError, match="dag_run"):
         store.init()
@@ -79,17 +79,17 @@ def test_a_garbled_log_is_told_by_name_and_place(state: DeltaRsStore) -> None:
 @pytest.mark.parametrize("harm", ["garbled", "gone"])
 def test_a_harmed_file_is_told_by_name_and_place(state: DeltaRsStore, harm: str) -> None:
     takes_over(state).commit(changes(run("d", 1)))
-    (file,) = Path(state.tables.place("dag_run")).glob("*.parquet")
+    (file,) = Path(state.tables.location("dag_run")).glob("*.parquet")
     file.write_bytes(b"garbage") if harm == "garbled" else file.unlink()
     store = open_store(state.root)
     message = refusal(store)
-    assert "dag_run" in message and state.tables.place("dag_run") in message
+    assert "dag_run" in message and state.tables.location("dag_run") in message
     (found,) = (finding for finding in store.check() if not finding.ok)
     assert found.table == "dag_run" and "\n" not in found.message
 
 
 def test_a_state_of_a_newer_version_is_left_alone(state: DeltaRsStore) -> None:
-    table = DeltaTable(state.tables.place("dag_run"))
+    table = DeltaTable(state.tables.location("dag_run"))
     newer = SCHEMA_VERSION + 1
     table.alter.set_table_properties({VERSION_PROPERTY: str(newer)}, raise_if_not_exists=False)
     store = open_store(state.root)
@@ -99,7 +99,7 @@ def test_a_state_of_a_newer_version_is_left_alone(state: DeltaRsStore) -> None:
 
 
 def test_a_state_of_the_other_engine_is_left_alone(state: DeltaRsStore) -> None:
-    table = DeltaTable(state.tables.place("dag_run"))
+    table = DeltaTable(state.tables.location("dag_run"))
     table.alter.set_table_properties({ENGINE_PROPERTY: "delta-spark"}, raise_if_not_exists=False)
     assert "engine delta-spark" in refusal(open_store(state.root))
 
@@ -121,7 +121,7 @@ def a_schema() -> object:
 def test_a_table_with_other_columns_is_found_by_the_check(state: DeltaRsStore) -> None:
     from deltalake import Field
 
-    DeltaTable(state.tables.place("pool")).alter.add_columns([Field("colour", "string")])
+    DeltaTable(state.tables.location("pool")).alter.add_columns([Field("colour", "string")])
     (found,) = (finding for finding in state.check() if not finding.ok)
     assert found.table == "pool" and "colour" in found.message
 
@@ -188,7 +188,7 @@ def test_a_reader_outlives_a_state_that_is_made_anew(state: DeltaRsStore) -> Non
 def _ask_many(root: str, who: int, n: int) -> None:
     store = open_store(root)
     for k in range(n):
-        store.ask(request(f"{who}-{k}", requested_at=AT))
+        store.append_request(request(f"{who}-{k}", requested_at=AT))
 
 
 def test_many_processes_may_ask_at_once_and_none_is_lost(state: DeltaRsStore) -> None:
@@ -217,7 +217,7 @@ from backfill_manager.model.records import DagRun, Request
 from datetime import datetime, timezone
 store = open_store({state.root!r})
 assert store.read(DagRun, [Condition("state", "=", "running")])[0].logical_date.year == 2024
-store.ask(Request("q", "k", "{{}}", "me", datetime.now(timezone.utc)))
+store.append_request(Request("q", "k", "{{}}", "me", datetime.now(timezone.utc)))
 assert len(store.unanswered()) == 1 and store.count("dag_run", ["state"]) and store.lease() and store.requests_version()
 assert store.query("SELECT count(*) FROM dag_run")[1] == [(1,)]
 heavy = {{"pyarrow", "pandas", "numpy", "pyspark", "py4j"}} & set(sys.modules)

@@ -115,11 +115,11 @@ def test_a_manager_that_slept_until_the_log_was_cleaned_is_still_refused(state: 
     awake = takes_over(state)
     for seq in range(1, 4):
         awake.commit(changes(run("d", seq)))
-    table = DeltaTable(state.tables.place("dag_run"))
+    table = DeltaTable(state.tables.location("dag_run"))
     table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
     table.create_checkpoint()
     table.cleanup_metadata()
-    assert len(list(Path(state.tables.place("dag_run"), "_delta_log").glob("*.json"))) == 1
+    assert len(list(Path(state.tables.location("dag_run"), "_delta_log").glob("*.json"))) == 1
     clock.ahead = timedelta(hours=1)
     with pytest.raises(LostLease):
         sleeper.commit(changes(run("d", 99)))
@@ -195,7 +195,7 @@ def test_reading_goes_on_in_many_threads_while_the_leader_commits(state: DeltaRs
 
 def merge_figures(lead: Leader, record: type[Any], rows: list[Any]) -> dict[str, Any]:
     assert isinstance(lead, DeltaRsLeader)
-    return lead._merge(lead._handles[record.TABLE], record, rows)
+    return lead._merge(record, rows)
 
 
 def test_a_merge_in_a_big_table_looks_into_the_files_it_must_and_no_others(state: DeltaRsStore) -> None:
@@ -223,7 +223,7 @@ def test_a_big_plan_is_cut_into_files_that_a_tick_can_afford_to_rewrite(state: D
 def test_answers_are_counted_per_request_not_per_row(state: DeltaRsStore) -> None:
     asked = request("q1")
     for _ in range(3):
-        state.ask(asked)
+        state.append_request(asked)
     assert state.unanswered() == [asked]
     assert state.count("request", [], [Condition("request_id", "=", "q1")]) == {(): 3}
     assert state.read(Request, limit=1) == [asked]

@@ -32,7 +32,7 @@ def is_conflict(kind: object) -> bool:
 def test_a_schema_without_a_state_is_told_with_the_command_that_makes_it(spark: SparkSession) -> None:
     store = open_store(f"spark_catalog.{unique('nothing')}", spark=spark)
     assert isinstance(store, DeltaSparkStore) and not store.exists()
-    for asked in (store.unanswered, store.lease, store.requests_version, lambda: store.ask(request())):
+    for asked in (store.unanswered, store.lease, store.requests_version, lambda: store.append_request(request())):
         with pytest.raises(StateNotInitialised, match="state init"):
             asked()
 
@@ -74,7 +74,7 @@ def test_the_version_is_told_by_the_log_as_by_the_history(spark_state: DeltaSpar
 def test_a_table_is_tidied_by_the_engines_own_means(spark_state: DeltaSparkStore) -> None:
     asked = [request(unique("tidy")) for _ in range(3)]
     for one in asked:
-        spark_state.ask(one)
+        spark_state.append_request(one)
     session = own_session(spark_state.tables.spark, spark_state.root)
     assert Writer(spark_state.tables, session, manager(1), iter(())).tidy("request") == 1
     mine = [Condition("request_id", "in", [one.request_id for one in asked])]
@@ -116,7 +116,7 @@ def test_the_heart_beats_while_the_table_of_leases_is_tidied(spark_state: DeltaS
     later = AT + timedelta(hours=1)
     with ThreadPoolExecutor(1) as heart:
         beat = heart.submit(lead.heartbeat, later)
-        lead._writer.tidy(Manager.TABLE)
+        lead._writer.compact(Manager.TABLE)
         beat.result()
     last = spark_state.lease()
     assert last is not None and (last.term, last.heartbeat_at) == (lead.term, later)

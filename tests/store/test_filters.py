@@ -84,5 +84,5 @@ def test_a_folder_with_any_name_can_hold_a_state(tmp_path: Path) -> None:
     store = DeltaRsStore(str(tmp_path / "it's 100% \N{SNOWMAN} #1 (a) {b} state"))
     assert not store.exists()
     store.init()
-    store.ask(request("q1"))
+    store.append_request(request("q1"))
     assert [one.request_id for one in store.unanswered()] == ["q1"]

@@ -15,9 +15,9 @@ from backfill_manager.errors import StateError
 from backfill_manager.model.records import TABLES, BundleRow, DagRow
 from backfill_manager.store.delta_rs.sql import arrow_table
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.store.delta_rs.tables import ENGINE as DELTA_RS
+from backfill_manager.store.delta_rs.tables import DeltaRsTables
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
-from backfill_manager.store.delta_spark.tables import ENGINE as DELTA_SPARK
+from backfill_manager.store.delta_spark.tables import DeltaSparkTables
 from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, properties
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ ROW = DagRow(
 def test_columns_are_added_when_the_state_is_opened_to_lead_and_the_rows_stay(tmp_path: Path) -> None:
     store = DeltaRsStore(str(tmp_path))
     store.init()
-    place = store.tables.place("dag")
+    place = store.tables.location("dag")
     now = DeltaTable(place)
     then = Schema([field for field in now.schema().fields if field.name != "deactivated_by"])
     DeltaTable.create(
-        place, schema=then, mode="overwrite", configuration={**properties(DELTA_RS), VERSION_PROPERTY: "1"},
+        place, schema=then, mode="overwrite", configuration={**properties(DeltaRsTables.ENGINE), VERSION_PROPERTY: "1"},
         raise_if_key_not_exists=False,
     )  # fmt: skip
     write_deltalake(place, arrow_table(DagRow, [ROW]).drop_columns(["deactivated_by"]), mode="append")
@@ -56,7 +56,7 @@ def test_managers_that_start_at_the_same_time_bring_it_up_to_date_together(tmp_p
     store = DeltaRsStore(str(tmp_path))
     store.init()
     for name in TABLES:
-        made = DeltaTable(store.tables.place(name))
+        made = DeltaTable(store.tables.location(name))
         made.alter.set_table_properties({VERSION_PROPERTY: "2"}, raise_if_not_exists=False)
     with ThreadPoolExecutor(4) as managers:
         changed = list(managers.map(lambda _: DeltaRsStore(str(tmp_path)).init(), range(4)))
@@ -71,7 +71,7 @@ def test_so_are_they_in_a_metastore(spark: SparkSession) -> None:
     table = f"spark_catalog.{schema}.bundle"
     spark.sql(f"DROP TABLE {table}")
     told = ", ".join(
-        f"'{key}' = '{value}'" for key, value in {**properties(DELTA_SPARK), VERSION_PROPERTY: "1"}.items()
+        f"'{key}' = '{value}'" for key, value in {**properties(DeltaSparkTables.ENGINE), VERSION_PROPERTY: "1"}.items()
     )
     spark.sql(
         f"CREATE TABLE {table} (name STRING NOT NULL, path STRING NOT NULL, parser STRING NOT NULL, content_hash STRING "

@@ -280,7 +280,7 @@ class FilledState:
             payload_json=json.dumps({"backfill_id": backfill_id, "ask": json.loads(ask.to_payload())}),
             requested_by="ada", requested_at=self.clock.at,
         )  # fmt: skip
-        self.store.ask(request)
+        self.store.append_request(request)
         return request
 
     def answers(

@@ -536,16 +536,16 @@ def test_of_two_who_save_in_the_same_moment_the_second_sees_both_values(
 ) -> None:
     one = ground.backfill("flights", days("2013-01-01", 4))
     mine = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
-    plainly = ground.store.ask
+    plainly = ground.store.append_request
 
     def a_moment_later(request: Request) -> None:
-        monkeypatch.setattr(ground.store, "ask", plainly)
+        monkeypatch.setattr(ground.store, "append_request", plainly)
         hers = {"backfill_id": one, "changes": {"priority": 3, "batch": 2}, "was": {"priority": 0, "batch": 1}}
         submit.submit(ground.store, ground.clock, "backfill.set", hers, requested_by="grace")
         plainly(request)
         ground.drain()  # the manager answers both
 
-    monkeypatch.setattr(ground.store, "ask", a_moment_later)
+    monkeypatch.setattr(ground.store, "append_request", a_moment_later)
     page = sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9", "window": "20:00-06:00"})
 
     assert told(page, "error-priority").startswith("“Priority” is 3 now, not 0: somebody has changed it")
@@ -615,13 +615,13 @@ class Hand:
     ) -> None:
         self.ground, self.days, self.refusal = ground, days_, refusal
         self.asked: list[dict[str, Any]] = []
-        plainly = ground.store.ask
+        plainly = ground.store.append_request
 
         def ask(request: Request) -> None:
             plainly(request)
             self.answer(request)
 
-        monkeypatch.setattr(ground.store, "ask", ask)
+        monkeypatch.setattr(ground.store, "append_request", ask)
 
     def answer(self, request: Request) -> None:
         self.asked.append(json.loads(request.payload_json)["ask"])

@@ -57,7 +57,7 @@ def ground_with(text: str) -> InMemoryManager:
         *(TaskLog(dag_id="plain", run_id=run.run_id, task_id="load", launch=1, try_number=1, line=n, level=level, at=at,
                   message=text, run_seq=run.run_seq) for n, level in enumerate((text, "ERROR"), 1)),
     )  # fmt: skip
-    ground.store.ask(
+    ground.store.append_request(
         Request(request_id="forged", kind=text, payload_json=json.dumps({"dag_id": text, text: text}), requested_by=text,
                 requested_at=at, source=text, requested_from=text)
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`/dags`, with what depends on one: its runs, grid, timeline, versions; and `/import_errors`."""
+"""`/dags`, and what belongs to one: its runs, grid, timeline and versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from backfill_manager.api.conditional_get import ReadingOf
+from backfill_manager.api.conditional_get import ConditionalReader, Reader
 from backfill_manager.api.models import (
     Clear,
     ClearPlanView,
@@ -16,7 +16,6 @@ from backfill_manager.api.models import (
     DagDetails,
     DagView,
     GridView,
-    ImportErrorView,
     Interval,
     NewRun,
     Page,
@@ -28,19 +27,28 @@ from backfill_manager.api.models import (
     VersionDiff,
     VersionView,
 )
-from backfill_manager.api.openapi import CHANGES, READS
-from backfill_manager.api.paging import Bound, Cursor, Limit, from_cursor, instant_of, order_of, page_of_few, to_cursor
-from backfill_manager.api.paths import Id
-from backfill_manager.api.responses import AskingOf
+from backfill_manager.api.openapi import CHANGES, READS, created
+from backfill_manager.api.paging import (
+    Bound,
+    Cursor,
+    Limit,
+    from_cursor,
+    instant_of,
+    order_of,
+    page,
+    page_of_short_list,
+    to_cursor,
+)
+from backfill_manager.api.parameters import Id
 from backfill_manager.api.routes.runs import RUN_COLUMNS, RunOrder, address_of, page_of
-from backfill_manager.model.records import DagRow, DagRun, DagVersion
+from backfill_manager.api.submit import ApiSubmit
+from backfill_manager.model.records import DagRun
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.queries.dags import (
     all_dags,
     current_dag,
     known_dag,
     list_dags,
-    list_import_errors,
     next_intervals_of,
     show_dag,
     spec_reader,
@@ -53,16 +61,16 @@ from backfill_manager.requests import command_types, validation
 from backfill_manager.requests.clearing import ClearTasks
 
 router = APIRouter(prefix="/dags", tags=["dags"])
-errors_router = APIRouter(tags=["dags"])
 
-DEFINED: Final = ("dag", "dag_version")
-TABLES: Final = (*DEFINED, "dag_run")
+SPEC_TABLES: Final = ("dag", "dag_version")
+TABLES: Final = (*SPEC_TABLES, "dag_run")
 ACTIVE: Final = {"true": True, "false": False, "all": None}
+SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 
 
 @router.get("", operation_id="list_dags", response_model=Page[DagView], responses=READS)
-def list_all(
-    reading: ReadingOf,
+def get_dags(
+    reader: Reader,
     limit: Limit = 200,
     cursor: Cursor = None,
     order_by: Literal["dag_id", "-dag_id"] = "dag_id",
@@ -74,62 +82,57 @@ def list_all(
     ] = "true",
 ) -> Response:
     """The DAGs (the active ones, unless `active` says otherwise), with the date and time of the next scheduled run."""
-    order = order_of(order_by, {"dag_id": "dag_id"}, "dag_id")
-    after = from_cursor(cursor, order_by, DagRow, order)
 
-    def page() -> dict[str, Any]:
-        found = [
-            one
-            for one in list_dags(reading.store, reading.now(), active=ACTIVE[active])
-            if is_paused in (None, one["is_paused"]) and (tag is None or tag in one["tags"])
+    def compute() -> dict[str, Any]:
+        rows = [
+            row
+            for row in list_dags(reader.store, reader.now(), active=ACTIVE[active])
+            if is_paused in (None, row["is_paused"]) and (tag is None or tag in row["tags"])
         ]
-        found.sort(key=lambda one: str(one["dag_id"]), reverse=order.descending)
-        if after is not None:
-            found = [
-                one for one in found if (one["dag_id"] > after.tie) != order.descending and one["dag_id"] != after.tie
-            ]
-        last = found[limit - 1]["dag_id"] if len(found) > limit else None
-        return {"items": found[:limit], "next_cursor": None if last is None else to_cursor(order_by, last, last)}
+        return page_of_short_list(rows, order_by, limit, cursor, unique=["dag_id"])
 
-    return reading.of(TABLES, Page[DagView], page, also=(reading.moment(10),))
+    return reader.response(TABLES, Page[DagView], compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
 
 
 @router.get("/{dag_id}", operation_id="get_dag", response_model=DagDetails, responses=READS)
-def get_dag(dag_id: Id, reading: ReadingOf) -> Response:
-    """One DAG, active or not: its schedule, its tasks and what they wait for, how many runs it has by state."""
-    return reading.of(
-        TABLES, DagDetails, lambda: show_dag(reading.store, dag_id, reading.now()), also=(reading.moment(10),)
-    )
+def get_dag(dag_id: Id, reader: Reader) -> Response:
+    """One DAG, active or not: its schedule, its tasks with their dependencies, and its number of runs by state."""
+    return reader.response(
+        TABLES, DagDetails, lambda: show_dag(reader.store, dag_id, reader.now()),
+        vary_by=(reader.period(SCHEDULE_TTL_S),),
+    )  # fmt: skip
 
 
 @router.patch("/{dag_id}", status_code=202, operation_id="change_dag", response_model=RequestView, responses=CHANGES)
-async def change_dag(dag_id: Id, body: DagChanges, asking: AskingOf) -> Response:
-    """Pause it (no scheduled run is made) or let it go on. Its backfills have a pause of their own."""
+async def change_dag(dag_id: Id, body: DagChanges, submitter: ApiSubmit) -> Response:
+    """Pauses it (no scheduled runs are created) or unpauses it. Its backfills are paused separately."""
     kind = command_types.DAG_PAUSE if body.is_paused else command_types.DAG_UNPAUSE
-    return await asking(kind, lambda _: {"dag_id": current_dag(asking.store, dag_id)[0].dag_id})
+    return await submitter(kind, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id})
 
 
 @router.post(
     "/{dag_id}/deactivate", status_code=202, operation_id="deactivate_dag", response_model=RequestView,
     responses=CHANGES,
 )  # fmt: skip
-async def deactivate(dag_id: Id, asking: AskingOf) -> Response:
-    """Nothing more of it is scheduled or can be asked for, until it has new content or its file is parsed on request."""
-    return await asking(command_types.DAG_DEACTIVATE, lambda _: {"dag_id": current_dag(asking.store, dag_id)[0].dag_id})
+async def deactivate(dag_id: Id, submitter: ApiSubmit) -> Response:
+    """Schedules and accepts no more runs of it, until it has new content or its file is parsed on request."""
+    return await submitter(
+        command_types.DAG_DEACTIVATE, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id}
+    )
 
 
 @router.get("/{dag_id}/next", operation_id="next_intervals", response_model=list[Interval], responses=READS)
-def next_of(
-    dag_id: Id, reading: ReadingOf, n: Annotated[int, Query(ge=1, le=1000)] = 1, after: Bound = None
+def get_next_intervals(
+    dag_id: Id, reader: Reader, n: Annotated[int, Query(ge=1, le=1000)] = 1, after: Bound = None
 ) -> Response:
-    """The next intervals that the scheduler makes runs of, and when each is due. `after` goes on behind the answer before:
-    the `interval_end` of its last."""
-    behind = instant_of(after, "after")
+    """The next intervals that will be scheduled, and when each is due. To continue, `after` is the `interval_end` of the
+    last one."""
+    bound = instant_of(after, "after")
 
-    def found() -> list[dict[str, Any]]:
-        return next_intervals_of(reading.store, dag_id, reading.now(), n, after=behind)
+    def compute() -> list[dict[str, Any]]:
+        return next_intervals_of(reader.store, dag_id, reader.now(), n, after=bound)
 
-    return reading.of(TABLES, list[Interval], found, also=(reading.moment(10),))
+    return reader.response(TABLES, list[Interval], compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
 
 
 # -- its runs -----------------------------------------------------------------------------------------------------------
@@ -137,129 +140,120 @@ def next_of(
 
 @router.post(
     "/{dag_id}/runs", status_code=202, operation_id="trigger_dag", response_model=RequestView,
-    responses={**CHANGES, 201: {"model": RequestView, "description": "Made.", "headers": CHANGES[202]["headers"]}},
+    responses=created(RequestView),
 )  # fmt: skip
-async def trigger(dag_id: Id, asking: AskingOf, body: NewRun | None = None) -> Response:
-    """One run by hand: for the interval that starts at `logical_date`, or for the latest complete one. It moves the
-    schedule nowhere. A date in the future is refused, unless `allow_future` says otherwise."""
-    wanted = body or NewRun()
-    return await asking(
+async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) -> Response:
+    """Triggers a manual run: of the interval that starts at `logical_date`, or of the latest complete one. The schedule is
+    not affected. A date in the future is refused, unless `allow_future`."""
+    run = body or NewRun()
+    return await submitter(
         command_types.DAG_TRIGGER,
         lambda _: validation.triggered_dag(
-            asking.store,
-            dag_id,
-            wanted.logical_date,
-            wanted.conf,
-            asking.house.clock.now(),
-            allow_future=wanted.allow_future,
+            submitter.store, dag_id, run.logical_date, run.conf, submitter.context.clock.now(),
+            allow_future=run.allow_future,
         ),
-        made_at=lambda run_id: address_of(dag_id, run_id),
-    )
+        location=lambda run_id: address_of(dag_id, run_id),
+    )  # fmt: skip
 
 
 @router.get("/{dag_id}/runs", operation_id="list_runs_of_dag", response_model=Page[RunView], responses=READS)
-def runs_of(
+def list_runs(
     dag_id: Id,
-    reading: ReadingOf,
+    reader: Reader,
     limit: Limit = 50,
     cursor: Cursor = None,
     order_by: RunOrder = "-created_at",
     state: Annotated[list[RunState] | None, Query(max_length=10)] = None,
     run_type: RunType | None = None,
 ) -> Response:
-    """Its runs, newest made first."""
+    """Its runs, newest first."""
     order = order_of(order_by, RUN_COLUMNS, "run_seq")
-    after = from_cursor(cursor, order_by, DagRun, order)
+    position = from_cursor(cursor, order_by, DagRun, order)
 
-    def page() -> dict[str, Any]:
-        _known(reading, dag_id)
+    def compute() -> dict[str, Any]:
+        _check_known(reader, dag_id)
         return page_of(
-            reading.store, order_by, order, limit, after,
+            reader.store, order_by, order, limit, position,
             dag_id=dag_id, in_states=tuple(state or ()), run_type=run_type,
         )  # fmt: skip
 
-    return reading.of(TABLES, Page[RunView], page)
+    return reader.response(TABLES, Page[RunView], compute)
 
 
 @router.get("/{dag_id}/grid", operation_id="get_grid", response_model=GridView, responses=READS)
 def get_grid(
     dag_id: Id,
-    reading: ReadingOf,
+    reader: Reader,
     limit: Annotated[int, Query(ge=1, le=200)] = 30,
     cursor: Cursor = None,
-    order: Annotated[Literal["date", "made"], Query(description="By logical date, or as they were made.")] = "date",
+    order: Annotated[Literal["date", "made"], Query(description="By logical date, or by creation.")] = "date",
 ) -> Response:
     """Its newest runs with the state of each of their tasks; the next page has older ones."""
     by = Order("logical_date" if order == "date" else "run_seq", "run_seq", descending=True)
-    after = from_cursor(cursor, order, DagRun, by)
+    position = from_cursor(cursor, order, DagRun, by)
 
-    def found() -> dict[str, Any]:
-        _, spec = known_dag(reading.store, dag_id)
-        made = grid(
-            reading.store, spec, order=order, limit=limit,
-            before_date=after.value if after is not None and order == "date" else None,
-            before_seq=after.tie if after is not None and order == "made" else None,
+    def compute() -> dict[str, Any]:
+        _, spec = known_dag(reader.store, dag_id)
+        document = grid(
+            reader.store, spec, order=order, limit=limit,
+            before_date=position.value if position is not None and order == "date" else None,
+            before_seq=position.tie if position is not None and order == "made" else None,
         )  # fmt: skip
-        older = made.pop("older")
-        cursor = None if older is None else to_cursor(order, older.get("before_date"), older.get("before_seq", 0))
-        if older is not None and order == "made":
-            cursor = to_cursor(order, older["before_seq"], older["before_seq"])
-        return {**made, "next_cursor": cursor}
+        older = document.pop("older")
+        if older is None:
+            return {**document, "next_cursor": None}
+        seq = older.get("before_seq", 0)
+        return {**document, "next_cursor": to_cursor(order, older["before_date"] if order == "date" else seq, seq)}
 
-    return reading.of((*TABLES, "task_instance"), GridView, found)
+    return reader.response((*TABLES, "task_instance"), GridView, compute)
 
 
 @router.get("/{dag_id}/timeline", operation_id="get_timeline", response_model=Page[TimelineRun], responses=READS)
 def get_timeline(
     dag_id: Id,
-    reading: ReadingOf,
+    reader: Reader,
     limit: Limit = 50,
     cursor: Cursor = None,
     order_by: Literal["-logical_date"] = "-logical_date",
 ) -> Response:
-    """The runs that stand, those of the newest dates first, each with those that it took the place of."""
+    """The current run of each date, newest date first, each with the runs that it overrides."""
     order = order_of(order_by, {"logical_date": "logical_date"}, "logical_date")
-    after = from_cursor(cursor, order_by, DagRun, order)
+    position = from_cursor(cursor, order_by, DagRun, order)
 
-    def page() -> dict[str, Any]:
-        _known(reading, dag_id)
-        found = timeline(reading.store, dag_id, limit + 1, before=None if after is None else after.tie)[::-1]
-        last = found[limit - 1]["logical_date"] if len(found) > limit else None
-        return {"items": found[:limit], "next_cursor": None if last is None else to_cursor(order_by, last, last)}
+    def compute() -> dict[str, Any]:
+        _check_known(reader, dag_id)
+        runs = timeline(reader.store, dag_id, limit + 1, before=position and position.tie)[::-1]
+        last = runs[limit - 1]["logical_date"] if len(runs) > limit else None
+        return page(runs[:limit], order_by, last and (last, last))
 
-    return reading.of(TABLES, Page[TimelineRun], page)
+    return reader.response(TABLES, Page[TimelineRun], compute)
 
 
 @router.get("/{dag_id}/versions", operation_id="list_versions", response_model=Page[VersionView], responses=READS)
-def versions(
+def get_versions(
     dag_id: Id,
-    reading: ReadingOf,
+    reader: Reader,
     limit: Limit = 100,
     cursor: Cursor = None,
     order_by: Literal["-version"] = "-version",
 ) -> Response:
     """Its versions, newest first."""
-    order = order_of(order_by, {"version": "version"}, "version")
-    after = from_cursor(cursor, order_by, DagVersion, order)
 
-    def page() -> dict[str, Any]:
-        found = list_versions(reading.store, dag_id)
-        found = [one for one in found if after is None or one["version"] < after.tie]
-        last = found[limit - 1]["version"] if len(found) > limit else None
-        return {"items": found[:limit], "next_cursor": None if last is None else to_cursor(order_by, last, last)}
+    def compute() -> dict[str, Any]:
+        return page_of_short_list(list_versions(reader.store, dag_id), order_by, limit, cursor, unique=["version"])
 
-    return reading.of(DEFINED, Page[VersionView], page)
+    return reader.response(SPEC_TABLES, Page[VersionView], compute)
 
 
 @router.get("/{dag_id}/versions/diff", operation_id="diff_versions", response_model=VersionDiff, responses=READS)
-def versions_diff(
+def get_version_diff(
     dag_id: Id,
-    reading: ReadingOf,
+    reader: Reader,
     before: Annotated[int, Query(ge=1, le=2**31)],
     after: Annotated[int, Query(ge=1, le=2**31)],
 ) -> Response:
     """What differs between two versions: settings, tasks and files."""
-    return reading.of(DEFINED, VersionDiff, lambda: diff_versions(reading.store, dag_id, before, after))
+    return reader.response(SPEC_TABLES, VersionDiff, lambda: diff_versions(reader.store, dag_id, before, after))
 
 
 @router.post(
@@ -272,47 +266,27 @@ def versions_diff(
         },
     },
 )  # fmt: skip
-async def clear(dag_id: Id, body: Clear, asking: AskingOf) -> Response:
-    """Have tasks that ran run again, in place. What runs is stopped first."""
-    ask = ClearTasks(
+async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
+    """Clears finished tasks, so that they run again in the same runs. Running ones are stopped first."""
+    command = ClearTasks(
         dag=dag_id, start=body.start_date, end=body.end_date, run_ids=tuple(body.run_ids), tasks=body.tasks,
         upstream=body.upstream, downstream=body.downstream, only_failed=body.only_failed,
         only_running=body.only_running, latest_version=body.latest_version,
     )  # fmt: skip
+    store = submitter.store
 
     def planned() -> tuple[ClearTasks, dict[str, Any]]:
-        ask.check()
-        known = validation.with_whole_run_ids(asking.store, ask)
-        return known, plan_clear(
-            asking.store, known, all_dags(asking.store), spec_reader(asking.store)
-        ).to_json_document()
+        command.check()
+        known = validation.with_whole_run_ids(store, command)
+        return known, plan_clear(store, known, all_dags(store), spec_reader(store)).to_json_document()
 
     if body.dry_run:
         _, plan = await run_in_threadpool(planned)
         return JSONResponse(ClearPlanView.model_validate(plan).model_dump())
-    return await asking(command_types.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
+    return await submitter(command_types.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
 
 
-def _known(reading: ReadingOf, dag_id: str) -> None:
-    """A DAG that is, or ever was, there: what ran can be read after its DAG is gone."""
-    if dag_id not in all_dags(reading.store):
-        known_dag(reading.store, dag_id)  # which says that there is none
-
-
-@errors_router.get(
-    "/import_errors", operation_id="list_import_errors", response_model=Page[ImportErrorView], responses=READS
-)
-def import_errors(
-    reading: ReadingOf,
-    limit: Limit = 200,
-    cursor: Cursor = None,
-    order_by: Literal["bundle", "-bundle", "file", "-file", "last_seen_at", "-last_seen_at"] = "bundle",
-    bundle: Annotated[str | None, Query(max_length=200)] = None,
-) -> Response:
-    """Files that could not be read: where, and what is wrong. The last good version of their DAGs stays."""
-
-    def page() -> dict[str, Any]:
-        found = [one for one in list_import_errors(reading.store) if bundle in (None, one["bundle"])]
-        return page_of_few(found, order_by, limit, cursor)
-
-    return reading.of(("import_error",), Page[ImportErrorView], page)
+def _check_known(reader: ConditionalReader, dag_id: str) -> None:
+    """Raises `NotFound` for a DAG that never existed; the runs of a deleted one can still be read."""
+    if dag_id not in all_dags(reader.store):
+        known_dag(reader.store, dag_id)

@@ -1,8 +1,7 @@
-"""`/events`: server-sent events that tell which tables of the state have changed.
+"""`/events`: server-sent events with the tables of the state that have changed.
 
-The versions of the tables are looked at once a second, for all listeners together, and not at all when nobody listens. An
-event names tables and their versions; what a listener shows of them it asks for anew (with an ETag, so what has not
-changed costs nothing).
+The tables' versions are polled once a second, for all listeners together, and not at all without listeners. An event names
+tables and versions; a listener reads what it shows again (with an ETag, so what has not changed costs nothing).
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from backfill_manager.api.auth import Viewer
-from backfill_manager.api.context import HouseOf
-from backfill_manager.api.errors import RateLimited
+from backfill_manager.api.context import Context
 from backfill_manager.api.openapi import READS
-from backfill_manager.api.version_watcher import MOST_LISTENERS
-from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.api.version_watcher import MAX_LISTENERS
+from backfill_manager.errors import InvalidInput, RateLimited, nearest
 from backfill_manager.model.records import TABLES
 
 router = APIRouter(tags=["health"])
@@ -39,26 +37,26 @@ TOPICS: Final = tuple(TABLES)
     },
 )  # fmt: skip
 async def events(
-    house: HouseOf,
+    context: Context,
     _: Viewer,
     topics: Annotated[
         str | None,
-        Query(max_length=500, description="Names of tables, with commas between them; left out: all.",
+        Query(max_length=500, description="Names of tables, separated by commas; left out: all.",
               examples=["backfill,backfill_item"]),
     ] = None,
 ) -> StreamingResponse:  # fmt: skip
-    """Which tables of the state have changed: at first where they stand, then every change within a second or so."""
-    if house.tables.is_full:
-        raise RateLimited(f"{MOST_LISTENERS} listen already; come back later.", 60)
-    wanted = _topics(topics)
-    await run_in_threadpool(house.versions, sorted(wanted))  # 503 at once for a state that can't be read
-    changes = house.tables.listen(wanted)
+    """The tables of the state that have changed: first the version of each, then every change within about a second."""
+    if context.tables.is_full:
+        raise RateLimited(f"There are {MAX_LISTENERS} listeners already; try again later.", 60)
+    tables = _tables(topics)
+    await run_in_threadpool(context.versions, sorted(tables))  # 503 at once for a state that can't be read
+    changes = context.tables.listen(tables)
     first = await anext(changes)
 
     async def stream() -> AsyncIterator[str]:
         yield f"retry: 2000\n{_event(first)}"
         async for changed in changes:
-            yield _event(changed) if changed else ": still here\n\n"
+            yield _event(changed) if changed else ": keep-alive\n\n"
 
     return StreamingResponse(stream(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
@@ -67,8 +65,8 @@ def _event(tables: dict[str, int]) -> str:
     return f"event: changed\ndata: {json.dumps({'tables': tables})}\n\n"
 
 
-def _topics(text: str | None) -> frozenset[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()] if text else []
+def _tables(topics: str | None) -> frozenset[str]:
+    names = [name.strip() for name in topics.split(",") if name.strip()] if topics else []
     for name in names:
         if name not in TOPICS:
             raise InvalidInput(

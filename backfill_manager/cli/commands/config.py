@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -12,9 +11,6 @@ from backfill_manager.errors import InvalidInput
 
 app = group("config", "The configuration as it is understood.")
 ABOUT: Final = "the configuration of this machine"
-_URL_PASSWORD = re.compile(r"(://[^/@:\s]*):[^/@\s]+@")
-_URL_USER = re.compile(r"(?<=://)[^/\s]*@")
-_WEBHOOK = re.compile(r"(https?://[^/\s]+/)\S+")  # its path is what lets one in
 
 
 @command(app, "check")
@@ -40,8 +36,10 @@ def show(call: CliContext) -> None:
     """
     import sys
 
+    from backfill_manager.masking import mask_values
+
     call.needs_no_server(ABOUT)
-    plain = masked(call.settings.model_dump(mode="json"))
+    plain = mask_values(call.settings.model_dump(mode="json"))
     if call.out.is_table:
         import yaml  # type: ignore[import-untyped]
 
@@ -94,19 +92,3 @@ def sources(call: CliContext) -> list[str]:
         f"environment ({name})" for name in sorted(call.environ) if name.startswith("BFM_") and name != "BFM_CONF"
     ]
     return [*found, "--state"] if call.state else found
-
-
-def masked(value: Any, key: str = "") -> Any:
-    from backfill_manager.settings import MASK, SECRET_NAME
-
-    if isinstance(value, dict):
-        return {name: masked(one, str(name)) for name, one in value.items()}
-    if isinstance(value, list):
-        return [masked(one, key) if isinstance(one, dict | list) else one for one in value]
-    if isinstance(value, str):
-        if key == "git":  # a user may be a token
-            return _URL_USER.sub("", value)
-        if key == "url":
-            return _WEBHOOK.sub(r"\1" + MASK, _URL_PASSWORD.sub(r"\1:" + MASK + "@", value))
-        return MASK if value and SECRET_NAME.search(key) else _URL_PASSWORD.sub(r"\1:" + MASK + "@", value)
-    return value

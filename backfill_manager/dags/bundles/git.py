@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.settings import GIT_TRANSPORTS, without_password
+from backfill_manager.masking import without_credentials
+from backfill_manager.settings import GIT_TRANSPORTS
 
 TIME_LIMIT_S: Final = 300.0
 _OF_ANOTHER_REPOSITORY: Final = frozenset(
@@ -121,5 +122,5 @@ def _in_a_line(complaint: str) -> str:
     """The first line that says something; what follows it are consequences and advice."""
     lines = (line.strip() for line in complaint.splitlines())
     first = next((line for line in lines if line and not line.lower().startswith(("warning:", "hint:"))), "")
-    plain = "".join(c if c.isprintable() else " " for c in without_password(first))
+    plain = "".join(c if c.isprintable() else " " for c in without_credentials(first))
     return re.sub(r"^((fatal|error|remote|ERROR): ?)+", "", plain).rstrip(".") or "git does not say why"

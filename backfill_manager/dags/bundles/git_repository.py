@@ -25,7 +25,7 @@ from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, DagFiles, belon
 from backfill_manager.dags.bundles.git import Blobs, Damaged, Git
 from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, create_atomically
 from backfill_manager.errors import InvalidInput, nearest
-from backfill_manager.settings import without_password
+from backfill_manager.masking import without_credentials
 
 _LINK: Final = "120000"
 _LIKE_AN_ID: Final = re.compile(r"[0-9a-f]{7,40}")
@@ -44,7 +44,7 @@ class _Entry:
 class GitSource(BundleSource):
     def __init__(self, url: str, ref: str, path: str, *, cache: Path, dag_files: DagFiles = PYTHON_AND_YAML) -> None:
         self._url, self._ref, self._dag_files = _absolute(url), ref, dag_files
-        self._shown = without_password(url)
+        self._shown = without_credentials(url)
         self._path = "/".join(part for part in path.split("/") if part not in ("", "."))
         self._home = cache.absolute() / "git" / hashlib.sha256(self._url.encode()).hexdigest()[:16]
         self._git = Git(self._home / "repository.git")

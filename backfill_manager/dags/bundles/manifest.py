@@ -24,10 +24,8 @@ from backfill_manager.settings import (
     BundleRules,
     BundleSettings,
     Loc,
-    Said,
-    read_yaml,
+    RawSettings,
     unknown_parser,
-    validated,
 )
 
 MANIFEST: Final = "manifest.yaml"
@@ -50,7 +48,7 @@ class ManifestRead:
 
     rules: Manifest
     keys: frozenset[str]  # that it says
-    said: Said
+    raw: RawSettings
 
 
 def read_manifest(settings: BundleSettings, root: Path) -> ManifestRead | None:
@@ -61,17 +59,14 @@ def read_manifest(settings: BundleSettings, root: Path) -> ManifestRead | None:
         raise InvalidConfig(f"{MANIFEST}: is larger than {LARGEST_DATA_FILE >> 20} MB")
     if content is None:
         return None
-    said = Said()
-    said.places[()] = f"{MANIFEST}, line 1"
-    try:
-        read_yaml(content.decode("utf-8"), MANIFEST, said, such_as=f"version: {VERSION}")
-    except UnicodeDecodeError:
-        raise InvalidConfig(f"{MANIFEST} is not UTF-8 text.") from None
-    _refuse_what_is_not_its_own(said)
-    _understand_aip_85(said)
-    keys = frozenset(map(str, said.values)) - {"version"}
-    _judge_by_the_parser_in_effect(said, settings)
-    return ManifestRead(validated(Manifest, said), keys & set(said.values), said)
+    raw = RawSettings()
+    raw.places[()] = f"{MANIFEST}, line 1"
+    raw.add_yaml(content, MANIFEST, example=f"version: {VERSION}")
+    _refuse_what_is_not_its_own(raw)
+    _understand_aip_85(raw)
+    keys = frozenset(map(str, raw.values)) - {"version"}
+    _judge_by_the_parser_in_effect(raw, settings)
+    return ManifestRead(raw.validate(Manifest), keys & set(raw.values), raw)
 
 
 def with_manifest(settings: BundleSettings, manifest: ManifestRead | None) -> BundleSettings:
@@ -83,66 +78,66 @@ def with_manifest(settings: BundleSettings, manifest: ManifestRead | None) -> Bu
     return settings.model_copy(update={**update, "options": {**manifest.rules.options, **settings.options}})
 
 
-def _judge_by_the_parser_in_effect(said: Said, settings: BundleSettings) -> None:
+def _judge_by_the_parser_in_effect(raw: RawSettings, settings: BundleSettings) -> None:
     """The one that the configuration names, if it names one: options for another parser are then nobody's."""
-    name = said.values.get("parser", settings.parser)
+    name = raw.values.get("parser", settings.parser)
     if not isinstance(name, str):
         return  # told when it is validated
     if "parser" not in settings.model_fields_set:
         unknown = unknown_parser(name)
         if unknown and not unknown_parser(name, misspelt=True):  # else it is told when it is validated
-            said.wrong.append(f"{said.place(('parser',))}: parser {unknown}")
+            raw.errors.append(f"{raw.place(('parser',))}: parser {unknown}")
     elif name != settings.parser:
-        said.values.pop("options", None)
-    said.values["parser"] = settings.parser if "parser" in settings.model_fields_set else name
+        raw.values.pop("options", None)
+    raw.values["parser"] = settings.parser if "parser" in settings.model_fields_set else name
 
 
-def _refuse_what_is_not_its_own(said: Said) -> None:
-    if "version" not in said.values:
-        said.wrong.append(f"{said.place(())}: version is missing; `version: {VERSION}` is known here")
-        said.values["version"] = VERSION
-    for key in [key for key in said.values if key in _ORIGIN]:
-        said.wrong.append(f"{said.place((key,))}: {key} is said in {DEFAULT_CONF}, not by the bundle itself")
-        del said.values[key]
+def _refuse_what_is_not_its_own(raw: RawSettings) -> None:
+    if "version" not in raw.values:
+        raw.errors.append(f"{raw.place(())}: version is missing; `version: {VERSION}` is known here")
+        raw.values["version"] = VERSION
+    for key in [key for key in raw.values if key in _ORIGIN]:
+        raw.errors.append(f"{raw.place((key,))}: {key} is set in {DEFAULT_CONF}, not by the bundle itself")
+        del raw.values[key]
 
 
-def _understand_aip_85(said: Said) -> None:
+def _understand_aip_85(raw: RawSettings) -> None:
     """Bring AIP-85's keys to ours: `bundle_parser`, `bundle_fetch_interval`, and `bundle_config`, a mapping or a list of one
     mapping, with `directories_to_scan`; its other keys are options of a parser that is not ours."""
-    parser = said.values.get("bundle_parser")
+    parser = raw.values.get("bundle_parser")
     if isinstance(parser, str):
-        said.values["bundle_parser"] = _AIP_85_PARSERS.get(parser, parser)
-    if "bundle_config" in said.values:
-        _understand_bundle_config(said)
+        raw.values["bundle_parser"] = _AIP_85_PARSERS.get(parser, parser)
+    if "bundle_config" in raw.values:
+        _understand_bundle_config(raw)
     for theirs, ours in (
         ("bundle_parser", "parser"),
         ("bundle_fetch_interval", "fetch_interval"),
         ("directories_to_scan", "directories"),
     ):
-        if theirs not in said.values:
+        if theirs not in raw.values:
             continue
-        if ours in said.values:
-            said.wrong.append(f"{said.place((theirs,))}: {theirs} is what {ours} is; one of them is enough")
-        said.values[ours] = said.values.pop(theirs)
-        said.move((theirs,), (ours,))
+        if ours in raw.values:
+            raw.errors.append(f"{raw.place((theirs,))}: {theirs} is what {ours} is; one of them is enough")
+        raw.values[ours] = raw.values.pop(theirs)
+        raw.move((theirs,), (ours,))
 
 
-def _understand_bundle_config(said: Said) -> None:
-    config: Any = said.values.pop("bundle_config")
+def _understand_bundle_config(raw: RawSettings) -> None:
+    config: Any = raw.values.pop("bundle_config")
     at: Loc = ("bundle_config",)
     if isinstance(config, list) and len(config) == 1:
         config, at = config[0], (*at, 0)
-    parser = said.values.get("bundle_parser", said.values.get("parser", PARSERS[0]))
+    parser = raw.values.get("bundle_parser", raw.values.get("parser", PARSERS[0]))
     is_ours = parser in PARSERS
     if not isinstance(config, dict) or (is_ours and set(config) != {"directories_to_scan"}):
-        said.wrong.append(f"{said.place(at)}: bundle_config must hold `directories_to_scan: [...]`, and nothing else")
+        raw.errors.append(f"{raw.place(at)}: bundle_config must hold `directories_to_scan: [...]`, and nothing else")
         return
     options = dict(config)
     if "directories_to_scan" in options:
-        said.values["directories_to_scan"] = options.pop("directories_to_scan")
-        said.move((*at, "directories_to_scan"), ("directories_to_scan",))
-    if options and "options" in said.values:
-        said.wrong.append(f"{said.place(at)}: bundle_config is what options is; one of them is enough")
+        raw.values["directories_to_scan"] = options.pop("directories_to_scan")
+        raw.move((*at, "directories_to_scan"), ("directories_to_scan",))
+    if options and "options" in raw.values:
+        raw.errors.append(f"{raw.place(at)}: bundle_config is what options is; one of them is enough")
     elif options:
-        said.values["options"] = options
-        said.move(at, ("options",))
+        raw.values["options"] = options
+        raw.move(at, ("options",))

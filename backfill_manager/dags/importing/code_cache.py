@@ -90,7 +90,7 @@ class CodeCache:
         if not (folder / version.file).is_file():
             raise StateError(
                 f"The code of DAG {version.dag_id!r} version {version.version} is gone: there is no {version.file} "
-                f"under {folder}. Put the snapshot back, or clear the run with --latest-version."
+                f"under {folder}. Put the snapshot back, or clear the run with the latest version."
             )
         with self._lock:
             if version.snapshot not in self._bundles:

@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 from backfill_manager.dags.authoring import Dag, collecting
 from backfill_manager.dags.bundles.files import YAML_DAGS
 from backfill_manager.dags.importing.import_scope import ImportScope
-from backfill_manager.dags.yaml.text import at_line
-from backfill_manager.errors import InvalidDag, nearest
+from backfill_manager.dags.yaml.reader import find_function
+from backfill_manager.dags.yaml.text import at_line, fail_at, text_of
+from backfill_manager.errors import InvalidDag
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,7 @@ class DagFile:
 
     def text(self) -> str:
         """Its content. `InvalidDag`, with the line, for what is not UTF-8."""
-        content = self.path.read_bytes()
-        try:
-            return content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = content[: error.start].count(b"\n") + 1
-            self.wrong(line, f"not UTF-8 text: there is a byte 0x{content[error.start]:02x}; save the file as UTF-8")
+        return text_of(self.path)
 
     def at(self, line: int) -> _AtLine:
         """`with file.at(3):` whatever is raised inside is an error of line 3."""
@@ -47,25 +43,14 @@ class DagFile:
 
     def wrong(self, line: int, message: str) -> NoReturn:
         """Raise `InvalidDag`: the file is wrong in that line."""
-        at_line(self.path, line, partial(_raise, InvalidDag(message)))
-        raise AssertionError("at_line has raised")
+        fail_at(self.path, line, message)
 
     def function(self, reference: str) -> FunctionType:
         """The function that `module:function` names in the bundle, for `task(...)`. `InvalidDag` when there is none."""
         module, _, name = reference.partition(":")
         if not all(part.isidentifier() for part in (*module.split("."), name)):
             raise InvalidDag(f"must be module:function, such as helpers:clean, not {reference!r}")
-        try:
-            found = self.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-                raise  # it is there, and imports something that is not
-            raise InvalidDag(f"{reference} names the module {module}, which is not in the bundle") from None
-        function = getattr(found, name, None)
-        if not isinstance(function, FunctionType):
-            known = [name for name, value in vars(found).items() if isinstance(value, FunctionType)]
-            raise InvalidDag(f"{reference} names no function of {module}{nearest(name, known, n=1)}")
-        return function
+        return find_function(reference, self.import_module)
 
     def as_usual(self) -> list[Dag]:
         """The DAGs of a Python or `*.dag.yaml` file, for a parser that reads those too."""

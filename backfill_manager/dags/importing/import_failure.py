@@ -39,7 +39,7 @@ class FailedFile:
 
 def explain(error: BaseException, root: Path, file: str) -> FailedFile:
     """What happened when `file` of the bundle at `root` was executed."""
-    from backfill_manager.telemetry import hide_secrets  # costs more than a light command
+    from backfill_manager.masking import mask_environment
 
     path = str(root / file)
     frames = traceback.extract_tb(error.__traceback__)
@@ -49,7 +49,7 @@ def explain(error: BaseException, root: Path, file: str) -> FailedFile:
         line = error.lineno
     elif not isinstance(error, BackfillManagerError):
         message += _elsewhere(error, frames, root, path)
-    return FailedFile(file, line, _one_line(hide_secrets(message)), _theirs(error, root, path))
+    return FailedFile(file, line, _one_line(mask_environment(message)), _theirs(error, root, path))
 
 
 def explain_dump(dump: str, root: Path, file: str, message: str) -> FailedFile:
@@ -100,7 +100,7 @@ def _elsewhere(error: BaseException, frames: traceback.StackSummary, root: Path,
 
 def _theirs(error: BaseException, root: Path, path: str) -> str:
     """The traceback from their file on, without the frames that are our machinery; files named within the bundle."""
-    from backfill_manager.telemetry import hide_secrets
+    from backfill_manager.masking import mask_environment
 
     told = traceback.TracebackException.from_exception(error)
     chain: list[traceback.TracebackException | None] = [told, told.__cause__, told.__context__]
@@ -108,7 +108,7 @@ def _theirs(error: BaseException, root: Path, path: str) -> str:
         if one is not None:
             kept = [f for f in one.stack if not f.filename.startswith((_OURS, *_MACHINERY))]
             one.stack = traceback.StackSummary.from_list(kept)
-    return as_text(hide_secrets("".join(told.format()).replace(f"{root}/", "")))[-LONGEST_TRACEBACK:]
+    return as_text(mask_environment("".join(told.format()).replace(f"{root}/", "")))[-LONGEST_TRACEBACK:]
 
 
 def _one_line(text: str) -> str:

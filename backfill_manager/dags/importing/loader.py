@@ -230,9 +230,9 @@ def _parsed(told: bytes, file: str) -> ParsedFile | FailedFile:
 def _as_kept(failed: FailedFile) -> FailedFile:
     """Not longer than lists can repeat, and without secrets once more: with this environment, as the file may have taken one out
     of that of its process."""
-    from backfill_manager.telemetry import hide_secrets  # costs more than a light command
+    from backfill_manager.masking import mask_environment
 
-    message, told = (as_text(hide_secrets(text)) for text in (failed.message, failed.traceback))
+    message, told = (as_text(mask_environment(text)) for text in (failed.message, failed.traceback))
     short = shorten(message, LONGEST_MESSAGE), shorten(told, LONGEST_TRACEBACK)
     return dataclasses.replace(failed, message=short[0], traceback=short[1])
 

@@ -35,12 +35,13 @@ from backfill_manager.clock import SystemClock
 from backfill_manager.dags.authoring import dag, sql
 from backfill_manager.dags.importing.import_scope import ImportScope, open_bundle
 from backfill_manager.dags.importing.parse_file import Request, parse_and_end
+from backfill_manager.schemas.dag_settings import DagSettings, SqlSettings, TaskSettings, YamlDag, adapter
 
 GRACE_S: Final = 3.0  # for the watchdog in the file's process, which knows more, to be first
 WARM: Final = (  # what files need of us and what tells of their mistakes: imported once, before they come
     "backfill_manager.dags.schedule.timetable",
     "backfill_manager.dags.yaml.reader",
-    "backfill_manager.telemetry",
+    "backfill_manager.logging",
     "croniter",
     "yaml",
 )
@@ -203,6 +204,8 @@ class Worker:
 
 def _rehearse() -> None:
     """Make a DAG once: what is filled at first use (zones, patterns, caches) every child would fill for itself."""
+    for settings in (DagSettings, TaskSettings, SqlSettings, YamlDag):
+        adapter(settings)
     made = dag("rehearsal", schedule="0 5 * * *", timezone="Europe/Berlin", start_date="2013-01-01")
     made(lambda: sql("count", "SELECT 1")).spec.to_json()
 

@@ -82,7 +82,7 @@ class BundleState:
         settings = with_manifest(self.settings, manifest)
         self.parser = settings.parser
         self._said_options = SaidOptions(
-            settings.options, self.settings.options, manifest.said.places if manifest else {}, self.name
+            settings.options, self.settings.options, manifest.raw.places if manifest else {}, self.name
         )
         if self._read_by is not None:
             if self.parser != self._read_by:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, create_model
 
 from backfill_manager.errors import InvalidConfig
-from backfill_manager.settings import Loc, Said, validated
+from backfill_manager.settings import Loc, RawSettings
 
 
 class ParserOptions(BaseModel):
@@ -31,13 +31,13 @@ class SaidOptions:
     def checked(self, model: type[ParserOptions], parser: str) -> ParserOptions:
         """As the parser's model. `InvalidConfig` has a line with the place of each thing that is wrong."""
         where = f"bundle {self.bundle!r}"
-        said = Said({"options": dict(self.values)}, {(): where, **self.places})
+        raw = RawSettings({"options": dict(self.values)}, {(): where, **self.places})
         for key in self.configured:
-            said.places = {at: place for at, place in said.places.items() if at[:2] != ("options", key)}
-            said.places["options", key] = where
+            raw.places = {at: place for at, place in raw.places.items() if at[:2] != ("options", key)}
+            raw.places["options", key] = where
         if self.values and not model.model_fields:
-            place = said.place(("options", next(iter(self.values))))
+            place = raw.place(("options", next(iter(self.values))))
             raise InvalidConfig(f"{place}: options must be left out: the parser {parser!r} has none")
         holder = create_model("Holder", options=(model, ...))
-        found: ParserOptions = validated(holder, said).options  # type: ignore[attr-defined]
+        found: ParserOptions = raw.validate(holder).options  # type: ignore[attr-defined]
         return found

@@ -21,7 +21,7 @@ from backfill_manager.dags.parsers.parser import BundleParser
 from backfill_manager.dags.parsers.single_pass import SinglePassBundleParser
 from backfill_manager.dags.parsers.standard import StandardBundleParser
 from backfill_manager.errors import InvalidConfig
-from backfill_manager.settings import PARSER_GROUP, Loc, Said, Settings, unknown_parser
+from backfill_manager.settings import PARSER_GROUP, Loc, RawSettings, Settings, unknown_parser
 
 OURS: Final[dict[str, type[BundleParser]]] = {
     parser.name: parser for parser in (StandardBundleParser, SinglePassBundleParser, EventBundleParser)
@@ -62,7 +62,7 @@ def parser_named(name: str) -> type[BundleParser]:
     return found
 
 
-def check_parsers(settings: Settings, said: Said) -> None:
+def check_parsers(settings: Settings, raw: RawSettings) -> None:
     """`InvalidConfig` has a line, with its place, for each bundle whose parser is not here, and for each option that is wrong
     as far as the configuration alone can tell: a manifest may name the parser, and may have more options."""
     wrong: list[str] = []
@@ -73,9 +73,9 @@ def check_parsers(settings: Settings, said: Said) -> None:
         try:
             model = parser_named(bundle.parser).Options
         except InvalidConfig as error:
-            wrong.append(f"{said.place((*at, 'parser'))}: bundles[{n}].parser: {error}")
+            wrong.append(f"{raw.place((*at, 'parser'))}: bundles[{n}].parser: {error}")
             continue
-        places = {where[2:]: place for where, place in said.places.items() if where[:2] == at}
+        places = {where[2:]: place for where, place in raw.places.items() if where[:2] == at}
         try:
             SaidOptions(bundle.options, {}, places, bundle.name).checked(model, bundle.parser)
         except InvalidConfig as error:

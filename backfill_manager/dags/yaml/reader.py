@@ -12,9 +12,8 @@
         time_column: day
         after: check
 
-Keys are the keywords of `@dag`, and below `tasks` those of `@task` and `sql`, with the same checks. The DAG is then made
-by `authoring` itself, so a file gives the very DAG that Python would have given. What is wrong is raised at its line
-(`yaml_dag_text.at_line`). `yaml_schema` says the same to editors.
+Keys are the keywords of `@dag`, and below `tasks` those of `@task` and `sql`, declared in `schemas.dag_settings`. The DAG is
+then made by `authoring` itself, so a file gives the very DAG that Python would have given. What is wrong is raised at its line.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
-from backfill_manager.dags import authoring, validation
+from backfill_manager.dags import authoring
 from backfill_manager.dags.definition import CALLBACKS
-from backfill_manager.dags.validation import Check, check_keywords
-from backfill_manager.dags.yaml.text import Document, Place, documents_of
-from backfill_manager.errors import nearest
+from backfill_manager.dags.yaml.text import Document, documents_of
+from backfill_manager.errors import InvalidDag, nearest
+from backfill_manager.schemas.dag_settings import KINDS, SqlSettings, TaskSettings, YamlDag, settings_of, validate
+from backfill_manager.yaml_reader import Place
 
 ImportModule = Callable[[str], ModuleType]
-KINDS: Final = ("sql", "python", "executor")  # what a task runs; exactly one of them
 
 
 def dags_of_yaml(path: Path, *, root: Path, import_module: ImportModule) -> list[authoring.Dag]:
     """The DAGs of a file of the bundle at `root`. `import_module` imports a module of that bundle by its name there
-    (`ModuleNotFoundError` with that name if there is none). `InvalidDag` for what the file says wrong; what a module
+    (`ModuleNotFoundError` with that name if there is none). `InvalidDag` for mistakes of the file; what a module
     raises when it is imported comes out as it is. Both have the file's line in their traceback."""
     with authoring.collecting(root, path) as collection:
         for document in documents_of(path):
@@ -49,53 +48,32 @@ def dags_of_yaml(path: Path, *, root: Path, import_module: ImportModule) -> list
     return collection.dags
 
 
-def _tasks(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping) or not value:
-        raise ValueError(f"must be the tasks by their ids, each with its settings, not {value!r}")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"must be text, not {value!r}")
-    return value
-
-
-def _reference(value: Any) -> str:
-    """`module:function`, the module with its dots."""
-    module, _, function = value.partition(":") if isinstance(value, str) else ("", "", "")
-    if not all(part.isidentifier() for part in (*module.split("."), function)):
-        raise ValueError(f"must be module:function, such as helpers:clean, not {value!r}")
-    return str(value)
-
-
-def _reference_or_none(value: Any) -> str | None:
-    return None if value is None else _reference(value)
-
-
-def _names(value: Any) -> list[str]:
-    names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"must be a task's id or a list of them, not {value!r}")
-    return names
-
-
-_CALLBACKS: Final[Mapping[str, Check]] = dict.fromkeys(CALLBACKS, _reference_or_none)
-DEFAULT_ARGS: Final[Mapping[str, Check]] = {**validation.DEFAULT_ARGS, **_CALLBACKS}
-DAG: Final[Mapping[str, Check]] = {**validation.DAG, **_CALLBACKS, "tasks": _tasks}
-TASK: Final[Mapping[str, Check]] = {
-    "sql": _text,
-    "python": _reference,
-    "executor": _reference,
-    "after": _names,
-    **{name: check for name, check in validation.SQL.items() if name != "task_id"},
-    **_CALLBACKS,
-}
+def find_function(reference: str, import_module: ImportModule, who: str = "") -> FunctionType:
+    """The function of the bundle that `module:function` names. `InvalidDag`, beginning with `who`, when there is none."""
+    module, _, name = reference.partition(":")
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # it is there, and imports something that is not
+        raise InvalidDag(f"{who}{reference} names the module {module}, which is not in the bundle") from None
+    function = getattr(found, name, None)
+    if isinstance(function, authoring.TaskFunction):
+        raise InvalidDag(f"{who}{reference} is a @task; name a plain function, its settings stand here")
+    if not isinstance(function, FunctionType):
+        functions = [name for name, value in vars(found).items() if isinstance(value, FunctionType)]
+        what = (
+            f"of {module}{nearest(name, functions, n=1)}"
+            if function is None
+            else f"but a value of type {type(function).__name__}"
+        )
+        raise InvalidDag(f"{who}{reference} names no function {what}")
+    return function
 
 
 @dataclass(frozen=True)
 class _Task:
-    """One entry of `tasks`: what it runs (`sql`: the text, else the function), its settings, the ids it comes after."""
+    """An entry of `tasks`: what it runs (of `sql` the text, else the function), its settings, the ids it comes after."""
 
     task_id: str
     kind: str
@@ -107,147 +85,105 @@ class _Task:
     def place(self) -> Place:
         return ("tasks", self.task_id)
 
+    def make(self) -> authoring.Task:
+        if self.kind == "sql":
+            return authoring.sql(self.task_id, self.runs, **self.settings)
+        decorator = authoring.task if self.kind == "python" else authoring.task.executor
+        made: authoring.Task = decorator(task_id=self.task_id, **self.settings)(self.runs)()
+        return made
+
 
 class _Reader:
-    """One document being made a DAG."""
+    """Makes one document a DAG."""
 
     def __init__(self, document: Document, import_module: ImportModule) -> None:
         self._document, self._import_module = document, import_module
 
     def dag(self) -> authoring.Dag:
-        said = self._document.value
-        if not isinstance(said, dict):
+        value = self._document.content.value
+        if not isinstance(value, dict):
             self._document.wrong((), "a DAG is written as keys and values, beginning with `dag_id: its_name`")
-        who = "DAG"
-        for name in ("dag_id", "tasks"):
-            if name not in said:
-                self._check_names(said, DAG, (), who)
-                self._document.wrong((), f"{who} needs `{name}`")
-            self._check({name: said[name]}, DAG, (), who)
-            who = f"DAG {said['dag_id']!r}"
-        # All functions are found before the DAG is begun: a module may make DAGs of its own when it is imported.
-        settings = self._settings(said, who)
-        tasks = [self._task(task_id, value, who) for task_id, value in said["tasks"].items()]
+        who = f"DAG {value['dag_id']!r}" if isinstance(value.get("dag_id"), str) else "DAG"
+        valid = self._validated(value, who)
+        # All functions are imported before the DAG is begun: a module may make DAGs of its own when it is imported.
+        settings = self._with_callbacks(value, (), who)
+        if "default_args" in value:
+            settings["default_args"] = self._with_callbacks(
+                value["default_args"], ("default_args",), f"{who}: default_args"
+            )
+        self._check_times(value, who)
+        tasks = [self._task(task_id, each, valid["tasks"][task_id], who) for task_id, each in value["tasks"].items()]
         self._check_order(tasks, who)
 
         def body() -> None:
-            made = {task.task_id: self._document.at((*task.place, task.kind), partial(_make, task)) for task in tasks}
+            made = {task.task_id: self._document.at((*task.place, task.kind), task.make) for task in tasks}
             for task in tasks:
                 made[task.task_id] << [made[name] for name in task.after]
 
-        make = authoring.dag(said["dag_id"], **settings)
-        return self._document.at((), lambda: make(body))
+        del settings["tasks"]
+        make = authoring.dag(settings.pop("dag_id"), **settings)
+        dag: authoring.Dag = self._document.at((), lambda: make(body))
+        return dag
 
-    # -- the DAG ------------------------------------------------------------------------------------------------------
+    def _validated(self, value: dict[str, Any], who: str) -> dict[str, Any]:
+        """The settings as they are declared; `InvalidDag` for the first line that is wrong."""
+        valid, problems = validate(YamlDag, value)
+        if problems:
+            first = min(problems, key=lambda problem: self._document.content.line(problem.place))
+            self._document.wrong(first.place, first.describe(who))
+        for name in ("dag_id", "tasks"):
+            if name not in value:
+                self._document.wrong((), f"{who} needs `{name}`")
+        return valid
 
-    def _settings(self, said: dict[str, Any], who: str) -> dict[str, Any]:
-        """The keywords of `@dag`, each checked."""
-        self._check(said, DAG, (), who)
-        settings = self._with_callbacks(said, validation.DAG, (), who)
-        if "default_args" in said:
-            place, of_tasks = ("default_args",), f"{who}: default_args"
-            self._check(said["default_args"], DEFAULT_ARGS, place, of_tasks)
-            settings["default_args"] = self._with_callbacks(
-                said["default_args"], validation.DEFAULT_ARGS, place, of_tasks
-            )
-        self._check_times(said, who)
-        return {name: value for name, value in settings.items() if name not in {"dag_id", "tasks"}}
-
-    def _check_times(self, said: dict[str, Any], who: str) -> None:
-        """Each with those before it, so that the one that doesn't fit is told at its line."""
-        known: dict[str, Any] = {}
+    def _check_times(self, value: dict[str, Any], who: str) -> None:
+        """Each with those before it, so that the one that doesn't fit is reported at its line."""
+        times: dict[str, Any] = {}
         for name in ("timezone", "schedule", "start_date", "end_date"):
-            if name in said:
-                known[name] = said[name]
-                self._document.at((name,), partial(authoring.read_times, dict(known), who))
+            if name in value:
+                times[name] = value[name]
+                self._document.at((name,), partial(authoring.parse_times, dict(times), who))
 
-    # -- its tasks ----------------------------------------------------------------------------------------------------
-
-    def _task(self, task_id: str, said: Any, of: str) -> _Task:
-        place: Place = ("tasks", task_id)
-        self._document.at(place, partial(check_keywords, {"task_id": task_id}, validation.TASK, of))
-        who = f"{of}, task {task_id!r}"
-        if not isinstance(said, dict):
-            self._document.wrong(place, f"{who} needs settings, such as `sql: SELECT 1`, not {said!r}")
-        self._check_names(said, TASK, place, who)
-        kinds = [name for name in KINDS if name in said]
+    def _task(self, task_id: str, value: dict[str, Any], valid: dict[str, Any], of: str) -> _Task:
+        place, who = ("tasks", task_id), f"{of}, task {task_id!r}"
+        kinds = [name for name in KINDS if name in value]
         if len(kinds) != 1:
             given = f"not {' and '.join(kinds)}" if kinds else "and has none"
             self._document.wrong(place, f"{who} needs exactly one of {', '.join(KINDS)}, {given}")
         (kind,) = kinds
-        self._check(said, TASK, place, who)
-        known = validation.SQL if kind == "sql" else validation.TASK
-        settings = {name: value for name, value in said.items() if name not in {*KINDS, "after"}}
+        settings = {name: each for name, each in value.items() if name not in {*KINDS, "after"}}
         for name in settings:
-            if name not in known:
+            if name not in settings_of(SqlSettings if kind == "sql" else TaskSettings):
                 self._document.wrong((*place, name), f"{who}: {name} is a setting of sql tasks; this one is {kind}")
-        settings = self._with_callbacks(settings, known, place, who)
-        runs = said[kind] if kind == "sql" else self._function(said[kind], (*place, kind), f"{who}: {kind}")
-        return _Task(task_id, kind, runs, settings, _names(said.get("after", [])))
+        settings = self._with_callbacks(settings, place, who)
+        runs = value[kind] if kind == "sql" else self._function(value[kind], (*place, kind), f"{who}: {kind} ")
+        return _Task(task_id, kind, runs, settings, valid.get("after", []))
 
     def _check_order(self, tasks: list[_Task], who: str) -> None:
-        known = {task.task_id: task for task in tasks}
+        by_id = {task.task_id: task for task in tasks}
 
         def wrong(task: _Task, message: str) -> NoReturn:
             self._document.wrong((*task.place, "after"), f"{who}, task {task.task_id!r} comes after {message}")
 
         for task in tasks:
             for name in task.after:
-                if name not in known:
-                    wrong(task, f"{name!r}, which does not exist{nearest(name, known, n=1)}")
+                if name not in by_id:
+                    wrong(task, f"{name!r}, which does not exist{nearest(name, by_id, n=1)}")
         try:
             graphlib.TopologicalSorter({task.task_id: task.after for task in tasks}).prepare()
         except graphlib.CycleError as error:
-            around: list[str] = error.args[1]
-            wrong(known[around[-1]], f"itself: {' >> '.join(around)}")
+            cycle: list[str] = error.args[1]
+            wrong(by_id[cycle[-1]], f"itself: {' >> '.join(cycle)}")
 
-    # -- functions ----------------------------------------------------------------------------------------------------
-
-    def _with_callbacks(
-        self, said: Mapping[str, Any], known: Mapping[str, Check], place: Place, who: str
-    ) -> dict[str, Any]:
+    def _with_callbacks(self, settings: Mapping[str, Any], place: Place, who: str) -> dict[str, Any]:
         """The settings with functions for callbacks, instead of their names."""
-        found = {
-            name: self._function(said[name], (*place, name), f"{who}: {name}")
-            for name in CALLBACKS
-            if said.get(name) is not None
-        }
-        self._check(found, known, place, who)
-        return {**said, **found}
+        functions: dict[str, Any] = {}
+        for name in CALLBACKS:
+            if settings.get(name) is not None:
+                at = (*place, name)
+                function = {name: self._function(settings[name], at, f"{who}: {name} ")}
+                functions |= self._document.at(at, partial(authoring.check_settings, "DefaultArgs", function, who))
+        return {**settings, **functions}
 
-    def _function(self, reference: str, place: Place, who: str) -> authoring.Function:
-        """What `module:function` names, in the bundle's own package."""
-        name, _, attribute = reference.partition(":")
-        try:
-            module = self._document.at(place, partial(self._import_module, name))
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise  # it is there, and imports something that is not
-            self._document.wrong(place, f"{who} names the module {name}, which is not in the bundle")
-        found = getattr(module, attribute, None)
-        if isinstance(found, authoring.TaskFunction):
-            self._document.wrong(place, f"{who} names a @task; name a plain function, its settings stand here")
-        if not isinstance(found, FunctionType):
-            functions = [name for name, value in vars(module).items() if isinstance(value, FunctionType)]
-            told = nearest(attribute, functions, n=1)
-            what = f"is not in {name}{told}" if found is None else f"is no function but of type {type(found).__name__}"
-            self._document.wrong(place, f"{who} names {reference}, but {attribute} {what}")
-        return found
-
-    # -- all of them --------------------------------------------------------------------------------------------------
-
-    def _check(self, said: Mapping[str, Any], known: Mapping[str, Check], place: Place, who: str) -> None:
-        """Each key by itself, so that what is wrong is told at its line."""
-        for name, value in said.items():
-            self._document.at((*place, name), partial(check_keywords, {name: value}, known, who))
-
-    def _check_names(self, said: Mapping[str, Any], known: Mapping[str, Check], place: Place, who: str) -> None:
-        self._check({name: None for name in said if name not in known}, known, place, who)
-
-
-def _make(task: _Task) -> authoring.Task:
-    if task.kind == "sql":
-        return authoring.sql(task.task_id, task.runs, **task.settings)
-    decorator = authoring.task if task.kind == "python" else authoring.task.executor
-    made: authoring.Task = decorator(task_id=task.task_id, **task.settings)(task.runs)()
-    return made
+    def _function(self, reference: str, place: Place, who: str) -> FunctionType:
+        return self._document.at(place, partial(find_function, reference, self._import_module, who))

@@ -12,31 +12,29 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from backfill_manager.errors import LostLease, StateError
-from backfill_manager.model import states
-from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, columns, has_run_seq
-from backfill_manager.model.transitions import Changes
-from backfill_manager.store.base import Condition, Leader
+from backfill_manager.model.records import TABLES, Manager, Record, Request, has_run_seq
+from backfill_manager.store.base import Condition, check_next_term
+from backfill_manager.store.delta_base import DeltaLeader
 from backfill_manager.store.delta_spark.store import DeltaSparkStore, column_of
 from backfill_manager.store.delta_spark.tables import CONFLICTS, DeltaSparkTables, own_session
-from backfill_manager.store.rows import run_seq_spans, to_arrow, within
+from backfill_manager.store.rows import in_predicate, run_seq_spans, to_arrow
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-COMMITS: Final = 100  # of one table, before it is tidied again
-ATTEMPTS: Final = 5
+COMPACT_AFTER: Final = 100  # commits to a table
+WRITE_ATTEMPTS: Final = 5
 _MARKS: Final = {
     "app": "spark.databricks.delta.write.txnAppId",
     "version": "spark.databricks.delta.write.txnVersion",
@@ -45,10 +43,9 @@ _MARKS: Final = {
 
 
 def take_over(store: DeltaSparkStore, row: Manager) -> DeltaSparkLeader:
-    """Lease row, fence in every table, sweep; see `Store.lead`."""
+    """Lease row, fence in every table, orphans; see `Store.lead`."""
     last = store.lease()
-    if row.term != (last.term if last else 0) + 1:
-        raise LostLease(f"Term {row.term} can't be taken: the last one is {last.term if last else 'none'}.")
+    check_next_term(row, last.term if last else 0)
     numbers = itertools.count(row.term * 2**40)
     writer = Writer(store.tables, own_session(store.tables.spark, store.root), row, numbers)
     writer.append(Manager.TABLE, to_arrow(Manager, [row]))
@@ -56,16 +53,8 @@ def take_over(store: DeltaSparkStore, row: Manager) -> DeltaSparkLeader:
         list(threads.map(writer.fence, LED_TABLES))
     highest = writer.highest_seqs([name for name in LED_TABLES if has_run_seq(TABLES[name])])
     leader = DeltaSparkLeader(store, row, writer, numbers, 1 + max(0, *highest.values()))
-    _sweep(writer, highest, "dag_run", ("task_instance", "task_try", "task_log"))
-    _sweep(writer, highest, "backfill", (BackfillItem.TABLE,))
+    leader.delete_orphans(highest)
     return leader
-
-
-def _sweep(writer: Writer, highest: dict[str, int], parent: str, children: Sequence[str]) -> None:
-    """Delete rows that a predecessor wrote for parents it never came to write."""
-    for child in children:
-        if highest[child] > highest[parent]:
-            writer.delete(child, Condition("run_seq", ">", highest[parent]))
 
 
 class Writer:
@@ -92,7 +81,7 @@ class Writer:
             raise LostLease(self.over)
         number = next(self._numbers)
         try:
-            with self._tables.told(table, "written"):
+            with self._tables.translate_errors(table, "written"):
                 yield {"app": LEADER_APP_ID, "version": str(number), "mark": f"{self._row.manager_id} {number}"}
         except CONFLICTS as error:
             raise LostLease(self._is_over()) from error
@@ -112,11 +101,11 @@ class Writer:
 
     def append(self, table: str, rows: pa.Table) -> None:
         with self._committing(table) as marks:
-            self._tables.check_owner(table)
+            self._tables.ensure_owned(table)
             frame = self._tables.rows_frame(TABLES[table], rows, self._session)
             write = frame.write.format("delta").mode("append").option("userMetadata", marks["mark"])
             write = write.option("txnAppId", marks["app"]).option("txnVersion", marks["version"])
-            write.saveAsTable(self._tables.name(table))
+            write.saveAsTable(self._tables.location(table))
             self._expect_last(table, marks["mark"])
 
     def fence(self, table: str) -> None:
@@ -125,20 +114,20 @@ class Writer:
     def insist(self, table: str, write: Callable[[], None]) -> None:
         """Write once more after a conflict: with the predecessor, in the middle of its last commit, or with an OPTIMIZE,
         which is nobody's term. After a successor our number is too low, and `LostLease` comes without a conflict."""
-        for _ in range(ATTEMPTS):
+        for _ in range(WRITE_ATTEMPTS):
             try:
                 return write()
             except LostLease as error:
                 if not isinstance(error.__cause__, CONFLICTS):
                     raise
         raise StateError(
-            f"Table {table} at {self._tables.name(table)} can't be written: someone else keeps on writing to it."
+            f"Table {table} at {self._tables.location(table)} can't be written: someone else keeps on writing to it."
         )
 
     def merge(self, record: type[Record], rows: Sequence[Record]) -> None:
         same = [f"t.{name} = s.{name}" for name in record.KEY]
         if has_run_seq(record):
-            same = [within(run_seq_spans(rows)), "t.run_seq = s.run_seq", *same]
+            same = [in_predicate(run_seq_spans(rows)), "t.run_seq = s.run_seq", *same]
         with self._changing(record.TABLE):
             source = self._tables.rows_frame(record, to_arrow(record, rows), self._session).alias("s")
             target = self._tables.delta(record.TABLE, self._session).alias("t")
@@ -146,10 +135,22 @@ class Writer:
             if not merge.execute().collect():  # no report: skipped, as the table has seen a higher number
                 raise self.lost()
 
-    def delete(self, table: str, condition: Condition) -> None:
-        with self._changing(table) as mark:
-            self._tables.delta(table, self._session).delete(column_of(condition))
-            self._expect_last(table, mark)
+    def delete(self, table: str, where: Sequence[Condition]) -> None:
+        if self._has_any(table, where):
+            with self._changing(table) as mark:
+                self._tables.delta(table, self._session).delete(_all(where))
+                self._expect_last(table, mark)
+
+    def update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None:
+        if self._has_any(table, where):
+            with self._changing(table) as mark:
+                literals = {name: f.lit(value) for name, value in values.items()}
+                self._tables.delta(table, self._session).update(_all(where), literals)
+                self._expect_last(table, mark)
+
+    def _has_any(self, table: str, where: Sequence[Condition]) -> bool:
+        with self._tables.translate_errors(table):
+            return bool(self._tables.frame(table, self._session).where(_all(where)).limit(1).count())
 
     def _expect_last(self, table: str, mark: str) -> None:
         last = self._tables.delta(table, self._session).history(1).select("userMetadata").first()
@@ -158,29 +159,17 @@ class Writer:
 
     def highest_seqs(self, tables: Sequence[str]) -> dict[str, int]:
         """Table -> its highest `run_seq` (-1 when it is empty), in one Spark job."""
-        with self._tables.told(tables[0]):
+        with self._tables.translate_errors(tables[0]):
             frames = [self._tables.frame(name, self._session).select(f.lit(name), "run_seq") for name in tables]
             every = functools.reduce(DataFrame.unionAll, frames).toDF("name", "run_seq")
             found = every.groupBy("name").agg(f.max("run_seq")).collect()
         return {**dict.fromkeys(tables, -1), **{row[0]: row[1] for row in found}}
 
-    def update(self, table: str, where: Sequence[Condition], values: dict[str, str]) -> None:
-        with self._changing(table) as mark:
-            condition = functools.reduce(lambda a, b: a & b, [column_of(each) for each in where])
-            self._tables.delta(table, self._session).update(condition, {name: f.lit(v) for name, v in values.items()})
-            self._expect_last(table, mark)
-
-    def has_any(self, table: str, *where: Condition) -> bool:
-        with self._tables.told(table):
-            condition = functools.reduce(lambda a, b: a & b, [column_of(each) for each in where])
-            return bool(self._tables.frame(table, self._session).where(condition).limit(1).count())
-
-    def tidy(self, table: str) -> int:
+    def compact(self, table: str) -> int:
         """OPTIMIZE and VACUUM; the table's own retention counts (Delta 4.4 would ignore a number of hours here)."""
-        with self._tables.told(table, "tidied"):
+        with self._tables.translate_errors(table, "compacted"):
             delta = self._tables.delta(table, self._session)
-            # a client that asks at this moment goes first; the next time is soon enough
-            with suppress(*CONFLICTS):
+            with suppress(*CONFLICTS):  # a client that writes at this moment goes first; the next time is soon enough
                 delta.optimize().executeCompaction()
             delta.vacuum()
             detail = delta.detail().select("numFiles").first()
@@ -188,80 +177,68 @@ class Writer:
         return int(detail[0]) if detail else 0
 
 
-class DeltaSparkLeader(Leader):
+def _all(where: Sequence[Condition]) -> Column:
+    return functools.reduce(lambda a, b: a & b, [column_of(condition) for condition in where])
+
+
+class DeltaSparkLeader(DeltaLeader):
     def __init__(
         self, store: DeltaSparkStore, row: Manager, writer: Writer, numbers: Iterator[int], first_seq: int
     ) -> None:
-        self.row = row
+        super().__init__(row, first_seq)
         self._store = store
         self._writer = writer
         # heartbeats come from a thread of their own
         self._lease_writer = Writer(store.tables, own_session(store.tables.spark, store.root), row, numbers)
-        self._next = first_seq
-        self._tidied_requests = 0  # version of `request` when it was last tidied
+        self._compacted_requests = 0  # version of `request` when it was last compacted
 
-    def _check(self) -> None:
+    def _check_term(self) -> None:
         self._writer.over = self._writer.over or self._lease_writer.over
         if self._writer.over:
             raise LostLease(self._writer.over)
 
-    def next_seq(self, n: int = 1) -> int:
-        first, self._next = self._next, self._next + n
-        return first
+    def _end_term(self, reason: str) -> None:
+        self._writer.over = self._lease_writer.over = reason
 
-    def commit(self, changes: Changes) -> None:
-        self._check()
-        for table, rows in changes.by_table():
-            record = TABLES[table]
-            if record.APPEND_ONLY:
-                self._writer.append(table, to_arrow(record, rows))
-            else:
-                self._writer.merge(record, rows)
+    _to_arrow = staticmethod(to_arrow)
 
-    def append_items(self, items: pa.Table) -> None:
-        self._check()
-        rows = items.select(list(columns(BackfillItem)))
-        ids = tuple(rows.column("backfill_id").unique().to_pylist())
-        mine = Condition("backfill_id", "in", ids)
-        if ids and self._writer.has_any(BackfillItem.TABLE, mine):
-            self._writer.delete(BackfillItem.TABLE, mine)
-        self._writer.append(BackfillItem.TABLE, rows)
+    def _append(self, table: str, rows: pa.Table) -> None:
+        self._check_term()
+        self._writer.append(table, rows)
 
-    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
-        self._check()
-        mine = (Condition("backfill_id", "=", backfill_id), Condition("state", "=", was))
-        if self._writer.has_any(BackfillItem.TABLE, *mine):
-            self._writer.update(BackfillItem.TABLE, mine, {"state": state, "reason": reason})
+    def _merge(self, record: type[Record], rows: Sequence[Record]) -> None:
+        self._check_term()
+        self._writer.merge(record, rows)
 
-    def heartbeat(self, at: datetime, **known: Any) -> None:
-        self._put(heartbeat_at=at, **{name: value for name, value in known.items() if value is not None})
+    def _delete(self, table: str, where: Sequence[Condition]) -> None:
+        self._check_term()
+        self._writer.delete(table, where)
 
-    def resign(self, at: datetime) -> None:
-        self._put(state=states.STOPPED, heartbeat_at=at, ended_at=at)
-        self._writer.over = self._lease_writer.over = f"Term {self.term} is over: it was given back."
+    def _update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None:
+        self._check_term()
+        self._writer.update(table, where, values)
 
-    def _put(self, **fields: Any) -> None:
+    def _update_lease(self, **fields: Any) -> None:
         row = self.row.evolve(**fields)
         self._lease_writer.insist(Manager.TABLE, lambda: self._lease_writer.merge(Manager, [row]))
         self.row = row
 
     def compact(self, *, everywhere: bool = False) -> dict[str, int]:
-        self._check()
-        self._writer.commits[Manager.TABLE] += self._lease_writer.commits.pop(Manager.TABLE, 0)
-        due = [table for table in (*LED_TABLES, Manager.TABLE) if everywhere or self._writer.commits[table] >= COMMITS]
-        asked = self._store.requests_version()
-        if everywhere or asked - self._tidied_requests >= COMMITS:
+        self._check_term()
+        commits = self._writer.commits
+        commits[Manager.TABLE] += self._lease_writer.commits.pop(Manager.TABLE, 0)
+        due = [table for table in (*LED_TABLES, Manager.TABLE) if everywhere or commits[table] >= COMPACT_AFTER]
+        requests_version = self._store.requests_version()
+        if everywhere or requests_version - self._compacted_requests >= COMPACT_AFTER:
             due.append(Request.TABLE)
-            self._tidied_requests = asked
+            self._compacted_requests = requests_version
         if not due:
             return {}
-        last = (
-            self._store.lease()
-        )  # OPTIMIZE carries no number: one of a leader that was overtaken would disturb the living
-        if last is None or last.term != self.term:
+        last = self._store.lease()
+        if last is None or last.term != self.term:  # OPTIMIZE carries no number: it would disturb the real leader
             raise self._writer.lost()
         files: dict[str, int] = {}
         for table in due:
-            self._check()  # it may take minutes, in which the heart hears of a successor
-            files[table] = self._writer.tidy(table)
+            self._check_term()  # it may take minutes, in which a heartbeat meets a successor
+            files[table] = self._writer.compact(table)
         return files

@@ -1,4 +1,4 @@
-"""The tables of a state that lives in a metastore (`catalog.schema`), and telling in one line why one can't be used."""
+"""The tables of a state that lives in a metastore (`catalog.schema`)."""
 
 from __future__ import annotations
 
@@ -6,26 +6,24 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from delta import exceptions as conflicts  # without it Delta's conflicts arrive as bare Py4J errors
 from delta.tables import DeltaTable
 from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from backfill_manager.errors import StateError, StateNotInitialised
-from backfill_manager.model.records import RECORDS, TABLES, Manager, Record, columns
-from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, check_properties, is_older, properties
+from backfill_manager.errors import StateError
+from backfill_manager.model.records import RECORDS, Manager, Record, columns
+from backfill_manager.store.delta_base import DeltaTables, first_line, sql_text
+from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, is_older, properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-ENGINE: Final = "delta-spark"
-UPGRADE_ATTEMPTS: Final = 5
 # A state table is small: one partition is enough for its log, its shuffles and its files' list. No control decision may
 # wait for the slots of tasks, hence the pool (execution.session puts it before all others).
 SESSION_CONF: Final = {
@@ -50,7 +48,7 @@ CONFLICTS: Final[tuple[type[Exception], ...]] = (
     conflicts.ConcurrentDeleteDeleteException,
     conflicts.ConcurrentTransactionException,
 )
-_NOT_THERE: Final = (
+_MISSING: Final = (
     "TABLE_OR_VIEW_NOT_FOUND",
     "SCHEMA_NOT_FOUND",
     "DELTA_TABLE_NOT_FOUND",
@@ -65,80 +63,66 @@ def own_session(spark: SparkSession | None, root: str) -> SparkSession:
         raise StateError(
             f"The state {root} lives in a metastore and is reached through Spark; there is no Spark session here."
         )
-    logging.getLogger("SQLQueryContextLogger").setLevel(
-        logging.CRITICAL + 1
-    )  # PySpark's copy of errors that we tell ourselves
+    # PySpark's copy of errors that we show ourselves
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     session = spark.newSession()
     for key, value in SESSION_CONF.items():
         session.conf.set(key, value)
     return session
 
 
-def first_line(error: BaseException) -> str:
-    said = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    line = (lines[0] if lines else type(error).__name__).partition(" SQLSTATE:")[0]
-    return line if len(line) <= 220 else line[:217] + "..."
+def is_missing(error: PySparkException) -> bool:
+    return (error.getCondition() or "").startswith(_MISSING)
 
 
-def not_there(error: PySparkException) -> bool:
-    return (error.getCondition() or "").startswith(_NOT_THERE)
+class DeltaSparkTables(DeltaTables):
+    ENGINE = "delta-spark"
+    CONFLICTS = (*CONFLICTS, AnalysisException)  # of an upgrade: the other's columns, or just the same ones
 
-
-class DeltaSparkTables:
     def __init__(self, root: str, spark: SparkSession | None) -> None:
         self.root = root
         self.spark = own_session(spark, root)
         self._catalog, self._schema = root.split(".")
         self._checked: set[str] = set()
 
-    def name(self, table: str) -> str:
+    def location(self, table: str) -> str:
         return f"{self._catalog}.{self._schema}.{table}"
 
-    def locations(self) -> dict[str, str]:
-        return {name: self.name(name) for name in TABLES}
-
     @contextmanager
-    def told(self, table: str, doing: str = "read") -> Iterator[None]:
-        """What Spark and Delta raise becomes one line. Conflicts of commits pass: they are for the leader to judge."""
+    def translate_errors(self, table: str, doing: str = "read") -> Iterator[None]:
+        """Conflicts of commits pass: they are for the leader to judge."""
         try:
             yield
         except CONFLICTS:
             raise
         except (PySparkException, Py4JError) as error:
-            if isinstance(error, PySparkException) and not_there(error) and doing != "made":
-                if not self.made():
-                    raise StateNotInitialised(self.root) from error
-                raise StateError(
-                    f"Table {table} of the state is missing at {self.name(table)}. Restore it, or make it anew, empty: "
-                    f"`bfm --state {self.root} state init`."
-                ) from error
-            raise StateError(f"Table {table} at {self.name(table)} can't be {doing}: {first_line(error)}") from error
+            if isinstance(error, PySparkException) and is_missing(error) and doing != "made":
+                raise self.missing(table) from error
+            raise self.unusable(table, doing, error) from error
 
-    def made(self) -> bool:
+    def exists(self) -> bool:
         try:
-            return bool(self.spark.catalog.tableExists(self.name(Manager.TABLE)))
+            return self._has(Manager.TABLE)
         except AnalysisException as error:
             raise StateError(f"The state {self.root} can't be looked up: {first_line(error)}") from error
 
-    def check_owner(self, table: str) -> None:
-        """Once for each table and store: made by us, for this engine, by no newer version."""
-        if table in self._checked:
-            return
-        check_properties(self._properties(table), engine=ENGINE, table=table, place=self.name(table))
-        self._checked.add(table)
+    def ensure_owned(self, table: str) -> None:
+        """`check_owner`, once for each table and store."""
+        if table not in self._checked:
+            self.check_owner(table, self._properties(table))
+            self._checked.add(table)
 
     def _properties(self, table: str) -> dict[str, str]:
-        with self.told(table, "opened"):
-            return {row[0]: row[1] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()}
+        with self.translate_errors(table, "opened"):
+            return {row[0]: row[1] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.location(table)}").collect()}
 
     def frame(self, table: str, session: SparkSession | None = None) -> DataFrame:
-        self.check_owner(table)
-        return (session or self.spark).table(self.name(table))
+        self.ensure_owned(table)
+        return (session or self.spark).table(self.location(table))
 
     def delta(self, table: str, session: SparkSession | None = None) -> DeltaTable:
-        self.check_owner(table)
-        return DeltaTable.forName(session or self.spark, self.name(table))
+        self.ensure_owned(table)
+        return DeltaTable.forName(session or self.spark, self.location(table))
 
     def version(self, table: str) -> int:
         """The table's version: from Delta's own log object (milliseconds), or, where the platform has that under
@@ -158,35 +142,19 @@ class DeltaSparkTables:
         return session.createDataFrame(rows, schema=spark_schema(record))
 
     def create_missing(self) -> list[str]:
-        made = []
-        for record in RECORDS:
-            with self.told(record.TABLE, "made"):
-                if record is RECORDS[0]:
-                    self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self._catalog}.{self._schema}")
-                if self.spark.catalog.tableExists(self.name(record.TABLE)):
-                    if self._brought_up_to_date(record):
-                        made.append(record.TABLE)
-                    continue
-                self.spark.sql(_create_table(self.name(record.TABLE), record))
-            made.append(record.TABLE)
-        return made
+        with self.translate_errors(RECORDS[0].TABLE, "made"):
+            self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self._catalog}.{self._schema}")
+        return super().create_missing()
 
-    def _brought_up_to_date(self, record: type[Record]) -> bool:
-        """A table of an older release gets the columns that were added since. Two managers that start at the same time
-        both try: who was not the first looks again at what is left to do."""
-        for attempt in range(1, UPGRADE_ATTEMPTS + 1):
-            try:
-                return self._bring_up_to_date(record)
-            except (*CONFLICTS, AnalysisException) as error:  # the other's columns, or just the same ones
-                if attempt == UPGRADE_ATTEMPTS:
-                    place = self.name(record.TABLE)
-                    raise StateError(f"Table {record.TABLE} at {place} can't be made: {first_line(error)}") from error
-        return False
+    def _has(self, table: str) -> bool:
+        return bool(self.spark.catalog.tableExists(self.location(table)))
 
-    def _bring_up_to_date(self, record: type[Record]) -> bool:
-        """True if there was anything to do; the version is said last."""
-        name, found = self.name(record.TABLE), self._properties(record.TABLE)
-        check_properties(found, engine=ENGINE, table=record.TABLE, place=name, may_be_older=True)
+    def _create(self, record: type[Record]) -> None:
+        self.spark.sql(_create_table(self.location(record.TABLE), record))
+
+    def _upgrade(self, record: type[Record]) -> bool:
+        name, found = self.location(record.TABLE), self._properties(record.TABLE)
+        self.check_owner(record.TABLE, found, may_be_older=True)
         if not is_older(found):
             return False
         there = set(self.spark.table(name).columns)
@@ -198,10 +166,11 @@ class DeltaSparkTables:
 
 
 def _create_table(name: str, record: type[Record]) -> str:
-    text = resources.files("backfill_manager.store").joinpath("sql/create_table.sql").read_text(encoding="utf-8")
     fields = (f"{x.name} {x.dataType.simpleString()}{'' if x.nullable else ' NOT NULL'}" for x in spark_schema(record))
-    settings = (f"'{key}' = '{value}'" for key, value in {**properties(ENGINE), **FEATURES_OFF}.items())
-    return text.format(table=name, columns=", ".join(fields), properties=", ".join(settings))
+    settings = (
+        f"'{key}' = '{value}'" for key, value in {**properties(DeltaSparkTables.ENGINE), **FEATURES_OFF}.items()
+    )
+    return sql_text("create_table").format(table=name, columns=", ".join(fields), properties=", ".join(settings))
 
 
 def spark_schema(record: type[Record]) -> StructType:

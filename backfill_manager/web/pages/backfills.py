@@ -14,7 +14,7 @@ from fastapi import Form, Query
 from starlette.responses import Response
 
 from backfill_manager import humanise
-from backfill_manager.api.backfill_cache import OF_ROW, TABLES, known_backfill, with_time_left
+from backfill_manager.api.backfill_cache import ROW_TABLES, TABLES, known_backfill, with_time_left
 from backfill_manager.api.context import Versions
 from backfill_manager.api.paging import from_cursor, to_cursor
 from backfill_manager.errors import InvalidInput
@@ -64,7 +64,7 @@ def backfills(
         TABLES, ("ui:backfills", dag, in_states, after), lambda: _list(context.store, dag, in_states, after)
     )
     counts: dict[tuple[str, str], int] = context.app.cached_by_version(
-        OF_ROW, "ui:backfills:counts", lambda: _counts(context.store)
+        ROW_TABLES, "ui:backfills:counts", lambda: _counts(context.store)
     )
     by_state = {
         one: sum(n for (dag_id, in_state), n in counts.items() if in_state == one and dag in ("", dag_id))
@@ -83,7 +83,7 @@ def _list(
 ) -> tuple[list[dict[str, Any]], str | None]:
     """One page, newest first, and the cursor of the next; requests that wait for the manager come first."""
     place = from_cursor(after, "-created_at", Backfill, NEWEST_FIRST, marks=True)
-    behind = None if place is None else place.mark or place.of_row
+    behind = None if place is None else place.mark or place.key
     rows, last = list_backfills(store, BackfillFilter(dag or None, in_states), limit=BACKFILLS_PER_PAGE, after=behind)
     if isinstance(last, str):
         return rows, to_cursor("-created_at", mark=last)

@@ -8,7 +8,7 @@ from fastapi import Form
 from starlette.responses import Response
 
 from backfill_manager.api.auth import check_origin, close_session, open_session
-from backfill_manager.api.errors import Unauthenticated
+from backfill_manager.errors import Unauthenticated
 from backfill_manager.web import links
 from backfill_manager.web.page import AnonymousContext, ViewerContext, page_router, redirect
 

@@ -18,7 +18,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from backfill_manager import humanise
-from backfill_manager.api.submit import submit_request
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.queries.dags import current_dag, current_dags
@@ -140,7 +139,7 @@ async def _create(context: PageContext, submitted: SubmittedForm, ask: Mapping[s
 
 async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool = False) -> dict[str, Any]:
     """What the preview shows. `is`: plan, no_manager, slow, large or refused."""
-    assert context.user is not None and submitted.command is not None and submitted.payload is not None
+    assert submitted.command is not None and submitted.payload is not None
     now, dag = context.app.clock.now(), submitted.dag
     config = submitted.command.with_defaults(dag, now).config()
     about = await run_in_threadpool(estimated_items, submitted.command, dag, now)
@@ -152,10 +151,7 @@ async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool
         return {"is": "no_manager", **base}
     if is_live and about > MAX_LIVE_ITEMS:
         return {"is": "large", **base}
-    sent = await submit_request(
-        context.app, context.user, context.request, BACKFILL_DRY_RUN, submitted.payload, wait_s=PLAN_TIMEOUT_S,
-        source="ui",
-    )  # fmt: skip
+    sent = await context.request_change(BACKFILL_DRY_RUN, submitted.payload, timeout_s=PLAN_TIMEOUT_S)
     if sent.answer is None:
         return {"is": "slow", **base}
     if sent.answer.outcome == REFUSED:

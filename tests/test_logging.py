@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from backfill_manager.telemetry import get_logger, hide_secrets, without_secrets
+from backfill_manager.logging import get_logger
+from backfill_manager.masking import mask_environment, mask_text
 
 
 def test_a_line_says_when_how_grave_where_and_what(capsys: pytest.CaptureFixture[str]) -> None:
@@ -16,7 +17,7 @@ def test_a_line_says_when_how_grave_where_and_what(capsys: pytest.CaptureFixture
     assert out == ""
     stamp, rest = err.split(" ", 1)
     assert stamp.startswith("timestamp=2") and stamp.endswith("Z")
-    assert rest == 'level=info room=dags event="new version" bundle=examples dag_id=flights version=3\n'
+    assert rest == 'level=info component=dags event="new version" bundle=examples dag_id=flights version=3\n'
 
 
 def test_an_exception_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +54,7 @@ def test_secrets_are_hidden_by_key_and_in_text(capsys: pytest.CaptureFixture[str
     ],
 )
 def test_what_looks_like_a_secret_is_hidden_and_the_rest_is_not(text: str, shown: str) -> None:
-    assert without_secrets(text) == shown
+    assert mask_text(text) == shown
 
 
 def test_secrets_of_the_environment_are_hidden_wherever_a_text_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,15 +63,15 @@ def test_secrets_of_the_environment_are_hidden_wherever_a_text_has_them(monkeypa
     monkeypatch.setenv("aws_secret_access_key", "line\none")
     monkeypatch.setenv("SHORT_KEY", "abc")
     monkeypatch.setenv("REGION", "eu-west-1")
-    shown = hide_secrets(r"no hunter2, no hunter2-and-more, no 'line\none'; abc in eu-west-1, s3://me:word@host/x")
+    shown = mask_environment(r"no hunter2, no hunter2-and-more, no 'line\none'; abc in eu-west-1, s3://me:word@host/x")
     assert shown == "no ***, no ***, no '***'; abc in eu-west-1, s3://***@host/x"
-    assert hide_secrets("line\none") == "***"
+    assert mask_environment("line\none") == "***"
 
 
 @pytest.mark.parametrize("name", ["DB_PASS", "MYSQL_PASSWD", "ssh_passphrase", "PG_PWD", "API_KEY", "GH_TOKEN"])
 def test_a_variable_that_is_named_like_a_secret_is_hidden(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "hunter2-")
-    assert hide_secrets("no hunter2-") == "no ***"
+    assert mask_environment("no hunter2-") == "no ***"
 
 
 def test_structlogs_own_configuration_is_left_alone() -> None:
@@ -89,7 +90,7 @@ def test_a_text_of_a_stranger_makes_no_line_of_its_own(capsys: pytest.CaptureFix
 @pytest.mark.usefixtures("must_end")
 @pytest.mark.parametrize("piece", ["a.", "token", "token ", "bearer ", "://a:", "password=x "])
 def test_a_long_text_is_searched_for_secrets_once_not_from_each_of_its_characters(piece: str) -> None:
-    without_secrets(piece * (600_000 // len(piece)))
+    mask_text(piece * (600_000 // len(piece)))
 
 
 def test_a_line_that_nobody_can_read_any_more_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

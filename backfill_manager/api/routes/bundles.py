@@ -1,0 +1,78 @@
+"""`/bundles` and `/import_errors`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from backfill_manager.api.conditional_get import Reader
+from backfill_manager.api.models import BundleView, Deactivate, ImportErrorView, Page, Parse, RequestView
+from backfill_manager.api.openapi import CHANGES, READS
+from backfill_manager.api.paging import Cursor, Limit, page_of_short_list
+from backfill_manager.api.parameters import Id
+from backfill_manager.api.submit import ApiSubmit
+from backfill_manager.queries.bundles import list_bundles
+from backfill_manager.queries.dags import list_import_errors
+from backfill_manager.requests import command_types, validation
+
+router = APIRouter(tags=["dags"])
+
+
+@router.get("/bundles", operation_id="list_bundles", response_model=Page[BundleView], responses=READS)
+def get_bundles(
+    reader: Reader, limit: Limit = 200, cursor: Cursor = None, order_by: Literal["name", "-name"] = "name"
+) -> Response:
+    """The sources of DAGs, each with its active DAGs and import errors."""
+
+    def compute() -> dict[str, Any]:
+        rows = list_bundles(reader.store, reader.context.settings.bundles)
+        return page_of_short_list(rows, order_by, limit, cursor, unique=["name"])
+
+    return reader.response(("bundle", "dag", "import_error"), Page[BundleView], compute)
+
+
+@router.post(
+    "/bundles/{name}/parse", status_code=202, operation_id="parse_bundle", response_model=RequestView,
+    responses=CHANGES,
+)  # fmt: skip
+async def parse(name: Id, submitter: ApiSubmit, body: Parse | None = None) -> Response:
+    """Parses files of a bundle now, changed or not. The outcome is `result` of the request."""
+
+    def payload(_: str) -> dict[str, Any]:
+        bundle = validation.known_bundle(submitter.store, submitter.context.settings, name)
+        return {"bundle": bundle, **(body or Parse()).model_dump()}
+
+    return await submitter(command_types.BUNDLE_PARSE, payload)
+
+
+@router.post(
+    "/bundles/{name}/deactivate", status_code=202, operation_id="deactivate_in_bundle", response_model=RequestView,
+    responses=CHANGES,
+)  # fmt: skip
+async def deactivate(name: Id, body: Deactivate, submitter: ApiSubmit) -> Response:
+    """Deactivates the DAGs of a file or folder, until they have new content or are parsed on request."""
+
+    def payload(_: str) -> dict[str, Any]:
+        bundle = validation.known_bundle(submitter.store, submitter.context.settings, name)
+        return {"bundle": bundle, "subpath": body.subpath}
+
+    return await submitter(command_types.BUNDLE_DEACTIVATE, payload)
+
+
+@router.get("/import_errors", operation_id="list_import_errors", response_model=Page[ImportErrorView], responses=READS)
+def get_import_errors(
+    reader: Reader,
+    limit: Limit = 200,
+    cursor: Cursor = None,
+    order_by: Literal["bundle", "-bundle", "file", "-file", "last_seen_at", "-last_seen_at"] = "bundle",
+    bundle: Annotated[str | None, Query(max_length=200)] = None,
+) -> Response:
+    """Files that could not be imported, with the error. The last good version of their DAGs stays."""
+
+    def compute() -> dict[str, Any]:
+        rows = [one for one in list_import_errors(reader.store) if bundle in (None, one["bundle"])]
+        return page_of_short_list(rows, order_by, limit, cursor, unique=["bundle", "file"])
+
+    return reader.response(("import_error",), Page[ImportErrorView], compute)

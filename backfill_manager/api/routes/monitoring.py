@@ -1,0 +1,151 @@
+"""`/health`: for probes, without a token; and `/metrics` for Prometheus, computed once for each change of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from time import perf_counter
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from backfill_manager import __version__
+from backfill_manager.api.auth import Viewer, user_or_none
+from backfill_manager.api.context import AppContext, Context
+from backfill_manager.api.middleware import Middleware, on_start
+from backfill_manager.api.models import HealthView, ManagerView
+from backfill_manager.api.openapi import PREFIX, READS
+from backfill_manager.model.records import TABLES
+from backfill_manager.queries.managers import manager_status
+from backfill_manager.queries.pools import list_pools
+
+router = APIRouter(tags=["health"])
+metrics_router = APIRouter(tags=["health"])
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_COUNTS: Final = (
+    ("bfm_backfills", "Backfills by state.", "backfill"),
+    ("bfm_backfill_items", "Items of backfills by state.", "backfill_item"),
+    ("bfm_dag_runs", "DAG runs by state.", "dag_run"),
+    ("bfm_task_instances", "Task instances by state.", "task_instance"),
+)
+_MANAGER_GAUGES: Final = (
+    ("ticks", "Ticks of this term."),
+    ("commits", "Commits of this term."),
+    ("tick_ms", "Median of the last hundred ticks, in milliseconds."),
+    ("commit_ms", "Median of the last hundred commits, in milliseconds."),
+)
+_POOL_GAUGES: Final = ("slots", "used", "queued", "running")
+_METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS"})
+
+
+@router.get(
+    "/health", operation_id="get_health", response_model=HealthView,
+    responses={status: READS[status] for status in (403, 422, 429, 431, 503)},
+)  # fmt: skip
+def health(request: Request, context: Context) -> HealthView:
+    """Whether the state can be read (`503` when not), and whether a manager is running. Without one, reads work and
+    changes wait for the next."""
+    context.versions(tuple(TABLES))  # opens every table, also those that the rest does not need
+    status = manager_status(context.store, context.clock.now())
+    user = user_or_none(context, request)
+    return HealthView(
+        status="ok",
+        manager="leading" if status["leading"] else "none",
+        detail=status["advice"],
+        leader=ManagerView.model_validate(status) if user and status["term"] is not None else None,
+        version=__version__,
+    )
+
+
+@metrics_router.get(
+    "/metrics", operation_id="get_metrics", response_class=Response,
+    responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+)  # fmt: skip
+def get_metrics(request: Request, _: Viewer) -> Response:
+    """Metrics for Prometheus, which sends the token that is `authorization` of its scrape configuration."""
+    return Response(generate_latest(request.app.state.metrics.registry), headers={"Content-Type": CONTENT_TYPE})
+
+
+class StateCollector(Collector):
+    """Gauges of the state, read when Prometheus scrapes."""
+
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
+
+    def describe(self) -> list[Any]:
+        return []  # so that registering reads nothing
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        cached, store = self._context.cached_by_version, self._context.store
+        for name, help, table in _COUNTS:
+            gauge = GaugeMetricFamily(name, help, labels=["state"])
+            counts = cached((table,), ("metrics", table), partial(store.count, table, ("state",)))
+            for (state,), count in sorted(counts.items()):
+                gauge.add_metric([state], count)
+            yield gauge
+        pools = cached(("pool", "task_instance", "dag_version"), ("metrics", "pools"), lambda: list_pools(store))
+        for name in _POOL_GAUGES:
+            gauge = GaugeMetricFamily(f"bfm_pool_{name}", f"Pools: {name}.", labels=["pool"])
+            for pool in pools:
+                gauge.add_metric([pool["name"]], pool[name])
+            yield gauge
+        yield from self._manager()
+        waiting = cached(("request", "response"), ("metrics", "waiting"), lambda: len(store.unanswered()))
+        yield GaugeMetricFamily("bfm_requests_waiting", "Requests without a response.", value=waiting)
+
+    def _manager(self) -> Iterator[GaugeMetricFamily]:
+        status = manager_status(self._context.store, self._context.clock.now())
+        yield GaugeMetricFamily("bfm_manager_leading", "1 when a manager is running.", value=float(status["leading"]))
+        yield GaugeMetricFamily("bfm_manager_term", "Term of the last leader.", value=status["term"] or 0)
+        if status["term"] is not None:
+            age_s = status["heartbeat_age_s"]
+            yield GaugeMetricFamily("bfm_manager_heartbeat_age_seconds", "Since its last heartbeat.", value=age_s)
+            for name, help in _MANAGER_GAUGES:
+                if (value := status[name]) is not None:
+                    yield GaugeMetricFamily(f"bfm_manager_{name}", help, value=value)
+
+
+class Metrics:
+    """Counts and times the requests of one app, by route template (so ids make no new series)."""
+
+    def __init__(self, context: AppContext) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(StateCollector(context))
+        self.requests = Counter(
+            "bfm_http_requests", "Requests by route and status.", ["method", "route", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "bfm_http_request_seconds", "Time to the first byte of the response.", ["method", "route"],
+            registry=self.registry,
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
+        )  # fmt: skip
+
+
+class MeasureRequests(Middleware):
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        super().__init__(app)
+        self._metrics = metrics
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = perf_counter()
+
+        def measure(message: Message) -> None:
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            route = _template(scope)
+            self._metrics.requests.labels(method, route, message["status"]).inc()
+            self._metrics.seconds.labels(method, route).observe(perf_counter() - started)
+
+        await self._app(scope, receive, on_start(send, measure))
+
+
+def _template(scope: Scope) -> str:
+    """`/api/v1/dags/{dag_id}`; the path of a route that was included with a prefix may lack it."""
+    path = getattr(scope.get("route"), "path", None)
+    if path is None:
+        return "other"
+    return path if not scope["path"].startswith(PREFIX) or path.startswith(PREFIX) else f"{PREFIX}{path}"

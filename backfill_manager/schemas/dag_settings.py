@@ -1,0 +1,435 @@
+"""The settings of DAGs and their tasks, each declared once: type, limits, help, and whether a backfill may override it.
+
+Type checkers see the classes behind `@dag(...)`, `@task(...)` and `sql(...)` (PEP 692); pydantic checks what is passed, and
+makes the JSON Schema of `*.dag.yaml` files (`dags.yaml.json_schema`). A value comes out as `TaskSpec` and `DagSpec` hold it;
+their fields have the defaults. DAG files must load quickly: `dags.authoring` imports this when the first decorator runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Annotated, Any, Final, cast, get_args
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    with_config,
+)
+from typing_extensions import TypedDict, get_type_hints
+
+from backfill_manager.errors import nearest
+from backfill_manager.model.states import TRIGGER_RULES, TriggerRule
+from backfill_manager.value_rules import NAME_PATTERN, check_name, describe_error
+
+MAX_INT: Final = 2**31 - 1  # what is larger doesn't fit into a column
+MAX_SECONDS: Final = 315_360_000  # ten years; clocks and dates would overflow
+
+Callback = Callable[[Any], object]  # def notify(ctx)
+_CONFIG = ConfigDict(extra="forbid", strict=True)
+
+
+@dataclass(frozen=True)
+class _As:
+    """Validates a value as `type`, where the annotation also allows what a validator before turns into it."""
+
+    type: Any
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return handler.generate_schema(self.type)
+
+
+@dataclass(frozen=True)
+class _Overridable:
+    """A backfill may set this for its own runs (`--set NAME=VALUE`)."""
+
+    by_callbacks: bool = True  # of a callback, too
+
+
+# -- types of values --------------------------------------------------------------------------------------------------
+
+
+def _seconds(value: Any) -> Any:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise ValueError(f"must be seconds or a timedelta, not {value!r}")
+    return seconds
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"must be text, not {value!r}")
+    return value
+
+
+def _trigger_rule(value: Any) -> Any:
+    if not isinstance(value, str) or value not in TRIGGER_RULES:
+        hint = nearest(str(value), TRIGGER_RULES, n=1) or f"; the rules are {', '.join(TRIGGER_RULES)}"
+        raise ValueError(f"must be a trigger rule, not {value!r}{hint}")
+    return str.__str__(value)  # plain text, where an enum's member was given
+
+
+def _as_tuple(value: Any) -> Any:
+    return (
+        tuple(sorted(value, key=str) if isinstance(value, set) else value) if isinstance(value, list | set) else value
+    )
+
+
+def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _as_reads(value: Any) -> Any:
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+        return dict.fromkeys(value)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _params(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"must be a dict with texts as keys, not {value!r}")
+    try:
+        return cast(dict[str, Any], json.loads(json.dumps(dict(value), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"must be JSON values all through: {error}") from None
+
+
+def _date(value: Any) -> Any:
+    """Parsed later, when the DAG's time zone is known."""
+    if value is not None and not isinstance(value, str | date):
+        raise ValueError(f"must be a date as text, date or datetime, not {value!r}")
+    return value
+
+
+def _callback(value: Any) -> Any:
+    """A function, or a `functools.partial` of one. How its argument is named, and where it stands, doesn't matter."""
+    message = f"must be a plain function that takes one argument, as in `def notify(ctx)`, not {value!r}"
+    if value is None:
+        return None
+    function = value.func if isinstance(value, functools.partial) else value
+    is_plain = inspect.isroutine(function) and not (
+        inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
+    )
+    try:
+        inspect.signature(value if is_plain else _callback).bind(object())
+    except TypeError:
+        is_plain = False
+    if not is_plain:
+        raise ValueError(message)
+    return value
+
+
+def _reference(value: Any) -> str:
+    module, _, function = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if not all(part.isidentifier() for part in (*module.split("."), function)):
+        raise ValueError(f"must be module:function, such as helpers:clean, not {value!r}")
+    return str(value)
+
+
+def _as_mapping(rule: str) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if not isinstance(value, Mapping) or not value:
+            raise ValueError(f"must be {rule}, not {value!r}")
+        return dict(value)
+
+    return BeforeValidator(check)
+
+
+def _as_names(value: Any) -> Any:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"must be a task's id or a list of them, not {value!r}")
+    return names
+
+
+_NAME_SCHEMA: Final[dict[str, Any]] = {"type": "string", "pattern": f"^{NAME_PATTERN}$"}
+Name = Annotated[str, PlainValidator(check_name), WithJsonSchema(_NAME_SCHEMA)]
+Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string", "pattern": "\\S"})]
+Int = Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)]
+Count = Annotated[int, Field(ge=0, le=MAX_INT)]
+Positive = Annotated[int, Field(ge=1, le=MAX_INT)]
+_SECONDS = _As(Annotated[float, Field(le=MAX_SECONDS)])
+Seconds = Annotated[float | timedelta, _SECONDS, Field(ge=0), BeforeValidator(_seconds)]
+PositiveSeconds = Annotated[float | timedelta, _SECONDS, Field(gt=0), BeforeValidator(_seconds)]
+Names = Annotated[
+    list[str] | tuple[str, ...], _As(tuple[Text, ...]), BeforeValidator(_as_tuple), AfterValidator(_unique)
+]
+Function = Annotated[Callback | None, PlainValidator(_callback)]
+Reference = Annotated[
+    str,
+    PlainValidator(_reference),
+    WithJsonSchema({"type": "string", "pattern": "^[^\\s:]+:[^\\s:]+$", "examples": ["helpers:clean"]}),
+]
+Date = Annotated[
+    str | date | datetime | None,
+    PlainValidator(_date),
+    WithJsonSchema(
+        {"type": ["string", "null"], "examples": ["2013-01-01", "2013-01-01T05:00", "2013-01-01T05:00:00-05:00"]}
+    ),
+]
+Schedule = Annotated[
+    str | timedelta | None,
+    PlainValidator(lambda value: value),  # dags.schedule.timetable checks it
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": ["string", "null"]},
+                {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["seconds"],
+                    "properties": {"seconds": {"type": "integer", "minimum": 1}},
+                },
+            ],
+            "examples": ["@daily", "@hourly", "0 6 * * MON-FRI", {"seconds": 3600}],
+        }
+    ),
+]
+Reads = Annotated[
+    Mapping[str, str | None] | list[str] | tuple[str, ...],
+    _As(dict[Text, Text | None]),
+    BeforeValidator(_as_reads),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string", "pattern": "\\S"}},
+                {"type": "object", "additionalProperties": {"type": ["string", "null"], "pattern": "\\S"}},
+            ],
+            "examples": [{"flights_raw": "time_hour"}],
+        }
+    ),
+]
+After = Annotated[
+    list[str],
+    BeforeValidator(_as_names),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []}),
+]
+
+
+# -- settings of tasks ------------------------------------------------------------------------------------------------
+
+
+class _OfTask(TypedDict, total=False):
+    retries: Annotated[Count, Field(description="Further tries after a failed one."), _Overridable()]
+    retry_delay: Annotated[Seconds, Field(description="Seconds before the second try."), _Overridable()]
+    retry_backoff: Annotated[
+        float,
+        Field(ge=1, le=MAX_INT, description="Each further delay is this many times the one before."),
+        _Overridable(),
+    ]
+    max_retry_delay: Annotated[Seconds, Field(description="Seconds that a delay has at most."), _Overridable()]
+    timeout: Annotated[PositiveSeconds | None, Field(description="Seconds that a try may take."), _Overridable()]
+    depends_on_past: Annotated[
+        bool, Field(description="Waits for the same task of the run before."), _Overridable(by_callbacks=False)
+    ]
+    trigger_rule: Annotated[
+        TriggerRule,
+        BeforeValidator(_trigger_rule),
+        Field(description="How those it waits for must have ended."),
+        _Overridable(by_callbacks=False),
+    ]
+    pool: Annotated[Name | None, Field(description="Its pool; null: that of the run's kind."), _Overridable()]
+    priority: Annotated[Int, Field(description="Higher ones go first."), _Overridable()]
+    weight: Annotated[Positive, Field(description="Slots of the pool that it takes."), _Overridable()]
+    max_active_tis: Annotated[
+        Positive | None, Field(description="Of this task at once, over all runs."), _Overridable()
+    ]
+
+
+@with_config(_CONFIG)
+class DefaultArgs(_OfTask, total=False):
+    """Settings of every task that doesn't set them itself."""
+
+    on_success: Function
+    on_failure: Function
+
+
+@with_config(_CONFIG)
+class TaskSettings(DefaultArgs, total=False):
+    task_id: Name
+
+
+class _OfSql(TypedDict, total=False):
+    into: Annotated[Text | None, Field(description="The table that the last statement's rows replace the interval of.")]
+    time_column: Annotated[Text | None, Field(description="Of `into`: tells which rows are the interval's.")]
+    partition_column: Annotated[Text | None, Field(description="Of `into`: holds the partition key.")]
+
+
+@with_config(_CONFIG)
+class SqlSettings(TaskSettings, _OfSql, total=False):
+    pass
+
+
+# -- settings of DAGs -------------------------------------------------------------------------------------------------
+
+
+class _OfDag(TypedDict, total=False):
+    dag_id: Annotated[Name, Field(description="Its name, in every command and table; no other DAG has it.")]
+    schedule: Annotated[
+        Schedule,
+        Field(description="When its intervals end: cron, a preset, {seconds: 3600}, or null: only when triggered."),
+    ]
+    start_date: Annotated[
+        Date, Field(description="The first interval starts at or after it. In `timezone`, unless it has an offset.")
+    ]
+    end_date: Annotated[
+        Date,
+        Field(description="The last interval starts at or before it; a date alone is its whole day in `timezone`."),
+    ]
+    timezone: Annotated[Text, Field(description="The zone of schedule and dates.", examples=["America/New_York"])]
+    catchup: Annotated[
+        bool, Field(description="true: every interval since start_date; false: only the latest one that is complete.")
+    ]
+    max_active_runs: Annotated[
+        Positive, Field(description="Scheduled runs at once; a backfill has a limit of its own.")
+    ]
+    max_active_tasks: Annotated[Positive, Field(description="Tasks at once, over all of its runs."), _Overridable()]
+    batchable: Annotated[
+        bool, Field(description="Its tasks work on an interval of any length, so a backfill may run many as one.")
+    ]
+    lookback: Annotated[Count, Field(description="Intervals before that each scheduled run repeats, for late data.")]
+    reads: Annotated[
+        Reads, Field(description="Tables that it reads: a list, or each with the column that has a row's time.")
+    ]
+    writes: Annotated[Names, Field(description="Tables that it writes; DAGs that read them are downstream.")]
+    params: Annotated[
+        dict[str, Any],
+        PlainValidator(_params),
+        WithJsonSchema({"type": "object"}),
+        Field(description="Parameters of its runs with their defaults; a run may set others."),
+    ]
+    tags: Annotated[
+        list[str] | tuple[str, ...],
+        _As(tuple[str, ...]),
+        BeforeValidator(_as_tuple),
+        Field(description="Words to find it by."),
+    ]
+    description: Annotated[str, Field(description="What it is for, in a line.")]
+    owner: Annotated[str, Field(description="Who to ask about it.")]
+
+
+@with_config(_CONFIG)
+class DagSettings(_OfDag, total=False):
+    default_args: Annotated[DefaultArgs, BeforeValidator(lambda v: dict(v) if isinstance(v, Mapping) else v)]
+    on_success: Function
+    on_failure: Function
+
+
+# -- *.dag.yaml: the same settings, functions by reference ------------------------------------------------------------
+
+
+@with_config(_CONFIG)
+class YamlDefaultArgs(_OfTask, total=False):
+    """Settings of every task that doesn't set them itself."""
+
+    on_success: Annotated[Reference | None, Field(description="Called with `ctx` when the task has succeeded.")]
+    on_failure: Annotated[Reference | None, Field(description="Called with `ctx` when the task has failed.")]
+
+
+KINDS: Final = ("sql", "python", "executor")  # what a task runs; exactly one of them
+_TASK_RULES: Final[dict[str, Any]] = {
+    "oneOf": [{"required": [kind]} for kind in KINDS],
+    "dependentRequired": {"into": ["sql"], "time_column": ["sql", "into"], "partition_column": ["sql", "into"]},
+}
+
+
+@with_config(ConfigDict(**_CONFIG, json_schema_extra=_TASK_RULES))
+class YamlTask(YamlDefaultArgs, _OfSql, total=False):
+    """A task: what it runs (exactly one of sql, python and executor), what it comes after, its settings."""
+
+    sql: Annotated[
+        Text,
+        Field(
+            description="Spark SQL with :interval_start, :interval_end and the run's params, or a .sql file beside it."
+        ),
+    ]
+    python: Annotated[Reference, Field(description="Called with `ctx` in a thread of the driver.")]
+    executor: Annotated[Reference, Field(description="Called with `ctx` wholly on a Spark executor.")]
+    after: Annotated[After, Field(description="The task, or tasks, that it waits for.")]
+
+
+@with_config(
+    ConfigDict(**_CONFIG, title="A DAG of backfill_manager", json_schema_extra={"required": ["dag_id", "tasks"]})
+)
+class YamlDag(_OfDag, total=False):
+    """One document of a *.dag.yaml file in a bundle."""
+
+    default_args: YamlDefaultArgs
+    on_success: Annotated[Reference | None, Field(description="Called with `ctx` when a run has succeeded.")]
+    on_failure: Annotated[Reference | None, Field(description="Called with `ctx` when a run has failed.")]
+    tasks: Annotated[
+        dict[Name, Annotated[YamlTask, _as_mapping("the settings of a task, such as `sql: SELECT 1`")]],
+        _as_mapping("the tasks by their ids, each with its settings"),
+        Field(min_length=1, description="Its tasks by their ids.", json_schema_extra={"propertyNames": _NAME_SCHEMA}),
+    ]
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def adapter(settings: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(settings)
+
+
+def settings_of(settings: Any) -> tuple[str, ...]:
+    return tuple(get_type_hints(settings))
+
+
+def overridable(settings: Any, *, of_callbacks: bool = False) -> tuple[str, ...]:
+    """The settings that a backfill may set for its own runs."""
+    found = []
+    for name, hint in get_type_hints(settings, include_extras=True).items():
+        mark = next((each for each in get_args(hint) if isinstance(each, _Overridable)), None)
+        if mark is not None and (mark.by_callbacks or not of_callbacks):
+            found.append(name)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with the setting at `place`."""
+
+    place: tuple[str | int, ...]
+    is_unknown: bool
+    message: str
+
+    def describe(self, owner: str) -> str:
+        """One sentence; `owner` has the settings: `DAG 'flights'`."""
+        place = self.place[:-1] if self.is_unknown else self.place
+        if place[:1] == ("tasks",) and len(place) > 1:
+            owner, place = f"{owner}, task {place[1]!r}", place[2:]
+        name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
+        return f"{owner}: {name} {self.message}" if name else f"{owner} {self.message}"
+
+
+def validate(settings: Any, values: Any) -> tuple[dict[str, Any], list[Problem]]:
+    """The values as `TaskSpec` and `DagSpec` hold them, or everything that is wrong."""
+    try:
+        return adapter(settings).validate_python(values), []
+    except ValidationError as error:
+        return {}, [_problem(detail, settings) for detail in error.errors(include_url=False)]
+
+
+def _problem(detail: Any, settings: Any) -> Problem:
+    place = tuple(detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        nested = {"tasks": YamlTask, "default_args": YamlDefaultArgs if settings is YamlDag else DefaultArgs}
+        known = settings_of(nested[str(place[0])] if len(place) > 1 else settings)
+        hint = nearest(str(place[-1]), known, n=1) or f"; known are {', '.join(known)}"
+        return Problem(place, True, f"has no setting {place[-1]!r}{hint}")
+    if place[-1:] == ("[key]",):
+        return Problem(place[:-1], False, f"has an id that {describe_error(detail)}")
+    return Problem(place, False, describe_error(detail))

@@ -1,0 +1,235 @@
+"""Reads the settings: `conf/manager.yaml` (or --conf, or BFM_CONF)  <  BFM_<SECTION>__<KEY>  <  --state.
+
+Every source gives only what it sets, the later one wins. In the environment `BFM_STATE` is the key `state`,
+`BFM_LEASE__SECONDS` is `lease.seconds`, and an entry of a list goes by its name: `BFM_POOLS__BACKFILL__SLOTS`. A value that
+begins with `[` or `{` is read as YAML (JSON will do). Relative paths, in the file too, start at the current directory: a path
+means the same wherever it is written.
+
+Everything that is wrong is reported at once, one line each: the place (file and line, or the variable), the dotted key, what
+would be right. Every command reads this, so its import stays light: pydantic, and YAML only when there is some to read.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from backfill_manager.errors import InvalidConfig, nearest
+from backfill_manager.settings.model import DEFAULT_POOLS, Settings
+from backfill_manager.value_rules import describe_error
+from backfill_manager.yaml_reader import Document, YamlError, decode, read_documents
+
+DEFAULT_CONF: Final = "conf/manager.yaml"
+_EXAMPLES: Final = "jobs/bundles"
+_PREFIX: Final = "BFM_"
+
+Loc = tuple[str | int, ...]
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass
+class RawSettings:
+    """The values of all sources laid over each other, where each was set, and what is wrong with them up to now."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[Loc, str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def place(self, loc: Loc) -> str:
+        """Of the value itself, else of the nearest one around it."""
+        return next((self.places[loc[:end]] for end in range(len(loc), -1, -1) if loc[:end] in self.places), "defaults")
+
+    def move(self, loc: Loc, to: Loc) -> None:
+        """The places of `loc`, and of what is in it, are those of `to` from now on."""
+        moved = {at: place for at, place in self.places.items() if at[: len(loc)] == loc}
+        self.places.update({(*to, *at[len(loc) :]): place for at, place in moved.items()})
+
+    def add_yaml(self, content: bytes, name: str, *, example: str) -> None:
+        """Lays the keys of a YAML file over the values; `name` is the file's for people. `InvalidConfig` for no YAML."""
+        try:
+            documents = read_documents(decode(content), strict=False)
+        except YamlError as error:
+            raise InvalidConfig(f"{name}, line {error.line}: {error}.") from None
+        if not documents:  # empty, or comments only
+            return
+        document = documents[0]
+        if len(documents) > 1:
+            raise InvalidConfig(f"{name}, line {documents[1].line(())}: only one YAML document is read.")
+        if not isinstance(document.value, dict):
+            raise InvalidConfig(f"{name}, line {document.line(())}: must hold keys such as `{example}`.")
+        self.values.update(document.value)
+        self.places.update({loc: f"{name}, line {line}" for loc, line in document.lines.items()})
+        self.errors += [f"{name}, line {error.line}: {error}" for error in document.duplicates]
+
+    def validate(self, model: type[_Model]) -> _Model:
+        """The values as `model`; `InvalidConfig` has a line with the place of everything that is wrong."""
+        try:
+            valid = model.model_validate(self.values)
+        except ValidationError as error:
+            self.errors += [_describe(detail, self, model) for detail in error.errors(include_url=False)]
+        if self.errors:
+            raise InvalidConfig("\n".join(self.errors))
+        return valid
+
+
+def load_settings(conf: str | None, *, state: str | None = None, environ: Mapping[str, str]) -> Settings:
+    """The settings from file, environment and flags; `InvalidConfig` names everything that is wrong with its place."""
+    return settings_and_places(conf, state=state, environ=environ)[0]
+
+
+def settings_and_places(
+    conf: str | None, *, state: str | None = None, environ: Mapping[str, str]
+) -> tuple[Settings, RawSettings]:
+    """The settings, and where each of them was set."""
+    raw = RawSettings()
+    named = conf or environ.get("BFM_CONF")
+    path = Path(named or DEFAULT_CONF)
+    if named or path.exists():
+        source = f"{path} (from {'--conf' if conf else 'BFM_CONF'})" if named else str(path)
+        raw.add_yaml(_read_file(path, source), str(path), example="state: ./state")
+    if "bundles" not in raw.values and Path(_EXAMPLES).is_dir():
+        raw.values["bundles"] = [{"name": "examples", "path": _EXAMPLES}]
+    _complete_pools(raw)
+    _read_environment(environ, raw)
+    if state is not None:
+        raw.values["state"] = state
+        raw.places["state",] = "--state"
+    return raw.validate(Settings), raw
+
+
+def _read_file(path: Path, source: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InvalidConfig(f"{source} does not exist. Name a YAML file, or leave it out for the defaults.") from None
+    except OSError as error:
+        raise InvalidConfig(f"{source} can't be read: {error.strerror or error}.") from None
+
+
+def _complete_pools(raw: RawSettings) -> None:
+    """`scheduled` and `backfill` always exist, with defaults of their own for what the file leaves out."""
+    pools = raw.values.get("pools", [])
+    if not isinstance(pools, list):
+        return  # an error of validation
+    defaults = {pool.name: pool.model_dump() for pool in DEFAULT_POOLS}
+    for n, pool in enumerate(pools):
+        if isinstance(pool, dict) and isinstance(pool.get("name"), str) and pool["name"] in defaults:
+            pools[n] = {**defaults[pool["name"]], **pool}
+    names = [pool.get("name") for pool in pools if isinstance(pool, dict)]
+    raw.values["pools"] = [*pools, *(pool for name, pool in defaults.items() if name not in names)]
+
+
+# -- the environment --------------------------------------------------------------------------------------------------
+
+
+def _read_environment(environ: Mapping[str, str], raw: RawSettings) -> None:
+    for variable in sorted(environ):
+        if not variable.startswith(_PREFIX):
+            continue
+        parts = variable.removeprefix(_PREFIX).lower().split("__")
+        if len(parts) == 1 and parts[0] not in Settings.model_fields:
+            continue  # BFM_CONF, BFM_CACHE and whatever else is no section
+        loc = _locate(parts, raw)
+        if loc is None:
+            hint = nearest(variable, _variables(raw), n=1) or "; such a setting is BFM_LEASE__SECONDS"
+            raw.errors.append(f"environment, {variable}: there is no such setting{hint}")
+            continue
+        try:
+            _put(raw.values, loc, _parse_variable(environ[variable]))
+        except YamlError as error:
+            raw.errors.append(f"environment, {variable}: not valid YAML or JSON: {error}")
+            continue
+        raw.places = {at: place for at, place in raw.places.items() if at[: len(loc)] != loc}
+        raw.places[loc] = f"environment, {variable}"
+
+
+def _parse_variable(text: str) -> Any:
+    if not text.lstrip().startswith(("[", "{")):
+        return text  # pydantic reads numbers and truth values from text
+    (document,) = read_documents(text, strict=False) or [Document()]
+    return document.value
+
+
+def _locate(parts: list[str], raw: RawSettings) -> Loc | None:
+    """Where in the settings a variable points: `["pools", "backfill", "slots"]` -> `("pools", 1, "slots")`."""
+    loc: Loc = ()
+    model: type[BaseModel] | None = Settings
+    values: Any = raw.values
+    for part in parts:
+        if isinstance(values, list):
+            names = [_variable_part(v.get("name")) if isinstance(v, dict) else None for v in values]
+            if part.upper() not in names:
+                return None
+            step: str | int = names.index(part.upper())
+            values = values[int(step)]
+        elif model is not None and part in model.model_fields:
+            step = part
+            values = values.get(part) if isinstance(values, dict) else None
+            model = _model_of(model.model_fields[part].annotation)
+        else:
+            return None
+        loc = (*loc, step)
+    return loc
+
+
+def _put(values: dict[str, Any], loc: Loc, value: Any) -> None:
+    at: Any = values
+    for step in loc[:-1]:
+        if isinstance(at, dict) and not isinstance(at.get(step), dict | list):
+            at[step] = {}
+        at = at[step]
+    at[loc[-1]] = value
+
+
+def _variables(raw: RawSettings) -> Iterator[str]:
+    """Every variable that would be a setting."""
+    for name, info in Settings.model_fields.items():
+        yield f"{_PREFIX}{name.upper()}"
+        model, entries = _model_of(info.annotation), raw.values.get(name)
+        infixes = [""]
+        if isinstance(entries, list):
+            infixes = [f"{_variable_part(entry.get('name'))}__" for entry in entries if isinstance(entry, dict)]
+        for key in model.model_fields if model else ():
+            yield from (f"{_PREFIX}{name.upper()}__{infix}{key.upper()}" for infix in infixes)
+
+
+def _variable_part(name: Any) -> str:
+    return "".join(c if c.isalnum() else "_" for c in str(name)).upper()
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def _describe(detail: ErrorDetails, raw: RawSettings, model: type[BaseModel]) -> str:
+    loc: Loc = detail["loc"]
+    where = f"{raw.place(loc)}: {_dotted(loc)}" if loc else f"{raw.place(loc)}:"
+    if detail["type"] == "extra_forbidden":
+        known = _keys_at(loc[:-1], model)
+        return f"{where} is not a setting{nearest(str(loc[-1]), known, n=1) or '; known here: ' + ', '.join(known)}"
+    return f"{where} is missing" if detail["type"] == "missing" else f"{where} {describe_error(detail)}"
+
+
+def _keys_at(loc: Loc, model: type[BaseModel]) -> list[str]:
+    at: type[BaseModel] | None = model
+    for step in loc:
+        if isinstance(step, str) and at is not None:
+            at = _model_of(at.model_fields[step].annotation)
+    return list(at.model_fields) if at else []
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    """The section inside `X`, `list[X]`, `Annotated[list[X], ...]`, `X | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for arg in typing.get_args(annotation) if (model := _model_of(arg))), None)
+
+
+def _dotted(loc: Loc) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)
+    return text.removeprefix(".") or "(the whole)"

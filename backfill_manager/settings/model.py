@@ -1,0 +1,378 @@
+"""The settings of a manager, and the rules of a bundle, as pydantic models."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from backfill_manager.masking import mask_values, without_credentials
+from backfill_manager.value_rules import check_name
+
+PARSERS: Final = ("standard", "single_pass", "event")
+PARSERS_WITHOUT_TIMES: Final = ("single_pass", "event")
+PARSER_GROUP: Final = "backfill_manager.bundle_parsers"  # entry points of installed packages
+GIT_TRANSPORTS: Final = ("https", "http", "ssh", "git", "file")
+_TEN_YEARS_S: Final = 315_360_000  # what waits for longer, waits for ever; clocks would overflow
+_UNITS: Final = {
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600),
+    **dict.fromkeys(("d", "day", "days"), 86400),
+}
+_Item = TypeVar("_Item")
+
+
+# -- types of values --------------------------------------------------------------------------------------------------
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):  # YAML's `yes` would pass for 1
+        raise ValueError(f"must be a number, not {str(value).lower()}")
+    return value
+
+
+def _spark_text(value: Any) -> Any:
+    """Spark takes text; YAML gives `false` and `200`. Written as Spark spells it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _parse_duration(value: Any) -> Any:
+    """`90s`, `5 minutes`, `1 day` as seconds."""
+    if not isinstance(value, str):
+        return _number(value)
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([a-z]*)\s*", value, re.ASCII | re.IGNORECASE)
+    if not match or match[2].lower() not in _UNITS:
+        raise ValueError(f"must be seconds, or a time such as `90s`, `5 minutes`, `2h` or `1 day`, not {value!r}")
+    return float(match[1]) * _UNITS[match[2].lower()]
+
+
+def _at_least_a_second(seconds: float) -> float:
+    if seconds < 1:
+        raise ValueError(f"must be 1 second or more, not {seconds:g} seconds")
+    return seconds
+
+
+def _matching(pattern: str, rule: str, *, secret: bool = False) -> AfterValidator:
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value, re.DOTALL):
+            raise ValueError(f"must be {rule}" if secret else f"must be {rule}, not {value!r}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _unique(key: str) -> AfterValidator:
+    def check(items: list[_Item]) -> list[_Item]:
+        values = [getattr(item, key) for item in items]
+        duplicates = sorted({value for value in values if values.count(value) > 1})
+        if duplicates:
+            raise ValueError(f"each {key} once; twice here: {', '.join(duplicates)}")
+        return items
+
+    return AfterValidator(check)
+
+
+def _path_inside_bundle(path: str) -> str:
+    """`/glacier/`, as AIP-85 writes it, is `glacier`."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if not parts or ".." in parts:
+        raise ValueError(f"must be a folder inside the bundle such as `reports/daily`, not {path!r}")
+    return "/".join(parts)
+
+
+def _git_url(url: str) -> str:
+    """The error leaves the value out: there may be a password in it."""
+    transport, has_transport, rest = url.partition("://")
+    runs_a_program = url.startswith("-") or "::" in url.partition("/")[0]  # an option; `ext::command`
+    unknown = bool(has_transport) and (transport not in GIT_TRANSPORTS or not rest or rest.startswith("-"))
+    if runs_a_program or unknown or re.search(r"[\x00-\x1f]", url):
+        known = ", ".join(f"{name}://" for name in GIT_TRANSPORTS)
+        raise ValueError(f"must be a git repository: {known}, user@host:path or a local path")
+    return url
+
+
+def _git_ref(ref: str) -> str:
+    if re.search(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|^[-+/]|[/.]$", ref):
+        raise ValueError(f"must be a branch, a tag or a commit, not {ref!r}")
+    return ref
+
+
+def _pool_name(name: str) -> str:
+    if name == "control":
+        raise ValueError("must be another name: `control` is the pool that plans")
+    return name
+
+
+def unknown_parser(name: str, *, misspelt: bool = False) -> str | None:
+    """The complaint about a parser that is neither ours nor offered by an installed package; None for one that is. With
+    `misspelt` only about a name that is nearly a known one."""
+    if name in PARSERS:
+        return None
+    from difflib import get_close_matches
+    from importlib.metadata import entry_points  # reads every installed package's files
+
+    known = [*PARSERS, *sorted({point.name for point in entry_points(group=PARSER_GROUP)})]
+    near = get_close_matches(name, known, n=1, cutoff=0.8)
+    if name in known or (misspelt and not near):
+        return None
+    *others, last = map(repr, known)
+    hint = f"; did you mean {near[0]!r}?" if near else "; is its package installed where the manager runs?"
+    return f"must be {', '.join(others)} or {last}, not {name!r}{hint}"
+
+
+def _parser_name(name: str) -> str:
+    """A parser that is not installed at all is an error of its bundle alone: the manager goes on with the others."""
+    if complaint := unknown_parser(name, misspelt=True):
+        raise ValueError(complaint)
+    return name
+
+
+Int = Annotated[int, BeforeValidator(_number)]
+Positive = Annotated[Int, Field(gt=0)]
+NotNegative = Annotated[Int, Field(ge=0)]
+Seconds = Annotated[float, BeforeValidator(_parse_duration), Field(gt=0, le=_TEN_YEARS_S, allow_inf_nan=False)]
+ParseInterval = Annotated[Seconds, AfterValidator(_at_least_a_second)]
+Name = Annotated[str, AfterValidator(check_name)]
+NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# -- bundles ----------------------------------------------------------------------------------------------------------
+
+
+class DirectorySettings(_Section):
+    """A folder of a bundle with intervals of its own."""
+
+    path: Annotated[str, AfterValidator(_path_inside_bundle)]
+    scan_interval: Seconds | None = Field(
+        default=None, description="Between two scans for changes; null: fetch_interval."
+    )
+    min_file_parse_interval: Seconds | None = Field(
+        default=None, description="A file that changes is parsed again after this time at the earliest."
+    )
+    max_file_parse_interval: ParseInterval | None = Field(
+        default=None,
+        description="A file is parsed again after this time at the latest, changed or not; null: the bundle's.",
+    )
+
+    @model_validator(mode="after")
+    def _check_intervals(self) -> DirectorySettings:
+        _check_order(self.path, self.min_file_parse_interval, self.max_file_parse_interval)
+        return self
+
+
+def _check_order(path: str, minimum: float | None, maximum: float | None) -> None:
+    if minimum is not None and maximum is not None and minimum > maximum:
+        raise ValueError(
+            f"must let {path!r} have a max_file_parse_interval that is no shorter than its min_file_parse_interval, "
+            f"not {maximum:g} and {minimum:g} seconds"
+        )
+
+
+class _Origin(_Section):
+    name: Name
+    path: NonEmpty = Field(
+        default=".", description="A folder, .zip or .whl; with `git` the folder within the repository."
+    )
+    git: Annotated[NonEmpty, AfterValidator(_git_url)] | None = Field(
+        default=None, description="The address of a git repository."
+    )
+    ref: Annotated[NonEmpty, AfterValidator(_git_ref)] = Field(
+        default="HEAD", description="A branch, tag or commit of it."
+    )
+
+
+class BundleRules(_Section):
+    """How a bundle's files are parsed: its own `manifest.yaml` may set these as well."""
+
+    parser: Annotated[Name, AfterValidator(_parser_name)] = Field(
+        default="standard", description="`standard`, `single_pass`, `event`, or one of an installed package."
+    )
+    fetch_interval: Seconds = Field(default=30.0, description="Between two scans for changes.")
+    max_file_parse_interval: ParseInterval | None = Field(
+        default=None, description="Every file is parsed again after this time at the latest, changed or not."
+    )
+    import_timeout: Annotated[Seconds, Field(le=86_400)] = Field(
+        default=30.0, description="Time that one file may take."
+    )
+    import_memory: Annotated[Int, Field(ge=16, le=1 << 20)] = Field(
+        default=1024, description="MB that one file may take."
+    )
+    keep_last_good: bool = Field(default=True, description="A file that fails to import keeps the DAGs that it had.")
+    directories: Annotated[list[DirectorySettings], _unique("path")] = Field(
+        default=[], description="Folders with intervals of their own."
+    )
+    options: dict[str, Any] = Field(
+        default={}, description="Options of a parser of an installed package, which checks them."
+    )
+
+    @model_validator(mode="after")
+    def _check_parser(self) -> BundleRules:
+        for directory in self.directories:
+            maximum = directory.max_file_parse_interval or self.max_file_parse_interval
+            _check_order(directory.path, directory.min_file_parse_interval, maximum)
+        if "parser" in self.model_fields_set and self.parser in PARSERS and self.options:
+            raise ValueError(f"must leave out options: the parser {self.parser!r} has none")
+        is_timed = self.max_file_parse_interval or any(one.max_file_parse_interval for one in self.directories)
+        if self.parser in PARSERS_WITHOUT_TIMES and is_timed:
+            raise ValueError(
+                f"must leave out max_file_parse_interval: the parser {self.parser!r} reads no file a second time by itself"
+            )
+        return self
+
+    def shown(self) -> dict[str, Any]:
+        """These rules as JSON values, for people: options that are named like secrets are masked."""
+        plain = self.model_dump(mode="json", include=set(BundleRules.model_fields))
+        return {**plain, "options": mask_values(plain["options"])}
+
+
+class BundleSettings(BundleRules, _Origin):  # in this order its origin is printed first
+    """Where DAG files come from, and how they are parsed."""
+
+    @model_validator(mode="after")
+    def _check_origin(self) -> BundleSettings:
+        if self.git is None and "path" not in self.model_fields_set:
+            raise ValueError("must have a path: a folder, a .zip or a .whl")
+        if self.git is None and "ref" in self.model_fields_set:
+            raise ValueError("must have the repository's address as `git` when it has a ref")
+        if self.git is not None and (self.path.startswith("/") or ".." in self.path.split("/")):
+            raise ValueError(f"must have as path a folder inside the repository such as `dags`, not {self.path!r}")
+        return self
+
+    @property
+    def place(self) -> str:
+        """Where it comes from, for people."""
+        if self.git is None:
+            return self.path
+        return f"{without_credentials(self.git)} at {self.ref}" + (f", {self.path}" if self.path != "." else "")
+
+
+# -- the manager ------------------------------------------------------------------------------------------------------
+
+
+class PoolSettings(_Section):
+    """A pool of task slots, and of Spark's fair scheduler."""
+
+    name: Annotated[Name, AfterValidator(_pool_name)]
+    slots: Positive = Field(default=16, description="Tasks at once.")
+    weight: Positive = Field(
+        default=1, description="Share of the cores when pools compete, of the Spark pool of this name."
+    )
+    min_share: NotNegative = Field(default=0, description="Cores that the Spark pool of this name gets first.")
+
+
+class LimitSettings(_Section):
+    """Defaults of DAGs that don't set these."""
+
+    max_active_runs: Positive = 16
+    max_active_tasks: Positive = 16
+
+
+class LeaseSettings(_Section):
+    seconds: Positive = Field(default=15, description="A standby takes over when the leader was silent for this long.")
+
+
+class RetentionSettings(_Section):
+    """Days for which finished runs are kept; null: for ever."""
+
+    history_days: Positive | None = None
+    log_days: Positive | None = None
+
+
+class TokenSettings(_Section):
+    """A bearer token by its SHA-256 (hex); the token itself is stored nowhere."""
+
+    name: Name
+    sha256: Annotated[str, _matching(r"[0-9a-f]{64}", "the token's SHA-256 as 64 hex digits", secret=True)]
+    role: Literal["viewer", "operator"] = "viewer"
+
+
+def _one_owner_each(tokens: list[TokenSettings]) -> list[TokenSettings]:
+    """With one token of two names it would be open who submitted a request, and what they may do."""
+    owners: dict[str, str] = {}
+    for token in tokens:
+        if token.sha256 in owners:
+            raise ValueError(f"each token for one name; {owners[token.sha256]} and {token.name} have the same sha256")
+        owners[token.sha256] = token.name
+    return tokens
+
+
+class ApiSettings(_Section):
+    host: NonEmpty = "127.0.0.1"
+    port: Annotated[Int, Field(ge=0, le=65535)] = 8099
+    tokens: Annotated[list[TokenSettings], _unique("name"), AfterValidator(_one_owner_each)] = []
+    session_secret: (
+        Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)] | None
+    ) = Field(
+        default=None,
+        description="Signs browser sessions; the same for servers that share them. null: each makes its own.",
+    )
+    requests_per_second: Positive = Field(default=200, description="Of one address.")
+    max_body_bytes: Positive = Field(default=5_000_000, description="Of one request.")
+    max_connections: Positive = Field(
+        default=500, description="At once; never more than half of the process's file descriptors."
+    )
+    max_connections_per_address: Positive | None = Field(
+        default=100, description="At once, of one address; null: no limit (behind a proxy)."
+    )
+    header_timeout: Annotated[Seconds, Field(le=3600)] = Field(
+        default=10.0, description="For a request's head to arrive."
+    )
+    body_timeout: Annotated[Seconds, Field(le=3600)] = Field(
+        default=30.0, description="For a request's body to arrive."
+    )
+    send_timeout: Annotated[Seconds, Field(le=3600)] = Field(
+        default=30.0, description="In which a client must take something of its response."
+    )
+
+
+class NotificationSettings(_Section):
+    """An HTTP address to notify of the end of runs."""
+
+    name: Name
+    url: Annotated[str, _matching(r"https?://\S+", "an address that begins with http:// or https://")]
+    on: list[Literal["success", "failed", "cancelled"]] = ["failed"]
+
+
+class SparkSettings(_Section):
+    master: NonEmpty | None = Field(default=None, description="null: as spark-submit was given it, else `local[*]`.")
+    conf: dict[str, Annotated[str, BeforeValidator(_spark_text)]] = Field(default={}, description="Spark properties.")
+
+
+DEFAULT_POOLS: Final = (
+    PoolSettings(name="scheduled", slots=16, weight=4, min_share=2),
+    PoolSettings(name="backfill", slots=16, weight=1, min_share=0),
+)
+
+
+class Settings(_Section):
+    state: NonEmpty = Field(default="./state", description="A folder, s3://, abfss://, gs://, or catalog.schema.")
+    warehouse: NonEmpty = Field(
+        default="./warehouse", description="Where tables of the DAGs lie that are named without a path."
+    )
+    snapshots: NonEmpty | None = Field(
+        default=None,
+        description="Files of DAG versions; null: with the state if that is a folder, else in this user's cache.",
+    )
+    bundles: Annotated[list[BundleSettings], _unique("name")] = []
+    pools: Annotated[list[PoolSettings], _unique("name")] = list(DEFAULT_POOLS)
+    limits: LimitSettings = LimitSettings()
+    lease: LeaseSettings = LeaseSettings()
+    retention: RetentionSettings = RetentionSettings()
+    api: ApiSettings = ApiSettings()
+    notifications: Annotated[list[NotificationSettings], _unique("name")] = []
+    spark: SparkSettings = SparkSettings()
+
+
+def unused_settings(settings: Settings) -> list[str]:
+    """A line for each setting that is accepted and has no effect yet."""
+    retention = [f"retention.{name}" for name, value in settings.retention if value is not None]
+    unused = [*retention, *(["notifications"] if settings.notifications else [])]
+    return [f"{name}: has no effect yet" for name in unused]

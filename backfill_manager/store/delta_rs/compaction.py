@@ -1,0 +1,162 @@
+"""Compaction of delta-rs tables, so that a tick costs the same after a million commits, and folders hold hundreds of files
+and not millions.
+
+A MERGE rewrites the files it finds its rows in, whole, and what it adds goes into the same new file. Left alone, the file
+with the unfinished rows would carry the finished ones along and grow for ever, and ticks that only add would each leave a
+file. So every few commits the newest part of the table is rewritten in the order of `run_seq`, cut into slices; many slices
+become big files, and those stay as they are. Each file covers a narrow span of `run_seq`, and a MERGE that names the spans
+it touches skips all the others.
+
+A rewrite is an overwrite of a span of `run_seq` through the leader's own handle: delta-rs' `optimize.compact` is not a
+compare-and-swap (from a stale handle it goes through, and the next commit of the real leader fails for it), an overwrite is.
+
+Less often follow vacuum, checkpoint and log clean-up, in this order: a checkpoint forgets removed files that are past
+retention, so they are taken away before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from backfill_manager.model.records import TABLES, columns, has_run_seq
+from backfill_manager.store.delta_rs.sql import run, select
+
+COMPACT_AFTER: Final = 40  # commits to a table, before its files are looked at
+VACUUM_AFTER: Final = 100  # commits, before vacuum, checkpoint and log clean-up
+RECENT_TICKS: Final = 20  # that tell at which run_seqs the work is
+MAX_SMALL_FILES: Final = 8  # of a kind, that are left alone
+SLICE_ROWS: Final = 5_000
+BIG_ROWS: Final = 50_000  # a file of so many rows is left as it is
+MAX_ROWS_REWRITTEN: Final = 200_000  # at once
+THOROUGH_PASSES: Final = 3
+TYPICAL_ROW_BYTES: Final = 60  # in a file, until files of some size tell better
+HEADROOM: Final = 1.4  # the writer's own estimate of a file's size runs ahead of what it comes to
+
+
+@dataclass(frozen=True)
+class CompactionTarget:
+    """One table, the handle to compact it through, and how its commits are marked."""
+
+    table: str
+    handle: DeltaTable
+    commit: CommitProperties
+
+
+@dataclass(frozen=True)
+class Span:
+    """One file: the run_seqs it covers, its rows and bytes."""
+
+    low: int
+    high: int
+    rows: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Rewrite the run_seqs `[begin, end)`, to the end of the table when None, into files of about so many rows."""
+
+    begin: int
+    end: int | None
+    rows_per_file: int
+
+    def predicate(self) -> str:
+        return f"run_seq >= {self.begin}" + ("" if self.end is None else f" AND run_seq < {self.end}")
+
+
+class Compactor:
+    def __init__(self, handles: Mapping[str, DeltaTable]) -> None:
+        self._handles = handles
+        self._compacted: dict[str, int] = {}  # table -> version after the last time
+        self._vacuumed: dict[str, int] = {}
+        self._worked_at: dict[str, deque[int]] = {}  # table -> lowest run_seq of each recent tick, stragglers aside
+
+    def touched(self, table: str, lowest: int) -> None:
+        self._worked_at.setdefault(table, deque(maxlen=RECENT_TICKS)).append(lowest)
+
+    def is_due(self, table: str, handle: DeltaTable | None = None) -> bool:
+        return bool((handle or self._handles[table]).version() - self._compacted.get(table, 0) >= COMPACT_AFTER)
+
+    def compact(self, target: CompactionTarget, thoroughly: bool = False) -> int:
+        """Compacts, and when it is time vacuums; returns the number of files in use. `thoroughly`: down to as few as may
+        be, and vacuums now."""
+        handle, table = target.handle, target.table
+        may_stay = 1 if thoroughly else MAX_SMALL_FILES
+        if has_run_seq(TABLES[table]):
+            for _ in range(THOROUGH_PASSES if thoroughly else 1):  # small files become slices, and these big files
+                self._rewrite_spans(target, may_stay)
+        elif len(handle.file_uris()) > may_stay:
+            _rewrite(target, "", file_bytes=BIG_ROWS * TYPICAL_ROW_BYTES)
+        if thoroughly or handle.version() - self._vacuumed.get(table, 0) >= VACUUM_AFTER:
+            handle.vacuum(dry_run=False, full=True, commit_properties=target.commit)
+            handle.create_checkpoint()
+            handle.cleanup_metadata()
+            self._vacuumed[table] = handle.version()
+        self._compacted[table] = handle.version()
+        return len(handle.file_uris())
+
+    def compact_shared(self, table: str, handle: DeltaTable, thoroughly: bool = False) -> int:
+        """The same for the table that clients append to: where a client is quicker, the compaction waits for the next
+        time."""
+        try:
+            return self.compact(CompactionTarget(table, handle, CommitProperties(max_commit_retries=0)), thoroughly)
+        except CommitFailedError:
+            return len(handle.file_uris())
+
+    def _rewrite_spans(self, target: CompactionTarget, may_stay: int) -> None:
+        added = target.handle.get_add_actions(flatten=True)
+        names = ("min.run_seq", "max.run_seq", "num_records", "size_bytes")
+        rows = zip(*(added[name].to_pylist() for name in names), strict=True)
+        files = [Span(*row) for row in rows if row[0] is not None]
+        recent = self._worked_at.get(target.table)
+        hot = min(recent) if recent and not TABLES[target.table].APPEND_ONLY else None
+        rewrite = what_to_rewrite(files, hot, may_stay)
+        if rewrite is not None:
+            sized = [file for file in files if file.rows >= SLICE_ROWS // 5]
+            row_bytes = sum(f.bytes for f in sized) / sum(f.rows for f in sized) if sized else TYPICAL_ROW_BYTES
+            _rewrite(target, rewrite.predicate(), file_bytes=int(rewrite.rows_per_file * row_bytes * HEADROOM))
+
+
+def what_to_rewrite(files: list[Span], hot: int | None, may_stay: int = MAX_SMALL_FILES) -> Rewrite | None:
+    """What is worth rewriting now, when work goes on at the run_seqs `hot` and above (None: nowhere). So many small files of
+    a kind may stay."""
+    cool = [file for file in files if hot is None or file.high < hot]
+    mixed = [file for file in files if hot is not None and file.low < hot <= file.high]
+    behind_big = _behind(file for file in cool if file.rows >= BIG_ROWS)
+    slices = [file for file in cool if SLICE_ROWS // 2 <= file.rows < BIG_ROWS and file.low >= behind_big]
+    behind_slices = max(behind_big, _behind(slices))
+    if len(slices) > may_stay and not any(file.low < behind_slices for file in mixed):
+        return _affordable(files, Rewrite(behind_big, behind_slices, BIG_ROWS))
+    small = [file for file in files if file.rows < SLICE_ROWS // 2 and file.low >= behind_slices]
+    carried = sum(file.rows for file in mixed)  # mostly finished rows, which every tick copies
+    if len(small) > may_stay or carried > 2 * SLICE_ROWS:
+        begin = min([behind_slices, *(file.low for file in mixed if carried > 2 * SLICE_ROWS)])
+        return _affordable(files, Rewrite(begin, None, SLICE_ROWS))
+    return None
+
+
+def _affordable(files: list[Span], rewrite: Rewrite) -> Rewrite | None:
+    touched = (f for f in files if f.high >= rewrite.begin and (rewrite.end is None or f.low < rewrite.end))
+    return rewrite if sum(file.rows for file in touched) <= MAX_ROWS_REWRITTEN else None
+
+
+def _behind(files: Iterable[Span]) -> int:
+    return max((file.high for file in files), default=-1) + 1
+
+
+def _rewrite(target: CompactionTarget, where: str, *, file_bytes: int) -> None:
+    record = TABLES[target.table]
+    order = [("run_seq", False)] if has_run_seq(record) else []
+    order += [(name, False) for name in record.KEY]
+    names = [f'"{name}"' for name in columns(record)]
+    rows: Any = run({target.table: target.handle}, select(target.table, names, where or "TRUE", order_by=order))
+    options: dict[str, Any] = {"predicate": where} if where else {}
+    write_deltalake(
+        target.handle, rows, mode="overwrite", commit_properties=target.commit, target_file_size=file_bytes, **options
+    )  # fmt: skip

@@ -1,0 +1,64 @@
+"""What values of settings and DAG files have in common: the pattern of a name, and the wording of pydantic's errors ("must be 1
+or more, not 0")."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from backfill_manager.errors import shorten
+
+NAME_PATTERN: Final = r"(?!\.+$)[A-Za-z0-9_.-]{1,200}"  # of DAGs, tasks, pools, bundles, tokens
+NAME_RULE: Final = "1 to 200 letters, digits, `_`, `.` or `-`, not dots only"
+
+_MUST_BE: Final = {
+    "model_type": "keys and values",
+    "dict_type": "keys and values",
+    "mapping_type": "keys and values",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+}
+
+
+def check_name(value: Any) -> str:
+    """`ValueError` for what is no name."""
+    if not isinstance(value, str) or not re.fullmatch(NAME_PATTERN, value):
+        raise ValueError(f"must be {NAME_RULE}, not {value!r}")
+    return str(value)
+
+
+def describe_error(error: Mapping[str, Any]) -> str:
+    """What is wrong with one field, to be put after its name; `error` is an entry of `ValidationError.errors()`. Unknown
+    and missing fields are for the caller, who knows which fields there are."""
+    kind, value = error["type"], error["input"]
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if kind in ("value_error", "assertion_error"):  # a validator of ours: it shows the value itself, or hides it
+        return message if message.startswith(("must", "each")) else f"is wrong: {message}"
+    if kind in _MUST_BE:
+        what = f"must be {_MUST_BE[kind]}".format(
+            **{name: _plain(limit) for name, limit in error.get("ctx", {}).items()}
+        )
+    else:
+        what = f"{message[0].lower()}{message[1:]}".removeprefix("input ").replace("should ", "must ")
+        what = what if what.startswith("must") else f"is wrong: {what}"
+    return f"{what}, not {shorten(repr(value), 200)}" if isinstance(value, str | int | float | None) else what
+
+
+def _plain(limit: Any) -> Any:
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
