@@ -100,7 +100,7 @@ def test_a_form_that_is_too_large_is_told_as_a_page(ground: InMemoryManager, add
     answer = browser.post(address, data={"token": "x" * 20_000})
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (413, [])
-    assert "larger than this server takes (10,000 bytes)" in page.root.whole_text
+    assert "larger than this server accepts (10,000 bytes)" in page.root.whole_text
     assert browser.post("/api/v1/backfills", content=b"x" * 20_000).headers["content-type"] == PROBLEM
 
 
@@ -121,14 +121,14 @@ def test_who_asks_too_often_is_told_when_to_come_back(ground: InMemoryManager, m
     answer = browser.get("/backfills?state=failed")
     page = Page(answer.text)
     assert (answer.status_code, answer.headers["retry-after"], wrongs(page)) == (429, "1", [])
-    assert "More than 1 requests a second from 127.0.0.1; come back in a second." in page.root.whole_text
+    assert "More than 1 requests a second from 127.0.0.1; try again in a second." in page.root.whole_text
     assert [one.attributes["href"] for one in page.root.find("a") if one.whole_text == "Try again"] == [
         "/backfills?state=failed"
     ]
     foreign = browser.get("http://localhost//evil.example/x")
     assert (foreign.status_code, "Try again" in foreign.text) == (429, False), "a link to another server"
     sent = Page(browser.post("/login", data={"token": "guessed"}).text)
-    assert "come back in a second" in sent.root.whole_text
+    assert "try again in a second" in sent.root.whole_text
     assert "Try again" not in sent.root.whole_text, "a form is not sent by following a link"
     for_program = browser.get("/api/v1/backfills")
     assert (for_program.status_code, for_program.headers["content-type"]) == (429, PROBLEM)
