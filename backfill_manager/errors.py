@@ -74,16 +74,16 @@ class BackfillManagerError(Exception):
 _PLACEHOLDER = re.compile(r"\[([a-z_]+)\]|\{([a-z_]+)(!r)?\}")
 
 
-@dataclass(frozen=True)
+@dataclass
 class ErrorTemplate:
     """A situation of the catalogue (`schemas.errors`); called with its values it makes the error. In the template `[field]`
     stands for the name of a field, `{param}` for a value, `{param!r}` for its `repr`."""
 
-    code: str
     template: str
     field: str | None = None
     error: Callable[..., BackfillManagerError] = BackfillManagerError
     hint: str | None = None
+    code: str = ""  # set by the catalogue
 
     def __call__(self, *, field: str | None = None, hint: str | None = None, **params: Any) -> BackfillManagerError:
         error = self.error(self.template, field=field or self.field, hint=hint or self.hint)
@@ -122,31 +122,45 @@ class StateError(InvalidInput):
 
 class StateNotInitialised(StateError):
     def __init__(self, root: str) -> None:
-        super().__init__(
-            f"There is no state at {root}. Make it with `bfm --state {root} state init`, or start a manager there."
-        )
-        self.root = root
+        super().__init__(f"There is no state at {root}; a manager that starts there makes it.", hint="init_state")
+        self.root, self.params = root, {"root": root}
 
 
 class StateCopied(StateError):
     def __init__(self, root: str, other: str, how: str) -> None:
         super().__init__(
             f"The state at {root} was last led at {other}, which {how}. Two copies of one state would take each other's "
-            f"output for their own. Say which one goes on as what it was: `bfm --state {root} state adopt --as-copy` "
-            f"if it is the one at {other}, `bfm --state {root} state adopt --as-original` if it is this one."
+            "output for their own. Say which one goes on as what it was.",
+            hint="adopt_state",
         )
-        self.root, self.other = root, other
+        self.root, self.other, self.params = root, other, {"root": root, "other": other}
 
 
 # -- no such thing (3) ------------------------------------------------------------------------------------------------
 
 
 class NotFound(BackfillManagerError):
+    """`known`: the ids that exist, of which the nearest is offered; `more`: what to say when none is near."""
+
     exit_code = 3
 
-    def __init__(self, kind: str, wanted: str, known: Iterable[str] = (), hint: str = "") -> None:
-        super().__init__(f"There is no {kind} {wanted!r}{nearest(wanted, known) or hint or '.'}")
+    def __init__(
+        self,
+        kind: str,
+        wanted: str,
+        known: Iterable[str] = (),
+        hint: str | None = None,
+        *,
+        more: str = "",
+        field: str | None = None,
+    ) -> None:
+        near = nearest(wanted, known)
+        super().__init__(field=field, hint=None if near else hint)
+        self.template, self.params = NOT_FOUND, {"kind": kind, "id": wanted, "more": near or more or "."}
         self.kind, self.wanted = kind, wanted
+
+
+NOT_FOUND = "There is no {kind} {id!r}{more}"
 
 
 class Ambiguous(InvalidInput):
@@ -222,7 +236,7 @@ class SparkGone(BackfillManagerError):
 
 
 class ServiceFailed(BackfillManagerError):
-    """A thread that the manager can't do without has ended by an exception: a bug of ours."""
+    """A service of the manager has ended by an exception: a bug of ours."""
 
 
 class AbandonedTry(BackfillManagerError):

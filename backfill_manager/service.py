@@ -1,31 +1,70 @@
-"""The threads that a manager can't do without.
+"""Loops in threads of their own, whose failure ends the process that runs them.
 
-A thread that dies leaves a process that looks alive and does only a part of its work. So every part of the manager runs in a
-`ServiceThread`: whoever built the part hears of its end by an exception, and ends the manager.
+A thread that dies leaves a process that looks alive and does only part of its work. So an exception that ends the thread of
+a `Service` is reported to its `FailureHandler`; the manager's is `manager/shutdown.py`.
 """
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
-ServiceFailed = Callable[[str, BaseException], None]  # (name of the part, what ended it), called in its thread
+FailureHandler = Callable[[str, BaseException], None]  # (name of the service, what ended it), called in its thread
 
 
 class ServiceThread(threading.Thread):
     """A daemon thread that runs `target` once. Without `on_failure` an exception ends it as it ends any thread."""
 
     def __init__(
-        self, name: str, target: Callable[..., None], *args: Any, on_failure: ServiceFailed | None = None
+        self, name: str, target: Callable[..., None], *args: Any, on_failure: FailureHandler | None = None
     ) -> None:
         super().__init__(target=target, args=args, name=name, daemon=True)
-        self._part, self._on_failure = name, on_failure
+        self._service, self._on_failure = name, on_failure
 
     def run(self) -> None:
         try:
             super().run()
-        except BaseException as error:  # SystemExit too, which would end a thread without a word
+        except BaseException as error:  # SystemExit too, which would end a thread silently
             if self._on_failure is None:
                 raise
-            self._on_failure(self._part, error)
+            self._on_failure(self._service, error)
+
+
+class Service(ABC):
+    """A loop: calls `run_once` until it is stopped. Tests call `run_once` by hand."""
+
+    JOINED: ClassVar = True  # whether `stop` waits for the thread
+
+    def __init__(self, name: str, on_failure: FailureHandler | None = None) -> None:
+        self.name = name
+        self._stopping, self._woken = threading.Event(), threading.Event()
+        self._thread = ServiceThread(name, self._run, on_failure=on_failure)
+
+    @abstractmethod
+    def run_once(self) -> float | None:
+        """One pass; returns the seconds until the next one, None to wait for `wake`."""
+
+    def set_up(self) -> None:  # noqa: B027 - most have nothing to set up
+        """Called once in the thread, before the first pass."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have the next pass begin now."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._woken.set()
+        if self.JOINED and self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        self.set_up()
+        while not self._stopping.is_set():
+            seconds = self.run_once()
+            self._woken.wait(seconds)
+            self._woken.clear()

@@ -1,15 +1,15 @@
-"""What is needed to test DAGs and the manager without a cluster: shipped, because users test theirs with what we use.
+"""Tools to test DAGs, and the manager, without a cluster.
 
-    from backfill_manager.testing import FakeClock, Playground
+    from backfill_manager.testing import FakeClock, InMemoryManager
 
-`FakeClock` moves only when told. `InMemoryManager` is a manager in memory: real decisions, real inbox, real store contract
-(`MemoryStore`), a clock of its own, and tasks whose outcome the test says. No Spark, no Delta, no thread, no sleep:
+`FakeClock` moves only when it is told to. `InMemoryManager` is a manager in memory: the real tick, decisions and requests over
+a `MemoryStore`, with a clock of its own and tasks whose outcomes the test gives. No Spark, no Delta, no thread, no sleep:
 
-    ground = Playground(dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}))
-    # or a DAG of one's own: (flights,) = load_file("dags/flights.py"); ground = Playground(flights.spec)
-    backfill = ground.backfill("flights", days("2013-01-01", 3))
-    ground.drain()
-    assert ground.states(backfill) == {"success": 3}
+    manager = InMemoryManager(dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}))
+    # or a DAG of yours: (flights,) = load_file("dags/flights.py"); manager = InMemoryManager(flights.spec)
+    backfill = manager.backfill("flights", days("2013-01-01", 3))
+    manager.drain()
+    assert manager.states(backfill) == {"success": 3}
 """
 
 from __future__ import annotations
@@ -24,15 +24,23 @@ from typing import Any
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.dags.definition import CALLBACKS, DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import load_file
-from backfill_manager.execution.messages import Cancelled as CancelledOutcome
-from backfill_manager.execution.messages import LaunchKey, Outcome, Succeeded, TaskEnded, TaskLaunch, TaskStarted
+from backfill_manager.execution.messages import (
+    Cancelled,
+    LaunchKey,
+    Outcome,
+    Succeeded,
+    TaskEnded,
+    TaskLaunch,
+    TaskStarted,
+)
 from backfill_manager.manager.create_backfill import backfill_row
-from backfill_manager.manager.decisions import Decisions
-from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.event_queue import EventQueue
+from backfill_manager.manager.instructions import ParseRequest, PlanRequest
 from backfill_manager.manager.leader_election import LeaderElector
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
+from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (
     Backfill,
@@ -45,7 +53,7 @@ from backfill_manager.model.records import (
 )
 from backfill_manager.model.transitions import Changes
 from backfill_manager.requests import submit
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.base import Condition, Leader
 from backfill_manager.store.memory import MemoryStore
 
@@ -55,7 +63,7 @@ Script = Callable[[TaskLaunch], Outcome | None]
 
 
 class FakeClock:
-    """Stands still until told; ids are 1, 2, 3, ..."""
+    """Stands still until it is advanced; ids are 1, 2, 3, ..."""
 
     def __init__(self, now: datetime = datetime(2024, 1, 1, tzinfo=UTC)) -> None:
         self._now, self._ids = now, itertools.count(1)
@@ -82,16 +90,16 @@ def dag_spec(
     callbacks: Sequence[str] = (),
     **settings: Any,
 ) -> DagSpec:
-    """A definition with these tasks; `upstream` says who waits for whom, `each` gives single tasks settings. `callbacks`
-    are ids: `clean.on_failure` tells of a task, `on_success` of the whole run."""
+    """A definition with these tasks. `upstream` maps a task to those it waits for, `each` to settings of its own. `callbacks`
+    are ids: `clean.on_failure` watches a task, `on_success` the whole run."""
     tasks = [
         TaskSpec(task_id, upstream=tuple((upstream or {}).get(task_id, ())), **(each or {}).get(task_id, {}))
         for task_id in task_ids
     ]
     for callback in callbacks:
         watches, _, name = callback.rpartition(".")
-        told = TaskSpec(callback, calls_back=CALLBACKS[name], watches=watches or None)
-        tasks.append(dataclasses.replace(told, **(each or {}).get(callback, {})))
+        spec = TaskSpec(callback, calls_back=CALLBACKS[name], watches=watches or None)
+        tasks.append(dataclasses.replace(spec, **(each or {}).get(callback, {})))
     return DagSpec(dag_id=dag_id, tasks=tuple(tasks), **{"schedule": "0 0 * * *", **settings})
 
 
@@ -101,8 +109,40 @@ def days(first: str, n: int) -> list[tuple[datetime, datetime]]:
     return [(start + timedelta(days=k), start + timedelta(days=k + 1)) for k in range(n)]
 
 
+class _Script:
+    """Stands for executor, planner and bundles: runs no task, plans nothing, parses nothing."""
+
+    def __init__(self, manager: InMemoryManager, slots: int) -> None:
+        self._manager, self._slots = manager, slots
+
+    def launch(self, launch: TaskLaunch) -> None:
+        manager = self._manager
+        manager.launched.append(launch)
+        manager.running[launch.key] = launch
+        manager.events.put(TaskStarted(launch.key, manager.clock.now()))
+        if (outcome := manager.script(launch)) is not None:
+            manager.finish(launch.key, outcome)
+
+    def cancel(self, key: LaunchKey, reason: str) -> bool:
+        if key in self._manager.running:
+            self._manager.finish(key, Cancelled(reason))
+        return True
+
+    def free(self, pool: str) -> int:
+        return self._slots - self.load()[pool]
+
+    def load(self) -> Counter[str]:
+        return Counter(launch.pool for launch in self._manager.running.values())
+
+    def set_slots(self, pool: str, slots: int) -> None:
+        """Every pool keeps the slots of the test."""
+
+    def plan(self, *_: Any) -> None: ...
+    def parse(self, request: ParseRequest) -> None: ...
+
+
 class InMemoryManager:
-    """A manager in memory whose time and task outcomes are yours. `script(launch)` says how a task ends; None leaves it
+    """A manager in memory whose time and task outcomes are the test's. `script(launch)` gives a task's outcome; None leaves it
     running until `finish` is called. DAGs are paused (no scheduled runs) unless `scheduled` is true."""
 
     def __init__(
@@ -113,42 +153,40 @@ class InMemoryManager:
         slots: int = 16,
         scheduled: bool = False,
     ):
-        self.clock = clock or FakeClock()
-        self.script: Script = script or (lambda _: Succeeded())
-        self.store = MemoryStore()
+        self.clock, self.store = clock or FakeClock(), MemoryStore()
         self.store.init()
+        self.script: Script = script or (lambda _: Succeeded())
         self.running: dict[LaunchKey, TaskLaunch] = {}
         self.launched: list[TaskLaunch] = []
-        self._happened: list[Any] = []
         self._slots, self._scheduled = slots, scheduled
-        self._lead()
+        self._take_over()
         for spec in specs:
             self.add_dag(spec)
-        for name in (s.SCHEDULED_RUN, s.BACKFILL_RUN):
+        for name in (s.SCHEDULED_POOL, s.BACKFILL_POOL):
             if name not in self.state.pools:
                 self.state.put(Pool(name=name, slots=slots, weight=1, min_share=0))
         self.commit()
 
-    def _lead(self) -> None:
-        last = self.store.lease()
-        if last is not None and last.state == s.LEADING:
-            self.clock.advance(seconds=0)
-        candidate = LeaderElector(self.store, SystemClock(), lease_s=1, version="test")
-        leader = candidate.run_once()
+    def _take_over(self) -> None:
+        leader = LeaderElector(self.store, SystemClock(), lease_s=1, version="test").run_once()
         assert leader is not None, "the lease of this process's own former manager is taken at once"
         self.state: ManagerState = restore_state(self.store, term=leader.term, now=self.clock.now())
-        self._decisions = Decisions(self.state, self.store, leader)
+        self.events, script = EventQueue(), _Script(self, self._slots)
+        self._loop = TickLoop(
+            self.state, self.store, leader, clock=self.clock, executor=script, events=self.events, planner=script, bundles=script
+        )  # fmt: skip
+        self._decisions = self._loop.decisions
 
     @property
     def leader(self) -> Leader:
-        """Through which everything is committed; one of your own may take its place."""
+        """Commits everything; a test may replace it."""
         return self._decisions.leader
 
     @leader.setter
     def leader(self, leader: Leader) -> None:
         self._decisions.leader = leader
 
-    # -- what is asked ------------------------------------------------------------------------------------------------
+    # -- input --------------------------------------------------------------------------------------------------------
     def add_dag(self, spec: DagSpec) -> None:
         """A new DAG, or a new version of one."""
         at, before = self.clock.now(), self.state.catalog.dags.get(spec.dag_id)
@@ -168,72 +206,53 @@ class InMemoryManager:
         keys: Iterable[str] = (),
         **fields: Any,
     ) -> str:
-        """A backfill over these intervals (or partition keys), planned as given; returns its id."""
+        """Creates a backfill over these intervals (or partition keys), planned as given; returns its id."""
         backfill_id, now = self.clock.new_id(), self.clock.now()
         spec, version = self.state.current_spec(dag_id), self.state.catalog.dags[dag_id].current_version
-        spans: list[dict[str, Any]] = [
+        dates: list[dict[str, Any]] = [
             {"logical_date": start, "interval_start": start, "interval_end": end} for start, end in intervals
         ]
-        spans += [{"partition_key": key} for key in keys]
-        first = self.leader.next_seq(len(spans) + 1)
-        items = [BackfillItem(backfill_id, n + 1, s.PENDING, first + n, **span) for n, span in enumerate(spans)]
+        dates += [{"partition_key": key} for key in keys]
+        first = self.leader.next_seq(len(dates) + 1)
+        items = [BackfillItem(backfill_id, n + 1, s.PENDING, first + n, **date) for n, date in enumerate(dates)]
         self.store.write(items)
-        from backfill_manager.manager.instructions import PlanRequest
-
-        wanted = PlanRequest(
+        request = PlanRequest(
             self.clock.new_id(), "backfill.create", backfill_id, CreateBackfill(dag_id=dag_id), "tests"
         )
-        row = backfill_row(wanted, spec, version, len(items), first + len(items), now).evolve(**fields)
-        made = Changes()
-        made.put(row)
-        self.leader.commit(made)
+        changes = Changes()
+        changes.put(backfill_row(request, spec, version, len(items), first + len(items), now).evolve(**fields))
+        self.leader.commit(changes)
+        (row,) = self.store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
         live = ActiveBackfill(row=row, spec=self.state.spec_of_backfill(row), counts=Counter({s.PENDING: len(items)}))
         refill(live, self.store)
         self.state.backfills[backfill_id] = live
         return backfill_id
 
     def ask(self, kind: str, **payload: Any) -> None:
-        """A request, as a client makes it."""
+        """Submits a request, as a client does."""
         submit.submit(self.store, self.clock, kind, payload, requested_by="tests")
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- time ---------------------------------------------------------------------------------------------------------
     def tick(self) -> bool:
-        """One turn, as `manager.tick` takes it; True if anything changed."""
-        now, todo = self.clock.now(), Instructions()
-        happened, self._happened = self._happened, []
-        used = Counter(launch.pool for launch in self.running.values())
-        free = {name: self._slots - used[name] for name in self.state.pools}
-        self._decisions.prefetch(now)
-        self._decisions.decide(happened, self.store.unanswered(), free, now, todo)
-        changed = self._decisions.commit(todo)
-        for launch in todo.launches:
-            self.launched.append(launch)
-            self.running[launch.key] = launch
-            self._happened.append(TaskStarted(launch.key, now))
-            ended = self.script(launch)
-            if ended is not None:
-                self.finish(launch.key, ended)
-        for cancel in todo.cancels:
-            if cancel.key in self.running:
-                self.finish(cancel.key, CancelledOutcome(cancel.reason))
-        for request_id in todo.compactions:
-            self._decisions.compact_state(request_id, now)
-        return changed or bool(self._happened or todo.compactions)
+        """The manager's own tick (`manager.tick.TickLoop`); True if there may be something for the next one."""
+        self.events.wake_for_requests()
+        return self._loop.tick() or self.events.is_woken
 
     def finish(self, key: LaunchKey, outcome: Outcome, spark_jobs: Sequence[int] = ()) -> None:
+        """Ends a running task. Cancelled tasks end by this, too."""
         del self.running[key]
-        self._happened.append(TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs)))
+        self.events.put(TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs)))
 
-    def drain(self, most: int = 10_000) -> None:
-        """Tick until nothing follows any more; time stands still but for retries that are due."""
-        for _ in range(most):
+    def drain(self, max_ticks: int = 10_000) -> None:
+        """Tick until nothing follows; time stands still but for retries that are due."""
+        for _ in range(max_ticks):
             if self.tick():
                 continue
             waits = [ti.retry_at for _, ti in self.state.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at]
             if not waits:
                 return
             self.clock.advance(seconds=max(0.0, (min(waits) - self.clock.now()).total_seconds()))
-        raise AssertionError(f"still busy after {most} ticks")
+        raise AssertionError(f"still busy after {max_ticks} ticks")
 
     def commit(self) -> bool:
         changes = self.state.take_changes()
@@ -241,13 +260,12 @@ class InMemoryManager:
         return bool(len(changes))
 
     def crash(self) -> None:
-        """The manager is gone at this instant; a new one goes on from the tables."""
+        """The manager is killed at this instant; a new one goes on from the tables."""
         self.running.clear()
-        self._happened.clear()
-        self._lead()
+        self._take_over()
         self.commit()
 
-    # -- what is there ------------------------------------------------------------------------------------------------
+    # -- tables -------------------------------------------------------------------------------------------------------
     def row(self, backfill_id: str) -> Backfill:
         return self.store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])[0]
 
@@ -262,5 +280,5 @@ class InMemoryManager:
         return self.store.read(DagRun, [Condition("dag_id", "=", dag_id)], order_by=["logical_date", "run_seq"])
 
     def tasks(self, dag_id: str, task_id: str | None = None) -> list[TaskInstance]:
-        found = self.store.read(TaskInstance, [Condition("dag_id", "=", dag_id)], order_by=["run_seq", "task_id"])
-        return [ti for ti in found if task_id is None or ti.task_id == task_id]
+        rows = self.store.read(TaskInstance, [Condition("dag_id", "=", dag_id)], order_by=["run_seq", "task_id"])
+        return [ti for ti in rows if task_id is None or ti.task_id == task_id]

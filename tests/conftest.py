@@ -1,5 +1,8 @@
-"""One Spark session for the whole run; UTC everywhere; `--slow` and `--bench` let the long ones in. `-m spark` are the modules
-that use the session: so the suite runs in two halves side by side."""
+"""Options, markers and fixtures of the whole suite: one Spark session per run, UTC everywhere.
+
+The markers `spark` (modules that use the session) and `processes` (modules that start servers, managers or browsers) split the
+suite into three parts of about the same length, which tests/run runs side by side.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,32 @@ if TYPE_CHECKING:
 os.environ["TZ"] = "UTC"
 time.tzset()
 
-# How long an example takes says something of the machine and nothing of us. All else is as it was (in CI: the same examples
-# every time).
-hypothesis.settings.register_profile(
-    "unhurried", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("unhurried")
+# JVMs of tests live for seconds, so C2's optimisations cost more than they save. C1's default code cache is 48 MB; the long-lived
+# JVM of the session `spark` fills it, and then Java fails to link now and then.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
 
-MOST_CPU_S = 60.0
+# The time of an example depends on the machine, so there is no deadline. In CI the examples are the same every time.
+hypothesis.settings.register_profile(
+    "no-deadline", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("no-deadline")
+
+MAX_CPU_S = 60.0
+TESTS = Path(__file__).parent
+WITH_PROCESSES = (
+    "e2e/",
+    "browser/",
+    "client/",
+    "api/test_connections.py",
+    "cli/test_remote_backend.py",
+    "dags/test_loader.py",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="also run what takes minutes")
+    parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
     parser.addoption("--bench", action="store_true", help="also run the benchmarks and print their figures")
 
 
@@ -45,10 +62,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if item.get_closest_marker(marker):  # not `in item.keywords`: a folder is called bench
                     item.add_marker(pytest.mark.skip(reason=f"left out unless --{marker} is given"))
-    with_spark = {item.path for item in items if _uses_spark(item)}  # a module stays whole
+    with_spark = {item.path for item in items if _uses_spark(item)}  # a module is not divided
     for item in items:
         if item.path in with_spark:
             item.add_marker(pytest.mark.spark)
+        if str(item.path.relative_to(TESTS)).startswith(WITH_PROCESSES):
+            item.add_marker(pytest.mark.processes)
 
 
 def _uses_spark(item: pytest.Item) -> bool:
@@ -57,14 +76,14 @@ def _uses_spark(item: pytest.Item) -> bool:
 
 @pytest.fixture
 def must_end() -> Iterator[None]:
-    """For what would compute (nearly) for ever if it were done wrongly: after a minute of this process's own computing, a
-    thousand times what it takes, the test fails instead of hanging. A machine that is busy with other things is no matter."""
+    """Fails a test that computes for more than a minute of CPU time, a thousand times what it should take, so that an endless
+    computation does not hang the run. Other load on the machine does not matter."""
 
     def give_up(*_: object) -> None:
-        raise AssertionError(f"it has computed for {MOST_CPU_S:g} seconds and does not come to an end")
+        raise AssertionError(f"still computing after {MAX_CPU_S:g} s of CPU time")
 
     before = signal.signal(signal.SIGPROF, give_up)
-    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
+    signal.setitimer(signal.ITIMER_PROF, MAX_CPU_S)
     yield
     signal.setitimer(signal.ITIMER_PROF, 0)
     signal.signal(signal.SIGPROF, before)
@@ -87,12 +106,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         ],
         conf={
             "spark.sql.shuffle.partitions": "1",
-            "spark.ui.retainedJobs": "100000",  # tests look jobs up in the status store
+            "spark.ui.retainedJobs": "100000",  # tests look up jobs in the status store
             "spark.ui.retainedStages": "100000",
             "spark.default.parallelism": "2",
-            # 48 MB of compiled code are C1's default; this JVM fills them, and from then on Java fails to link now and then
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-            f" -Dderby.system.home={root}",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={root}",
         },
     )
     yield session
@@ -101,8 +118,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def sheet_parser_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package of tests/data/sheet_parser as pip installs it, in a folder of its own. Its wheel is made here, as building
-    it by pip would ask the network for setuptools."""
+    """Installs the package of tests/data/sheet_parser in a folder and returns it. The wheel is made here, because pip would
+    download setuptools to build it."""
     source, folder = Path(__file__).parent / "data" / "sheet_parser", tmp_path_factory.mktemp("sheet_parser")
     about = configparser.ConfigParser()
     about.read(source / "setup.cfg")
@@ -136,6 +153,6 @@ def sheet_parser_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sheet_parser(sheet_parser_installed: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this process, and those that it starts, find the package with the parser `sheets`."""
+    """Puts the package with the parser `sheets` on the import path of this process and its children."""
     monkeypatch.syspath_prepend(str(sheet_parser_installed))
     return sheet_parser_installed

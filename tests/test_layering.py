@@ -1,11 +1,13 @@
-"""The house keeps its order: imports go down the list of rooms, and each library that matters lives in its own rooms.
+"""Imports go down the layers only, no two files import each other in a circle, and each library is used by its own packages.
 
-Read from the sources with `ast`, imports inside functions too: a late import goes up just as well as an early one.
+Read from the sources with `ast`, imports inside functions too: a late import goes up just as well as an early one. Imports
+under `if TYPE_CHECKING` count for the layers and not for circles: at run time there are none.
 """
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,9 +20,8 @@ import backfill_manager
 
 PACKAGE: Final = Path(backfill_manager.__file__).parent
 
-# From the ground up; a room may import those of lower floors. `requests` says what can be asked and planning
-# answers it, so it stands below planning; `testing` wires a whole house of memory for users' tests.
-FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
+# From the ground up; a package or module may import those of lower layers.
+LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
     map(
         frozenset,
         (
@@ -32,10 +33,10 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
             {"store"},
             {"client"},
             {"dags"},
-            {"requests"},
             {"planning"},
             {"execution"},
             {"queries"},
+            {"requests"},
             {"manager"},
             {"api", "testing"},
             {"web"},
@@ -44,10 +45,10 @@ FLOORS: Final[tuple[frozenset[str], ...]] = tuple(
         ),
     )
 )
-FLOOR_OF: Final = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+LAYER_OF: Final = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
 
-# A library, and the rooms that may know it.
-HOMES: Final[dict[str, frozenset[str]]] = {
+# A library, and the packages that may import it.
+LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "pyspark": frozenset({"store", "planning", "execution", "manager", "testing"}),
     "py4j": frozenset({"store", "planning", "execution", "manager"}),
     "delta": frozenset({"store", "execution"}),
@@ -68,7 +69,7 @@ HOMES: Final[dict[str, frozenset[str]]] = {
 }
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     first = path.relative_to(PACKAGE).parts[0]
     return first.removesuffix(".py")
 
@@ -84,49 +85,49 @@ def imports_of(source: str, package: str) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
-def trespasses(path: Path, source: str) -> Iterator[str]:
-    room = room_of(path)
-    package = ".".join(("backfill_manager", *path.relative_to(PACKAGE).parts[:-1]))
-    for line, name in imports_of(source, package):
+def violations(path: Path, source: str) -> Iterator[str]:
+    package = package_of(path)
+    dotted = ".".join(("backfill_manager", *path.relative_to(PACKAGE).parts[:-1]))
+    for line, name in imports_of(source, dotted):
         top, *rest = name.split(".")
         where = f"{path.relative_to(PACKAGE.parent)}:{line}"
-        if top in HOMES and room not in HOMES[top]:
-            yield f"{where}: {top} is not known in {room}; only in {', '.join(sorted(HOMES[top]))}"
-        if top != "backfill_manager" or not rest or rest[0] == room:
+        if top in LIBRARIES and package not in LIBRARIES[top]:
+            yield f"{where}: {top} may not be imported by {package}; only by {', '.join(sorted(LIBRARIES[top]))}"
+        if top != "backfill_manager" or not rest or rest[0] == package:
             continue
-        if rest[0] in FLOOR_OF and FLOOR_OF[rest[0]] >= FLOOR_OF[room]:
-            yield f"{where}: {room} imports {rest[0]}, which is not below it"
+        if rest[0] in LAYER_OF and LAYER_OF[rest[0]] >= LAYER_OF[package]:
+            yield f"{where}: {package} imports {rest[0]}, which is not below it"
 
 
 SOURCES: Final = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
-def test_every_file_lives_in_a_room_that_has_a_floor() -> None:
-    assert {room_of(path) for path in SOURCES} - set(FLOOR_OF) == set()
+def test_every_file_belongs_to_a_layer() -> None:
+    assert {package_of(path) for path in SOURCES} - set(LAYER_OF) == set()
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_down_and_libraries_stay_in_their_rooms(path: Path) -> None:
-    assert list(trespasses(path, path.read_text(encoding="utf-8"))) == []
+def test_imports_go_down_and_libraries_stay_in_their_packages(path: Path) -> None:
+    assert list(violations(path, path.read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize(
-    ("file", "source", "told"),
+    ("file", "source", "message"),
     [
         ("model/x.py", "from backfill_manager.store import open_store", "model imports store, which is not below it"),
         ("model/x.py", "import backfill_manager.dags.importing.loader", "model imports dags"),
         ("dags/x.py", "def f():\n    from backfill_manager.manager import main", "x.py:2: dags imports manager"),
         ("dags/x.py", "from backfill_manager import planning", "dags imports planning"),
         ("dags/x.py", "from ..execution import session", "dags imports execution"),
-        ("dags/x.py", "import pyspark.sql", "pyspark is not known in dags"),
-        ("planning/x.py", "from deltalake import DeltaTable", "deltalake is not known in planning"),
-        ("manager/x.py", "import rich", "rich is not known in manager"),
+        ("dags/x.py", "import pyspark.sql", "pyspark may not be imported by dags"),
+        ("planning/x.py", "from deltalake import DeltaTable", "deltalake may not be imported by planning"),
+        ("manager/x.py", "import rich", "rich may not be imported by manager"),
         ("errors.py", "from backfill_manager import settings", "errors imports settings"),
     ],
 )
-def test_a_trespass_is_seen(file: str, source: str, told: str) -> None:
-    (found,) = trespasses(PACKAGE / file, source)
-    assert told in found
+def test_a_violation_is_seen(file: str, source: str, message: str) -> None:
+    (found,) = violations(PACKAGE / file, source)
+    assert message in found
 
 
 @pytest.mark.parametrize(
@@ -139,8 +140,34 @@ def test_a_trespass_is_seen(file: str, source: str, told: str) -> None:
         ("manager/x.py", "from backfill_manager.planning import readiness\nfrom ..model import states\nimport pyspark"),
     ],
 )
-def test_what_is_allowed_is_not_complained_of(file: str, source: str) -> None:
-    assert list(trespasses(PACKAGE / file, source)) == []
+def test_what_is_allowed_is_not_reported(file: str, source: str) -> None:
+    assert list(violations(PACKAGE / file, source)) == []
+
+
+def imported_files(path: Path) -> Iterator[Path]:
+    """The files of the package that a file imports at run time, wherever in it. An imported `__init__` counts only where it
+    is named itself: Python runs it, but it imports nothing of its package here."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in list(ast.walk(tree)):  # what only type checkers read
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    package = ".".join(("backfill_manager", *path.relative_to(PACKAGE).parts[:-1]))
+    for _, name in imports_of(ast.unparse(tree), package):
+        parts = name.split(".")
+        if parts[0] == "backfill_manager":
+            for end in (len(parts), len(parts) - 1):  # a module, or a name in one
+                file = PACKAGE.joinpath(*parts[1:end])
+                if file.with_suffix(".py").exists() or (file / "__init__.py").exists():
+                    yield file.with_suffix(".py") if file.with_suffix(".py").exists() else file / "__init__.py"
+                    break
+
+
+def test_no_two_files_import_each_other_in_a_circle() -> None:
+    imports = {path: set(imported_files(path)) - {path} for path in SOURCES}
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" imports ".join(str(path.relative_to(PACKAGE)) for path in reversed(error.args[1])))
 
 
 def test_importing_the_package_costs_nothing_until_a_name_of_it_is_used() -> None:
@@ -150,5 +177,5 @@ def test_importing_the_package_costs_nothing_until_a_name_of_it_is_used() -> Non
         "'deltalake', 'pendulum', 'croniter'} & set(sys.modules);"
         "print(before, sorted(heavy), hasattr(backfill_manager, 'nonsense'))"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[] [] False"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == "[] [] False"

@@ -11,7 +11,7 @@ from backfill_manager.logging import get_logger
 from backfill_manager.masking import mask_environment, mask_text
 
 
-def test_a_line_says_when_how_grave_where_and_what(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_has_time_level_component_and_event(capsys: pytest.CaptureFixture[str]) -> None:
     get_logger("dags", bundle="examples").info("new version", dag_id="flights", version=3)
     out, err = capsys.readouterr()
     assert out == ""
@@ -30,7 +30,7 @@ def test_an_exception_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> N
     assert "level=error" in err and "ValueError: two" in err
 
 
-def test_debug_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_is_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
     get_logger("dags").debug("nothing")
     assert capsys.readouterr().err == ""
 
@@ -93,7 +93,7 @@ def test_a_long_text_is_searched_for_secrets_once_not_from_each_of_its_character
     mask_text(piece * (600_000 // len(piece)))
 
 
-def test_a_line_that_nobody_can_read_any_more_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_can_not_be_written_any_more_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under spark-submit standard error is a pipe to the JVM; a manager whose JVM was killed has still to give its lease back."""
     reader, writer = os.pipe()
     os.close(reader)

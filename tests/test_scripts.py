@@ -64,19 +64,21 @@ def in_a_copy(tmp_path: Path, command: str, **environ: str) -> subprocess.Comple
     return run("bash", "-c", line, **environ)
 
 
-@pytest.mark.parametrize(("spark", "beside", "code"), [("0", "0", 0), ("1", "0", 1), ("0", "2", 2), ("3", "1", 1)])
-def test_both_halves_of_the_suite_must_pass_and_are_shown(tmp_path: Path, spark: str, beside: str, code: int) -> None:
+@pytest.mark.parametrize("codes", [(0, 0, 0), (1, 0, 0), (0, 2, 0), (0, 0, 3), (3, 2, 1)])
+def test_all_parts_of_the_suite_must_pass_and_are_shown(tmp_path: Path, codes: tuple[int, int, int]) -> None:
     in_a_copy(tmp_path, "mkdir -p .venv tests && stamp_text >.venv/.installed-test")
     copy = tmp_path / "a copy"
     shutil.copy(RUN_TESTS, copy / "tests" / "run")
-    halves = f"""case "$*" in
-        "-m pytest -m spark") echo with Spark; exit {spark};;
-        "-m pytest -m not spark") echo beside it; exit {beside};;
+    parts = f"""case "$*" in
+        "-m pytest -m spark") echo with Spark; exit {codes[0]};;
+        "-m pytest -m processes and not spark") echo processes; exit {codes[1]};;
+        "-m pytest -m not processes and not spark") echo others; exit {codes[2]};;
         "-m pytest"*) echo "alone: $*";;
     esac"""
-    program(copy / ".venv" / "bin", "python", halves)
+    program(copy / ".venv" / "bin", "python", parts)
     done = run(copy / "tests" / "run")
-    assert (done.returncode, done.stdout) == (code, "with Spark\nbeside it\n")
+    expected = next((code for code in reversed(codes) if code), 0)
+    assert (done.returncode, done.stdout) == (expected, "with Spark\nprocesses\nothers\n")
     chosen = run(copy / "tests" / "run", "-k", "one story")
     assert (chosen.returncode, chosen.stdout) == (0, "alone: -m pytest -k one story\n")
 

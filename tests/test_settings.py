@@ -24,9 +24,9 @@ def load(text: str, environ: dict[str, str] | None = None, state: str | None = N
 
 
 def wrong(text: str, environ: dict[str, str] | None = None) -> list[str]:
-    with pytest.raises(InvalidConfig) as told:
+    with pytest.raises(InvalidConfig) as message:
         load(text, environ)
-    return str(told.value).splitlines()
+    return str(message.value).splitlines()
 
 
 def test_without_any_file_the_defaults_hold() -> None:
@@ -39,7 +39,7 @@ def test_without_any_file_the_defaults_hold() -> None:
     assert settings.bundles == []
 
 
-def test_the_example_bundle_is_there_when_its_folder_is_and_nothing_else_is_said() -> None:
+def test_the_example_bundle_is_there_when_its_folder_is_and_nothing_else_is_set() -> None:
     Path("jobs/bundles").mkdir(parents=True)
     assert [(b.name, b.path) for b in load_settings(None, environ={}).bundles] == [("examples", "jobs/bundles")]
     assert load("bundles: []").bundles == []
@@ -64,7 +64,7 @@ def test_the_file_may_be_named_in_the_environment() -> None:
     assert load_settings(None, environ={"BFM_CONF": "mine.yaml"}).state == "./mine"
 
 
-def test_one_of_several_pools_is_told_by_its_name_in_the_environment() -> None:
+def test_one_of_several_pools_goes_by_its_name_in_the_environment() -> None:
     settings = load(
         "pools: [{name: heavy-load}]", {"BFM_POOLS__BACKFILL__SLOTS": "2", "BFM_POOLS__HEAVY_LOAD__WEIGHT": "3"}
     )
@@ -88,11 +88,11 @@ def test_what_a_file_leaves_out_of_a_standard_pool_keeps_that_pools_own_default(
     assert (scheduled.slots, scheduled.weight, scheduled.min_share) == (4, 4, 2)
 
 
-def test_other_variables_that_begin_alike_are_nobodys_business() -> None:
+def test_other_variables_that_begin_alike_are_ignored() -> None:
     assert load("", {"BFM_CACHE": "/somewhere", "BFMX": "1", "HOME": "/"}) == load("")
 
 
-def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> None:
+def test_every_mistake_is_reported_at_once_with_its_line_and_the_nearest_name() -> None:
     text = "stat: ./x\npools:\n  - name: scheduled\n    slots: 0\n    weigth: 3\nlease:\n  seconds: soon\n"
     assert wrong(text, {"BFM_LIMITS__MAX_ACTIVE_RUNS": "-1"}) == [
         "manager.yaml, line 4: pools[0].slots must be more than 0, not 0",
@@ -104,7 +104,7 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("pools: [{name: p, slots: yes}]", "manager.yaml, line 1: pools[0].slots must be a number, not true"),
         ("pools: [{name: p, slots: 1.5}]", "pools[0].slots must be a whole number, not 1.5"),
@@ -198,14 +198,14 @@ def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name() -> N
         ("? [1, 2]\n: 3", "manager.yaml, line 1: a key must be text, and a list or mapping is none in YAML"),
     ],
 )
-def test_a_wrong_file_is_told_in_one_line(text: str, told: str) -> None:
+def test_a_wrong_file_is_reported_in_one_line(text: str, message: str) -> None:
     lines = wrong(text)
-    assert told in "\n".join(lines)
+    assert message in "\n".join(lines)
     assert len(lines) == 1
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("variable", "value", "message"),
     [
         ("BFM_LEASE__SECOND", "3", "there is no such setting; did you mean 'BFM_LEASE__SECONDS'?"),
         ("BFM_POOLS__BACKFIL__SLOTS", "3", "there is no such setting; did you mean 'BFM_POOLS__BACKFILL__SLOTS'?"),
@@ -214,10 +214,10 @@ def test_a_wrong_file_is_told_in_one_line(text: str, told: str) -> None:
         ("BFM_LEASE", "3", "lease must be keys and values"),
     ],
 )
-def test_a_wrong_variable_is_told_by_its_name(variable: str, value: str, told: str) -> None:
+def test_a_wrong_variable_is_reported_by_its_name(variable: str, value: str, message: str) -> None:
     (line,) = wrong("", {variable: value})
     assert line.startswith(f"environment, {variable}: ")
-    assert told in line
+    assert message in line
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", None])
@@ -235,8 +235,8 @@ def test_reading_the_settings_imports_nothing_heavy() -> None:
         "import sys; from backfill_manager.settings import load_settings; load_settings(None, environ={});"
         "print(sorted({'yaml', 'structlog', 'pyspark', 'pandas', 'pyarrow', 'pendulum'} & set(sys.modules)))"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    message = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert message.stdout.strip() == "[]"
 
 
 def test_settings_that_have_no_effect_yet_are_listed() -> None:
@@ -274,7 +274,7 @@ def test_a_time_may_have_a_unit(said: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("said", ["5ms", "soon", "-5", "1 h 30", "1e3", "''", "٣ minutes", "0x10h", "5 minutess"])
-def test_a_time_that_is_none_is_told(said: str) -> None:
+def test_a_time_that_is_none_is_reported(said: str) -> None:
     (line,) = wrong(f"bundles: [{{name: a, path: b, import_timeout: {said}}}]")
     assert "bundles[0].import_timeout must be " in line
 

@@ -125,25 +125,7 @@ def error_response(path: str, error: errors.BackfillManagerError, headers: Mappi
         headers["Retry-After"] = str(error.retry_after_s)
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="backfill_manager"'
-    return problem_response(path, status, in_fields(str(error)), type=type, title=title, headers=headers)
-
-
-_FIELD_OF: Final[Mapping[str, str]] = {
-    "from": "start_date", "to": "end_date", "date": "dates", "partition": "partitions", "set": "overrides",
-    "polite": "is_polite", "dag-regex": "dag_id", "upstream": "with_upstream", "no-upstream": "with_upstream",
-    "downstream-tasks": "with_downstream",
-}  # fmt: skip
-
-
-def in_fields(text: str) -> str:
-    """Messages are made for whoever asks, and name the command line's options: here they are fields. Commands (between
-    backticks) stay."""
-    parts = text.split("`")
-    parts[::2] = [
-        re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda found: _FIELD_OF.get(found[1], found[1].replace("-", "_")), part)
-        for part in parts[::2]
-    ]
-    return "`".join(parts)
+    return problem_response(path, status, str(error), type=type, title=title, headers=headers)
 
 
 def add_error_handlers(app: FastAPI) -> None:

@@ -12,7 +12,7 @@ already encoded) would be taken for one with a slash.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from fastapi import FastAPI, Path, Request
@@ -22,7 +22,19 @@ from starlette.types import Receive, Scope, Send
 
 from backfill_manager.api.middleware import Middleware
 from backfill_manager.errors import nearest
+from backfill_manager.model import states
+from backfill_manager.schemas.commands import Kind as Kind
 
+if TYPE_CHECKING:
+    BackfillState: TypeAlias = str
+    ItemState: TypeAlias = str
+    RunState: TypeAlias = str
+    RunType: TypeAlias = str
+else:  # filters of lists; a literal of a tuple is beyond type checkers
+    BackfillState = Literal[states.BACKFILL_STATES]
+    ItemState = Literal[states.ITEM_STATES]
+    RunState = Literal[states.RUN_STATES]
+    RunType = Literal[states.RUN_TYPES]
 MAX_REPORTED: Final = 5
 MAX_REPORTED_LENGTH: Final = 100  # characters of a name
 

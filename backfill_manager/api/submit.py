@@ -25,14 +25,13 @@ from starlette.concurrency import run_in_threadpool
 
 from backfill_manager.api.auth import Operator, User, client_address
 from backfill_manager.api.context import AppContext, Context
-from backfill_manager.api.errors import in_fields, problem_response
-from backfill_manager.api.models import RequestView
+from backfill_manager.api.errors import problem_response
 from backfill_manager.api.openapi import PREFIX
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model import records
 from backfill_manager.queries.requests import request_details
 from backfill_manager.requests import submit
-from backfill_manager.requests.command_types import REFUSED
+from backfill_manager.schemas.kinds import REFUSED
 from backfill_manager.store.base import Condition
 
 Payload = dict[str, Any]
@@ -140,14 +139,13 @@ class ApiSubmitter(Submitter):
         answer, headers = submitted.answer, {"Location": f"{PREFIX}/requests/{submitted.request_id}"}
         if answer is not None and answer.outcome == REFUSED:
             return problem_response(
-                self._http_request.url.path, 409, in_fields(answer.message), type="refused",
+                self._http_request.url.path, 409, answer.message, type="refused",
                 title="Refused by the manager", headers=headers,
             )  # fmt: skip
         status = 202 if answer is None else 200 if location is None else 201
         if answer is not None and answer.object_id is not None and location is not None:
             headers["Location"] = location(answer.object_id)
-        view = RequestView.model_validate(request_document(request_details(submitted.request, answer)))
-        return JSONResponse(view.model_dump(), status, headers=headers)
+        return JSONResponse(request_document(request_details(submitted.request, answer)), status, headers=headers)
 
 
 def request_document(view: dict[str, Any]) -> dict[str, Any]:

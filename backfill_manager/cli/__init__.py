@@ -1,4 +1,4 @@
-"""`bfm`: an index of commands, one file per noun. Each asks `views/` or `requests/` and draws the answer.
+"""`bfm`, the command line: `commands/` (a file for each noun) over `backend/` (local tables or a server) and `render/`.
 
 May import everything below. What `dags list`, `backfill list` and `backfill create` import must stay light: no pyspark,
 pyarrow, pandas or structlog at module level, here or in what is imported from here (a test looks at `sys.modules`).
@@ -6,11 +6,17 @@ pyarrow, pandas or structlog at module level, here or in what is imported from h
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit code."""
+    """Runs one command line; returns the exit code."""
+    if list(sys.argv[1:] if argv is None else argv) == ["--version"]:  # without the 100 ms that Typer and rich take
+        from importlib.metadata import version
+
+        print(f"backfill_manager {version('backfill-manager')}")
+        return 0
     from backfill_manager.cli.app import run
 
     return run(argv)

@@ -1,5 +1,5 @@
-"""What people have in their fingers from Airflow: options that are called otherwise here, or that nothing here needs, and
-commands that stand elsewhere. Each is answered with one line; an option that has a meaning here is carried out as well.
+"""Spellings of Airflow 1 to 3: options with another name here, options that nothing here needs, and commands in another
+group. Each is answered with one line; an option that has a meaning here takes effect as well.
 """
 
 from __future__ import annotations
@@ -7,35 +7,46 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 
 @dataclass(frozen=True)
-class OldSpelling:
+class AirflowOption:
     """A hidden option of a command."""
 
     spellings: tuple[str, ...]
-    says: str
+    message: str
     parameter: str | None = None  # of the command's function; None: it has no meaning here
-    means: Any = None  # the parameter's value when the flag is given; None: the value that follows
+    value: Any = None  # the parameter's value when the flag is given; None: the value that follows
     takes_value: bool = False
 
+    @property
+    def annotation(self) -> Any:
+        kind: Any = str | None if self.takes_value else bool
+        return Annotated[kind, typer.Option(*self.spellings, hidden=True)]
 
-def _renamed(old: str, new: str, parameter: str) -> OldSpelling:
-    return OldSpelling((old,), f"{old} is {new} here.", parameter, takes_value=True)
+    @property
+    def default(self) -> Any:
+        return None if self.takes_value else False
 
 
-def _flag(old: str, new: str, parameter: str, means: Any) -> OldSpelling:
-    return OldSpelling((old,), f"{old} is {new} here.", parameter, means)
+def _renamed(old: str, new: str, parameter: str) -> AirflowOption:
+    return AirflowOption((old,), f"{old} is {new} here.", parameter, takes_value=True)
 
 
-def _dropped(*spellings: str, why: str, takes_value: bool = False) -> OldSpelling:
-    return OldSpelling(spellings, f"{spellings[0]} is left out: {why}.", takes_value=takes_value)
+def _flag(old: str, new: str, parameter: str, value: Any) -> AirflowOption:
+    return AirflowOption((old,), f"{old} is {new} here.", parameter, value)
+
+
+def _dropped(*spellings: str, why: str, takes_value: bool = False) -> AirflowOption:
+    return AirflowOption(spellings, f"{spellings[0]} is left out: {why}.", takes_value=takes_value)
 
 
 _DATES: Final = (
-    _renamed("--start-date", "--from", "from_"),
-    _renamed("--end-date", "--to", "to"),
+    _renamed("--start-date", "--from", "start_date"),
+    _renamed("--end-date", "--to", "end_date"),
     _renamed("--task-regex", "--tasks", "tasks"),
 )
 _ANYWHERE: Final = (
@@ -45,8 +56,8 @@ _ANYWHERE: Final = (
 
 OF_BACKFILL_CREATE: Final = (
     *_DATES,
-    _renamed("--from-date", "--from", "from_"),
-    _renamed("--to-date", "--to", "to"),
+    _renamed("--from-date", "--from", "start_date"),
+    _renamed("--to-date", "--to", "end_date"),
     _renamed("--dag-run-conf", "--conf", "conf"),
     _renamed("--reprocess-behavior", "--reprocess", "reprocess"),
     _flag("--reset-dagruns", "--reprocess completed", "reprocess", "completed"),
@@ -79,7 +90,7 @@ OF_TASKS_CLEAR: Final = (
     *_ANYWHERE,
 )
 
-# Where a command of Airflow 1 or 2 stands here: by the group it was typed in ("" is `bfm` itself).
+# Where a command of Airflow 1 or 2 is here: by the group it was typed in ("" is `bfm` itself).
 _MOVED: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "clear": "tasks clear", "trigger_dag": "dags trigger", "list_dags": "dags list", "list_tasks": "tasks list",
@@ -93,14 +104,14 @@ _MOVED: Final[Mapping[str, Mapping[str, str]]] = {
 }  # fmt: skip
 
 
-def command_here(group: str, wrong: str, args: Sequence[str]) -> str | None:
-    """The command line that does what was typed, or None. `args` is the whole line, `wrong` the word that no command
-    of `group` is called."""
+def moved_command(group: str, wrong: str, args: Sequence[str]) -> str | None:
+    """The command line that does what was typed, or None. `args` is the whole line, `wrong` the word that is no command of
+    `group`."""
     after = list(args)[list(args).index(wrong) + 1 :] if wrong in args else []
     if group == "backfill" and any(one.startswith("-") for one in after):  # `airflow backfill DAG -s T -e T`
         return _line("backfill create", [wrong, *after])
-    there = _MOVED.get(group, {}).get(wrong)
-    return None if there is None else _line(there, after)
+    moved = _MOVED.get(group, {}).get(wrong)
+    return None if moved is None else _line(moved, after)
 
 
 def _line(command: str, rest: Sequence[str]) -> str:

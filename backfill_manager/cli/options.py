@@ -1,68 +1,83 @@
-"""Options that `backfill create` and `backfill set` share."""
+"""Options and arguments of commands: those that several share, and those that `schemas.commands` declares (`options_of`)."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-MaxActiveRuns = Annotated[
-    int | None, typer.Option("--max-active-runs", min=1, metavar="N", help="Runs at once. \\[default: the DAG's own]")
-]
-Batch = Annotated[
+if TYPE_CHECKING:
+    from backfill_manager.schemas.fields import DeclaredField
+
+DEFAULT_LIMIT: Final = 50  # rows of a table; documents have all
+
+Dag = Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, see `bfm dags list`.")]
+DagFilter = Annotated[str | None, typer.Option("--dag", metavar="DAG", help="Only of this DAG.")]
+Limit = Annotated[
     int | None,
-    typer.Option(
-        "--batch", min=1, metavar="N", help="Up to N neighbouring intervals make one run, of DAGs that are batchable."
-    ),
+    typer.Option("--limit", min=1, metavar="N", help=f"How many. \\[default: {DEFAULT_LIMIT}, all for JSON]"),
 ]
-Conf = Annotated[
-    str | None,
-    typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the runs, as a JSON object (64 kB at most)."),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A setting of the DAG or its tasks, for this backfill alone: retries=3, clean.timeout=600; may be repeated.",
-    ),
-]
-Tasks = Annotated[
-    str | None,
-    typer.Option(
-        "--tasks",
-        "-t",
-        metavar="REGEX",
-        help="Run only tasks whose id matches, and what is upstream of them; the others are skipped. Such runs are partial: "
-        "to a backfill of all tasks their dates are missing.",
-    ),
-]
-DownstreamTasks = Annotated[
-    bool | None,
-    typer.Option(
-        "--downstream-tasks/--no-downstream-tasks",
-        help="With --tasks: and what is downstream of them in the DAG. \\[default: no]",
-        show_default=False,
-    ),
-]
-Upstream = Annotated[
-    bool | None,
-    typer.Option(
-        "--upstream/--no-upstream",
-        help="With --tasks: run what is upstream of them, too, or these tasks alone. \\[default: upstream]",
-        show_default=False,
-    ),
-]
-IgnoreDependencies = Annotated[
-    bool,
-    typer.Option("--ignore-dependencies", "-i", help="The same as --no-upstream: run the tasks of --tasks alone."),
-]
-StopOnFailure = Annotated[
-    int | None, typer.Option("--stop-on-failure", min=1, metavar="N", help="Pause after N failed items.")
-]
-Window = Annotated[
-    str | None,
-    typer.Option(
-        "--window", metavar="HH:MM-HH:MM", help="Start work only in these hours of the DAG's zone, such as 20:00-06:00."
-    ),
-]
+
+
+def state_filter(states: Sequence[str]) -> Any:
+    help = f"Only in this state ({', '.join(states)}); may be repeated."
+    return typer.Option("--state", "-S", metavar="S", help=help)
+
+
+def state_uri_hint(command: str, states: Sequence[str] | None) -> str:
+    """For who meant the global option: as an option of `command`, `--state` is a filter."""
+    uri = next((one for one in states or () if any(sign in one for sign in "/.\\:")), None)
+    return f". (Where the state is comes before the command: `bfm --state {uri} {command}`)" if uri else ""
+
+
+def options_of(model: str, without: Sequence[str] = (), show_defaults: bool = True) -> list[inspect.Parameter]:
+    """A parameter for each field of a class of `schemas.commands`. Their value is None where nothing was typed, which leaves
+    the default to the schema."""
+    return [_parameter(field, show_defaults) for name, field in _fields(model).items() if name not in without]
+
+
+def typed_values(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were typed, by field; JSON and NAME=VALUE are parsed."""
+    from backfill_manager.requests.json_input import parse_conf, parse_overrides
+
+    fields = _fields(model)
+    parse = {"JSON": parse_conf, "NAME=VALUE": parse_overrides}
+    return {
+        name: parse[fields[name].option.metavar or ""](value) if fields[name].type is dict else value
+        for name, value in values.items()
+        if value not in (None, [])
+    }
+
+
+def _fields(model: str) -> Mapping[str, DeclaredField]:
+    from backfill_manager.schemas import commands
+    from backfill_manager.schemas.fields import fields_of
+
+    return fields_of(getattr(commands, model))
+
+
+def _parameter(field: DeclaredField, show_default: bool) -> inspect.Parameter:
+    from backfill_manager.schemas.commands import UPDATABLE_FIELDS
+
+    metavar, spellings, help = field.option.metavar, list(field.spellings), field.help
+    many = field.is_list or metavar == "NAME=VALUE"
+    kind: Any = Literal[field.choices] if field.choices else str if field.type is dict else field.type
+    if field.type is bool and (field.default or field.name in UPDATABLE_FIELDS):
+        spellings[0] += f"/--no-{spellings[0].removeprefix('--')}"
+    if many:
+        help += " May be repeated."
+    default = field.option.default or ("yes" if field.default is True else field.default)
+    if default and show_default:
+        help += f" \\[default: {default}]"
+    option = typer.Option(
+        *spellings, metavar=metavar, help=help, show_default=False, min=field.low if field.low in (0, 1) else None
+    )
+    is_required = field.is_required and field.option.default is None
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[list[kind] | None if many else kind if is_required else kind | None, option],
+        default=inspect.Parameter.empty if is_required else None,
+    )

@@ -1,19 +1,21 @@
-"""A typed client of the REST interface.
+"""A typed client of the REST API.
 
     from backfill_manager.client import Client
 
     with Client("http://127.0.0.1:8099", token) as bfm:
-        asked = bfm.create_backfill("flights", start_date="2013-01-01", end_date="2013-01-31", wait=10)
-        for backfill in bfm.watch(asked.payload["backfill_id"]):
+        request = bfm.create_backfill("flights", start_date="2013-01-01", end_date="2013-01-31", wait=10)
+        for backfill in bfm.watch(request.payload["backfill_id"]):
             print(backfill.state, backfill.success, "of", backfill.planned)
 
-`server` holds the methods, one for each route; `things` what they give back, `connection` how they are sent (and sent
-again), `live` the watching, `problems` the errors. Knows httpx, pydantic, tenacity, and `errors` and `clock`.
+`client` has a method for each route; the results are `schemas.resources` (here `models`), the errors those of `errors`.
+`connection` sends and retries, `watch` follows a backfill. Imports httpx, pydantic, tenacity, and `errors`, `clock`,
+`schemas`.
 """
 
 from __future__ import annotations
 
 from backfill_manager.client.client import Client
-from backfill_manager.client.errors import Forbidden, NoActiveManager, RateLimited, Unauthenticated, Unreachable
+from backfill_manager.errors import Forbidden, NoActiveManager, RateLimited, Unauthenticated, Unreachable
+from backfill_manager.schemas import resources as models
 
-__all__ = ["Client", "Forbidden", "NoActiveManager", "RateLimited", "Unauthenticated", "Unreachable"]
+__all__ = ["Client", "Forbidden", "NoActiveManager", "RateLimited", "Unauthenticated", "Unreachable", "models"]

@@ -1,11 +1,11 @@
-"""`Client`: a method for each route of the REST interface.
+"""`Client`: a method for each route of the REST API.
 
-Lists are iterators that fetch page after page. A change gives the `Request` that was made of it; with `wait=seconds` the
-manager's answer with it, if it comes in time (`Refused` if it is a no). Dates may be text (`2013-01-31`: in the DAG's
-time zone), or `datetime`s. Ids may be beginnings that only one thing has, or `latest`.
+Lists are iterators that fetch page after page. A change returns the request that was submitted; with `wait=seconds` it has
+the manager's answer, if that comes in time (`Refused` if it is negative). Dates are text (`2013-01-31`: in the DAG's time
+zone) or `datetime`s. Ids may be unique beginnings, or `latest`.
 
-Errors are those of `backfill_manager.errors`: `InvalidInput`, `NotFound`, `Refused`, `StateError`, and beside them
-`Unreachable`, `Unauthenticated` and `Forbidden` of `client.errors`.
+Results are the models of `schemas.resources`, options the fields of `schemas.commands`, and errors those of
+`backfill_manager.errors`: `InvalidInput`, `NotFound`, `Refused`, `StateError`, `Unauthenticated`, `Forbidden`, `Unreachable`.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import quote
 
-from backfill_manager.client import models as t
 from backfill_manager.client import watch
 from backfill_manager.client.connection import Connection
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import InvalidInput
+from backfill_manager.schemas import resources as r
 
-PAGE: Final = 1000  # rows that a page of a list holds at most
+PAGE: Final = 1000  # rows of a page at most
 TIMEOUT_S: Final = 30.0
-PLAN_PATIENCE_S: Final = 65.0  # a dry run is planned while we wait
+PLAN_TIMEOUT_S: Final = 65.0  # the manager plans a dry run meanwhile
 Date = str | datetime
-T = TypeVar("T", bound=t.Resource)
+T = TypeVar("T", bound=r.Resource)
 
 
 class Client:
@@ -42,7 +42,7 @@ class Client:
         *,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`timeout` in seconds. `pause` is how it waits before another try, and between two looks."""
+        """`timeout` in seconds. `pause` sleeps before another attempt, and between two polls."""
         self._connection = Connection(url, token, timeout, pause)
         self._pause = pause
 
@@ -76,90 +76,82 @@ class Client:
         kind: str | None = None,
         order_by: str | None = None,
         limit: int | None = None,
-    ) -> Iterator[t.Backfill]:
+    ) -> Iterator[r.Backfill]:
         """Newest first, unless `order_by` says otherwise; up to `limit` of them (None: all)."""
-        said = {"dag_id": dag_id, "state": tuple(state), "kind": kind, "order_by": order_by}
-        return self._pages("/backfills", t.Backfill, said, limit)
+        filters = {"dag_id": dag_id, "state": tuple(state), "kind": kind, "order_by": order_by}
+        return self._list(r.Backfill, "/backfills", limit, filters)
 
-    def backfill(self, backfill_id: str) -> t.Backfill:
-        return t.Backfill.model_validate(self._connection.read(_path("backfills", backfill_id)))
+    def backfill(self, backfill_id: str) -> r.BackfillDetails:
+        return self._read(r.BackfillDetails, _path("backfills", backfill_id))
 
     def items(
-        self,
-        backfill_id: str,
-        *,
-        state: Sequence[str] = (),
-        order_by: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[t.Item]:
-        said = {"state": tuple(state), "order_by": order_by}
-        return self._pages(_path("backfills", backfill_id, "items"), t.Item, said, limit)
+        self, backfill_id: str, *, state: Sequence[str] = (), order_by: str | None = None, limit: int | None = None
+    ) -> Iterator[r.Item]:
+        filters = {"state": tuple(state), "order_by": order_by}
+        return self._list(r.Item, _path("backfills", backfill_id, "items"), limit, filters)
 
-    def running_tasks(self, backfill_id: str) -> list[t.TaskInstance]:
-        """Those of the backfill that run now, longest first; `for_s` tells for how many seconds."""
-        found = self._connection.read(_path("backfills", backfill_id, "running"))
-        return [t.TaskInstance.model_validate(one) for one in found["items"]]
+    def running_tasks(self, backfill_id: str) -> list[r.RunningTask]:
+        """Its running task instances, longest first."""
+        return list(self._list(r.RunningTask, _path("backfills", backfill_id, "running"), None, paged=False))
 
     def create_backfill(
-        self, dag_id: str, *, wait: float = 0.0, idempotency_key: str | None = None, **settings: Any
-    ) -> t.Request:
-        """`settings`: start_date, end_date, kind, dates, partitions, run_backwards, reprocess, max_active_runs, batch,
-        conf, tasks (with_upstream, with_downstream), mark_success, stop_on_failure, pool, priority, overrides, window,
-        is_polite, downstream, allow_future, ignore_first_depends_on_past. A date alone as `end_date` is its whole day; left
-        out, the end is the last interval that is complete. The new backfill's id is `payload["backfill_id"]`, at once."""
-        return self._ask("POST", "/backfills", {"dag_id": dag_id, **settings}, wait, idempotency_key)
+        self, dag_id: str, *, wait: float = 0.0, idempotency_key: str | None = None, **options: Any
+    ) -> r.RequestDetails:
+        """`options`: the fields of `schemas.commands.BackfillInput`. The new backfill's id is `payload["backfill_id"]`, at
+        once."""
+        return self._submit("POST", "/backfills", {"dag_id": dag_id, **options}, wait, idempotency_key)
 
-    def dry_run(self, dag_id: str, **settings: Any) -> t.Plan:
-        """What `create_backfill` would make; the manager plans it (`NoActiveManager` when there is none)."""
-        body = t.plain({"dag_id": dag_id, **settings})
-        return t.Plan.model_validate(
-            self._connection.change("POST", "/backfills/dry_run", body, silence_s=PLAN_PATIENCE_S)
-        )
+    def dry_run(self, dag_id: str, **options: Any) -> r.Plan:
+        """What `create_backfill` would create; the manager plans it (`NoActiveManager` when there is none)."""
+        body = _json({"dag_id": dag_id, **options})
+        document = self._connection.change("POST", "/backfills/dry_run", body, extra_timeout_s=PLAN_TIMEOUT_S)
+        return r.Plan.model_validate(document)
 
-    def change_backfill(self, backfill_id: str, *, wait: float = 0.0, **settings: Any) -> t.Request:
-        """Those settings that are named change. With `was={"priority": 0}`, what you saw them to be, it is refused when
-        somebody else has changed one of these meanwhile."""
-        return self._ask("PATCH", _path("backfills", backfill_id), settings, wait)
+    def change_backfill(self, backfill_id: str, *, wait: float = 0.0, **settings: Any) -> r.RequestDetails:
+        """Changes the given fields of `schemas.commands.BackfillSettings`. With `was={"priority": 0}`, the values that you
+        saw, it is refused when somebody else has changed one of these meanwhile."""
+        return self._submit("PATCH", _path("backfills", backfill_id), settings, wait)
 
-    def pause_backfill(self, backfill_id: str, *, wait: float = 0.0) -> t.Request:
-        return self._ask("POST", _path("backfills", backfill_id, "pause"), None, wait)
+    def pause_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
+        return self._submit("POST", _path("backfills", backfill_id, "pause"), None, wait)
 
-    def unpause_backfill(self, backfill_id: str, *, wait: float = 0.0) -> t.Request:
-        return self._ask("POST", _path("backfills", backfill_id, "unpause"), None, wait)
+    def unpause_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
+        return self._submit("POST", _path("backfills", backfill_id, "unpause"), None, wait)
 
-    def cancel_backfill(self, backfill_id: str, *, let_running_finish: bool = False, wait: float = 0.0) -> t.Request:
+    def cancel_backfill(
+        self, backfill_id: str, *, let_running_finish: bool = False, wait: float = 0.0
+    ) -> r.RequestDetails:
         body = {"let_running_finish": let_running_finish}
-        return self._ask("POST", _path("backfills", backfill_id, "cancel"), body, wait)
+        return self._submit("POST", _path("backfills", backfill_id, "cancel"), body, wait)
 
-    def retry_backfill(self, backfill_id: str, *, wait: float = 0.0) -> t.Request:
-        return self._ask("POST", _path("backfills", backfill_id, "retry"), None, wait)
+    def retry_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
+        return self._submit("POST", _path("backfills", backfill_id, "retry"), None, wait)
 
-    def delete_backfill(self, backfill_id: str, *, wait: float = 0.0) -> t.Request:
-        """Cancelled if it goes on, and left out of lists."""
-        return self._ask("DELETE", _path("backfills", backfill_id), None, wait)
+    def delete_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
+        """Cancels an unfinished backfill, and hides it from lists."""
+        return self._submit("DELETE", _path("backfills", backfill_id), None, wait)
 
-    def watch(self, backfill_id: str) -> Iterator[t.Backfill]:
-        """The backfill as it is, and again at each change, until it has ended. It goes on when nobody watches."""
+    def watch(self, backfill_id: str) -> Iterator[r.BackfillDetails]:
+        """The backfill, and again at each change, until it has ended."""
         backfill_id = self.backfill(backfill_id).backfill_id
         return watch.watch(self._connection, _path("backfills", backfill_id), self._pause)
 
     # -- DAGs ---------------------------------------------------------------------------------------------------------
-    def dags(self, *, active: bool | None = True, limit: int | None = None) -> Iterator[t.Dag]:
+    def dags(self, *, active: bool | None = True, limit: int | None = None) -> Iterator[r.Dag]:
         """By id. `active=False`: those that no file defines any more; None: these as well."""
-        said = {True: {}, False: {"active": "false"}, None: {"active": "all"}}[active]
-        return self._pages("/dags", t.Dag, said, limit)
+        return self._list(r.Dag, "/dags", limit, {"active": {True: None, False: "false", None: "all"}[active]})
 
-    def dag(self, dag_id: str) -> t.DagDetails:
-        return t.DagDetails.model_validate(self._connection.read(_path("dags", dag_id)))
+    def dag(self, dag_id: str) -> r.DagDetails:
+        return self._read(r.DagDetails, _path("dags", dag_id))
 
-    def pause_dag(self, dag_id: str, *, wait: float = 0.0) -> t.Request:
-        return self._ask("PATCH", _path("dags", dag_id), {"is_paused": True}, wait)
+    def pause_dag(self, dag_id: str, *, wait: float = 0.0) -> r.RequestDetails:
+        return self._submit("PATCH", _path("dags", dag_id), {"is_paused": True}, wait)
 
-    def unpause_dag(self, dag_id: str, *, wait: float = 0.0) -> t.Request:
-        return self._ask("PATCH", _path("dags", dag_id), {"is_paused": False}, wait)
+    def unpause_dag(self, dag_id: str, *, wait: float = 0.0) -> r.RequestDetails:
+        return self._submit("PATCH", _path("dags", dag_id), {"is_paused": False}, wait)
 
-    def deactivate_dag(self, dag_id: str, *, wait: float = 0.0) -> t.Request:
-        return self._ask("POST", _path("dags", dag_id, "deactivate"), None, wait)
+    def deactivate_dag(self, dag_id: str, *, wait: float = 0.0) -> r.RequestDetails:
+        return self._submit("POST", _path("dags", dag_id, "deactivate"), None, wait)
 
     def trigger(
         self,
@@ -170,58 +162,55 @@ class Client:
         allow_future: bool = False,
         wait: float = 0.0,
         idempotency_key: str | None = None,
-    ) -> t.Request:
-        """One run by hand; its id is `object_id` of the answer. Without a date: of the latest complete interval. A date in
-        the future is refused, unless `allow_future` says otherwise."""
+    ) -> r.RequestDetails:
+        """Triggers a manual run; its id is `object_id` of the answer. Without a date: of the latest complete interval. A
+        date in the future is refused, unless `allow_future`."""
         body: dict[str, Any] = {"logical_date": logical_date, "conf": conf or {}}
         body |= {"allow_future": True} if allow_future else {}
-        return self._ask("POST", _path("dags", dag_id, "runs"), body, wait, idempotency_key)
+        return self._submit("POST", _path("dags", dag_id, "runs"), body, wait, idempotency_key)
 
-    def next_intervals(self, dag_id: str, n: int = 1) -> list[t.Interval]:
-        """The next that the scheduler makes runs of."""
-        found: list[t.Interval] = []
-        while len(found) < n:
-            size = min(PAGE, n - len(found))
-            after = format_instant(found[-1].interval_end) if found else None
+    def next_intervals(self, dag_id: str, n: int = 1) -> list[r.Interval]:
+        """The next intervals that will be scheduled."""
+        intervals: list[r.Interval] = []
+        while len(intervals) < n:
+            size = min(PAGE, n - len(intervals))
+            after = format_instant(intervals[-1].interval_end) if intervals else None
             page = self._connection.read(_path("dags", dag_id, "next"), {"n": size, "after": after})
-            found += map(t.Interval.model_validate, page)
+            intervals += map(r.Interval.model_validate, page)
             if len(page) < size:
                 break
-        return found
+        return intervals
 
-    def timeline(self, dag_id: str, *, limit: int | None = None) -> list[t.TimelineRun]:
-        """The runs that stand, of the newest dates (None: of all), oldest first."""
-
-        size = PAGE if limit is None else max(1, min(limit, PAGE))
-        newest_first = self._every(_path("dags", dag_id, "timeline"), t.TimelineRun, {}, size)
+    def timeline(self, dag_id: str, *, limit: int | None = None) -> list[r.TimelineRun]:
+        """The current runs of the newest dates (None: of all), oldest first."""
+        size = None if limit is None else max(1, limit)
+        newest_first = self._list(r.TimelineRun, _path("dags", dag_id, "timeline"), size)
         return list(islice(newest_first, limit))[::-1]
 
     def grid(
         self, dag_id: str, *, limit: int = 30, cursor: str | None = None, order: Literal["date", "made"] = "date"
-    ) -> t.Grid:
+    ) -> r.Grid:
         """The newest runs, oldest first, with the state of each task; older ones by `cursor`."""
-        said = {"limit": limit, "cursor": cursor, "order": order}
-        return t.Grid.model_validate(self._connection.read(_path("dags", dag_id, "grid"), said))
+        return self._read(r.Grid, _path("dags", dag_id, "grid"), {"limit": limit, "cursor": cursor, "order": order})
 
-    def versions(self, dag_id: str) -> Iterator[t.DagVersion]:
-        return self._pages(_path("dags", dag_id, "versions"), t.DagVersion, {}, None)
+    def versions(self, dag_id: str) -> Iterator[r.DagVersion]:
+        return self._list(r.DagVersion, _path("dags", dag_id, "versions"))
 
-    def version_diff(self, dag_id: str, before: int, after: int) -> t.VersionDiff:
-        said = {"before": before, "after": after}
-        return t.VersionDiff.model_validate(self._connection.read(_path("dags", dag_id, "versions", "diff"), said))
+    def version_diff(self, dag_id: str, before: int, after: int) -> r.VersionDiff:
+        path = _path("dags", dag_id, "versions", "diff")
+        return self._read(r.VersionDiff, path, {"before": before, "after": after})
 
-    def clear(self, dag_id: str, *, wait: float = 0.0, **which: Any) -> t.Request:
-        """Have tasks that ran run again. `which`: start_date, end_date, run_ids, tasks, upstream, downstream,
-        only_failed, only_running, latest_version."""
-        return self._ask("POST", _path("dags", dag_id, "clear"), {**which, "dry_run": False}, wait)
+    def clear(self, dag_id: str, *, wait: float = 0.0, **filters: Any) -> r.RequestDetails:
+        """Clears finished tasks, so that they run again. `filters`: the fields of `schemas.commands.ClearTasks`."""
+        return self._submit("POST", _path("dags", dag_id, "clear"), {**filters, "dry_run": False}, wait)
 
-    def plan_clear(self, dag_id: str, **which: Any) -> t.ClearPlan:
-        """What `clear` would touch."""
-        body = t.plain({**which, "dry_run": True})
-        return t.ClearPlan.model_validate(self._connection.change("POST", _path("dags", dag_id, "clear"), body))
+    def plan_clear(self, dag_id: str, **filters: Any) -> r.ClearPlan:
+        """What `clear` would clear."""
+        body = _json({**filters, "dry_run": True})
+        return r.ClearPlan.model_validate(self._connection.change("POST", _path("dags", dag_id, "clear"), body))
 
-    def import_errors(self) -> Iterator[t.ImportProblem]:
-        return self._pages("/import_errors", t.ImportProblem, {}, None)
+    def import_errors(self) -> Iterator[r.ImportProblem]:
+        return self._list(r.ImportProblem, "/import_errors")
 
     # -- runs ---------------------------------------------------------------------------------------------------------
     def runs(
@@ -233,22 +222,22 @@ class Client:
         run_type: str | None = None,
         order_by: str | None = None,
         limit: int | None = None,
-    ) -> Iterator[t.Run]:
-        """Newest made first, unless `order_by` says otherwise."""
-        said = {
+    ) -> Iterator[r.Run]:
+        """Newest first, unless `order_by` says otherwise."""
+        filters = {
             "dag_id": dag_id, "backfill_id": backfill_id, "state": tuple(state), "run_type": run_type,
             "order_by": order_by,
         }  # fmt: skip
-        return self._pages("/runs", t.Run, said, limit)
+        return self._list(r.Run, "/runs", limit, filters)
 
-    def run(self, run_id: str, *, dag_id: str | None = None) -> t.Run:
-        """With its DAG (here, or as `DAG/RUN`) also by logical date. Without one an id that several DAGs have is an
-        `InvalidInput`, which names them."""
-        return t.Run.model_validate(self._connection.read(_run(run_id, dag_id)))
+    def run(self, run_id: str, *, dag_id: str | None = None) -> r.RunDetails:
+        """With its DAG (here, or as `DAG/RUN`) also by logical date. Without one, an id that several DAGs have raises
+        `Ambiguous`, which names them."""
+        return self._read(r.RunDetails, _run(run_id, dag_id))
 
-    def run_tasks(self, run_id: str, *, dag_id: str | None = None, task_id: str | None = None) -> t.RunTasks:
-        """Of all tasks large results are left out; of one (`task_id`) it is there whatever its size."""
-        return t.RunTasks.model_validate(self._connection.read(_run(run_id, dag_id, "tasks"), {"task_id": task_id}))
+    def run_tasks(self, run_id: str, *, dag_id: str | None = None, task_id: str | None = None) -> r.RunTasks:
+        """Large results are left out, except for a single task (`task_id`)."""
+        return self._read(r.RunTasks, _run(run_id, dag_id, "tasks"), {"task_id": task_id})
 
     def logs(
         self,
@@ -258,18 +247,17 @@ class Client:
         dag_id: str | None = None,
         try_number: int | None = None,
         after: str | None = None,
-    ) -> t.Log:
-        """What a task logged; `after` of one answer, given to the next call, goes on behind it."""
-        said = {"try": try_number, "after": after}
-        return t.Log.model_validate(self._connection.read(_run(run_id, dag_id, "tasks", task_id, "logs"), said))
+    ) -> r.Log:
+        """The log of a task; `after` of one result, given to the next call, returns only newer lines."""
+        return self._read(r.Log, _run(run_id, dag_id, "tasks", task_id, "logs"), {"try": try_number, "after": after})
 
-    def cancel_run(self, run_id: str, *, dag_id: str | None = None, wait: float = 0.0) -> t.Request:
-        return self._ask("POST", _run(run_id, dag_id, "cancel"), None, wait)
+    def cancel_run(self, run_id: str, *, dag_id: str | None = None, wait: float = 0.0) -> r.RequestDetails:
+        return self._submit("POST", _run(run_id, dag_id, "cancel"), None, wait)
 
     def mark_run(
         self, run_id: str, state: Literal["success", "failed"], *, dag_id: str | None = None, wait: float = 0.0
-    ) -> t.Request:
-        return self._ask("POST", _run(run_id, dag_id, "mark"), {"state": state}, wait)
+    ) -> r.RequestDetails:
+        return self._submit("POST", _run(run_id, dag_id, "mark"), {"state": state}, wait)
 
     def mark_task(
         self,
@@ -279,27 +267,20 @@ class Client:
         *,
         dag_id: str | None = None,
         wait: float = 0.0,
-    ) -> t.Request:
-        body = {"state": state, "task_id": task_id}
-        return self._ask("POST", _run(run_id, dag_id, "mark"), body, wait)
+    ) -> r.RequestDetails:
+        return self._submit("POST", _run(run_id, dag_id, "mark"), {"state": state, "task_id": task_id}, wait)
 
-    # -- the rest -----------------------------------------------------------------------------------------------------
-    def pools(self) -> Iterator[t.Pool]:
-        return self._pages("/pools", t.Pool, {}, None)
+    # -- pools, bundles, requests, health -----------------------------------------------------------------------------
+    def pools(self) -> Iterator[r.Pool]:
+        return self._list(r.Pool, "/pools")
 
-    def set_pool(self, name: str, *, wait: float = 0.0, **settings: int | None) -> t.Request:
-        """`slots`, `weight`, `min_share`; what is not named stays."""
-        said = {key: value for key, value in settings.items() if value is not None}
-        return self._ask("PATCH", _path("pools", name), said, wait)
+    def set_pool(self, name: str, *, wait: float = 0.0, **settings: int | None) -> r.RequestDetails:
+        """`slots`, `weight`, `min_share`; what is None or left out stays."""
+        given = {key: value for key, value in settings.items() if value is not None}
+        return self._submit("PATCH", _path("pools", name), given, wait)
 
-    def requests(self, *, limit: int | None = None) -> Iterator[t.Request]:
-        return self._pages("/requests", t.Request, {}, limit)
-
-    def request(self, request_id: str) -> t.Request:
-        return t.Request.model_validate(self._connection.read(_path("requests", request_id)))
-
-    def bundles(self) -> Iterator[t.BundleInfo]:
-        return self._pages("/bundles", t.BundleInfo, {}, None)
+    def bundles(self) -> Iterator[r.BundleInfo]:
+        return self._list(r.BundleInfo, "/bundles")
 
     def parse_bundle(
         self,
@@ -309,61 +290,87 @@ class Client:
         dry_run: bool = False,
         deactivate_removed: bool = False,
         wait: float = 0.0,
-    ) -> t.Request:
+    ) -> r.RequestDetails:
         body = {"subpath": subpath, "dry_run": dry_run, "deactivate_removed": deactivate_removed}
-        return self._ask("POST", _path("bundles", name, "parse"), body, wait)
+        return self._submit("POST", _path("bundles", name, "parse"), body, wait)
 
-    def deactivate_in_bundle(self, name: str, subpath: str, *, wait: float = 0.0) -> t.Request:
-        """The DAGs of a file or folder."""
-        return self._ask("POST", _path("bundles", name, "deactivate"), {"subpath": subpath}, wait)
+    def deactivate_in_bundle(self, name: str, subpath: str, *, wait: float = 0.0) -> r.RequestDetails:
+        """Deactivates the DAGs of a file or folder."""
+        return self._submit("POST", _path("bundles", name, "deactivate"), {"subpath": subpath}, wait)
 
-    def health(self) -> t.Health:
-        return t.Health.model_validate(self._connection.read("/health"))
+    def requests(self, *, limit: int | None = None) -> Iterator[r.Request]:
+        return self._list(r.Request, "/requests", limit)
 
-    # -- inside -------------------------------------------------------------------------------------------------------
-    def _ask(
+    def request(self, request_id: str) -> r.RequestDetails:
+        return self._read(r.RequestDetails, _path("requests", request_id))
+
+    def health(self) -> r.Health:
+        return self._read(r.Health, "/health")
+
+    # -- internal -----------------------------------------------------------------------------------------------------
+    def _read(self, model: type[T], path: str, params: Mapping[str, Any] | None = None) -> T:
+        return model.model_validate(self._connection.read(path, params))
+
+    def _submit(
+        self, method: str, path: str, body: Mapping[str, Any] | None, wait: float, key: str | None = None
+    ) -> r.RequestDetails:
+        document = self._connection.change(method, path, _json(body), wait=wait, key=key)
+        return r.RequestDetails.model_validate(document)
+
+    def _list(
         self,
-        method: str,
+        model: type[T],
         path: str,
-        body: Mapping[str, Any] | None,
-        wait: float,
-        key: str | None = None,
-    ) -> t.Request:
-        told = self._connection.change(method, path, t.plain(body), wait=wait, key=key)
-        return t.Request.model_validate(told)
+        limit: int | None = None,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        paged: bool = True,
+    ) -> Iterator[T]:
+        size = {"limit": PAGE if limit is None else min(PAGE, limit)} if paged else {}
+        return islice(self._every(model, path, {**(filters or {}), **size}), limit)
 
-    def _pages(self, path: str, kind: type[T], said: Mapping[str, Any], limit: int | None) -> Iterator[T]:
-        return islice(self._every(path, kind, said, PAGE if limit is None else min(PAGE, limit)), limit)
-
-    def _every(self, path: str, kind: type[T], said: Mapping[str, Any], page: int) -> Iterator[T]:
+    def _every(self, model: type[T], path: str, params: Mapping[str, Any]) -> Iterator[T]:
         cursor: str | None = None
         while True:
-            found = self._connection.read(path, {**said, "limit": page, "cursor": cursor})
-            yield from (kind.model_validate(one) for one in found["items"])
-            cursor = found.get("next_cursor")
+            page = self._connection.read(path, {**params, "cursor": cursor})
+            yield from map(model.model_validate, page["items"])
+            cursor = page.get("next_cursor")
             if cursor is None:
                 return
 
 
 def token_of(environ: Mapping[str, str]) -> str | None:
-    """From `BFM_TOKEN`, or the file that `BFM_TOKEN_FILE` names. Never from an option: everybody sees those in `ps`."""
+    """From `BFM_TOKEN`, or the file that `BFM_TOKEN_FILE` names. Never from an option: every user sees those in `ps`."""
     if token := environ.get("BFM_TOKEN", "").strip():
         return token
-    named = environ.get("BFM_TOKEN_FILE")
-    if not named:
+    path = environ.get("BFM_TOKEN_FILE")
+    if not path:
         return None
     try:
-        return Path(named).expanduser().read_text(encoding="utf-8").strip() or None
+        return Path(path).expanduser().read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise InvalidInput(f"BFM_TOKEN_FILE: {named} can't be read: {reason}.") from None
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise InvalidInput(f"BFM_TOKEN_FILE: {path} can't be read: {reason}.") from None
+
+
+def _json(value: Any) -> Any:
+    """A value as JSON. An aware date is sent as an instant, a naive one without offset: it is in the DAG's time zone."""
+    if isinstance(value, datetime):
+        return value.isoformat() if value.tzinfo is None else format_instant(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(name): _json(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_json(one) for one in value]
+    return value
 
 
 def _path(*parts: str) -> str:
-    """Each part whole, whatever it holds: a partition's run id may have a slash."""
+    """Each part is quoted: a partition's run id may have a slash."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def _run(run_id: str, dag_id: str | None, *more: str) -> str:
-    """The address of a run: with its DAG the one that no other run has."""
+    """The address of a run; with its DAG it is the one that no other run has."""
     return _path("runs", run_id, *more) if dag_id is None else _path("dags", dag_id, "runs", run_id, *more)

@@ -1,7 +1,7 @@
-"""One server: sending, trying again when the line breaks, and reading what comes back.
+"""The connection to a server: sends requests, retries when the network fails, and decodes the responses.
 
-A change carries an `Idempotency-Key`, the same one in every try, so that it has its effect once whether or not the first
-try arrived. What the server itself refuses is not tried again, but for "come back later" (429, or 503 with a time).
+A change carries an `Idempotency-Key`, the same one in every attempt, so that it takes effect once whether or not the first
+attempt arrived. What the server refuses is not retried, except "try again later" (429, or 503 with a time).
 """
 
 from __future__ import annotations
@@ -14,21 +14,35 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import httpx
+from httpx_sse import EventSource, ServerSentEvent
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
-from backfill_manager.client.errors import Unreachable, error_of
-from backfill_manager.errors import BackfillManagerError, InvalidInput
+from backfill_manager import errors
+from backfill_manager.errors import BackfillManagerError, InvalidInput, Unreachable
 
 PREFIX: Final = "/api/v1"
 ATTEMPTS: Final = 4
-FIRST_WAIT_S: Final = 0.2  # then twice as long each time
-LONGEST_WAIT_S: Final = 10.0
-LONGEST_SILENCE_S: Final = 40.0  # of a stream; the server gives a sign of life every 15 s
-FROM_A_PROXY: Final = frozenset({502, 504})  # between us and the server, and it may be back in a moment
+MIN_RETRY_DELAY_S: Final = 0.2  # doubled with each attempt
+MAX_RETRY_DELAY_S: Final = 10.0
+EVENTS_TIMEOUT_S: Final = 40.0  # without an event; the server sends a keep-alive every 15 s
+PROXY_ERRORS: Final = frozenset({502, 504})  # of a proxy in front of the server
+
+_TYPE_PREFIX: Final = "urn:backfill-manager:problem:"
+# Problem documents (RFC 9457) become the errors of this package, so `except` clauses and exit codes are those without a server.
+_BY_TYPE: Final[Mapping[str, type[errors.BackfillManagerError]]] = {
+    "not-known": errors.Unauthenticated, "not-allowed": errors.Forbidden, "not-found": errors.NotFound, "refused": errors.Refused,
+    "too-many": errors.RateLimited, "too-many-connections": errors.RateLimited, "state-error": errors.StateError,
+    "nobody-leads": errors.NoActiveManager, "invalid-config": errors.InvalidConfig, "ambiguous": errors.Ambiguous,
+    "invalid-input": errors.InvalidInput,
+}  # fmt: skip
+_BY_STATUS: Final[Mapping[int, type[errors.BackfillManagerError]]] = {
+    400: errors.InvalidInput, 401: errors.Unauthenticated, 403: errors.Forbidden, 409: errors.Refused, 413: errors.InvalidInput,
+    422: errors.InvalidInput, 429: errors.RateLimited, 431: errors.InvalidInput,
+}  # fmt: skip
 
 
-class _TryAgain(Exception):
-    """This try came to nothing; `error` is what to raise when it was the last."""
+class _Retry(Exception):
+    """This attempt failed; `error` is raised when it was the last."""
 
     def __init__(self, error: BackfillManagerError, after_s: float | None = None) -> None:
         super().__init__(str(error))
@@ -37,16 +51,16 @@ class _TryAgain(Exception):
 
 class Connection:
     def __init__(
-        self, url: str, token: str | None, timeout: float, pause: Callable[[float], None] = time.sleep
+        self, url: str, token: str | None, timeout: float, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        """`timeout` in seconds: of connecting, and of each silence of the server."""
+        """`timeout` in seconds: to connect, and between two parts of a response."""
         self.url = _checked(url)
         self.timeout = timeout
-        self._pause = pause
+        self._sleep = sleep
         headers = {"Accept": "application/json", "User-Agent": "backfill_manager.client"}
         if token:
             headers["Authorization"] = f"Bearer {_sendable(token)}"
-        # A proxy of the environment is no way to one's own machine.
+        # A proxy of the environment can't reach this machine's loopback.
         self._http = httpx.Client(
             base_url=self.url, headers=headers, timeout=timeout, trust_env=not _is_loopback(self.url)
         )
@@ -54,14 +68,13 @@ class Connection:
     def close(self) -> None:
         self._http.close()
 
-    def read(self, path: str, params: Mapping[str, Any] | None = None, *, silence_s: float = 0.0) -> Any:
-        """`silence_s`: how long the server may take to answer, beside the usual."""
-        return self._document(self._send("GET", path, params=_said(params), timeout=self.timeout + silence_s))
+    def read(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
+        return self._document(self._send("GET", path, params=_given(params or {})))
 
     def read_if_changed(self, path: str, etag: str | None) -> tuple[Any, str | None] | None:
-        """The document and its tag; None when it is still the one of `etag`."""
-        answer = self._send("GET", path, headers={"If-None-Match": etag} if etag else {})
-        return None if answer.status_code == 304 else (self._document(answer), answer.headers.get("etag"))
+        """The document and its ETag; None when the ETag is still `etag`."""
+        response = self._send("GET", path, headers={"If-None-Match": etag} if etag else {})
+        return None if response.status_code == 304 else (self._document(response), response.headers.get("etag"))
 
     def change(
         self,
@@ -70,83 +83,80 @@ class Connection:
         body: Mapping[str, Any] | None,
         *,
         wait: float = 0.0,
-        silence_s: float = 0.0,
+        extra_timeout_s: float = 0.0,
         key: str | None = None,
     ) -> Any:
-        """A POST, PATCH or DELETE. `wait`: seconds in which the manager's answer may come; `key`: an idempotency key of
-        the caller's own."""
-        said = _said({"wait": wait or None})
-        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-        timeout = self.timeout + max(wait, silence_s)
-        return self._document(self._send(method, path, json=body, params=said, timeout=timeout, headers=headers))
+        """A POST, PATCH or DELETE. `wait`: seconds to wait for the manager's answer; `key`: an idempotency key of the
+        caller's own."""
+        params, headers = _given({"wait": wait or None}), {"Idempotency-Key": key or uuid.uuid4().hex}
+        timeout = self.timeout + max(wait, extra_timeout_s)
+        return self._document(self._send(method, path, json=body, params=params, timeout=timeout, headers=headers))
 
     @contextmanager
-    def lines(self, path: str, params: Mapping[str, Any]) -> Iterator[Iterator[str]]:
-        """The lines of an answer that does not end. `Unreachable` (also in between) when the line breaks."""
+    def events(self, params: Mapping[str, Any]) -> Iterator[Iterator[ServerSentEvent]]:
+        """The server-sent events of a stream without an end. Raises `Unreachable` when the connection fails, at any time."""
+        timeout = max(self.timeout, EVENTS_TIMEOUT_S)
+        headers = {"Accept": "text/event-stream"}
         with (
-            _told(self.url),
-            self._http.stream(
-                "GET",
-                PREFIX + path,
-                params=_said(params),
-                headers={"Accept": "text/event-stream"},
-                timeout=max(self.timeout, LONGEST_SILENCE_S),
-            ) as answer,
+            _network_errors(self.url),
+            self._http.stream("GET", f"{PREFIX}/events", params=params, headers=headers, timeout=timeout) as response,
         ):
-            if answer.status_code != 200:
-                answer.read()
-                raise self._error(answer)
-            yield answer.iter_lines()
+            if response.status_code != 200:
+                response.read()
+                raise self._error(response)
+            yield EventSource(response).iter_sse()
 
-    # -- one try after the other --------------------------------------------------------------------------------------
-    def _send(self, method: str, path: str, **how: Any) -> httpx.Response:
-        trying = Retrying(
-            retry=retry_if_exception_type(_TryAgain), stop=stop_after_attempt(ATTEMPTS), wait=_wait, reraise=True,
-            sleep=self._pause,
+    # -- attempts -----------------------------------------------------------------------------------------------------
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        retrying = Retrying(
+            retry=retry_if_exception_type(_Retry), stop=stop_after_attempt(ATTEMPTS), wait=_delay, reraise=True,
+            sleep=self._sleep,
         )  # fmt: skip
         try:
-            return trying(self._try, method, path, how)
-        except _TryAgain as last:
+            return retrying(self._attempt, method, path, options)
+        except _Retry as last:
             raise last.error from last.__cause__
 
-    def _try(self, method: str, path: str, how: dict[str, Any]) -> httpx.Response:
+    def _attempt(self, method: str, path: str, options: dict[str, Any]) -> httpx.Response:
         try:
-            with _told(self.url):
-                answer = self._http.request(method, PREFIX + path, **how)
+            with _network_errors(self.url):
+                response = self._http.request(method, PREFIX + path, **options)
         except Unreachable as error:
-            raise _TryAgain(error) from error.__cause__
-        if answer.status_code in FROM_A_PROXY:
-            raise _TryAgain(self._error(answer))
-        if answer.status_code == 429 or (answer.status_code == 503 and "retry-after" in answer.headers):
-            raise _TryAgain(self._error(answer), _seconds(answer.headers.get("retry-after")))
-        if answer.status_code >= 400:
-            raise self._error(answer)
-        return answer
+            raise _Retry(error) from error.__cause__
+        if response.status_code < 400:
+            return response
+        refused = self._error(response)
+        if response.status_code in PROXY_ERRORS:
+            raise _Retry(refused)
+        after = response.headers.get("retry-after", "")
+        if response.status_code == 429 or (response.status_code == 503 and after):
+            raise _Retry(refused, float(after) if after.isascii() and after.isdigit() else None)
+        raise refused
 
-    def _error(self, answer: httpx.Response) -> BackfillManagerError:
-        if "json" not in answer.headers.get("content-type", ""):
-            return self._strange(answer)
-        problem = self._document(answer)
-        return error_of(answer.status_code, problem) if isinstance(problem, dict) else self._strange(answer)
+    def _error(self, response: httpx.Response) -> BackfillManagerError:
+        if "json" not in response.headers.get("content-type", ""):
+            return self._not_our_server(response)
+        problem = self._document(response)
+        return error_of(response.status_code, problem) if isinstance(problem, dict) else self._not_our_server(response)
 
-    def _document(self, answer: httpx.Response) -> Any:
+    def _document(self, response: httpx.Response) -> Any:
         try:
-            if answer.status_code in (200, 201, 202) or answer.status_code >= 400:
-                return answer.json()
+            if response.status_code in (200, 201, 202) or response.status_code >= 400:
+                return response.json()
         except ValueError:
             pass
-        raise self._strange(answer)
+        raise self._not_our_server(response)
 
-    def _strange(self, answer: httpx.Response) -> Unreachable:
-        kind = answer.headers.get("content-type", "nothing").partition(";")[0]
+    def _not_our_server(self, response: httpx.Response) -> Unreachable:
+        kind = response.headers.get("content-type", "nothing").partition(";")[0]
         return Unreachable(
-            f"{answer.url} answered {answer.status_code} with {kind}, which no `bfm serve` does;"
+            f"{response.url} answered {response.status_code} with {kind}, which no `bfm serve` does;"
             " is this the server's address, without a path?"
         )
 
 
 @contextmanager
-def _told(url: str) -> Iterator[None]:
+def _network_errors(url: str) -> Iterator[None]:
     try:
         yield
     except httpx.TimeoutException as error:
@@ -155,19 +165,25 @@ def _told(url: str) -> Iterator[None]:
         raise Unreachable(f"The server at {url} can't be reached: {error or type(error).__name__}.") from error
 
 
-def _wait(state: RetryCallState) -> float:
+def error_of(status: int, problem: Mapping[str, Any]) -> errors.BackfillManagerError:
+    """The error of a problem document, with its `detail` as the message."""
+    name = str(problem.get("type", "")).removeprefix(_TYPE_PREFIX)
+    kind = _BY_TYPE.get(name) or _BY_STATUS.get(status, errors.BackfillManagerError)
+    message = str(problem.get("detail") or problem.get("title") or f"The server answered with {status}.")
+    error = kind.__new__(kind, message)
+    BackfillManagerError.__init__(error, message)  # not that of the class: some make their message from ids
+    return error
+
+
+def _delay(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
-    asked = error.after_s if isinstance(error, _TryAgain) else None
-    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** (state.attempt_number - 1) if asked is None else asked)
+    after_s = error.after_s if isinstance(error, _Retry) else None
+    return min(MAX_RETRY_DELAY_S, MIN_RETRY_DELAY_S * 2.0 ** (state.attempt_number - 1) if after_s is None else after_s)
 
 
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.isascii() and text.isdigit() else None
-
-
-def _said(params: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Without what was not said; `true` and `false` as JSON writes them."""
-    return {name: value for name, value in (params or {}).items() if value is not None and value != ()}
+def _given(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Without parameters that have no value."""
+    return {name: value for name, value in params.items() if value is not None and value != ()}
 
 
 def _checked(url: str) -> str:

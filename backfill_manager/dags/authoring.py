@@ -10,14 +10,14 @@
 Decorating runs the body, once, and gives a `Dag`: the plain value that is stored and decided from (`spec`), beside
 the functions that run. Airflow's habit of calling `flights()` at the end of the file does no harm: it gives the same
 `Dag`. The body runs at decoration, not at the end of the file, because a DAG made in a loop (`for region in regions:
-@dag(...)`) must see the loop's variable as it is then; a helper that the *body* needs stands above it, one that a
+@dag(...)`) must see the loop's variable as it is then; a helper that the *body* needs is defined above it, one that a
 task needs anywhere.
 
 Inside a DAG's body a task function that is called makes a task; anywhere else it is the plain function that it was, so
 that a unit test calls it with a `ctx` of its own. Every mistake is an `InvalidDag` that names DAG, task and keyword.
 
-`on_success` and `on_failure` are plain functions `def tell(ctx)`: each becomes a task of its own, `clean.on_failure`,
-or `on_failure` for the whole DAG, that runs when there is something to tell (manager/callbacks.py).
+`on_success` and `on_failure` are plain functions `def notify(ctx)`: each becomes a task of its own, `clean.on_failure`,
+or `on_failure` for the whole DAG, that runs when its outcome has come about (manager/callbacks.py).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Dag:
 
     spec: DagSpec
     functions: Mapping[str, Function]
-    said: frozenset[str]  # keywords that its author gave; the rest are defaults
+    explicit: frozenset[str]  # settings that its author gave; the others are defaults
     modules: tuple[ModuleType, ...] = ()  # the bundle's, its package first; none of them can be imported on a worker
 
     @property
@@ -67,7 +67,7 @@ class Dag:
 
 
 @dataclass
-class _Building:
+class _DagBuilder:
     """A DAG whose body is running."""
 
     dag_id: str
@@ -88,27 +88,27 @@ class _Building:
         chosen = {**self.default_args, **settings, "task_id": task_id}
         callbacks = {name: chosen.pop(name, None) for name in CALLBACKS}
         self.tasks[task_id] = TaskSpec(kind=kind, **chosen)
-        self.call_back(callbacks, watches=task_id)
+        self.add_callbacks(callbacks, watches=task_id)
         self.upstream[task_id] = {}
         if function is not None:
             self.functions[task_id] = function
         return Task(self, task_id)
 
-    def call_back(self, callbacks: Mapping[str, Function | None], *, watches: str | None = None) -> None:
-        """Each function becomes a task that tells how `watches` (None: the whole run) ended. It has the priority of what
+    def add_callbacks(self, callbacks: Mapping[str, Function | None], *, watches: str | None = None) -> None:
+        """Each function becomes a task that reports how `watches` (None: the whole run) ended. It has the priority of what
         it watches, and no other setting of it."""
         for name, function in callbacks.items():
             if function is None:
                 continue
-            told = TaskSpec(
+            callback = TaskSpec(
                 task_id=name if watches is None else f"{watches}.{name}",
                 calls_back=CALLBACKS[name],
                 watches=watches,
                 timeout=CALLBACK_TIMEOUT_S,
                 priority=0 if watches is None else self.tasks[watches].priority,
             )
-            self.callbacks.append(told)
-            self.functions[told.task_id] = function
+            self.callbacks.append(callback)
+            self.functions[callback.task_id] = function
 
     def specs(self) -> tuple[TaskSpec, ...]:
         tasks = (dataclasses.replace(task, upstream=tuple(self.upstream[id_])) for id_, task in self.tasks.items())
@@ -124,13 +124,13 @@ class Collection:
     dags: list[Dag] = field(default_factory=list)
 
 
-_building: ContextVar[_Building | None] = ContextVar("building", default=None)
+_building: ContextVar[_DagBuilder | None] = ContextVar("building", default=None)
 _collecting: ContextVar[Collection | None] = ContextVar("collecting", default=None)
 
 
 @contextmanager
 def collecting(root: Path, file: Path) -> Iterator[Collection]:
-    """Gather every DAG that is made inside: while `file` runs. A file imported meanwhile gathers its own."""
+    """Collects every DAG that is made inside, while `file` runs. A file imported meanwhile has a collection of its own."""
     collection = Collection(root, file)
     token = _collecting.set(collection)
     try:
@@ -143,9 +143,9 @@ def collecting(root: Path, file: Path) -> Iterator[Collection]:
 
 
 class Task:
-    """A task in the DAG that is being made; it exists to be put in order."""
+    """A task in the DAG that is being made, to be put in order with `>>` and `<<`."""
 
-    def __init__(self, building: _Building, task_id: str) -> None:
+    def __init__(self, building: _DagBuilder, task_id: str) -> None:
         self._building, self.task_id = building, task_id
 
     def __rshift__(self, after: Any) -> Any:
@@ -273,7 +273,7 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     return building.add("sql", name, {**checked, "sql": _statement(text, building, who)})
 
 
-def _statement(text: Any, building: _Building, who: str) -> str:
+def _statement(text: Any, building: _DagBuilder, who: str) -> str:
     if not isinstance(text, str) or not text.strip():
         raise InvalidDag(f"{who}: needs a statement, or the name of a .sql file, not {text!r}")
     if not text.endswith(".sql") or len(text.split()) > 1:
@@ -307,7 +307,7 @@ def dag(dag_id: str, /, **settings: Unpack[DagSettings]) -> Callable[[Function],
 @overload
 def dag(**settings: Unpack[DagSettings]) -> Callable[[Function], Dag]: ...
 def dag(function: Any = None, /, **settings: Any) -> Any:
-    """Make a DAG of a function: `@dag`, `@dag(schedule="@daily", ...)`, `@dag("another_id", ...)`."""
+    """Makes a DAG of a function: `@dag`, `@dag(schedule="@daily", ...)`, `@dag("another_id", ...)`."""
     if isinstance(function, str):
         settings = {"dag_id": function, **settings}
         function = None
@@ -342,9 +342,9 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
 
     collection = _collecting.get()
     file = collection.file if collection else Path(function.__code__.co_filename)
-    building = _Building(dag_id, file.parent, collection.root if collection else None, default_args)
+    building = _DagBuilder(dag_id, file.parent, collection.root if collection else None, default_args)
     _run_body(function, building)
-    building.call_back(callbacks)
+    building.add_callbacks(callbacks)
     spec = DagSpec(tasks=building.specs(), **checked)
     spec.check()
     made = Dag(spec, building.functions, frozenset(settings))
@@ -353,7 +353,7 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     return made
 
 
-def _run_body(function: Function, building: _Building) -> None:
+def _run_body(function: Function, building: _DagBuilder) -> None:
     token = _building.set(building)
     try:
         function()

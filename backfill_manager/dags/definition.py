@@ -1,7 +1,7 @@
 """A DAG as a plain value: what decisions are made from, what is stored as a version, what crosses processes as JSON.
 
-`DagSpec` holds no code. `authoring` makes it (beside the functions) from `@dag` and `@task`; `loader` brings it from the
-process that ran the file; `dag_version.definition_json` keeps it. Durations are seconds; instants are UTC.
+`DagSpec` holds no code. `authoring` makes it (beside the functions) from `@dag` and `@task`; `loader` receives it from the
+process that imported the file; `dag_version.definition_json` keeps it. Durations are seconds; instants are UTC.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CallsBack = Literal["success", "failed"]
 CALLBACKS: Final[dict[str, CallsBack]] = {
     "on_success": "success",
     "on_failure": "failed",
-}  # keyword -> what it tells of
+}  # setting -> the outcome that it reports
 CALLBACK_TIMEOUT_S: Final = 600.0
 
 
@@ -33,7 +33,7 @@ CALLBACK_TIMEOUT_S: Final = 600.0
 class TaskSpec:
     """One task. `python` runs in a driver thread, `executor` wholly on a Spark executor, `sql` is a Spark SQL text.
 
-    A task that `calls_back` is a callback: it runs once what it `watches` has ended so, and decides nothing."""
+    A task with `calls_back` is a callback: it runs once what it `watches` has ended so, and does not decide how the run ends."""
 
     task_id: str
     kind: TaskKind = "python"
@@ -53,8 +53,8 @@ class TaskSpec:
     into: str | None = None  # a sql task's output table (or path): the last statement's rows go through ctx.write
     time_column: str | None = None  # of `into`: tells which rows are the interval's
     partition_column: str | None = None  # of `into`: holds the partition key
-    calls_back: CallsBack | None = None  # of a callback: the outcome that it tells of
-    watches: str | None = None  # of a callback: the task that it tells of; None: the whole run
+    calls_back: CallsBack | None = None  # of a callback: the outcome that it reports
+    watches: str | None = None  # of a callback: the task that it reports on; None: the whole run
 
     @property
     def is_callback(self) -> bool:
@@ -105,7 +105,7 @@ class DagSpec:
 
     @cached_property
     def work(self) -> tuple[TaskSpec, ...]:
-        """The tasks that are no callbacks: those that decide."""
+        """The tasks that are no callbacks: those that decide how a run ends."""
         return tuple(task for task in self.tasks if not task.is_callback)
 
     @cached_property
@@ -143,11 +143,11 @@ class DagSpec:
 
     def all_upstream(self, task_ids: Collection[str]) -> frozenset[str]:
         """Every task that these wait for, however far up; the tasks themselves only where they wait for each other."""
-        return _reached(task_ids, lambda task_id: self.task(task_id).upstream)
+        return _transitive(task_ids, lambda task_id: self.task(task_id).upstream)
 
     def all_downstream(self, task_ids: Collection[str]) -> frozenset[str]:
         """Every task that waits for these, however far down."""
-        return _reached(task_ids, self.downstream)
+        return _transitive(task_ids, self.downstream)
 
     @cached_property
     def in_order(self) -> tuple[TaskSpec, ...]:
@@ -204,15 +204,15 @@ class DagSpec:
             if callback.task_id in work:
                 raise InvalidDag(f"{who} has the id of a task; give the task another with task_id=...")
             if callback.calls_back not in get_args(CallsBack):
-                raise InvalidDag(f"{who} tells of {callback.calls_back!r}; there are {', '.join(CALLBACKS.values())}")
+                raise InvalidDag(f"{who} reports {callback.calls_back!r}; there are {', '.join(CALLBACKS.values())}")
             if callback.watches is not None and callback.watches not in work:
                 raise InvalidDag(f"{who} watches {callback.watches!r}, which does not exist")
             if callback.upstream or callback.depends_on_past or callback.kind != "python":
-                raise InvalidDag(f"{who} is a plain function that waits for nothing but what it tells of")
+                raise InvalidDag(f"{who} is a plain function that waits only for what it reports on")
 
     def to_json(self) -> str:
-        """Stable text: equal definitions give equal text, so that it can be hashed. What only callbacks have is told of
-        them alone: a DAG without any has the text that it had before there were callbacks."""
+        """Stable text: equal definitions give equal text, so that it can be hashed. The fields of
+        callbacks are left out of other tasks: a DAG without any has the text that it had before there were callbacks."""
         plain = dataclasses.asdict(self)
         for task in plain["tasks"]:
             if task["calls_back"] is None:
@@ -233,7 +233,7 @@ class DagSpec:
         return cls(**plain)
 
 
-def _reached(task_ids: Collection[str], neighbours: Callable[[str], Collection[str]]) -> frozenset[str]:
+def _transitive(task_ids: Collection[str], neighbours: Callable[[str], Collection[str]]) -> frozenset[str]:
     reached, following = set[str](), list(task_ids)
     while following:
         new = set(neighbours(following.pop())) - reached

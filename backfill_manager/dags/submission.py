@@ -1,4 +1,4 @@
-"""What a bundle parser hands over: what some files of a bundle define, or why they can't be read."""
+"""What a bundle parser submits: what some files of a bundle define, or why they failed to import."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from backfill_manager.dags.importing.loader import ParsedFile
 
 @dataclass(frozen=True)
 class Submission:
-    """`content` is all that the bundle holds at that moment, `snapshot` the folder that keeps it. It speaks for the files
+    """`content` is all that the bundle holds at that moment, `snapshot` the folder that keeps it. It covers the files
     under `covers`, but not for those under `leaves_out` (paths within the bundle, "" is all of it; the longest one that
-    fits a file counts): of these it gives every definition or error there is, and about others it says nothing.
+    fits a file counts): it has every definition and error of these, and nothing of others.
 
-    `readable` False: the bundle itself can't be had, which says nothing of its DAGs. `asked`: a person wanted it, and so
-    wants back what was deactivated by hand."""
+    `readable` False: the bundle itself can't be fetched, so nothing is known of its DAGs. `on_request`: a person requested it,
+    so what was deactivated by hand comes back."""
 
     bundle: str
     path: str
@@ -32,12 +32,12 @@ class Submission:
     deactivates: bool = True  # DAGs that no file makes any more
     keep_last_good: bool = True  # DAGs of a file that fails now go on as they were
     readable: bool = True
-    asked: bool = False
+    on_request: bool = False
     parsed_at: datetime | None = None  # when files were read for it; None: none was
     settings_json: str | None = None  # how the bundle is read: configuration and manifest together
     reader_json: str | None = None  # what made the DAGs of its files, where it was a parser's own `read` (DagVersion)
 
-    def speaks_for(self, file: str) -> bool:
+    def covers_file(self, file: str) -> bool:
         for path in paths_to(file):
             if path in self.leaves_out:
                 return False

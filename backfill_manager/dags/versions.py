@@ -1,19 +1,19 @@
-"""What a submission changes in the state: a pure function from what is there to the rows to be written.
+"""Decides what a submission changes in the state: a pure function from the existing rows to the rows to be written.
 
 - A DAG gets a new version when its definition changes, or the code that it may run: every file of the bundle but
   those that make other DAGs (unless its own file reads them). An edit of one DAG leaves the others alone. A file that
-  looks as if it made DAGs and was never read is taken for one that does.
+  looks as if it made DAGs and was never parsed counts as one that does.
 - A file that can't be loaded keeps its last good DAGs as they are, with the error beside them (`keep_last_good`; without
   it they become inactive).
 - An id belongs to the file that holds it already; else to the first by name. Another file that claims it gets an error
   that names the holder, and none of its DAGs is taken: a file counts whole or not at all.
 - A file that was moved takes its DAGs along: they get a version that names the new place.
-- A DAG that no file makes any more becomes inactive; its versions and runs stay. One that comes back goes on from them.
-- A DAG that a person deactivated comes back with new content, or when its file is parsed because a person asked for it.
-  Until then its file holds the id: no other file of the bundle brings it back.
-- Files that the submission doesn't speak for stay as they are.
-- A bundle that can't be had changes nothing but its error: an unmounted disk deactivates no DAG.
-- Nothing has changed: nothing is written, but that files were read again, at most once in `PARSED_AT_S` seconds.
+- A DAG that no file makes any more becomes inactive; its versions and runs stay. When it comes back, they continue.
+- A DAG that a person deactivated comes back with new content, or when its file is parsed on request.
+  Until then its file holds the id: no other file of the bundle can activate it.
+- Files that the submission doesn't cover stay as they are.
+- A bundle that can't be fetched changes nothing but its error: an unmounted disk deactivates no DAG.
+- Nothing has changed: nothing is written, but that files were read again, at most once in `PARSED_AT_INTERVAL_S` seconds.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from backfill_manager.clock import format_instant
 from backfill_manager.dags.bundles.files import hash_of
 from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.importing.import_failure import FailedFile, as_text
+from backfill_manager.dags.importing.import_failure import FailedFile, to_utf8
 from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
-from backfill_manager.errors import Refused
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
+from backfill_manager.schemas import errors
 
-PARSED_AT_S: Final = 60.0
+PARSED_AT_INTERVAL_S: Final = 60.0
 
 
 def changes_for(
@@ -47,37 +47,37 @@ def changes_for(
     bundle: BundleRow | None = None,
 ) -> list[Record]:
     """Rows to write. `dags` are those of every bundle (ids are shared), `versions` the newest of each DAG (more do no
-    harm), `problems` and `bundle` this bundle's as they stand."""
-    known = {row.dag_id: row for row in dags}
-    standing = {p.file: p for p in problems if p.bundle == submission.bundle and p.is_current}
+    harm), `problems` and `bundle` this bundle's as they are now."""
+    existing = {row.dag_id: row for row in dags}
+    current_problems = {p.file: p for p in problems if p.bundle == submission.bundle and p.is_current}
     newest: dict[str, DagVersion] = {}
     for version in versions:
         if version.dag_id not in newest or version.version > newest[version.dag_id].version:
             newest[version.dag_id] = version
 
-    taken, clashes = _without_clashes(submission, known)
-    failed = {as_text(failure.file): failure for failure in (*submission.failed, *clashes)}
-    code = _Code(submission, known, standing, _helpers_of(bundle))
+    accepted, conflicts = _without_conflicts(submission, existing)
+    failed = {to_utf8(failure.file): failure for failure in (*submission.failed, *conflicts)}
+    code = _Code(submission, existing, current_problems, _helpers_of(bundle))
     rows: list[Record] = []
-    made: set[str] = set()
-    for parsed in taken:
+    defined: set[str] = set()
+    for parsed in accepted:
         digest = code.of(parsed)
         for dag_id, definition in zip(parsed.dag_ids, parsed.definitions, strict=True):
-            made.add(dag_id)
-            rows += _dag_rows(submission, parsed.file, definition, digest, known.get(dag_id), newest.get(dag_id), at)
+            defined.add(dag_id)
+            rows += _dag_rows(submission, parsed.file, definition, digest, existing.get(dag_id), newest.get(dag_id), at)
     if submission.readable:
         rows += [
             row.evolve(is_active=False, updated_at=at)
-            for row in known.values()
-            if row.is_active and row.dag_id not in made and _is_gone(submission, row, failed)
+            for row in existing.values()
+            if row.is_active and row.dag_id not in defined and _is_gone(submission, row, failed)
         ]
         if submission.covers:
             rows += _bundle_rows(submission, code.helpers, bundle, at)
-    return rows + _problem_rows(submission, failed, standing, at)
+    return rows + _problem_rows(submission, failed, current_problems, at)
 
 
 def why_inactive(row: DagRow) -> str:
-    """Of a DAG that is not active: what has become of it, and since when."""
+    """Why a DAG is not active, and since when."""
     since = format_instant(row.updated_at.replace(microsecond=0))  # nothing changes a row while it is inactive
     if row.deactivated_by is not None:
         return f"{row.deactivated_by} deactivated it at {since}; parsing the bundle {row.bundle!r} on request brings it back"
@@ -85,43 +85,46 @@ def why_inactive(row: DagRow) -> str:
 
 
 def refuse_inactive(row: DagRow) -> None:
-    """`Refused` for a DAG that is not active: what ran of it can be looked at and cleared, and nothing new be asked for."""
+    """`Refused` for a DAG that is not active: its runs can be shown and cleared, no new ones requested."""
     if not row.is_active:
-        raise Refused(f"DAG {row.dag_id!r} is not active: {why_inactive(row)}.")
+        hint = "parse_bundle" if row.deactivated_by is not None else None
+        raise errors.DAG_INACTIVE(dag_id=row.dag_id, why=why_inactive(row), bundle=row.bundle, hint=hint)
 
 
 def _is_gone(submission: Submission, row: DagRow, failed: Mapping[str, FailedFile]) -> bool:
     """No file makes it any more, as far as this submission can tell."""
-    if row.bundle != submission.bundle or not submission.deactivates or not submission.speaks_for(row.file):
+    if row.bundle != submission.bundle or not submission.deactivates or not submission.covers_file(row.file):
         return False
     return row.file not in failed or not submission.keep_last_good
 
 
-def _without_clashes(submission: Submission, known: Mapping[str, DagRow]) -> tuple[list[ParsedFile], list[FailedFile]]:
-    """The files that count, and an error for each that claims an id of another. Files that hold ids come first, then the
-    others by name; one that does not count takes no id from those after it."""
-    holders = _holders(submission, known)
+def _without_conflicts(
+    submission: Submission, existing: Mapping[str, DagRow]
+) -> tuple[list[ParsedFile], list[FailedFile]]:
+    """The files that are accepted, and an error for each that claims an id of another. Files that hold ids come first, then the
+    others by name; one that is rejected takes no id from those after it."""
+    holders = _holders(submission, existing)
     holding = set(holders.values())
-    taken, clashes = [], []
+    accepted, conflicts = [], []
     for parsed in sorted(submission.parsed, key=lambda one: ((submission.bundle, one.file) not in holding, one.file)):
         mine = (submission.bundle, parsed.file)
         foreign = next((dag_id for dag_id in parsed.dag_ids if holders.get(dag_id, mine) != mine), None)
         if foreign is None:
-            taken.append(parsed)
+            accepted.append(parsed)
             holders.update(dict.fromkeys(parsed.dag_ids, mine))
             continue
         bundle, file = holders[foreign]
         where = file if bundle == submission.bundle else f"{file} of bundle {bundle!r}"
         message = f"DAG {foreign!r} is already made by {where}; give one of them another dag_id, or take one away"
-        clashes.append(FailedFile(parsed.file, None, message))
+        conflicts.append(FailedFile(parsed.file, None, message))
         if not submission.keep_last_good:
             holders = {dag_id: holder for dag_id, holder in holders.items() if holder != mine}
-    return taken, clashes
+    return accepted, conflicts
 
 
-def _holders(submission: Submission, known: Mapping[str, DagRow]) -> dict[str, tuple[str, str]]:
+def _holders(submission: Submission, existing: Mapping[str, DagRow]) -> dict[str, tuple[str, str]]:
     """DAG id -> bundle and file that it belongs to, of the ids that the submission claims: another bundle's for as long as
-    they are active there, its own for as long as their file makes them, or can't be asked."""
+    they are active there, its own for as long as their file makes them, or its file can't be read."""
     failed = {failure.file for failure in submission.failed}
     claims = {parsed.file: set(parsed.dag_ids) for parsed in submission.parsed}
 
@@ -130,9 +133,9 @@ def _holders(submission: Submission, known: Mapping[str, DagRow]) -> dict[str, t
             return dag_id in claims[file]
         if file in failed:
             return submission.keep_last_good
-        return file in submission.content.files and not submission.speaks_for(file)
+        return file in submission.content.files and not submission.covers_file(file)
 
-    rows = (known[dag_id] for ids in claims.values() for dag_id in ids if dag_id in known)
+    rows = (existing[dag_id] for ids in claims.values() for dag_id in ids if dag_id in existing)
     return {
         row.dag_id: (row.bundle, row.file)
         for row in rows
@@ -150,20 +153,20 @@ class _Code:
     as far as that was known."""
 
     def __init__(
-        self, submission: Submission, known: Mapping[str, DagRow], failing: Iterable[str], before: Collection[str]
+        self, submission: Submission, existing: Mapping[str, DagRow], failing: Iterable[str], before: Collection[str]
     ) -> None:
         content = submission.content
         self._files = {file: digest for file, digest in content.files.items() if file != MANIFEST}
         is_maker = {parsed.file: bool(parsed.dag_ids) for parsed in submission.parsed}
         is_maker |= {failure.file: True for failure in submission.failed}
-        like_makers = {row.file for row in known.values() if row.bundle == submission.bundle and row.is_active}
+        like_makers = {row.file for row in existing.values() if row.bundle == submission.bundle and row.is_active}
         like_makers.update(content.candidates, failing)
         for file in like_makers.difference(is_maker):
-            if not submission.speaks_for(file):
+            if not submission.covers_file(file):
                 is_maker[file] = file not in before
         self._makers = {file for file, makes_dags in is_maker.items() if makes_dags}
         helpers = {file for file, makes_dags in is_maker.items() if not makes_dags and file in content.files}
-        # one that doesn't even look so was read for the DAGs it had; when these are gone it is not read again
+        # one that is no candidate was parsed for the DAGs it had; when these are gone it is not parsed again
         self.helpers = sorted(helpers.intersection(content.candidates) if submission.deactivates else helpers)
 
     @cached_property
@@ -195,9 +198,9 @@ def _dag_rows(
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
     is_new = last is None or (last.content_hash, last.bundle) != (digest, submission.bundle)
     if row is not None and not is_new:
-        if row.deactivated_by is not None and not submission.asked:
+        if row.deactivated_by is not None and not submission.on_request:
             return []
-        if row.is_active:  # everything that the row says comes from the definition
+        if row.is_active:  # everything in the row comes from the definition
             return []
     spec = DagSpec.from_json(definition)
     number = (last.version if last else 0) + is_new
@@ -241,17 +244,20 @@ def _is_worth_writing(submission: Submission, row: BundleRow) -> bool:
     """Files were read, and nothing else has changed: not every second, where they are read as often as that."""
     if submission.parsed_at is None or row.parsed_at == submission.parsed_at:
         return False
-    if row.parsed_at is None or submission.asked:
+    if row.parsed_at is None or submission.on_request:
         return True
-    return abs((submission.parsed_at - row.parsed_at).total_seconds()) >= PARSED_AT_S
+    return abs((submission.parsed_at - row.parsed_at).total_seconds()) >= PARSED_AT_INTERVAL_S
 
 
 def _problem_rows(
-    submission: Submission, failed: Mapping[str, FailedFile], standing: Mapping[str, ImportProblem], at: datetime
+    submission: Submission,
+    failed: Mapping[str, FailedFile],
+    current_problems: Mapping[str, ImportProblem],
+    at: datetime,
 ) -> list[Record]:
     rows: list[Record] = []
     for file, failure in sorted(failed.items()):
-        before = standing.get(file)
+        before = current_problems.get(file)
         now = ImportProblem(
             bundle=submission.bundle, file=file, line=failure.line, message=failure.message,
             traceback=failure.traceback, is_current=True, first_seen_at=before.first_seen_at if before else at,
@@ -259,10 +265,12 @@ def _problem_rows(
         )  # fmt: skip
         if before is None or now != before.evolve(last_seen_at=at):
             rows.append(now)
-    mended = (p for file, p in sorted(standing.items()) if file not in failed and _is_mended(submission, file))
-    return rows + [p.evolve(is_current=False, last_seen_at=at) for p in mended]
+    resolved = (
+        p for file, p in sorted(current_problems.items()) if file not in failed and _is_resolved(submission, file)
+    )
+    return rows + [p.evolve(is_current=False, last_seen_at=at) for p in resolved]
 
 
-def _is_mended(submission: Submission, file: str) -> bool:
-    """`.` is the bundle as a whole: it could be had after all. Its manifest is read before anything else of it."""
-    return file == "." or (submission.readable and (file == MANIFEST or submission.speaks_for(file)))
+def _is_resolved(submission: Submission, file: str) -> bool:
+    """`.` is the bundle as a whole: it could be fetched again. Its manifest is read before anything else of it."""
+    return file == "." or (submission.readable and (file == MANIFEST or submission.covers_file(file)))

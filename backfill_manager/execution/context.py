@@ -20,18 +20,12 @@ if TYPE_CHECKING:
 
 
 def all_upstream(dag: DagSpec, task_id: str) -> tuple[str, ...]:
-    """Every task that comes before this one, near and far; of a callback, what it tells of too."""
-    tasks, found, next_ones = dag.by_id, set[str](), [task_id]
-    if tasks[task_id].is_callback:
-        watched = tasks[task_id].watches
-        next_ones = [task.task_id for task in dag.work if watched in (None, task.task_id)]
-        found |= set(next_ones)
-    while next_ones:
-        for up in tasks[next_ones.pop()].upstream:
-            if up not in found:
-                found.add(up)
-                next_ones.append(up)
-    return tuple(sorted(found))
+    """Every task upstream of this one; of a callback, also the tasks that it watches."""
+    task = dag.task(task_id)
+    if not task.is_callback:
+        return tuple(sorted(dag.all_upstream([task_id])))
+    watched = {other.task_id for other in dag.work if task.watches in (None, other.task_id)}
+    return tuple(sorted(watched | dag.all_upstream(watched)))
 
 
 class TaskContext:

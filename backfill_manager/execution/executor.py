@@ -51,14 +51,9 @@ from backfill_manager.execution.messages import (
 )
 from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.run_task import CodeCacheProtocol, run_task
-from backfill_manager.execution.spark_jobs import SparkJobs
-from backfill_manager.execution.spark_properties import SparkJobGroup
+from backfill_manager.execution.spark_properties import SparkJobGroup, SparkJobs
 from backfill_manager.execution.task_log import LogLines
-from backfill_manager.service import ServiceFailed, ServiceThread
-
-# Here, before there is a task: the package `delta` imports itself in a circle, and tasks that were the first to import it, at
-# the same time, found half of it ("cannot import name 'DeltaTable' from partially initialized module").
-from backfill_manager.store.delta_spark import tables as _delta_is_there  # noqa: F401
+from backfill_manager.service import FailureHandler, ServiceThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,26 +89,26 @@ class _Try:
 
 
 class Executor:
-    """See the module. `leads()` says whether this manager still leads: writes are refused when it doesn't. `state` is whose
+    """See the module. `is_leader()` says whether this manager still leads: writes are refused when it doesn't. `state` is whose
     the outputs are. `on_spark_gone(why)` is called once, from any thread."""
 
     def __init__(
         self,
         spark: SparkSession,
         *,
-        library: CodeCacheProtocol,
+        code_cache: CodeCacheProtocol,
         on_event: Callable[[Event], None],
         clock: Clock,
         term: int,
-        leads: Callable[[], bool],
+        is_leader: Callable[[], bool],
         state: StateIdentity,
         slots: Mapping[str, int],
         grace_s: float = GRACE_S,
         on_spark_gone: Callable[[str], None] = lambda why: None,
-        on_failure: ServiceFailed | None = None,
+        on_failure: FailureHandler | None = None,
     ) -> None:
-        self._spark, self._library, self._on_event, self._clock = spark, library, on_event, clock
-        self._leads, self._state, self._grace_s = leads, state, grace_s
+        self._spark, self._code_cache, self._on_event, self._clock = spark, code_cache, on_event, clock
+        self._is_leader, self._state, self._grace_s = is_leader, state, grace_s
         self._on_spark_gone, self._on_failure = on_spark_gone, on_failure
         self._spark_jobs = SparkJobs(spark.sparkContext)
         self._changed = threading.Condition()  # guards all below
@@ -311,7 +306,7 @@ class Executor:
         def refuse_if_abandoned() -> None:
             if it.abandoned is not None:
                 raise AbandonedTry(f"this try is over ({_reason(it.abandoned)}); it writes no more")
-            if not self._leads():
+            if not self._is_leader():
                 raise LostLease("this manager is not sure that it still leads; its tasks write no more")
 
         outcome: Outcome = Failed("its thread broke off")
@@ -321,7 +316,7 @@ class Executor:
                     it.launch,
                     it.scope,
                     spark=self._spark,
-                    library=self._library,
+                    code_cache=self._code_cache,
                     refuse_if_abandoned=refuse_if_abandoned,
                     state=self._state,
                 )

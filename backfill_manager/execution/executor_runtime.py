@@ -13,9 +13,11 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from backfill_manager.execution.interval import Interval
+
+MAX_RESULT_CHARS: Final = 1_000_000  # of a task's result as JSON
 
 
 class TaskSkipped(BaseException):
@@ -63,7 +65,7 @@ class _Gathered(logging.Handler):
         self.lines.append((time.time(), record.levelname, self.format(record)))
 
 
-def run_function(function: Callable[[Any], Any], context: ExecutorTaskContext, max_chars: int) -> str:
+def run_function(function: Callable[[Any], Any], context: ExecutorTaskContext) -> str:
     """Run the function in this process; returns {outcome, value, lines} as JSON text: all that crosses the wire."""
     gathered = _Gathered()
     context.log = logging.Logger("task", logging.INFO)
@@ -73,7 +75,7 @@ def run_function(function: Callable[[Any], Any], context: ExecutorTaskContext, m
         returned = function(context)
         value = None if returned is None else json.dumps(returned, allow_nan=False, ensure_ascii=False)
         outcome = "success"
-        if value is not None and len(value) > max_chars:
+        if value is not None and len(value) > MAX_RESULT_CHARS:
             outcome, value = "too large", f"{len(value):,}"
     except TaskSkipped as skipped:
         outcome, value = "skipped", skipped.reason

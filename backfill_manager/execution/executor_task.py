@@ -19,8 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution import executor_runtime, interval
-from backfill_manager.execution.executor_runtime import ExecutorTaskContext, TaskSkipped, run_function
-from backfill_manager.execution.task_result import MAX_RESULT_CHARS
+from backfill_manager.execution.executor_runtime import (
+    MAX_RESULT_CHARS,
+    ExecutorTaskContext,
+    TaskSkipped,
+    run_function,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -74,7 +78,7 @@ def _to_bytes(function: Callable[[Any], Any], context: ExecutorTaskContext, snap
 
     with _registry, _by_value(_modules_of(function, snapshot)):
         try:
-            carried: bytes = cloudpickle.dumps((run_function, function, context, MAX_RESULT_CHARS))
+            carried: bytes = cloudpickle.dumps((run_function, function, context))
         except (TypeError, AttributeError, PicklingError) as error:
             raise InvalidInput(
                 f"task {context.task_id!r} can't be sent to an executor: {error}. What the function uses from outside "

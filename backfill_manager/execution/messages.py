@@ -113,7 +113,7 @@ class TaskEnded:
     key: LaunchKey
     outcome: Outcome
     at: datetime
-    spark_jobs: tuple[int, ...] = ()  # ids within the Spark application, see `spark_jobs.SparkJobs`
+    spark_jobs: tuple[int, ...] = ()  # ids within the Spark application, see `spark_properties.SparkJobs`
 
 
 @dataclass(frozen=True)

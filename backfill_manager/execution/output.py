@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from backfill_manager.clock import EPOCH, format_instant, from_micros
 from backfill_manager.errors import InvalidInput, nearest
-from backfill_manager.execution.conflicts import repeated_on_conflict
 from backfill_manager.execution.interval import bounds
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity, transaction_id, user_metadata
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier, string_literal
+from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,7 +174,7 @@ class OutputWriter:
         partition_column: str | None,
         mode: Mode,
     ) -> int | None:
-        for attempt in repeated_on_conflict(self._log, table.name):
+        for attempt in retry_on_conflict(self._log, table.name):
             with attempt:
                 self._refuse_if_abandoned()
                 if not table.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
 from backfill_manager.execution.context import TaskContext, executor_task_context
-from backfill_manager.execution.error_format import one_line, spark_gone_reason, traceback_text
-from backfill_manager.execution.executor_runtime import TaskSkipped
+from backfill_manager.execution.error_format import one_line, traceback_text
+from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS, TaskSkipped
 from backfill_manager.execution.executor_task import ExecutorTaskFailed, run_on_executor
 from backfill_manager.execution.messages import Failed, Lost, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity
+from backfill_manager.execution.spark_health import spark_gone_reason
 from backfill_manager.execution.spark_properties import SparkJobGroup
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.task_log import TaskLogger
-from backfill_manager.execution.task_result import to_result_json
 from backfill_manager.masking import mask_environment
 from backfill_manager.model.records import DagVersion
 
@@ -48,14 +49,14 @@ def run_task(
     scope: SparkJobGroup,
     *,
     spark: SparkSession,
-    library: CodeCacheProtocol,
+    code_cache: CodeCacheProtocol,
     refuse_if_abandoned: Callable[[], None],
     state: StateIdentity,
 ) -> Outcome:
     """Run the task. Whatever happens in it comes back as a value; the traceback goes into the try's log."""
     try:
-        with scope.entered(), library.using(launch.version):
-            return _run(launch, scope, spark, library, refuse_if_abandoned, state)
+        with scope.entered(), code_cache.using(launch.version):
+            return _run(launch, scope, spark, code_cache, refuse_if_abandoned, state)
     except TaskSkipped as skipped:
         return Skipped(mask_environment(skipped.reason))
     except AbandonedTry as refused:
@@ -77,7 +78,7 @@ def _run(
     launch: TaskLaunch,
     scope: SparkJobGroup,
     spark: SparkSession,
-    library: CodeCacheProtocol,
+    code_cache: CodeCacheProtocol,
     refuse_if_abandoned: Callable[[], None],
     state: StateIdentity,
 ) -> Succeeded:
@@ -85,13 +86,13 @@ def _run(
     if task.kind == "executor":
         result = run_on_executor(
             spark.sparkContext,
-            _function(launch, library),
+            _function(launch, code_cache),
             executor_task_context(launch),
-            snapshot=library.folder(launch.version),
+            snapshot=code_cache.folder(launch.version),
             log=scope.log,
         )
         return Succeeded(result)
-    function = _function(launch, library) if task.kind == "python" else None
+    function = _function(launch, code_cache) if task.kind == "python" else None
     session = spark.newSession()
     session.conf.set("spark.scheduler.pool", launch.pool)
     log = TaskLogger(f"{launch.ti.dag_id}.{task.task_id}", scope.log)
@@ -106,11 +107,30 @@ def _run(
     return Succeeded(result, ctx.rows_written)
 
 
-def _function(launch: TaskLaunch, library: CodeCacheProtocol) -> Callable[..., Any]:
-    functions = library.dag(launch.version).functions
+def _function(launch: TaskLaunch, code_cache: CodeCacheProtocol) -> Callable[..., Any]:
+    functions = code_cache.dag(launch.version).functions
     if launch.task.task_id not in functions:
         raise InvalidInput(
             f"version {launch.version.version} of DAG {launch.dag.dag_id!r} has no function "
             f"for task {launch.task.task_id!r}"
         )
     return functions[launch.task.task_id]
+
+
+def to_result_json(task_id: str, value: Any) -> str | None:
+    """The JSON text of a return value, None for None. `InvalidInput` if it is no JSON value or too large."""
+    if value is None:
+        return None
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"task {task_id!r} returned a {type(value).__name__} that is no JSON value ({error}). A result is small: "
+            "text, numbers, booleans, None, lists and dicts of them; data goes into a table (ctx.write)."
+        ) from None
+    if len(text) > MAX_RESULT_CHARS:
+        raise InvalidInput(
+            f"task {task_id!r} returned {len(text):,} characters of JSON; a result may have {MAX_RESULT_CHARS:,}. "
+            "Data goes into a table (ctx.write)."
+        )
+    return text

@@ -10,13 +10,17 @@ import contextlib
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
 from backfill_manager.execution.jars import delta_jars, java
+from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
 from backfill_manager.model.records import Pool
+from backfill_manager.settings import Settings
+from backfill_manager.store.uri import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,6 +107,44 @@ def build_session(
     spark.sparkContext.setLogLevel("ERROR")
     silence_loggers()
     return spark
+
+
+class SparkProvider:
+    """The session of a manager: one that was given, which is left running, or one that is built when it is first needed and
+    stopped by `stop`."""
+
+    def __init__(self, settings: Settings, given: SparkSession | None = None) -> None:
+        self._settings, self._given, self._session = settings, given, given
+
+    def get(self, pools: Iterable[Pool] = ()) -> SparkSession:
+        """`pools` are those of the state; without any, those of the configuration."""
+        if self._session is None:
+            configured = [Pool(p.name, p.slots, p.weight, p.min_share) for p in self._settings.pools]
+            warehouse = self._settings.warehouse
+            self._session = build_session(
+                pools=list(pools) or configured,
+                master=self._settings.spark.master,
+                warehouse=str(Path(warehouse).absolute()) if is_local(warehouse) else warehouse,
+                conf=self._settings.spark.conf,
+            )
+        return self._session
+
+    def gone_reason(self) -> str | None:
+        """Why Spark is gone; None while it is there, or has not been needed yet."""
+        return None if self._session is None else spark_gone_reason(self._session)
+
+    def lease_columns(self) -> dict[str, Any]:
+        """Columns of `Manager`."""
+        if self._session is None or self._session.sparkContext._jsc is None:
+            return {}
+        context = self._session.sparkContext
+        return {"application_id": context.applicationId, "spark_ui": context.uiWebUrl}
+
+    def stop(self) -> None:
+        if self._session is not None and self._given is None:
+            with ignore_stopped_context(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # PySpark warns of a JVM that has ended already
+                self._session.stop()
 
 
 def lower_jvm_thread_priority(spark: SparkSession) -> None:

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import PySparkException
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.conflicts import repeated_on_conflict
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output_identity import StateIdentity, transaction_id, user_metadata
 from backfill_manager.execution.output_table import Commit, OutputTable, TableState
 from backfill_manager.execution.written_tables import Written, written_by
+from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +73,7 @@ class StatementRunner:
             for table in tables.values() if written.makes else ():
                 if _look(table) is None:
                     table.clear_half_made()
-            for attempt in repeated_on_conflict(self._log, what):
+            for attempt in retry_on_conflict(self._log, what):
                 with attempt:
                     self._refuse_if_abandoned()
                     return self._run_once(number, text, changed, is_one_write=not (written.is_script or written.other))

@@ -28,7 +28,7 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.planning.batches import next_batch
 from backfill_manager.planning.clear_plan import failed_and_after
-from backfill_manager.planning.timeline import place_of
+from backfill_manager.planning.timeline import timeline_key
 from backfill_manager.requests.time_window import TimeWindow
 
 RERUN_STATES: Final = {"none": frozenset[str](), "failed": frozenset({s.FAILED, s.CANCELLED}),
@@ -102,7 +102,7 @@ def _wait_verdict(state: ManagerState, live: ActiveBackfill, items: list[Backfil
         return "start"
     if live.waits is None:
         return "wait"  # read before the next tick
-    told = [live.waits.verdict(item) for item in items]
+    told = [live.waits.evaluate(item) for item in items]
     if any(word == "wait" for word, _ in told):
         return "wait"
     lost = next((before for word, before in told if word == "fail"), None)
@@ -150,7 +150,7 @@ def _take(
 
 def _verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun | None]:
     """What becomes of an item, and the run that stands on its date (for `rerun` and `adopt`: or covers it)."""
-    standing = live.stretch.standing(place_of(item.logical_date, item.partition_key))
+    standing = live.stretch.current_at(timeline_key(item.logical_date, item.partition_key))
     there = standing or live.stretch.covering(item.logical_date)
     if there is None:
         return "make", None
@@ -183,8 +183,8 @@ def runs_to_rerun(live: ActiveBackfill) -> list[DagRun]:
 
 def _is_of(live: ActiveBackfill, item: BackfillItem, run: DagRun) -> bool:
     """The run is the one that stands for the item's date."""
-    place = place_of(item.logical_date, item.partition_key)
-    there = live.stretch.standing(place) or live.stretch.covering(item.logical_date)
+    place = timeline_key(item.logical_date, item.partition_key)
+    there = live.stretch.current_at(place) or live.stretch.covering(item.logical_date)
     return there is not None and there.run_id == run.run_id
 
 
@@ -244,7 +244,7 @@ def _make(
 ) -> None:
     first = min(items, key=lambda item: item.interval_start or EPOCH)  # backwards the last one is the oldest
     ends = [item.interval_end for item in items if item.interval_end is not None]
-    place = place_of(first.logical_date, first.partition_key)
+    place = timeline_key(first.logical_date, first.partition_key)
     row = DagRun(
         dag_id=live.row.dag_id, run_id=live.stretch.next_run_id(s.BACKFILL_RUN, place), run_type=s.BACKFILL_RUN,
         state=s.QUEUED, dag_version=live.row.dag_version, run_seq=next_seq(1), created_at=now,

@@ -22,7 +22,7 @@ from backfill_manager.planning.trigger_rules import run_outcome
 NOTHING_TO_REPORT: Final = "nothing to tell"
 
 
-def call_back(state: ManagerState, run: ActiveRun, now: datetime) -> None:
+def add_callbacks(state: ManagerState, run: ActiveRun, now: datetime) -> None:
     """Move the run's callbacks on as far as what they watch lets them."""
     for callback in run.spec.callbacks:
         ti = run.tasks.get(callback.task_id)
@@ -41,7 +41,7 @@ def call_back(state: ManagerState, run: ActiveRun, now: datetime) -> None:
 def ended_of(run: ActiveRun, callback: TaskSpec) -> Ended | None:
     """How that has ended which the callback watches; None: it goes on."""
     if callback.watches is None:
-        if any(ti.state not in s.TASK_FINISHED for ti in run.work):
+        if any(ti.state not in s.TASK_FINISHED for ti in run.own_tasks):
             return None
         state = outcome_of(run)
         return Ended(None, state, reason_of(run, state))
@@ -59,7 +59,7 @@ def _told_of_tasks(run: ActiveRun) -> bool:
 
 def outcome_of(run: ActiveRun) -> str:
     """The state of a run whose tasks have all finished; its callbacks may not have."""
-    states = {ti.task_id: ti.state for ti in run.work if ti.task_id in run.selected}
+    states = {ti.task_id: ti.state for ti in run.own_tasks if ti.task_id in run.selected}
     leaves = [states[task_id] for task_id in run.spec.leaves if task_id in states]
     outcome = run_outcome(leaves or list(states.values()), list(states.values()))
     return s.FAILED if outcome == s.SUCCESS and _deadlock(run) else outcome
@@ -67,7 +67,7 @@ def outcome_of(run: ActiveRun) -> str:
 
 def reason_of(run: ActiveRun, state: str) -> str | None:
     """Why it ended so, in one line; None: there is nothing to be said."""
-    failed = sorted(ti.task_id for ti in run.work if ti.state == s.FAILED)
+    failed = sorted(ti.task_id for ti in run.own_tasks if ti.state == s.FAILED)
     if state != s.FAILED:
         return None
     return _deadlock(run) or (f"failed: {', '.join(failed)}" if failed else None)

@@ -21,6 +21,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.schemas.backfill_row import STORED_OPTIONS, columns_of
 from backfill_manager.store.base import Leader, Store
 
 
@@ -30,7 +31,7 @@ def make_backfills(
     """The one asked for, then those downstream of it. Commits by itself, ahead of the tick's own commit: no run may be
     there before its backfill."""
     assert planned.plan is not None
-    wanted, made = planned.wanted, Changes()
+    wanted, made = planned.request, Changes()
     ids = {planned.plan.dag.dag_id: wanted.backfill_id}
     lives = [_make(state, leader, planned.plan, wanted, planned.dag_version, [], made, now)]
     for plan in planned.plan.downstream:
@@ -58,7 +59,7 @@ def _make(
     items = plan.items
     first = leader.next_seq(items.num_rows + 1)
     leader.append_items(plan.rows_for(wanted.backfill_id, first))
-    full = replace(wanted, ask=plan.ask)  # with the ends of its range filled in
+    full = replace(wanted, command=plan.ask)  # with the ends of its range filled in
     row = backfill_row(full, plan.dag, dag_version, items.num_rows, first + items.num_rows, now, parents)
     made.put(row)
     counted = items.column("state").value_counts().to_pylist()
@@ -76,14 +77,14 @@ def backfill_row(
     parents: Sequence[str] = (),
 ) -> Backfill:
     """The backfill as it begins its life."""
-    ask = wanted.ask
+    command = wanted.command
+    options = columns_of({name: getattr(command, name) for name in STORED_OPTIONS})
+    derived = {
+        "reprocess": command.effective_reprocess,
+        "max_active_runs": command.max_active_runs or dag.max_active_runs,
+    }
     return Backfill(
-        backfill_id=wanted.backfill_id, dag_id=ask.dag_id, state=s.QUEUED, config_json=json.dumps(ask.config()),
-        reprocess=ask.effective_reprocess, max_active_runs=ask.max_active_runs or dag.max_active_runs, priority=ask.priority,
-        pool=ask.pool, is_paused=False, created_at=now, run_seq=run_seq, planned=planned, dag_version=dag_version,
-        conf_json=json.dumps(ask.conf), tasks=ask.tasks, with_upstream=ask.with_upstream,
-        with_downstream=ask.with_downstream, mark_success=ask.mark_success, batch=ask.batch,
-        overrides_json=json.dumps(ask.overrides), window=ask.window, is_polite=ask.is_polite,
-        parents_json=json.dumps(list(parents)), stop_on_failure=ask.stop_on_failure, created_by=wanted.requested_by,
-        request_id=wanted.request_id, ignore_first_depends_on_past=ask.ignore_first_depends_on_past,
+        **{**options, **derived}, backfill_id=wanted.backfill_id, state=s.QUEUED, config_json=json.dumps(command.config()),
+        is_paused=False, created_at=now, run_seq=run_seq, planned=planned, dag_version=dag_version,
+        parents_json=json.dumps(list(parents)), created_by=wanted.requested_by, request_id=wanted.request_id,
     )  # fmt: skip

@@ -44,7 +44,7 @@ def make_run(
         gone = c.run_overridden(standing, row.run_id)
         state.put(gone)
         if stretch is not None:
-            stretch.know(gone)
+            stretch.remember(gone)
     if stretch is not None:
         previous, successor = stretch.previous(row.logical_date), stretch.successor(row.logical_date)
         row = row.evolve(previous_run_id=previous.run_id if previous else None)

@@ -26,7 +26,7 @@ from backfill_manager.manager.request_handler import RequestHandler
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
-from backfill_manager.requests import command_types
+from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Leader, Store
 
 
@@ -35,7 +35,7 @@ class Decisions:
 
     def __init__(self, state: ManagerState, store: Store, leader: Leader) -> None:
         self.state, self._store, self.leader = state, store, leader
-        self.inbox = RequestHandler(state, store, leader)
+        self.requests = RequestHandler(state, store, leader)
         self._draining = False
 
     def decide(
@@ -50,7 +50,7 @@ class Decisions:
     ) -> None:
         state, next_seq, self._draining = self.state, self.leader.next_seq, draining
         apply_outcomes.apply_outcomes(state, list(events), self.leader.term)
-        self.inbox.handle(requests, now, todo)
+        self.requests.handle(requests, now, todo)
         if not draining:
             schedule.fire_schedules(state, now, next_seq)
         runs.advance_runs(state, now, todo)
@@ -72,7 +72,7 @@ class Decisions:
             self.leader.move_items(move.backfill_id, move.was, move.state, move.reason)
         if len(changes):
             self.leader.commit(changes)
-        if not self.inbox.is_planning:  # a plan may come back for a version that is not current any more
+        if not self.requests.is_planning:  # a plan may come back for a version that is not current any more
             self.state.evict_versions()
         return bool(len(changes) or todo.moves)
 
@@ -82,9 +82,9 @@ class Decisions:
         try:
             files = self.leader.compact(everywhere=True)
         except StateError as error:
-            self.inbox.refuse(request_id, command_types.STATE_COMPACT, str(error), now)
+            self.requests.refuse(request_id, kinds.STATE_COMPACT, error, now)
         else:
-            self.inbox.compacted(request_id, files, now)
+            self.requests.compacted(request_id, files, now)
 
     def next_due(self, now: datetime) -> datetime | None:
         """When something is to be decided even if nothing happens: a retry, a scheduled run, working hours, the end of the

@@ -1,14 +1,14 @@
 """Ready tasks go to the executor: by priority, within the limits of pool, DAG and task. Pure.
 
-Order: higher priority first, then scheduled before backfill, then older first. A pool is given more tasks than it has
-slots (`QUEUE_AHEAD_FACTOR`), so that a slot that comes free has its next task at hand and need not wait for a tick; they are `queued`
-until a slot takes them. A backfill can never take a scheduled run's slots: the `scheduled` pool is closed to its tasks.
-A polite backfill starts nothing while a task of a scheduled run waits for a slot.
+Order: higher priority first, then scheduled before backfill, then older first. A pool is given more tasks than it has slots
+(`QUEUE_AHEAD_FACTOR`), so that a slot that becomes free need not wait for a tick; they are `queued` until a slot takes them. A
+backfill never takes a scheduled run's slots (`states.pool_of`). A polite backfill starts nothing while a task of a scheduled run
+waits for a slot.
 
-A task under which the manager's process or its JVM has ended twice in a row goes before all others, and nothing else is
-started in its first 20 seconds: if the process ends a third time, that task is the cause and no other (`manager.losses` has the
-reasoning). Until a lost task has been running again for as long, a pool is given no more than it has slots: what waits in the
-executor when the process ends can't be told from what had just begun, and would be counted too.
+A task under which the manager's process or its JVM has ended twice in a row goes before all others, and nothing else is started
+in its first 20 seconds: if the process ends a third time, that task is the cause (`manager.losses` has the reasoning). Until a
+lost task has been running again for as long, a pool is given no more than it has slots: when the process ends, tasks that wait
+in the executor can't be told from those that had just begun, and would be counted too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import TaskInstance
-from backfill_manager.planning import pool_rule
 
 QUEUE_AHEAD_FACTOR = 2.0  # of a pool's slots
 
@@ -56,11 +55,11 @@ def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: 
             suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
             ready.append(((suspect, -ti.priority, kind, ti.run_seq), run, ti))
     for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
-        owner = state.backfills.get(run.row.backfill_id or "")
+        owner = state.owner_of(run.row)
         if scheduled_waits and owner is not None and owner.row.is_polite:
             continue
         task = run.spec.task(ti.task_id)
-        pool = pool_of(state, run, task)
+        pool = s.pool_of(task.pool, owner.row.pool if owner else None)
         weight = (
             min(task.weight, state.pools[pool].slots) if pool in state.pools else task.weight
         )  # else it never could
@@ -82,11 +81,6 @@ def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: 
         todo.launches.append(_launch(state, run, taken, task, pool))
         if is_suspect(taken):
             return  # the others wait: it runs alone
-
-
-def pool_of(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str:
-    owner = state.backfills.get(run.row.backfill_id or "")
-    return pool_rule.pool_of(owner.row.pool if owner else None, task.pool)
 
 
 def _launch(state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> TaskLaunch:

@@ -1,9 +1,9 @@
-"""One manager leads at a time: taking the lease, keeping it, and knowing at once when it is gone.
+"""One manager leads at a time: taking the lease, keeping it, and noticing at once when it is lost.
 
 The lease is the row of the highest term in the table `manager`; the fence is the transaction that every commit of a term
 carries (store/base.py). A standby takes over when the leader has given the lease back, when the row has not changed for
 `lease_s` of the standby's *own* monotonic time (no two clocks are compared), or at once when the leader was a process of
-this very machine that is not there any more.
+this machine that has ended.
 """
 
 from __future__ import annotations
@@ -11,32 +11,29 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from backfill_manager import descriptors
 from backfill_manager.clock import Clock
-from backfill_manager.errors import LostLease, StateError
+from backfill_manager.errors import BackfillManagerError, LostLease, StateError
+from backfill_manager.execution.spark_health import ignore_stopped_context
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.state_identity import Adopted, identity_fields, refuse_a_copy
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
 from backfill_manager.process_info import is_gone, manager_id, ran_here
-from backfill_manager.requests import command_types, submit
-from backfill_manager.service import ServiceFailed, ServiceThread
+from backfill_manager.requests import submit
+from backfill_manager.schemas import kinds
+from backfill_manager.service import FailureHandler, Service
 from backfill_manager.store.base import Leader, Store
 
-log = get_logger("lease")
+log = get_logger("leader_election")
 
 
-STANDBY_REPORT_INTERVAL_S: Final = (
-    300.0  # between two signs of life of a standby; views.terms believes one for a while longer
-)
-
-
-def is_over(row: Manager) -> bool:
-    """True when the row's process was killed on this machine, or was this one (in tests, or a pid that came round)."""
-    return is_gone(row.manager_id, row.pid) or (ran_here(row.manager_id) and row.pid == os.getpid())
+STANDBY_REPORT_INTERVAL_S: Final = 300.0  # queries.leadership lists a standby for a while longer
+POLL_INTERVAL_S: Final = 1.0
 
 
 class LeaderElector:
@@ -45,29 +42,29 @@ class LeaderElector:
     def __init__(
         self, store: Store, clock: Clock, *, lease_s: int, version: str, adopted: Adopted | None = None
     ) -> None:
-        """`adopted`: a person has said what this state is, if it is found at a new place (state_identity.py)."""
+        """`adopted`: what a person has declared the state to be, if it is found at a new place (state_identity.py)."""
         self._store, self._clock, self._lease_s, self._version = store, clock, lease_s, version
         self._adopted = adopted
-        self._looked_up: str | None = None  # the place of the state's last manager that was compared with ours
+        self._compared_root: str | None = None  # the place of the state's last manager, known to be no other state
         self._id = manager_id(clock.new_id())
-        self._seen: Manager | None = None
-        self._seen_at = 0.0
-        self._said_at: float | None = None
+        self.leader: Manager | None = None  # whom this one stands by for, as last read
+        self._read_at = 0.0
+        self._reported_at: float | None = None
 
     def run_once(self) -> Leader | None:
-        """One look: the leader's half of the store, or None while another manager leads. `StateCopied` if this state is the
+        """One attempt: the leader's half of the store, or None while another manager leads. `StateCopied` if this state is the
         copy of one that is still there."""
         row = self._store.lease()
         if row is not None and self._adopted is None:
             self._refuse_a_copy(row)
         now = self._clock.monotonic()
-        if row != self._seen:
-            self._seen, self._seen_at = row, now
-        if row is not None and row.state == s.LEADING and not is_over(row):
-            silent_for = now - self._seen_at
-            if silent_for < row.lease_s:
+        if row != self.leader:
+            self.leader, self._read_at = row, now
+        if row is not None and row.state == s.LEADING and not _has_ended(row):
+            silent_s = now - self._read_at
+            if silent_s < row.lease_s:
                 return None
-            log.warning("lease ran out", term=row.term, leader=row.manager_id, silent_s=round(silent_for, 1))
+            log.warning("lease ran out", term=row.term, leader=row.manager_id, silent_s=round(silent_s, 1))
         at = self._clock.now()
         mine = Manager(
             term=row.term + 1 if row else 1, manager_id=self._id, host=socket.gethostname(),
@@ -77,55 +74,54 @@ class LeaderElector:
         try:
             return self._store.lead(mine)
         except LostLease:
-            return None  # someone else was quicker
+            return None  # another one was quicker
 
     def _refuse_a_copy(self, row: Manager) -> None:
-        if row.state_root == self._looked_up:
+        if row.state_root == self._compared_root:
             return
         refuse_a_copy(self._store, row)
         if row.state_root not in (None, self._store.place):
-            log.info("the state is at another place than before", was=row.state_root, now=self._store.place)
-        self._looked_up = row.state_root
-
-    @property
-    def leader(self) -> Manager | None:
-        """Whom this one stands by for, as last seen."""
-        return self._seen
+            log.info("the state has moved", before=row.state_root, now=self._store.place)
+        self._compared_root = row.state_root
 
     def wait(self, stop: threading.Event) -> Leader | None:
-        """Stand by until the lease is ours; None when told to stop before that."""
-        told = False
+        """Stand by until the lease is ours; None when `stop` was set before."""
+        is_logged = False
         while not stop.is_set():
             if not descriptors.are_free():
-                stop.wait(1.0)
+                stop.wait(POLL_INTERVAL_S)
                 continue
-            leader = self.run_once()
-            if leader is not None:
+            if (leader := self.run_once()) is not None:
                 return leader
-            if not told and (row := self.leader):
-                told = True
+            if not is_logged and (row := self.leader):
+                is_logged = True
                 log.info(
                     "standing by", leader=row.manager_id, host=row.host, pid=row.pid, term=row.term, lease_s=row.lease_s
                 )
             self.report_standby()
-            stop.wait(min(1.0, self._lease_s / 5))
+            stop.wait(min(POLL_INTERVAL_S, self._lease_s / 5))
         return None
 
     def report_standby(self) -> None:
-        """Tell now and then, as everybody asks: by a request. A standby writes nothing else."""
+        """Now and then, by a request as from any client: a standby writes nothing else."""
         now = self._clock.monotonic()
-        if self._said_at is not None and now - self._said_at < STANDBY_REPORT_INTERVAL_S:
+        if self._reported_at is not None and now - self._reported_at < STANDBY_REPORT_INTERVAL_S:
             return
-        self._said_at = now
+        self._reported_at = now
         payload = {"manager_id": self._id, "host": socket.gethostname(), "pid": os.getpid()}
         try:
-            submit.submit(self._store, self._clock, command_types.MANAGER_STAND_BY, payload)
+            submit.submit(self._store, self._clock, kinds.MANAGER_STAND_BY, payload)
         except (OSError, StateError) as error:  # storage is away for a moment
-            log.warning("standing by unheard", reason=str(error))
+            log.warning("standby can't report", reason=str(error))
 
 
-class Heartbeat:
-    """Beats in a thread of its own, so that a long tick costs no lease. `leads()` is what every write asks."""
+def _has_ended(row: Manager) -> bool:
+    """The row's process was killed on this machine, or was this one (in tests, or a pid that came round)."""
+    return is_gone(row.manager_id, row.pid) or (ran_here(row.manager_id) and row.pid == os.getpid())
+
+
+class Heartbeat(Service):
+    """Keeps the lease, in a thread of its own, so that a long tick costs no lease. Every write asks `is_leader()`."""
 
     def __init__(
         self,
@@ -133,47 +129,60 @@ class Heartbeat:
         clock: Clock,
         *,
         lease_s: int,
-        on_lost: Callable[[], None],
-        on_failure: ServiceFailed | None = None,
+        on_lost: Callable[[], None] = lambda: None,
+        payload: Callable[[], dict[str, Any]] = dict,
+        on_failure: FailureHandler | None = None,
     ) -> None:
-        self._leader, self._clock, self._lease_s, self._on_lost = leader, clock, lease_s, on_lost
-        self._beaten_at = clock.monotonic()
-        self._lost = False
-        self._stop = threading.Event()
-        self.knows: Callable[[], dict[str, Any]] = dict  # of this manager, for the lease row
-        self._thread = ServiceThread("heart", self._loop, on_failure=on_failure)
+        """`payload()` gives further columns of the lease row."""
+        super().__init__("heartbeat", on_failure)
+        self._leader, self._clock, self._lease_s, self._on_lost, self._payload = (
+            leader,
+            clock,
+            lease_s,
+            on_lost,
+            payload,
+        )
+        self._last_beat = clock.monotonic()
+        self._is_lost = False
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """False from the moment at which another manager may lead, whether or not it does."""
-        return not self._lost and self._clock.monotonic() - self._beaten_at < self._lease_s
+        return not self._is_lost and self._clock.monotonic() - self._last_beat < self._lease_s
 
-    def run_once(self) -> None:
+    def run_once(self) -> float | None:
         began = self._clock.monotonic()
         try:
-            self._leader.heartbeat(self._clock.now(), **self.knows())
+            self._leader.heartbeat(self._clock.now(), **self._payload())
         except LostLease as error:
             log.error("lease lost", reason=str(error))
             self._give_up()
         except (OSError, StateError) as error:  # storage is away for a moment; the lease decides how long that may last
             log.warning("heartbeat failed", reason=str(error))
-            if not self.leads():
+            if not self.is_leader():
                 self._give_up()
         else:
-            self._beaten_at = began
+            self._last_beat = began
+        return self._lease_s / 3
 
     def _give_up(self) -> None:
-        self._lost = True
-        self._stop.set()
+        self._is_lost = True
+        self._stopping.set()
         self._on_lost()
 
-    def _loop(self) -> None:
-        while not self._stop.wait(self._lease_s / 3):
-            self.run_once()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Beats while the block runs; then the lease is given back, unless it was lost."""
+        self.start()
+        try:
+            yield
+        except LostLease:
+            self.stop()
+            raise
+        except BaseException:  # storage may be what failed: give it back if that can be done
+            self.stop()
+            with ignore_stopped_context(), suppress(BackfillManagerError):
+                self._leader.resign(self._clock.now())
+                log.info("lease given back", term=self._leader.term)
+            raise
+        self.stop()
+        self._leader.resign(self._clock.now())

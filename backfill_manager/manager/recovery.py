@@ -110,7 +110,7 @@ def _bring_runs(state: ManagerState, store: Store, runs: list[DagRun], now: date
     if not runs:
         return
     for run in runs:
-        owner = state.backfills.get(run.backfill_id or "")
+        owner = state.owner_of(run)
         spec = state.spec_of_run(run, owner.row if owner else None)
         live = ActiveRun(row=run, spec=spec, tasks={}, selected=frozenset())
         state.runs[live.key] = live

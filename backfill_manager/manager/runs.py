@@ -16,7 +16,7 @@ from datetime import datetime
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.manager.callbacks import call_back, outcome_of, reason_of
+from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.instructions import CancelTry, Instructions
 from backfill_manager.manager.items import close_pending, end_items
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState, RunKey
@@ -38,7 +38,7 @@ def _admitted(state: ManagerState) -> set[RunKey]:
     """The runs that may start tasks."""
     admitted, taken = set[RunKey](), Counter[tuple[str, str]]()
     for run in sorted(state.runs.values(), key=_turn):
-        owner = state.backfills.get(run.row.backfill_id or "")
+        owner = state.owner_of(run.row)
         if run.row.run_type == s.EXTERNAL_RUN:
             admitted.add(run.key)
             continue
@@ -60,16 +60,16 @@ def _turn(run: ActiveRun) -> tuple[bool, datetime, int]:
 
 def _keep_run(state: ManagerState, run: ActiveRun, may_start: bool, now: datetime, todo: Instructions) -> None:
     run.may_start = may_start
-    owner = state.backfills.get(run.row.backfill_id or "")
+    owner = state.owner_of(run.row)
     if owner is not None and owner.row.is_cancelling:
         cancel_tasks(state, run, owner.row.reason or "cancelled", now, todo)
     blocked = _advance_tasks(state, run, now) if may_start else {}
-    if blocked and not any(ti.state in IN_PROGRESS for ti in run.work):
+    if blocked and not any(ti.state in IN_PROGRESS for ti in run.own_tasks):
         if owner is not None and _has_items_to_take(owner, run):
             return
         _give_up(state, run, owner, blocked, now, todo)
     if may_start:
-        call_back(state, run, now)
+        add_callbacks(state, run, now)
     if all(ti.state in s.TASK_FINISHED for ti in run.tasks.values()):
         outcome = outcome_of(run)
         end_run(state, run, outcome, now, reason_of(run, outcome))
@@ -84,8 +84,8 @@ def _give_up(
     todo: Instructions,
 ) -> None:
     """Nothing of it can ever start: a deadlock. `blocked` says why, by task."""
-    never_began = all(ti.launch == 0 for ti in run.work)
-    for ti in run.work:
+    never_began = all(ti.launch == 0 for ti in run.own_tasks)
+    for ti in run.own_tasks:
         if ti.state == s.NONE:
             state.put(c.upstream_failed(ti, now, blocked.get(ti.task_id)))
     if owner is not None and never_began and owner.counts[s.PENDING]:
@@ -133,7 +133,7 @@ def _past(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str | None:
     can never start."""
     if not task.depends_on_past or run.row.previous_run_id is None:
         return None
-    owner = state.backfills.get(run.row.backfill_id or "")
+    owner = state.owner_of(run.row)
     if owner is not None and owner.row.ignore_first_depends_on_past:
         if owner.first is None:
             return ""  # read before the next tick
@@ -170,6 +170,6 @@ def end_run(state: ManagerState, run: ActiveRun, outcome: str, now: datetime, re
     for other in state.runs.values():
         if other.row.dag_id == run.row.dag_id and other.row.previous_run_id == run.row.run_id:
             other.past = {task_id: ti.state for task_id, ti in run.tasks.items()}
-    owner = state.backfills.get(run.row.backfill_id or "")
+    owner = state.owner_of(run.row)
     if owner is not None:
         end_items(state, owner, owner.running.pop(run.key, []), run.row)

@@ -21,7 +21,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun
 from backfill_manager.planning.next_run import Upcoming, upcoming
-from backfill_manager.planning.timeline import TimelineWindow, place_of
+from backfill_manager.planning.timeline import TimelineWindow, timeline_key
 
 
 def fire_schedules(state: ManagerState, now: datetime, next_seq: Callable[[int], int]) -> None:
@@ -35,7 +35,7 @@ def fire_schedules(state: ManagerState, now: datetime, next_seq: Callable[[int],
                 break
             for standing in _to_look_back_on(spec, recent, due):
                 _make(state, dag, spec, recent, standing, _interval_of(standing), now, next_seq, items=standing.items)
-            _make(state, dag, spec, recent, recent.standing(place_of(due.start, None)), due, now, next_seq)
+            _make(state, dag, spec, recent, recent.current_at(timeline_key(due.start, None)), due, now, next_seq)
             live[dag.dag_id] += 1
             recent.trim(lookback_depth(spec))
 
@@ -76,7 +76,7 @@ def _live(state: ManagerState) -> Counter[str]:
 
 def _is_held(recent: TimelineWindow, due: Upcoming) -> bool:
     """A live run stands on the date that is due: it is never overridden, and so waited for."""
-    standing = recent.standing(place_of(due.start, None))
+    standing = recent.current_at(timeline_key(due.start, None))
     return standing is not None and standing.state in s.RUN_LIVE
 
 
@@ -84,7 +84,7 @@ def _upcoming(
     state: ManagerState, dag: DagRow, spec: DagSpec, recent: TimelineWindow, now: datetime
 ) -> Upcoming | None:
     """Worked out once, and again only when its ground has changed or its hour has come."""
-    latest = recent.furthest
+    latest = recent.farthest_end
     ground = (dag.current_version, latest and latest.logical_date, latest and latest.interval_end)
     known = state.due.get(dag.dag_id)
     if known is None or known[0] != ground or (known[1] is not None and known[1].due_at <= now):
@@ -99,7 +99,7 @@ def _to_look_back_on(spec: DagSpec, recent: TimelineWindow, due: Upcoming) -> li
         before = timetable.last_before(at)
         if before is None or (recent.floor is not None and before <= recent.floor):  # who comes before it is not known
             break
-        standing = recent.standing(place_of(before, None))
+        standing = recent.current_at(timeline_key(before, None))
         if standing is not None and standing.state in s.RUN_FINISHED:
             found.append(standing)
         at = before
@@ -126,7 +126,7 @@ def _make(
 ) -> None:
     """`standing`, which is on its date, is done over by it."""
     row = DagRun(
-        dag_id=dag.dag_id, run_id=recent.next_run_id(s.SCHEDULED_RUN, place_of(interval.start, None)),
+        dag_id=dag.dag_id, run_id=recent.next_run_id(s.SCHEDULED_RUN, timeline_key(interval.start, None)),
         run_type=s.SCHEDULED_RUN, state=s.QUEUED, dag_version=dag.current_version, run_seq=next_seq(1), created_at=now,
         logical_date=interval.start, interval_start=interval.start, interval_end=interval.end,
         items=items,

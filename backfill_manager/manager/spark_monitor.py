@@ -1,41 +1,34 @@
-"""Notices that Spark is gone while nothing runs that would fail of it: a look twice a second.
+"""Notices that Spark is gone while no task runs that would fail of it.
 
-A look asks the JVM's process, where PySpark started it, and the SparkContext whether it was stopped: some milliseconds.
+A check asks the JVM's process, where PySpark started it, and whether the SparkContext was stopped: some milliseconds.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import ClassVar, Final
 
-from backfill_manager.execution.error_format import spark_gone_reason
-from backfill_manager.service import ServiceFailed, ServiceThread
+from backfill_manager.service import FailureHandler, Service
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-LOOK_EVERY_S: Final = 0.5
+POLL_INTERVAL_S: Final = 0.5
 
 
-class SparkMonitor:
+class SparkMonitor(Service):
+    JOINED: ClassVar = False  # a check of a JVM that hangs would hang too
+
     def __init__(
-        self, spark: SparkSession, on_spark_gone: Callable[[str], None], on_failure: ServiceFailed | None = None
+        self,
+        spark_gone_reason: Callable[[], str | None],
+        on_spark_gone: Callable[[str], None],
+        on_failure: FailureHandler | None = None,
     ) -> None:
-        self._spark, self._on_spark_gone = spark, on_spark_gone
-        self._stop = threading.Event()
-        self._thread = ServiceThread("spark watch", self._loop, on_failure=on_failure)
+        super().__init__("Spark monitor", on_failure)
+        self._spark_gone_reason, self._on_spark_gone = spark_gone_reason, on_spark_gone
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Not waited for: a look at a JVM that hangs would hang too."""
-        self._stop.set()
-
-    def _loop(self) -> None:
-        while not self._stop.wait(LOOK_EVERY_S):
-            why = spark_gone_reason(self._spark)
-            if why is not None and not self._stop.is_set():
-                self._on_spark_gone(why)
-                return
+    def run_once(self) -> float | None:
+        reason = self._spark_gone_reason()
+        if reason is None:
+            return POLL_INTERVAL_S
+        if not self._stopping.is_set():
+            self._on_spark_gone(reason)
+        return None

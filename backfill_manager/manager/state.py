@@ -15,6 +15,7 @@ from typing import Any
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
+from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (
     Backfill,
@@ -32,7 +33,6 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.dependency_tracker import DependencyTracker
 from backfill_manager.planning.next_run import Upcoming
 from backfill_manager.planning.timeline import TimelineWindow
-from backfill_manager.requests.backfills import selected_of_backfill
 
 RunKey = tuple[str, str]  # dag_id, run_id
 
@@ -60,8 +60,8 @@ class ActiveRun:
         return self.row.run_type == s.SCHEDULED_RUN and self.row.backfill_id is None
 
     @property
-    def work(self) -> list[TaskInstance]:
-        """The task instances that are no callbacks: those that decide how it ends."""
+    def own_tasks(self) -> list[TaskInstance]:
+        """The task instances that are not callbacks: they decide how the run ends."""
         every = list(self.tasks.values())
         return [ti for ti in every if not self.spec.is_callback(ti.task_id)] if self.spec.callbacks else every
 
@@ -163,7 +163,7 @@ class ManagerState:
                     live.past = None  # another run comes before it now
                 live.row = row
             for stretch in self.stretches(row.dag_id):
-                stretch.know(row)
+                stretch.remember(row)
         elif isinstance(row, Backfill):
             if owner := self.backfills.get(row.backfill_id):
                 owner.row = row
@@ -183,7 +183,7 @@ class ManagerState:
         self.changes.put(now)
         for other in self.backfills.values():
             if other.waits is not None:
-                other.waits.know(now)
+                other.waits.remember(now)
 
     def stretches(self, dag_id: str) -> Iterator[TimelineWindow]:
         """Every part of the DAG's timeline that is held here."""
@@ -192,6 +192,10 @@ class ManagerState:
         for backfill in self.backfills.values():
             if backfill.row.dag_id == dag_id:
                 yield backfill.stretch
+
+    def owner_of(self, run: DagRun) -> ActiveBackfill | None:
+        """The backfill that made the run, or runs it again."""
+        return self.backfills.get(run.backfill_id or "")
 
     def take_changes(self) -> Changes:
         taken, self.changes = self.changes, Changes()

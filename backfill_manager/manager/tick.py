@@ -1,55 +1,74 @@
-"""One turn of the manager: gather what happened, decide, commit once, and only then do.
+"""One tick of the manager: gather what happened, decide, commit once, and only then act.
 
-    plans, scans, outcomes, requests ─► decisions over the working set ─► one group commit ─► launches, cancels, plans
+    plans, parse results, outcomes, requests ─► decisions over ManagerState ─► one group commit ─► launches, cancels, plans
 
-Ticks are woken by events, never by the clock alone. Coming from idleness a tick runs at once; under load they keep a
-distance of a few times the last commit's own cost, so that bookkeeping takes a small share of the machine and events are
-folded. The distance is cut short when somebody asks for something, and when a pool has worked off half of what it was
-given: no slot waits for a tick.
+Ticks are woken by events, never by the clock alone. After idleness a tick runs at once; under load ticks keep a distance of a
+few times the last commit's duration, so that bookkeeping takes a small share of the machine and events are batched. The pause
+is cut short when a client waits for a response, and when a pool has finished half of what it was given: no slot waits for a tick.
 
-A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only). A process that
-has run out of file descriptors is not a reason to begin one: a tick waits until there are enough for its commit, before it
-reads or decides anything. (The lease goes on meanwhile, if there are enough for its heartbeat; else it runs out.)
+A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only). Running out of file
+descriptors is known beforehand: a tick waits until there are enough for its commit, before it reads or decides anything. (The
+lease is kept meanwhile, if there are enough for its heartbeat; else it runs out.)
 """
 
 from __future__ import annotations
 
 import json
-import queue
-import threading
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from typing import Final, Protocol
 
 from backfill_manager import descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import DagStore, SubmissionResult
-from backfill_manager.execution.executor import Executor
-from backfill_manager.execution.messages import Event
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.execution.messages import LaunchKey, TaskLaunch
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.bundle_watcher import AllBundlesParsed, BundleWatcher, ParseResult
+from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.create_backfill import make_backfills
 from backfill_manager.manager.decisions import Decisions
-from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.event_queue import EventQueue
+from backfill_manager.manager.instructions import Instructions, ParseRequest, PlanRequest
 from backfill_manager.manager.metrics import TickMetrics
-from backfill_manager.manager.planner import Planner, PlanResult
+from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
-from backfill_manager.requests import command_types
+from backfill_manager.planning.downstream_plan import Dags
+from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Leader, Store
 
 log = get_logger("tick")
 
-COMMIT_SHARE = 8.0  # under load a commit is followed by this many times its own duration, or once if a pool needs work
-LONGEST_GAP_S = 1.0
-WITHOUT_DESCRIPTORS_S = 0.5  # until the next look whether some are free
-LONGEST_SLEEP_S = 3600.0  # the clock of the machine may be set meanwhile
+PAUSE_PER_COMMIT: Final = 8.0  # under load: so many times the last commit's duration, or once if a pool needs work
+MAX_PAUSE_S: Final = 1.0
+MAX_SLEEP_S: Final = 3600.0  # the machine's clock may be set meanwhile
+DESCRIPTORS_POLL_INTERVAL_S: Final = 0.5
 
-Happening = Event | PlanResult | ParseResult | AllBundlesParsed
+
+class TaskRunner(Protocol):
+    """What a tick needs of `execution.executor.Executor`."""
+
+    def launch(self, launch: TaskLaunch) -> None: ...
+    def cancel(self, key: LaunchKey, reason: str) -> bool: ...
+    def set_slots(self, pool: str, slots: int) -> None: ...
+    def free(self, pool: str) -> int: ...
+    def load(self) -> Counter[str]: ...
+
+
+class BackfillPlanner(Protocol):
+    def plan(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> None: ...
+
+
+class BundleParsers(Protocol):
+    def parse(self, request: ParseRequest) -> None: ...
 
 
 class TickLoop:
+    """Runs in the manager's own thread. `planner` and `bundles` may be missing where no request asks for them;
+    `on_stop(drain)` is called when a client has sent `manager.stop`."""
+
     def __init__(
         self,
         state: ManagerState,
@@ -57,229 +76,193 @@ class TickLoop:
         leader: Leader,
         *,
         clock: Clock,
-        executor: Executor,
-        planner: Planner | None,
+        executor: TaskRunner,
+        events: EventQueue,
+        planner: BackfillPlanner | None = None,
+        bundles: BundleParsers | None = None,
+        metrics: TickMetrics | None = None,
+        on_stop: Callable[[bool], None] = lambda drain: None,
     ) -> None:
-        self.state = state
-        self._store, self._leader, self._clock = store, leader, clock
-        self._executor, self._planner = executor, planner
-        self._happened: queue.SimpleQueue[Happening] = queue.SimpleQueue()
-        self._wake = threading.Condition()
-        self._woken = True
-        self._rung = True  # requests may be waiting
-        self._settled = False  # the last tick changed nothing
-        self._urgent = False  # someone waits for an answer: no pause
-        self._decisions = Decisions(state, store, leader)
-        self._inbox = self._decisions.inbox
-        self._dags = DagStore(state.catalog)
-        self.figures = TickMetrics()
-        self.scanned = threading.Event()  # every bundle has been scanned and committed once
-        self.watcher: BundleWatcher | None = None  # it needs the ticker, and the ticker it
-        self.asked_to_stop: Instructions | None = None
+        self.state, self.decisions = state, Decisions(state, store, leader)
+        self._store, self._clock, self._executor, self._events = store, clock, executor, events
+        self._planner, self._bundles, self._on_stop = planner, bundles, on_stop
+        self._metrics = metrics or TickMetrics()
+        self._requests, self._dags = self.decisions.requests, DagStore(state.catalog)
+        self._commit_s: float | None = None  # duration of the last tick's commit; None: there was nothing to commit
+        self.has_parsed_all = False  # every bundle, and committed what was found
         self.draining = False
 
-    # -- from other threads -------------------------------------------------------------------------------------------
-    def happened(self, what: Happening) -> None:
-        self._happened.put(what)
-        if isinstance(what, PlanResult) or (isinstance(what, ParseResult) and what.wanted is not None):
-            self._urgent = True
-        self.wake()
-
-    def ring(self) -> None:
-        """Someone has asked for something."""
-        self._rung = self._urgent = True
-        self.wake()
-
-    def wake(self) -> None:
-        with self._wake:
-            self._woken = True
-            self._wake.notify_all()
-
-    # -- the manager's own thread -------------------------------------------------------------------------------------
     def run_until(self, done: Callable[[], bool]) -> None:
-        """Tick until `done()`; it is asked after every tick."""
+        """Tick until `done()`, which is called after every tick."""
         while True:
             self._wait_for_descriptors(done)
-            wait = self.run_once()
+            seconds = self.run_once()
             if done():
                 return
-            self._sleep(wait)
+            self._events.sleep(seconds)
 
     def run_once(self) -> float | None:
-        """One tick. Returns the seconds after which the next is due even if nothing happens; None: nothing is."""
-        ticking = self._clock.monotonic()
-        happened = self._gather()
-        now = self._clock.now()
-        todo = Instructions()
-        self._take_plans([h for h in happened if isinstance(h, PlanResult)], now)
-        self._decisions.prefetch(now)
-        for event in happened:
+        """One tick and the pause after it. Returns the seconds after which the next is due even if nothing happens; None: none
+        is."""
+        began, now = self._clock.monotonic(), self._clock.now()
+        self.tick()
+        self._metrics.record_tick(self._clock.monotonic() - began, self._commit_s)
+        if self._commit_s is None:
+            return self._seconds_until_due(now)
+        self.decisions.leader.compact()  # checks first whether anything is due; then a few hundred milliseconds
+        self._pause(self._commit_s, now)
+        return 0.0  # what was committed may allow for more
+
+    def tick(self) -> bool:
+        """Gather, decide, commit, act; True if anything was committed."""
+        events, now, todo = self._events.take(), self._clock.now(), Instructions()
+        self._take_plans([event for event in events if isinstance(event, PlanResult)], now)
+        self.decisions.prefetch(now)
+        for event in events:
             if isinstance(event, ParseResult):
-                self._take_parsed(event, now)
-        self._decisions.decide(
-            [h for h in happened if not isinstance(h, PlanResult | ParseResult | AllBundlesParsed)],
-            self._requests(),
+                self._take_parse_result(event, now)
+        self.decisions.decide(
+            [event for event in events if not isinstance(event, PlanResult | ParseResult | AllBundlesParsed)],
+            self._unanswered(),
             {name: self._executor.free(name) for name in self.state.pools},
             now,
             todo,
             draining=self.draining,
         )
         began = self._clock.monotonic()
-        changed = self._decisions.commit(todo)
-        spent = self._clock.monotonic() - began
-        self._do(todo)
-        self.figures.record_tick(self._clock.monotonic() - ticking, spent if changed else None)
-        self._settled = not changed
-        if any(isinstance(event, AllBundlesParsed) for event in happened):
-            self.scanned.set()
-        if changed:
-            self._leader.compact()  # looks first whether anything is due; then a few hundred milliseconds
-            self._pause(spent, now)
-            return 0.0  # what was committed may have opened the way for more
-        return self._until_due(now)
+        has_changed = self.decisions.commit(todo)
+        self._commit_s = self._clock.monotonic() - began if has_changed else None
+        self._act(todo)
+        self.has_parsed_all |= any(isinstance(event, AllBundlesParsed) for event in events)
+        return has_changed
 
     @property
     def is_idle(self) -> bool:
-        """Nothing runs, nothing is to be run, nothing waits to be looked at."""
+        """Nothing runs, nothing is to be run, and nothing waits for the next tick."""
         return (
             self.state.is_idle
-            and self._settled
-            and self.scanned.is_set()
-            and not self._inbox.is_planning
-            and not self._inbox.is_waiting
-            and self._happened.empty()
-            and not self._rung
+            and self._commit_s is None
+            and self.has_parsed_all
+            and not self._requests.is_planning
+            and not self._requests.is_waiting
+            and self._events.is_empty
         )
 
-    # -- gathering ----------------------------------------------------------------------------------------------------
-    def _gather(self) -> list[Happening]:
-        with self._wake:
-            self._woken = False
-        self._urgent = False
-        happened: list[Happening] = []
-        while not self._happened.empty():
-            happened.append(self._happened.get_nowait())
-        return happened
-
-    def _requests(self) -> list[Request]:
-        """What has been asked for and not answered; those that wait for something are looked at in every tick."""
-        if not self._rung and not self._inbox.is_waiting:
+    # -- gather -------------------------------------------------------------------------------------------------------
+    def _unanswered(self) -> list[Request]:
+        """Requests without a response; those that wait for something are handled again in every tick."""
+        if not self._events.has_requests and not self._requests.is_waiting:
             return []
-        self._rung = False
+        self._events.has_requests = False
         return self._store.unanswered()
 
-    def _take_plans(self, plans: list[PlanResult], now: datetime) -> None:
-        for planned in plans:
-            self._rung = True  # a request for the same backfill may have waited for this one
-            wanted = planned.wanted
-            if planned.plan is None:
-                self._inbox.refuse(wanted.request_id, wanted.kind, planned.refusal, now)
-            elif wanted.kind == command_types.BACKFILL_DRY_RUN:
-                document = json.dumps(planned.plan.to_json_document())
-                self._inbox.planned(wanted, None, "planned, not made", document, now)
+    def _take_plans(self, results: list[PlanResult], now: datetime) -> None:
+        for result in results:
+            self._events.has_requests = True  # one for the same backfill may have waited for this plan
+            request = result.request
+            if result.plan is None:
+                self._requests.refuse(request.request_id, request.kind, result.refusal, now)
+            elif request.kind == kinds.BACKFILL_DRY_RUN:
+                document = json.dumps(result.plan.to_json_document())
+                self._requests.planned(request, None, "planned, not created", document, now)
             else:
-                self._begin_backfill(planned, now)
+                self._create_backfill(result, now)
 
-    def _begin_backfill(self, planned: PlanResult, now: datetime) -> None:
-        root, *others = make_backfills(self.state, self._store, self._leader, planned, self._clock.new_id, now)
+    def _create_backfill(self, result: PlanResult, now: datetime) -> None:
+        leader = self.decisions.leader
+        root, *others = make_backfills(self.state, self._store, leader, result, self._clock.new_id, now)
         for live in (root, *others):
             pending, skipped = live.counts[s.PENDING], live.counts[s.SKIPPED]
             log.info(
                 "backfill planned", backfill=live.row.backfill_id, dag=live.row.dag_id, pending=pending, skipped=skipped
             )
         pending, skipped = root.counts[s.PENDING], root.counts[s.SKIPPED]
-        message = f"backfill {root.row.backfill_id}: {pending} items to run, {skipped} left out"
-        if skipped and planned.plan is not None:
-            message += f" ({', '.join(f'{n} {reason}' for reason, n in planned.plan.summary['skipped'].items())})"
+        message = f"backfill {root.row.backfill_id}: {pending} items to run, {skipped} skipped"
+        if skipped and result.plan is not None:
+            message += f" ({', '.join(f'{n} {reason}' for reason, n in result.plan.summary['skipped'].items())})"
         if others:
             message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
-        self._inbox.planned(planned.wanted, root.row.backfill_id, message, None, now)
+        self._requests.planned(result.request, root.row.backfill_id, message, None, now)
 
-    def _take_parsed(self, event: ParseResult, now: datetime) -> None:
-        wanted = event.wanted
+    def _take_parse_result(self, event: ParseResult, now: datetime) -> None:
+        request = event.request
         if event.submission is None:
-            assert wanted is not None
-            self._inbox.refuse(wanted.request_id, command_types.BUNDLE_PARSE, event.refusal, now)
+            assert request is not None
+            self._requests.refuse(request.request_id, kinds.BUNDLE_PARSE, event.refusal, now)
             return
-        look_only = wanted is not None and wanted.dry_run
-        taken = (self._dags.preview if look_only else self._dags.submit)(event.submission, now)
-        if wanted is not None:
-            self._inbox.parsed(wanted, told(taken, look_only), json.dumps(taken.to_json_document()), now)
+        dry_run = request is not None and request.dry_run
+        result = (self._dags.preview if dry_run else self._dags.submit)(event.submission, now)
+        if request is not None:
+            message, document = _parse_message(result, dry_run), json.dumps(result.to_json_document())
+            self._requests.parsed(request, message, document, now)
         read_whole = event.submission.covers == ("",)  # else it may be a few files that are read again all the time
-        if event.submission.readable and not look_only and (read_whole or wanted or taken.changes):
+        if event.submission.readable and not dry_run and (read_whole or request or result.changes):
             log.info(
-                "bundle read",
-                bundle=taken.bundle,
-                dags=taken.dags,
-                changed=len(taken.changes),
-                errors=len(taken.errors),
+                "bundle parsed",
+                bundle=result.bundle,
+                dags=result.dags,
+                changed=len(result.changes),
+                errors=len(result.errors),
             )
 
-    # -- doing --------------------------------------------------------------------------------------------------------
-    def _do(self, todo: Instructions) -> None:
+    # -- act ----------------------------------------------------------------------------------------------------------
+    def _act(self, todo: Instructions) -> None:
         for pool, slots in todo.slots.items():
             self._executor.set_slots(pool, slots)
         for launch in todo.launches:
             self._executor.launch(launch)
         for cancel in todo.cancels:
             self._executor.cancel(cancel.key, cancel.reason)
-        for wanted in todo.plans:
+        for plan in todo.plans:
             assert self._planner is not None
-            dag = self.state.catalog.dags[wanted.ask.dag_id]
+            dag = self.state.catalog.dags[plan.command.dag_id]
             others = {
                 row.dag_id: (self.state.current_spec(row.dag_id), row.current_version)
                 for row in self.state.catalog.dags.values()
-                if row.is_active and wanted.ask.downstream
+                if row.is_active and plan.command.downstream
             }
-            self._planner.plan(wanted, self.state.current_spec(dag.dag_id), dag.current_version, others)
+            self._planner.plan(plan, self.state.current_spec(dag.dag_id), dag.current_version, others)
         for parse in todo.parses:
-            assert self.watcher is not None
-            self.watcher.ask(parse)
+            assert self._bundles is not None
+            self._bundles.parse(parse)
         for request_id in todo.compactions:
-            self._decisions.compact_state(request_id, self._clock.now())
-            self.wake()  # for the answer's tick
+            self.decisions.compact_state(request_id, self._clock.now())
+            self._events.wake()  # the next tick commits the response
         if todo.stop:
-            self.asked_to_stop = todo
+            self._on_stop(todo.drain)
 
+    # -- wait ---------------------------------------------------------------------------------------------------------
     def _wait_for_descriptors(self, done: Callable[[], bool]) -> None:
-        told = False
+        is_logged = False
         while not descriptors.are_free():
-            if not told:
+            if not is_logged:
                 log.warning("no tick: too few file descriptors are free", limit=descriptors.limit())
-            told = True
-            with self._wake:
-                self._wake.wait(WITHOUT_DESCRIPTORS_S)
+            is_logged = True
+            self._events.wait(DESCRIPTORS_POLL_INTERVAL_S)
             if done():
                 return
 
-    # -- waiting ------------------------------------------------------------------------------------------------------
-    def _until_due(self, now: datetime) -> float | None:
-        due = self._decisions.next_due(now)
-        return None if due is None else min(max(0.0, (due - now).total_seconds()), LONGEST_SLEEP_S)
+    def _seconds_until_due(self, now: datetime) -> float | None:
+        due = self.decisions.next_due(now)
+        return None if due is None else min(max(0.0, (due - now).total_seconds()), MAX_SLEEP_S)
 
-    def _pause(self, spent: float, now: datetime) -> None:
-        """Let events gather after a commit that took `spent` seconds."""
-        due = self._until_due(now)
-        longest = LONGEST_GAP_S if due is None else min(due, LONGEST_GAP_S)
+    def _pause(self, commit_s: float, now: datetime) -> None:
+        """Let events gather after a commit."""
+        due = self._seconds_until_due(now)
+        longest = MAX_PAUSE_S if due is None else min(due, MAX_PAUSE_S)
         given = self._executor.load()
 
         def needs_work() -> bool:
             left = self._executor.load()
             return not left or any(left[pool] <= tasks // 2 for pool, tasks in given.items())
 
-        with self._wake:
-            self._wake.wait_for(lambda: self._urgent, timeout=min(spent, longest))
-            self._wake.wait_for(lambda: self._urgent or needs_work(), timeout=min(spent * COMMIT_SHARE, longest))
-
-    def _sleep(self, seconds: float | None) -> None:
-        with self._wake:
-            self._wake.wait_for(lambda: self._woken, timeout=seconds)
+        self._events.pause(min(commit_s, longest), min(commit_s * PAUSE_PER_COMMIT, longest), needs_work)
 
 
-def told(taken: SubmissionResult, look_only: bool) -> str:
-    """One line for who asked for a bundle to be parsed."""
-    by_kind = Counter(change.what for change in taken.changes)
+def _parse_message(result: SubmissionResult, dry_run: bool) -> str:
+    """One line in answer to `bundle.parse`."""
+    by_kind = Counter(change.what for change in result.changes)
     changes = ", ".join(f"{number} {what}" for what, number in sorted(by_kind.items())) or "nothing changed"
-    files = "1 file" if len(taken.errors) == 1 else f"{len(taken.errors)} files"
-    errors = f"; {files} could not be read" if taken.errors else ""
-    return f"bundle {taken.bundle}: {'would be: ' if look_only else ''}{changes}{errors}"
+    files = "1 file" if len(result.errors) == 1 else f"{len(result.errors)} files"
+    errors = f"; {files} could not be read" if result.errors else ""
+    return f"bundle {result.bundle}: {'would be: ' if dry_run else ''}{changes}{errors}"

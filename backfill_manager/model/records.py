@@ -57,6 +57,9 @@ class Response(Record):
     payload_json: str | None
     answered_at: datetime
     term: int
+    error_code: str | None = None  # of a refusal: with `error_field` and `error_params` each interface words it itself
+    error_field: str | None = None
+    error_params: str | None = None  # JSON
 
 
 @dataclass(frozen=True)

@@ -108,3 +108,15 @@ TriggerRule = Literal[
     "none_failed", "none_failed_min_one_success", "none_skipped", "always",
 ]  # fmt: skip
 TRIGGER_RULES: Final[tuple[str, ...]] = get_args(TriggerRule)
+
+# -- pools that always exist ------------------------------------------------------------------------------------------
+SCHEDULED_POOL: Final = "scheduled"
+BACKFILL_POOL: Final = "backfill"
+
+
+def pool_of(task_pool: str | None, backfill_pool: str | None) -> str:
+    """The pool in which a task takes its slots: its own, else that of what made its run (`backfill_pool` None: no backfill). A
+    backfill never takes slots of scheduled runs, whatever its tasks name."""
+    if task_pool is None or (backfill_pool is not None and task_pool == SCHEDULED_POOL):
+        return backfill_pool or SCHEDULED_POOL
+    return task_pool

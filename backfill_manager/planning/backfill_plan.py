@@ -40,15 +40,16 @@ from typing import TYPE_CHECKING, Any
 from backfill_manager.clock import format_instant, micros
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
-from backfill_manager.errors import InvalidInput
+from backfill_manager.dags.task_selection import is_whole, selected_tasks
 from backfill_manager.model import states
 from backfill_manager.model.records import BackfillItem
+from backfill_manager.planning.backfill_range import ON_SCHEDULE, with_defaults
 from backfill_manager.planning.batches import batches
 from backfill_manager.planning.coverage import covered_ranges
 from backfill_manager.planning.intervals import intervals, sql_text
 from backfill_manager.planning.partial_runs import partial_runs_of_older_releases
 from backfill_manager.planning.timeline import CURRENT_RUNS
-from backfill_manager.requests.backfills import ON_SCHEDULE, is_whole, selected_tasks
+from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.schema import arrow_schema
 
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 
     from backfill_manager.planning.estimates import Estimate
     from backfill_manager.planning.reruns import Rerun
-    from backfill_manager.requests.backfills import CreateBackfill
+    from backfill_manager.schemas.commands import CreateBackfill
 
 _RUN_COLUMNS = (
     "run_id", "run_type", "state", "logical_date", "partition_key", "dag_version", "interval_start", "interval_end",
@@ -176,9 +177,9 @@ def plan_backfill(
     spark: SparkSession, ask: CreateBackfill, dag: DagSpec, dag_version: int, existing: pa.Table, now: datetime
 ) -> BackfillPlan:
     """The plan. `dag` and `dag_version` are the current ones; `existing`: the runs that may meet it, as `existing_runs`
-    reads them. An empty range gives an empty plan; `requests.backfills.check` refuses it, and all else that makes no
+    reads them. An empty range gives an empty plan; `requests.backfill_checks` refuses it, and all else that makes no
     sense, before."""
-    ask = ask.with_defaults(dag, now)
+    ask = with_defaults(ask, dag, now)
     known = _that_count(existing, ask, dag)
     planned = spark.sql(
         sql_text("numbered_items"),
@@ -254,7 +255,7 @@ def _where_they_may_meet(ask: CreateBackfill) -> Sequence[Condition]:
 
 def _range(ask: CreateBackfill) -> tuple[datetime, datetime]:
     if ask.start_date is None or ask.end_date is None:
-        raise InvalidInput(f"--kind {ask.kind} needs --from and --to")
+        raise errors.NO_ENDS(kind=ask.kind)
     return ask.start_date, ask.end_date
 
 

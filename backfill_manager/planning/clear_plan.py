@@ -11,7 +11,6 @@ will run anyhow.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,11 +19,13 @@ from typing import Any, Final
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import parse_end, parse_start
-from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
-from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.schemas import errors
+from backfill_manager.schemas.commands import ClearTasks
+from backfill_manager.schemas.regex import searcher
 from backfill_manager.store.base import Condition, Store
 
 MOST_RUNS: Final = 100_000  # that one clear may choose
@@ -101,8 +102,8 @@ def plan_clear(store: Store, ask: ClearTasks, dags: Mapping[str, DagRow], spec_o
     if ask.tasks is not None and not any(tasks_of.values()):
         versions = (spec_of(*version) for version in sorted({(run.dag_id, run.dag_version) for run in runs}))
         ids = dict.fromkeys(task.task_id for spec in versions for task in spec.in_order if not task.is_callback)
-        whose = "" if ask.is_regex else f" of DAG {ask.dag!r}"
-        raise InvalidInput(f"--tasks {ask.tasks!r} matches no task{whose}; there are {_listed(list(ids))}")
+        whose = "" if ask.is_regex else f" of DAG {ask.dag_id!r}"
+        raise errors.NO_TASK_MATCHES(pattern=ask.tasks, whose=whose, tasks=_listed(list(ids)))
     with_callbacks = any(spec.callbacks for spec in specs.values())
     to_read = s.TASK_FINISHED | STOPPED_FIRST if with_callbacks else states_to_clear(ask) | {s.UPSTREAM_FAILED}
     instances = _read_tasks(store, to_read, runs)
@@ -112,7 +113,7 @@ def plan_clear(store: Store, ask: ClearTasks, dags: Mapping[str, DagRow], spec_o
     )
     plan = ClearPlan(tuple(one for one in cleared if one.tasks or one.running))
     if not plan.runs:
-        raise InvalidInput(_why_no_task(ask, len(runs)))
+        raise _no_task(ask, len(runs))
     return plan
 
 
@@ -122,30 +123,27 @@ def plan_clear(store: Store, ask: ClearTasks, dags: Mapping[str, DagRow], spec_o
 def chosen_dags(ask: ClearTasks, dags: Mapping[str, DagRow]) -> list[DagRow]:
     """By id or expression, gone ones too: what they ran can be cleared as long as it keeps its version."""
     if not ask.is_regex:
-        if ask.dag not in dags:
-            raise NotFound("DAG", ask.dag, dags, hint="; see `bfm dags list`.")
-        chosen = [dags[ask.dag]]
+        if ask.dag_id not in dags:
+            raise NotFound("DAG", ask.dag_id, dags, hint="see_dags")
+        chosen = [dags[ask.dag_id]]
     else:
-        expression = re.compile(ask.dag)
-        chosen = [dags[dag_id] for dag_id in sorted(dags) if expression.search(dag_id)]
+        is_named = searcher(ask.dag_id)
+        chosen = [dags[dag_id] for dag_id in sorted(dags) if is_named(dag_id)]
         if not chosen:
-            raise NotFound("DAG that matches", ask.dag, hint=f"; there are {_listed(sorted(dags)) or 'none yet'}.")
+            raise NotFound("DAG that matches", ask.dag_id, more=f"; there are {_listed(sorted(dags)) or 'none yet'}.")
     gone = [dag.dag_id for dag in chosen if not dag.is_active]
     if ask.latest_version and gone:
-        raise InvalidInput(
-            f"--latest-version: DAG {gone[0]!r} is gone, so there is no later version to move to; without it, its runs"
-            " are cleared with the version they had"
-        )
+        raise errors.LATEST_OF_GONE_DAG(dag_id=gone[0])
     return chosen
 
 
 def dates_of(ask: ClearTasks, dag: DagRow) -> Dates:
     """The ends of the range, read in the DAG's zone; a date alone as the end is its whole day. `InvalidInput` for what is
     no date, or the wrong way round."""
-    start = None if ask.start is None else parse_start(ask.start, dag.timezone, name="--from")
-    end = None if ask.end is None else parse_end(ask.end, dag.timezone, name="--to")
+    start = None if ask.start_date is None else parse_start(ask.start_date, dag.timezone, name="start_date")
+    end = None if ask.end_date is None else parse_end(ask.end_date, dag.timezone, name="end_date")
     if start is not None and end is not None and start > end:
-        raise InvalidInput(f"--from {ask.start} is after --to {ask.end}; the earlier of the two comes first")
+        raise errors.RANGE_REVERSED(start=ask.start_date, end=ask.end_date)
     return start, end
 
 
@@ -154,8 +152,8 @@ def tasks_to_clear(ask: ClearTasks, spec: DagSpec) -> frozenset[str]:
     callback goes with what it tells of; by itself it is meant by its whole id only (`^clean\\.on_failure$`, too)."""
     if ask.tasks is None:
         return frozenset(task.task_id for task in spec.work)
-    expression = re.compile(ask.tasks)
-    matching = frozenset(task.task_id for task in spec.work if expression.search(task.task_id))
+    is_named = searcher(ask.tasks)
+    matching = frozenset(task.task_id for task in spec.work if is_named(task.task_id))
     whole = ask.tasks.removeprefix("^").removesuffix("$").replace("\\.", ".")
     chosen = matching | {whole} if spec.is_callback(whole) else matching
     if ask.upstream:
@@ -239,7 +237,7 @@ def _read_runs(store: Store, ask: ClearTasks, dags: Sequence[DagRow]) -> list[Da
         )
         runs += store.read(DagRun, where, limit=MOST_RUNS + 1 - len(runs))
     if len(runs) > MOST_RUNS:
-        raise InvalidInput(f"More than {MOST_RUNS:,} runs are chosen; clear a shorter range of dates at once")
+        raise errors.TOO_MANY_RUNS(max=f"{MOST_RUNS:,}")
     return sorted(runs, key=lambda run: (run.dag_id, run.logical_date is None, run.logical_date, run.run_seq))
 
 
@@ -275,13 +273,14 @@ def _check_runs(store: Store, ask: ClearTasks, dags: Sequence[DagRow], runs: Seq
             raise _no_such_run(store, ask, dags, run_id)
     if not runs:
         _check_batches(store, ask, dags)
-        none = f"No DAG that matches {ask.dag!r} has ever run" if ask.is_regex else f"DAG {ask.dag!r} has never run"
-        never = f"{none}{_between(ask)}, and what never ran can't be cleared"
+        none = (
+            f"No DAG that matches {ask.dag_id!r} has ever run" if ask.is_regex else f"DAG {ask.dag_id!r} has never run"
+        )
         first = next((dag.dag_id for dag in dags if dag.is_active), None)
         if first is None:
-            raise InvalidInput(f"{never}; nor can it run any more, as no bundle defines it now")
-        span = f"--from {ask.start or 'T'} --to {ask.end or 'T'}"
-        raise InvalidInput(f"{never}: ask for a backfill with `bfm backfill create {first} {span}`")
+            raise errors.NEVER_RAN_AND_GONE(none=none, between=_between(ask))
+        ends = {"start": ask.start_date or "T", "end": ask.end_date or "T"}
+        raise errors.NEVER_RAN(none=none, between=_between(ask), dag_id=first, **ends)
 
 
 def _check_batches(store: Store, ask: ClearTasks, dags: Sequence[DagRow]) -> None:
@@ -299,10 +298,7 @@ def _check_batches(store: Store, ask: ClearTasks, dags: Sequence[DagRow]) -> Non
         ]
         for batch in store.read(DagRun, where, limit=1):
             first = format_instant(batch.logical_date)
-            raise InvalidInput(
-                f"The dates{_between(ask)} are part of run {batch.run_id}, which takes {batch.items} intervals together"
-                f" from {first} on: clear that run as a whole, with --from {first}"
-            )
+            raise errors.PART_OF_A_BATCH(between=_between(ask), run_id=batch.run_id, items=batch.items, start=first)
 
 
 def _no_such_run(store: Store, ask: ClearTasks, dags: Sequence[DagRow], run_id: str) -> Exception:
@@ -310,30 +306,27 @@ def _no_such_run(store: Store, ask: ClearTasks, dags: Sequence[DagRow], run_id: 
     there = store.read(DagRun, [of_them, Condition("run_id", "=", run_id)], limit=1)
     if not there:
         known = [run.run_id for run in store.read(DagRun, [of_them], order_by=["-run_seq"], limit=500)]
-        return NotFound(f"run of DAG {ask.dag!r} with the id", run_id, known, hint="; see `bfm runs list`.")
+        return NotFound(f"run of DAG {ask.dag_id!r} with the id", run_id, known, hint="see_runs")
     if there[0].state == s.OVERRIDDEN:
-        return InvalidInput(
-            f"Run {run_id} was overridden and is kept as it was; the run that stands there now is"
-            f" {there[0].overridden_by}: clear that one"
-        )
-    return InvalidInput(f"Run {run_id} does not lie{_between(ask)}; leave out --from and --to, or name another run")
+        return errors.CLEAR_OVERRIDDEN(run_id=run_id, by=there[0].overridden_by)
+    return errors.RUN_OUT_OF_RANGE(run_id=run_id, between=_between(ask))
 
 
-def _why_no_task(ask: ClearTasks, runs: int) -> str:
+def _no_task(ask: ClearTasks, runs: int) -> BackfillManagerError:
     what = "that failed" if ask.only_failed else "that is running" if ask.only_running else "that has started"
-    of = "" if ask.tasks is None else f", of those that --tasks {ask.tasks!r} chooses,"
+    of = "" if ask.tasks is None else f", of those that match {ask.tasks!r},"
     those = "the one run" if runs == 1 else f"any of the {runs:,} runs"
-    return f"There is nothing to clear: no task{of} {what} in {those} of {_in_words(ask)}{_between(ask)}"
+    return errors.NO_TASK_STARTED(of=of, what=what, runs=those, dags=_in_words(ask), between=_between(ask))
 
 
 def _in_words(ask: ClearTasks) -> str:
-    return f"any DAG that matches {ask.dag!r}" if ask.is_regex else f"DAG {ask.dag!r}"
+    return f"any DAG that matches {ask.dag_id!r}" if ask.is_regex else f"DAG {ask.dag_id!r}"
 
 
 def _between(ask: ClearTasks) -> str:
-    if ask.start and ask.end:
-        return f" between {ask.start} and {ask.end}"
-    return f" from {ask.start} on" if ask.start else f" up to {ask.end}" if ask.end else ""
+    if ask.start_date and ask.end_date:
+        return f" between {ask.start_date} and {ask.end_date}"
+    return f" from {ask.start_date} on" if ask.start_date else f" up to {ask.end_date}" if ask.end_date else ""
 
 
 def _listed(names: Sequence[str]) -> str:

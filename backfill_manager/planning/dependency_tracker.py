@@ -1,6 +1,6 @@
 """What the items of one backfill of a cascade wait for: the items of its parents whose intervals they overlap.
 
-Held for a window of items only, and only what is not done yet; kept up to date by `know`. Pure.
+Held for a window of items only, and only what is not done yet; kept up to date by `remember`. Pure.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class DependencyTracker:
         for starts in self._starts.values():
             starts.sort()
 
-    def know(self, item: BackfillItem) -> None:
+    def remember(self, item: BackfillItem) -> None:
         """An item of any backfill has changed."""
         if (item.backfill_id, item.ordinal) in self._items:
             self._items[item.backfill_id, item.ordinal] = item
 
-    def verdict(self, item: BackfillItem) -> tuple[str, BackfillItem | None]:
+    def evaluate(self, item: BackfillItem) -> tuple[str, BackfillItem | None]:
         """`("start", None)`, `("wait", the one it waits for)`, or `("fail", the one that will not come)`."""
         waits_for: BackfillItem | None = None
         for before in self._overlapping(item):

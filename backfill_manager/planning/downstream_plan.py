@@ -21,11 +21,12 @@ from backfill_manager.clock import from_micros
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.dags.schedule.timetable import ONCE, timetable_of
-from backfill_manager.errors import InvalidInput
 from backfill_manager.model import states
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.planning.backfill_range import MAX_ITEMS, with_defaults
 from backfill_manager.planning.interval_overlap import Spans, micros_of
-from backfill_manager.requests.backfills import MOST_ITEMS, CreateBackfill
+from backfill_manager.schemas import errors
+from backfill_manager.schemas.commands import CreateBackfill
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +46,7 @@ def plan_as_asked(
     manager performs and every dry run prints. What has not ended by `now` is not complete, in all of them."""
 
     def plan_one(ask: CreateBackfill, dag: DagSpec, dag_version: int) -> BackfillPlan:
-        ask = ask.with_defaults(dag, now)
+        ask = with_defaults(ask, dag, now)
         return plan_backfill(spark, ask, dag, dag_version, existing_runs(store, ask, dag), now)
 
     plan = plan_one(ask, with_overrides(dag, ask.overrides), dag_version)
@@ -93,10 +94,7 @@ def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
     try:
         order = list(graphlib.TopologicalSorter(waits_for).static_order())
     except graphlib.CycleError as error:
-        raise InvalidInput(
-            f"--downstream can't be used with DAG {root.dag_id!r}: {' >> '.join(error.args[1])} read in a circle what"
-            " each other write, so there is no first; backfill them one by one"
-        ) from None
+        raise errors.DOWNSTREAM_CIRCLE(dag_id=root.dag_id, circle=" >> ".join(error.args[1])) from None
     place = {dag_id: n for n, dag_id in enumerate(order)}
     return {
         dag_id: tuple(sorted(waits_for[dag_id], key=place.__getitem__)) for dag_id in order if dag_id != root.dag_id
@@ -152,12 +150,9 @@ def _ask_below(root: CreateBackfill, dag: DagSpec, changed: _Changed) -> CreateB
     last = timetable.last_before(changed.end)
     if last is None or last < first:
         return "none of its intervals overlaps one that would run"
-    about = timetable.about_how_many(first, last)
-    if about > MOST_ITEMS:
-        raise InvalidInput(
-            f"--downstream: DAG {dag.dag_id!r} has about {about:,} intervals in that range, more than one backfill may"
-            f" ({MOST_ITEMS:,}); ask for a shorter one"
-        )
+    about = timetable.estimate_count(first, last)
+    if about > MAX_ITEMS:
+        raise errors.TOO_MANY_DOWNSTREAM(dag_id=dag.dag_id, count=f"{about:,}", max=f"{MAX_ITEMS:,}")
     return CreateBackfill(
         dag_id=dag.dag_id,
         start_date=first,

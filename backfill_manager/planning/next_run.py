@@ -1,5 +1,5 @@
 """Which interval the scheduler makes next, and when: pure, from the definition and the timeline's latest run that carries
-the schedule (`timeline.Stretch.furthest`).
+the schedule (`timeline.Stretch.farthest_end`).
 
 Scheduled and backfill runs carry it, if their interval had ended when they were made: after a backfill has reached past
 today's schedule, the scheduler goes on from there. Manual and external runs, runs of a time to come and partial runs carry
@@ -75,3 +75,14 @@ def _start(spec: DagSpec, timetable: Timetable, begin: datetime | None, now: dat
     if begin is not None and (spec.catchup or complete is None or complete[0] < begin):
         return timetable.first_at_or_after(begin)
     return complete[0] if complete else timetable.first_at_or_after(now)
+
+
+def manual_interval(spec: DagSpec, logical_date: datetime | None, now: datetime) -> tuple[datetime, datetime]:
+    """The interval of a manual run: from its logical date to the schedule's next firing; without a date, the last interval that
+    is complete. A DAG without a schedule has no intervals: the run's ends at its start."""
+    timetable = timetable_of(spec, logical_date)
+    complete = latest_complete(timetable, now)
+    if logical_date is None and complete is not None:
+        return complete
+    start = logical_date or now
+    return start, (timetable.next_after(start) if timetable.repeats else None) or start

@@ -12,7 +12,7 @@ from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs
 from backfill_manager.planning.clear_plan import HAS_FAILED
-from backfill_manager.planning.timeline import TimelineWindow, place_of
+from backfill_manager.planning.timeline import TimelineWindow, timeline_key
 from backfill_manager.store.base import Condition
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def with_reruns(plan: BackfillPlan, store: Store) -> BackfillPlan:
     timeline = TimelineWindow.of(_run(plan, one) for one, holds in zip(found, holds_a_date, strict=True) if holds)
     wanted = plan.items.select(["ordinal", "logical_date", "partition_key", "state"]).to_pylist()
     standing = {
-        item["ordinal"]: timeline.standing(place_of(item["logical_date"], item["partition_key"]))
+        item["ordinal"]: timeline.current_at(timeline_key(item["logical_date"], item["partition_key"]))
         or timeline.covering(item["logical_date"])
         for item in wanted
         if item["state"] == states.PENDING

@@ -33,14 +33,14 @@ def timeline_of(dag_id: str) -> list[Condition]:
     return [Condition("dag_id", "=", dag_id), Condition("logical_date", "not_null"), *CURRENT_RUNS]
 
 
-Place = tuple[datetime | None, str | None]  # logical date, partition key
+TimelineKey = tuple[datetime | None, str | None]  # logical date, partition key
 
 
-def place_of(logical_date: datetime | None, partition_key: str | None) -> Place:
+def timeline_key(logical_date: datetime | None, partition_key: str | None) -> TimelineKey:
     return (logical_date, partition_key)
 
 
-def run_id_for(run_type: str, place: Place, before: int = 0) -> str:
+def run_id_for(run_type: str, place: TimelineKey, before: int = 0) -> str:
     """`backfill__2013-01-01T05:00:00Z`; the second run of a place appends `__2`, and so on: `before` is the highest
     number that a run of the place, of any type, has had (`number_of`)."""
     date, key = place
@@ -52,7 +52,7 @@ def run_id_for(run_type: str, place: Place, before: int = 0) -> str:
 
 def number_of(run: DagRun) -> int:
     """1 for the first run of its place, 2 for the one that re-did it, ..."""
-    again = run.run_id.removeprefix(run_id_for(run.run_type, place_of(run.logical_date, run.partition_key)))
+    again = run.run_id.removeprefix(run_id_for(run.run_type, timeline_key(run.logical_date, run.partition_key)))
     return int(again[2:]) if again[2:].isdecimal() else 1
 
 
@@ -79,10 +79,14 @@ class TimelineWindow:
 
     floor: datetime | None = None
     _dates: list[datetime] = field(default_factory=list)
-    _runs: dict[Place, DagRun] = field(default_factory=dict)
-    _numbers: dict[Place, int] = field(default_factory=dict)  # of the last run that each place has had
-    _batches: dict[Place, DagRun] = field(default_factory=dict)  # that stand; here they may begin before the floor
-    _carried: set[Place] = field(default_factory=set)  # on which a run was overridden that the schedule went on from
+    _runs: dict[TimelineKey, DagRun] = field(default_factory=dict)
+    _numbers: dict[TimelineKey, int] = field(default_factory=dict)  # of the last run that each place has had
+    _batches: dict[TimelineKey, DagRun] = field(
+        default_factory=dict
+    )  # that stand; here they may begin before the floor
+    _carried: set[TimelineKey] = field(
+        default_factory=set
+    )  # on which a run was overridden that the schedule went on from
     edges: tuple[datetime, ...] = ()  # the first and last date that it was read with
     _torn: set[datetime] = field(
         default_factory=set
@@ -106,7 +110,7 @@ class TimelineWindow:
         return self._runs[(self._dates[-1], None)] if self._dates else None
 
     @property
-    def furthest(self) -> DagRun | None:
+    def farthest_end(self) -> DagRun | None:
         """The run that the schedule goes on from: the newest that carries it, or a batch that reaches beyond its end."""
         newest = self.carrier(1)
         reaching = [run for run in (newest, *self._batches.values()) if run is not None and self._carries(run)]
@@ -119,12 +123,12 @@ class TimelineWindow:
 
     def _carries(self, run: DagRun) -> bool:
         """A date that the schedule had come to and that was re-done by hand, or in part, still carries it."""
-        return _carries(run) or place_of(run.logical_date, run.partition_key) in self._carried
+        return _carries(run) or timeline_key(run.logical_date, run.partition_key) in self._carried
 
     def stands_for_schedule(self, date: datetime) -> bool:
         """True when the schedule passes this date over: it has a whole run that was made when its interval had ended,
         or one that did the date over after that."""
-        run = self.standing(place_of(date, None)) or self.covering(date)
+        run = self.current_at(timeline_key(date, None)) or self.covering(date)
         return run is not None and (self._carries(run) or (not run.is_partial and made_in_time(run)))
 
     def trim(self, most: int) -> None:
@@ -152,11 +156,11 @@ class TimelineWindow:
         over = [run for (start, _), run in self._batches.items() if start is not None and start < date < _until(run)]
         return max(over, key=lambda run: (run.state in s.RUN_LIVE, run.logical_date), default=None)
 
-    def next_run_id(self, run_type: str, place: Place) -> str:
+    def next_run_id(self, run_type: str, place: TimelineKey) -> str:
         """The id of the run that is to take this place."""
         return run_id_for(run_type, place, self._numbers.get(place, 0))
 
-    def standing(self, place: Place) -> DagRun | None:
+    def current_at(self, place: TimelineKey) -> DagRun | None:
         """The run that holds this place now."""
         return self._runs.get(place)
 
@@ -165,7 +169,7 @@ class TimelineWindow:
         only the number is kept."""
         if run.run_type == s.EXTERNAL_RUN:
             return
-        place = place_of(run.logical_date, run.partition_key)
+        place = timeline_key(run.logical_date, run.partition_key)
         if run.items > 1 and run.state != s.OVERRIDDEN and (self.floor is None or _until(run) > self.floor):
             self._batches[place] = run
         elif run.state != s.OVERRIDDEN:
@@ -181,10 +185,10 @@ class TimelineWindow:
             self._torn.discard(run.logical_date)
         self._runs[place] = run
 
-    def know(self, run: DagRun) -> None:
+    def remember(self, run: DagRun) -> None:
         """Bring a run that stands here up to date, or take it out when it has been overridden; one that stands
         elsewhere is none of this stretch's business."""
-        place = place_of(run.logical_date, run.partition_key)
+        place = timeline_key(run.logical_date, run.partition_key)
         batch, standing = self._batches.get(place), self._runs.get(place)
         if batch is not None and batch.run_id == run.run_id:
             if run.state == s.OVERRIDDEN:
@@ -205,7 +209,7 @@ class TimelineWindow:
 
     def _note_carried(self, overridden: DagRun) -> None:
         if overridden.logical_date is not None and _carries(overridden):
-            self._carried.add(place_of(overridden.logical_date, overridden.partition_key))
+            self._carried.add(timeline_key(overridden.logical_date, overridden.partition_key))
 
     def previous(self, date: datetime | None) -> DagRun | None:
         if date is None:

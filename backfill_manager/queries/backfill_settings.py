@@ -13,8 +13,9 @@ from typing import Any
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Backfill, Request
 from backfill_manager.queries.requests import request_details
-from backfill_manager.requests.backfills import UPDATABLE_FIELDS, setting_of
-from backfill_manager.requests.command_types import BACKFILL_SET, parse_payload
+from backfill_manager.schemas.backfill_row import option_of
+from backfill_manager.schemas.commands import UPDATABLE_FIELDS, parse_payload
+from backfill_manager.schemas.kinds import BACKFILL_SET
 from backfill_manager.store.base import Condition, Store
 
 
@@ -39,7 +40,7 @@ def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
     rows = store.read(Backfill, [Condition("backfill_id", "=", backfill_id)], limit=1)
     changed_by = rows[0].changed_by if rows else ""
     waiting = [one for one in store.unanswered() if one.kind == BACKFILL_SET and _is_of(one, backfill_id)]
-    values = {name: setting_of(rows[0], name) if rows else found[name] for name in UPDATABLE_FIELDS}
+    values = {name: option_of(rows[0], name) if rows else found[name] for name in UPDATABLE_FIELDS}
     for request in waiting:
         values |= json.loads(request.payload_json)["changes"]
     last = _request(store, changed_by) if changed_by else None

@@ -17,15 +17,15 @@ from backfill_manager.model.records import Backfill, Request, Response
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.id_lookup import LATEST, choose
 from backfill_manager.queries.paging import Order, Page, Place, Slice
-from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.command_types import BACKFILL_CREATE, REFUSED, parse_payload
-from backfill_manager.schemas import commands, resources
+from backfill_manager.schemas import resources
+from backfill_manager.schemas.backfill_row import STORED_OPTIONS, columns_of, options_of
+from backfill_manager.schemas.commands import CreateBackfill, parse_payload
+from backfill_manager.schemas.kinds import BACKFILL_CREATE, REFUSED
 from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting for the manager"
 NOT_LISTED: Final = ("conf_json", "overrides_json")
 MAX_LISTED: Final = 100  # dates or partitions of one backfill in a list
-_SETTINGS: Final = (*commands.ListedSettings.model_fields, *commands.LargeSettings.model_fields)
 _FIELDS: Final = tuple(dict.fromkeys((
     "backfill_id", "dag_id", "state", "config", "reprocess", "max_active_runs", "priority", "pool", "is_paused",
     "created_at", "started_at", "completed_at", "planned", *states.ITEM_STATES, "reason",
@@ -33,7 +33,6 @@ _FIELDS: Final = tuple(dict.fromkeys((
 )))  # fmt: skip
 MAX_LISTED_LENGTH: Final = 4000  # of all of them
 NEWEST_FIRST: Final = Order("created_at", "run_seq", descending=True)
-NONE_YET = "; there are no backfills yet: ask for one with `bfm backfill create DAG --from T --to T`."
 
 
 @dataclass(frozen=True)
@@ -107,12 +106,12 @@ def find_uncounted(store: Store, wanted: str) -> dict[str, Any]:
     asked = {one["backfill_id"]: one for one in _asked(store) if one["backfill_id"] not in made}
     ids = [*sorted(asked, key=lambda one: str(asked[one]["created_at"]), reverse=True), *made]
     try:
-        backfill_id = choose("backfill", wanted, ids, hint="" if ids else NONE_YET)
+        backfill_id = choose("backfill", wanted, ids)
     except NotFound:
         newest = store.read(Backfill, order_by=("-created_at",), limit=1000, without=NOT_LISTED)
         others = [row.backfill_id for row in newest]
         known = [*ids, *others]
-        raise NotFound("backfill", wanted, known, hint="; see `bfm backfill list`." if known else NONE_YET) from None
+        raise _no_backfill(wanted, known) from None
     if backfill_id in made:
         return _view(made[backfill_id], {})
     return _waiting_or_refused(store, asked[backfill_id])
@@ -129,8 +128,14 @@ def _latest(store: Store) -> dict[str, Any]:
     if asked:
         return _waiting_or_refused(store, list(asked.values())[-1])
     if not made:
-        raise NotFound("backfill", LATEST, hint=NONE_YET)
+        raise _no_backfill(LATEST, ())
     return _view(made[0], {})
+
+
+def _no_backfill(wanted: str, known: Sequence[str]) -> NotFound:
+    if known:
+        return NotFound("backfill", wanted, known, hint="see_backfills")
+    return NotFound("backfill", wanted, hint="create_first_backfill", more="; there are no backfills yet.")
 
 
 def count_by_state(store: Store, backfill: Mapping[str, Any]) -> dict[str, int]:
@@ -195,11 +200,7 @@ def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str,
         _FIELDS, row,
         **{
             "config": json.loads(row.config_json),
-            "conf": json.loads(row.conf_json or "{}"),  # not read for lists, which leave it out
-            "overrides": json.loads(row.overrides_json or "{}"),
-            "with_upstream": bool(row.with_upstream),
-            "with_downstream": bool(row.with_downstream),
-            "ignore_first_depends_on_past": bool(row.ignore_first_depends_on_past),
+            **options_of(row),
             "parents": json.loads(row.parents_json),
             "time_left_s": None,  # see `queries.eta`
             "finishes_at": None,
@@ -213,14 +214,14 @@ def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str,
 def requested_view(request: Request) -> dict[str, Any]:
     """A backfill that so far is only submitted, in the form of one that exists."""
     payload = parse_payload(request.kind, request.payload_json)
-    ask = CreateBackfill.from_payload(payload["ask"])
+    command = CreateBackfill.from_payload(payload["ask"])
+    options = {name: getattr(command, name) for name in STORED_OPTIONS}
     row = Backfill(
-        backfill_id=payload["backfill_id"], dag_id=ask.dag_id, state=states.QUEUED, config_json=json.dumps(ask.config()),
-        reprocess=ask.reprocess, max_active_runs=0, priority=0, pool="", is_paused=False, run_seq=0,
-        created_at=request.requested_at, created_by=request.requested_by, request_id=request.request_id, reason=WAITING,
-        ignore_first_depends_on_past=ask.ignore_first_depends_on_past,
+        **columns_of({**options, "max_active_runs": 0}), backfill_id=payload["backfill_id"], state=states.QUEUED,
+        config_json=json.dumps(command.config()), is_paused=False, run_seq=0, created_at=request.requested_at,
+        created_by=request.requested_by, request_id=request.request_id, reason=WAITING,
     )  # fmt: skip
-    return _view(row, {}, dag_version=None, **{name: getattr(ask, name) for name in _SETTINGS})
+    return _view(row, {}, dag_version=None, max_active_runs=command.max_active_runs)
 
 
 def _views_of(requests: Iterable[Request]) -> list[dict[str, Any]]:

@@ -57,5 +57,5 @@ def find_bundle(bundles: list[dict[str, Any]], name: str) -> dict[str, Any]:
     """`NotFound` when there is none of that name."""
     found = next((one for one in bundles if one["name"] == name), None)
     if found is None:
-        raise NotFound("bundle", name, [one["name"] for one in bundles], hint="; see `bfm bundles list`.")
+        raise NotFound("bundle", name, [one["name"] for one in bundles], hint="see_bundles")
     return found

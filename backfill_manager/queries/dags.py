@@ -33,7 +33,7 @@ _TASK_FIELDS: Final = (
     "task_id", "kind", "upstream", "downstream", "calls_back", "watches", "trigger_rule", "retries", "retry_delay_s",
     "timeout_s", "depends_on_past", "pool", "priority", "weight", "max_active_tis",
 )  # fmt: skip
-NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles, start one with `bfm manager start`."
+NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles."
 
 
 def list_dags(store: Store, now: datetime, *, active: bool | None = True) -> list[dict[str, Any]]:
@@ -65,11 +65,13 @@ def known_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
     rows = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
     if not rows:
         known = [row.dag_id for row in store.read(DagRow)]
-        raise NotFound("DAG", dag_id, known, hint="; see `bfm dags list`." if known else NO_DAGS)
+        raise NotFound(
+            "DAG", dag_id, known, hint="see_dags" if known else "start_manager", more="" if known else NO_DAGS
+        )
     row = rows[0]
     specs = _current_specs(store, rows)
     if dag_id not in specs:
-        raise NotFound("DAG version", f"{dag_id} v{row.current_version}", hint="; `bfm state check` tells more.")
+        raise NotFound("DAG version", f"{dag_id} v{row.current_version}", hint="check_state")
     return row, specs[dag_id]
 
 
@@ -106,7 +108,7 @@ def next_intervals(
 ) -> list[dict[str, Any]]:
     """The next `n` intervals that the scheduler makes runs of; `reached` is the newest end of the timeline. The first may
     be due already. `after`: the end of one of them, to go on behind it."""
-    latest = reached.furthest
+    latest = reached.farthest_end
     if after is not None:
         latest, now = _made(spec, after - timedelta(microseconds=1), after, now), max(now, after)
     return [
@@ -149,7 +151,7 @@ def spec_reader(store: Store) -> Callable[[str, int], DagSpec]:
     def spec_of(dag_id: str, version: int) -> DagSpec:
         rows = store.read(DagVersion, [Condition("dag_id", "=", dag_id), Condition("version", "=", version)], limit=1)
         if not rows:
-            raise NotFound("DAG version", f"{dag_id} v{version}", hint="; `bfm state check` tells more.")
+            raise NotFound("DAG version", f"{dag_id} v{version}", hint="check_state")
         return DagSpec.from_json(rows[0].definition_json)
 
     return spec_of

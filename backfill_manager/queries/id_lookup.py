@@ -10,12 +10,12 @@ from backfill_manager.errors import Ambiguous, NotFound
 LATEST: Final = "latest"
 
 
-def choose(kind: str, wanted: str, newest_first: Sequence[str], hint: str = "") -> str:
+def choose(kind: str, wanted: str, newest_first: Sequence[str], hint: str | None = None) -> str:
     """The one id that `wanted` means. `NotFound` offers the nearest, `Ambiguous` lists those that begin so."""
     if wanted == LATEST:
         if newest_first:
             return newest_first[0]
-        raise NotFound(kind, wanted, hint=hint or f"; there is no {kind} at all.")
+        raise NotFound(kind, wanted, hint=hint, more=f"; there is no {kind} at all.")
     if wanted in newest_first:
         return wanted
     begin_so = [one for one in newest_first if wanted and one.startswith(wanted)]

@@ -56,7 +56,7 @@ def find_request(store: Store, wanted: str) -> dict[str, Any]:
     if not rows and wanted != LATEST:  # for a message that names the nearest
         rows = store.read(Request, (), newest_first, limit=1000, without=NOT_LISTED)
     by_id = {row.request_id: row for row in reversed(rows)}
-    hint = "; see `bfm requests list`." if by_id else "; nothing was asked yet."
+    hint = "see_requests" if by_id else None
     of_it = [Condition("request_id", "=", choose("request", wanted, list(reversed(by_id)), hint=hint))]
     answers = store.read(Response, of_it, limit=1)
     [row] = store.read(Request, of_it, order_by=("requested_at",), limit=1)

@@ -50,7 +50,7 @@ def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
     if wanted == LATEST:
         newest = store.read(DagRun, within, order_by=("-run_seq",), limit=1)
         if not newest:
-            raise NotFound(place, wanted, hint="; nothing has run yet.")
+            raise NotFound(place, wanted, more="; nothing has run yet.")
         return newest[0]
     found = _called(store, wanted, within)
     if not found:
@@ -62,10 +62,10 @@ def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
         found = _of_date(store, wanted, dag_id)
     if not found:
         if dag_id and not _is_dag(store, dag_id):
-            raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)], hint="; see `bfm dags list`.")
+            raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)], hint="see_dags")
         others = store.read(DagRun, within, order_by=("-run_seq",), limit=500, without=NOT_LISTED)
         known = [row.run_id for row in others]
-        raise NotFound(place, wanted, known, hint="; see `bfm runs list`.")
+        raise NotFound(place, wanted, known, hint="see_runs")
     if len(found) > 1:
         if len({row.dag_id for row in found}) > 1:
             raise RunOfSeveralDags(wanted, sorted(row.key for row in found))

@@ -42,8 +42,8 @@ def find_task_instance(store: Store, run: DagRun, task_id: str) -> TaskInstance:
         if row.task_id == task_id:
             return row
     known = [row.task_id for row in rows]
-    hint = f"; it has {', '.join(known)}." if known else ""
-    raise NotFound(f"task in run {run.run_id} of {run.dag_id!r}", task_id, known, hint)
+    more = f"; it has {', '.join(known)}." if known else ""
+    raise NotFound(f"task in run {run.run_id} of {run.dag_id!r}", task_id, known, more=more)
 
 
 def list_tries(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:

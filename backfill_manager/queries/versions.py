@@ -10,7 +10,7 @@ from typing import Any
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.bundles.files import ALL_FILES, read_bundle
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.dags.importing.import_failure import as_text
+from backfill_manager.dags.importing.import_failure import to_utf8
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.model.records import DagRow, DagVersion
 from backfill_manager.queries.documents import document
@@ -117,7 +117,7 @@ def _files(old: Path, new: Path, others: set[str]) -> list[dict[str, Any]] | Non
             continue
         before, after = _text(old, file), _text(new, file)
         change = "added" if before is None else "removed" if after is None else "changed"
-        name = as_text(file)
+        name = to_utf8(file)
         lines = difflib.unified_diff(
             (before or "").splitlines(), (after or "").splitlines(), name, name, n=CONTEXT_LINES, lineterm=""
         )

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from backfill_manager.clock import Clock
-from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request, Response
-from backfill_manager.requests.command_types import check_length, check_payload, parse_payload
+from backfill_manager.schemas import errors
+from backfill_manager.schemas.commands import check_length, check_payload, parse_payload
 from backfill_manager.store.base import Condition, Store
 
 __all__ = ["id_from", "parse_payload", "response_to", "submit", "wait_for_response"]
@@ -42,16 +42,11 @@ def submit(
     check_length(kind, payload_json)
     if request_id is not None:
         if not _REQUEST_ID.fullmatch(request_id):
-            raise InvalidInput(
-                f"The request id {request_id!r} must be 1 to 64 letters, digits, '_', '.' or '-', "
-                "and begin with a letter or digit"
-            )
+            raise errors.BAD_REQUEST_ID(request_id=request_id[:80])
         before = store.read(Request, [Condition("request_id", "=", request_id)], limit=1)
         if before:
             if (before[0].kind, before[0].payload_json) != (kind, payload_json):
-                raise InvalidInput(
-                    f"The request id {request_id!r} was used for another request ({before[0].kind}); choose a new one"
-                )
+                raise errors.REQUEST_ID_USED(request_id=request_id, kind=before[0].kind)
             return before[0]
     request = Request(
         request_id=request_id or clock.new_id(),

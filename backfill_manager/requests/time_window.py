@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from backfill_manager.clock import UTC
-from backfill_manager.errors import InvalidInput
+from backfill_manager.schemas import errors
 
 _CLOCKS_CHANGE_AT = 30  # whole multiples of so many minutes of UTC, in every zone of our time
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
@@ -25,14 +25,14 @@ class TimeWindow:
     until: int
 
     @classmethod
-    def parse(cls, text: str, *, name: str = "--window") -> TimeWindow:
-        found = _HOURS.fullmatch(text.strip()) if isinstance(text, str) else None
-        hours = tuple(int(part) for part in found.groups()) if found else None
+    def parse(cls, text: str) -> TimeWindow:
+        match = _HOURS.fullmatch(text.strip())
+        hours = tuple(int(part) for part in match.groups()) if match else None
         if hours is None or hours[2:] > (24, 0):
-            raise InvalidInput(f"{name}: {str(text)[:40]!r} is not a span of hours; 20:00-06:00 is wanted")
+            raise errors.BAD_WINDOW(window=text[:40])
         start, until = hours[0] * 60 + hours[1], hours[2] * 60 + hours[3]
         if start == until:
-            raise InvalidInput(f"{name}: {text!r} begins where it ends; leave it out to work at any hour")
+            raise errors.EMPTY_WINDOW(window=text)
         return cls(start, until if until > start else until + 24 * 60)
 
     def is_open(self, at: datetime, timezone: str) -> bool:

@@ -12,19 +12,31 @@ can't). If it is kept with the backfill, it is also a column of `model.records.B
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+)
 from typing_extensions import Self
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.schemas import errors, kinds
 from backfill_manager.schemas.errors import invalid_input
-from backfill_manager.schemas.fields import Option
+from backfill_manager.schemas.fields import DeclaredField, Option, fields_of
 from backfill_manager.schemas.json_limits import MAX_DEPTH, invalid_json_values, too_large
+from backfill_manager.schemas.regex import check_regex
 
 MAX_NUMBER: Final = 1_000_000_000  # of slots, a priority, a batch, ...: sums of them still fit a column
 MAX_PAYLOAD_LENGTH: Final = 32_000_000  # characters of JSON: a million dates or partitions
@@ -35,12 +47,21 @@ Reprocess = Literal["none", "failed", "failed_tasks", "completed"]
 
 
 def _read_instant(value: Any) -> Any:
-    if not isinstance(value, str):
+    if value is None or isinstance(value, datetime):
         return value
     try:
         return parse_instant(value)
-    except ValueError:
-        raise ValueError(f"must be an instant such as 2013-01-31T05:00:00Z, not {value[:40]!r}") from None
+    except (ValueError, AttributeError):
+        raise ValueError(f"must be an instant such as 2013-01-31T05:00:00Z, not {str(value)[:40]!r}") from None
+
+
+def _matching(pattern: str, problem: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"must be {problem}, not {value[:60]!r}")
+        return value
+
+    return AfterValidator(check)
 
 
 Instant = Annotated[AwareDatetime, BeforeValidator(_read_instant), PlainSerializer(format_instant, return_type=str)]
@@ -56,12 +77,35 @@ Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Regex = Annotated[str, Field(min_length=1, max_length=1000)]
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
-PoolName = Annotated[str, Field(pattern=r"^(?!\.+\Z)(?!control\Z)[A-Za-z0-9_.-]{1,200}\Z")]  # `control` plans
-Subpath = Annotated[str, Field(max_length=1000, pattern=r"^(?!/)(?!(.*/)?\.\.(/|\Z))")]
+Id = Annotated[
+    str,
+    _matching(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
+        "1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit",
+    ),
+]
+PoolName = Annotated[
+    str,
+    _matching(
+        r"(?!\.+$)(?!control$)[A-Za-z0-9_.-]{1,200}",
+        "up to 200 letters, digits, '_', '.' or '-', and not 'control', the pool that plans",
+    ),
+]
+Subpath = Annotated[
+    str,
+    _matching(
+        r"(?!/)(?!(.*/)?\.\.(/|$)).{0,1000}",
+        "a path within the bundle, such as daily/flights.py, or empty for all of it",
+    ),
+]
+Hours = Annotated[
+    str,
+    _matching(r"\s*([01]\d|2[0-3]):[0-5]\d-(([01]\d|2[0-3]):[0-5]\d|24:00)\s*", "a span of hours such as 20:00-06:00"),
+    Field(max_length=20),
+]
 JsonObject = dict[str, Any]
 Date = TypeVar("Date")
-CONFIG: Final = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True, regex_engine="python-re")
+CONFIG: Final = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Command(BaseModel):
@@ -78,6 +122,9 @@ class Command(BaseModel):
         except ValidationError as error:
             raise invalid_input(error, cls) from None
 
+    def check(self) -> None:
+        """`InvalidInput` for what is wrong beyond types and limits, whatever the state holds."""
+
     def evolve(self, **changes: Any) -> Self:
         """A copy with other values, which must be valid."""
         return self.model_copy(update=changes)
@@ -93,43 +140,49 @@ class Command(BaseModel):
 class ListedSettings(BaseModel):
     """Settings of a backfill that lists show; also a part of the resource `Backfill`."""
 
-    model_config = ConfigDict(defer_build=True, regex_engine="python-re")
+    model_config = ConfigDict(defer_build=True)
 
     max_active_runs: Annotated[Count | None, Option(metavar="N", default="the DAG's own")] = Field(
-        None, title="Max active runs", description="Runs at once."
+        default=None, title="Max active runs", description="Runs at once."
     )
     batch: Annotated[Count, Option(metavar="N")] = Field(
-        1, title="Batch", description="Combine up to N consecutive intervals per run, for DAGs that are batchable."
+        default=1,
+        title="Batch",
+        description="Combine up to N consecutive intervals per run, for DAGs that are batchable.",
     )
     tasks: Annotated[Regex | None, Option("--tasks", "-t", metavar="REGEX", default="all of them")] = Field(
-        None, title="Tasks",
+        default=None, title="Tasks",
         description="A regular expression. Run only tasks whose id matches, and what is upstream of them; the others are "
         "skipped. Such runs are partial: to a backfill of all tasks their dates are missing.",
     )  # fmt: skip
     with_upstream: Annotated[bool, Option("--upstream")] = Field(
-        True, title="Upstream tasks", description="Of the selected tasks: run what is upstream of them, too."
+        default=True, title="Upstream tasks", description="Of the selected tasks: run what is upstream of them, too."
     )
     with_downstream: Annotated[bool, Option("--downstream-tasks")] = Field(
-        False, title="Downstream tasks", description="Of the selected tasks: run what is downstream of them, too."
+        default=False,
+        title="Downstream tasks",
+        description="Of the selected tasks: run what is downstream of them, too.",
     )
     mark_success: Annotated[bool, Option("--mark-success", "-m")] = Field(
-        False, title="Mark success", description="Run no task: the runs are set to success."
+        default=False, title="Mark success", description="Run no task: the runs are set to success."
     )
     stop_on_failure: Annotated[Count | None, Option(metavar="N", default="never")] = Field(
-        None, title="Stop on failure", description="Pause after N failed items."
+        default=None, title="Stop on failure", description="Pause after N failed items."
     )
     pool: Annotated[Name, Option(metavar="P")] = Field(
-        "backfill", title="Pool", description="Pool whose slots are used."
+        default="backfill", title="Pool", description="Pool whose slots are used."
     )
-    priority: Annotated[Number, Option(metavar="N")] = Field(0, title="Priority", description="Higher goes first.")
-    window: Annotated[
-        Annotated[str, Field(pattern=r"^\s*([01]\d|2[0-3]):([0-5]\d)-(([01]\d|2[0-3]):([0-5]\d)|24:00)\s*\Z")] | None,
-        Option(metavar="HH:MM-HH:MM", default="any hour"),
-    ] = Field(
-        None, title="Time window", description="Start work only in these hours of the DAG's zone.", examples=["20:00-06:00"]
+    priority: Annotated[Number, Option(metavar="N")] = Field(
+        default=0, title="Priority", description="Higher goes first."
+    )
+    window: Annotated[Hours | None, Option(metavar="HH:MM-HH:MM", default="any hour")] = Field(
+        default=None, title="Time window", description="Start work only in these hours of the DAG's zone.",
+        examples=["20:00-06:00"],
     )  # fmt: skip
     is_polite: Annotated[bool, Option("--polite")] = Field(
-        False, title="Yield to scheduled runs", description="Start nothing while a scheduled task waits for a slot."
+        default=False,
+        title="Yield to scheduled runs",
+        description="Start nothing while a scheduled task waits for a slot.",
     )
 
 
@@ -139,11 +192,11 @@ class LargeSettings(BaseModel):
     model_config = ConfigDict(defer_build=True)
 
     conf: Annotated[JsonObject, Option("--conf", "-c", metavar="JSON")] = Field(
-        {}, title="Run parameters", description="Parameters of the runs, as a JSON object (64 kB at most).",
+        default={}, title="Run parameters", description="Parameters of the runs, as a JSON object (64 kB at most).",
         examples=[{"full": True}],
     )  # fmt: skip
     overrides: Annotated[JsonObject, Option("--set", metavar="NAME=VALUE")] = Field(
-        {}, title="Overrides",
+        default={}, title="Overrides",
         description="Settings of the DAG or its tasks, for this backfill alone: retries=3, clean.timeout=600.",
         examples=[{"retries": 3, "clean.timeout": 60}],
     )  # fmt: skip
@@ -162,47 +215,47 @@ class BackfillPlan(Command, Generic[Date]):
 
     dag_id: Name = Field(title="DAG", description="The DAG's id.")
     kind: Annotated[Kind | None, Option(default="schedule, or as dates or partitions say")] = Field(
-        None, title="Kind",
+        default=None, title="Kind",
         description="schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: "
         "as listed; missing: intervals without a successful run; stale: those whose success is of an older version "
         "of the DAG.",
     )  # fmt: skip
     start_date: Annotated[Date | None, Option("--from", "-s", metavar="T", default="the DAG's start_date")] = Field(
-        None, title="From", description="The first interval starts here or after."
+        default=None, title="From", description="The first interval starts here or after."
     )
     end_date: Annotated[
         Date | None,
         Option("--to", "-e", metavar="T", default="the last complete interval, none after the DAG's end_date"),
     ] = Field(
-        None, title="To",
+        default=None, title="To",
         description="The last interval starts here or before (inclusive); a date alone is its whole day in the DAG's zone.",
     )  # fmt: skip
     dates: Annotated[tuple[Date, ...], Option("--date", metavar="T")] = Field(
-        (), title="Dates", description="Logical dates.", strict=False
+        default=(), title="Dates", description="Logical dates.", strict=False
     )
     partitions: Annotated[tuple[str, ...], Option("--partition", metavar="KEY")] = Field(
-        (), title="Partitions", description="Keys that are no dates: a region, a customer.", strict=False
+        default=(), title="Partitions", description="Keys that are no dates: a region, a customer.", strict=False
     )
     run_backwards: Annotated[bool, Option("--run-backwards", "-B")] = Field(
-        False, title="Newest first", description="Newest first."
+        default=False, title="Newest first", description="Newest first."
     )
     reprocess: Reprocess = Field(
-        "none", title="Reprocess",
+        default="none", title="Reprocess",
         description="Dates that have a run already. none: leave them; failed: re-do those that failed, as new runs; "
         "failed_tasks: re-run their failed tasks, and what depends on them, in the same runs; completed: re-do what "
         "succeeded, too.",
     )  # fmt: skip
     downstream: Annotated[bool, Option("--downstream", "--downstream-dags")] = Field(
-        False, title="Downstream DAGs",
+        default=False, title="Downstream DAGs",
         description="Also backfill every DAG that reads what this one writes, and so on.",
     )  # fmt: skip
     allow_future: bool = Field(
-        False, title="Allow future",
+        default=False, title="Allow future",
         description="Also run intervals that have not ended yet, up to the end of the range. Otherwise they are skipped: "
         "not complete yet.",
     )  # fmt: skip
     ignore_first_depends_on_past: Annotated[bool, Option("--ignore-first-depends-on-past", "-I")] = Field(
-        True, title="Ignore first depends_on_past",
+        default=True, title="Ignore first depends_on_past",
         description="The first item does not wait for the run before it; the others wait for theirs.",
     )  # fmt: skip
 
@@ -260,6 +313,9 @@ class CreateBackfillPayload(Command):
     backfill_id: Id
     ask: Annotated[CreateBackfill, BeforeValidator(_as_written_now)]
 
+    def check(self) -> None:
+        check_sizes(conf=self.ask.conf, overrides=self.ask.overrides)
+
 
 class DryRunBackfillPayload(CreateBackfillPayload):
     KIND = kinds.BACKFILL_DRY_RUN
@@ -272,6 +328,9 @@ class UpdateBackfill(Command):
     backfill_id: Id
     changes: JsonObject  # of `BackfillSettings`, see `changed_settings`
     was: JsonObject | None = None
+
+    def check(self) -> None:
+        changed_settings(self.changes)
 
 
 class _OfBackfill(Command):
@@ -289,7 +348,9 @@ class UnpauseBackfill(_OfBackfill):
 class CancelBackfill(_OfBackfill):
     KIND = kinds.BACKFILL_CANCEL
     let_running_finish: bool = Field(
-        False, title="Let running tasks finish", description="Don't stop the tasks that run; only start no more."
+        default=False,
+        title="Let running tasks finish",
+        description="Don't stop the tasks that run; only start no more.",
     )
 
 
@@ -315,11 +376,17 @@ def changed_settings(changes: Mapping[str, Any]) -> BackfillSettings:
             near = nearest(name, UPDATABLE_FIELDS) or "."
             raise errors.NOT_UPDATABLE(name=name, nearest=near, fields=", ".join(UPDATABLE_FIELDS))
     if changes.get("max_active_runs", 1) is None:
-        raise errors.NOT_A_WHOLE_NUMBER(field="max_active_runs", limits=" from 1 up", value="null")
-    try:
-        return BackfillSettings.model_validate(dict(changes))
-    except ValidationError as error:
-        raise invalid_input(error, BackfillSettings) from None
+        raise errors.INVALID_VALUE(field="max_active_runs", problem="must be a whole number, not null")
+    settings = BackfillSettings.parse(changes)
+    check_sizes(conf=settings.conf, overrides=settings.overrides)
+    return settings
+
+
+def check_sizes(**values: JsonObject) -> None:
+    """`InvalidInput` for run parameters or overrides that are too large to be kept with every run."""
+    for field, value in values.items():
+        if excess := too_large(value):
+            raise errors.INVALID_VALUE(field=field, problem=excess)
 
 
 # -- DAGs, runs and tasks ---------------------------------------------------------------------------------------------
@@ -346,13 +413,13 @@ class TriggerInput(Command):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"logical_date": "2013-01-05", "conf": {"full": True}}]})
     logical_date: Annotated[DateText | None, Option(metavar="T", default="the latest complete interval")] = Field(
-        None, title="Logical date", description="In the DAG's zone, unless it has an offset."
+        default=None, title="Logical date", description="In the DAG's zone, unless it has an offset."
     )
     conf: Annotated[JsonObject, Option("--conf", "-c", metavar="JSON")] = Field(
-        {}, title="Run parameters", description="Parameters of the run, as a JSON object (64 kB at most)."
+        default={}, title="Run parameters", description="Parameters of the run, as a JSON object (64 kB at most)."
     )
     allow_future: bool = Field(
-        False, title="Allow future", description="Take a date in the future, too; else it is refused."
+        default=False, title="Allow future", description="Take a date in the future, too; else it is refused."
     )
 
 
@@ -363,6 +430,9 @@ class TriggerDag(_OfDag):
     logical_date: Instant | None
     conf: JsonObject = Field(title="Run parameters")
     allow_future: bool = False
+
+    def check(self) -> None:
+        check_sizes(conf=self.conf)
 
 
 class _OfRun(_OfDag):
@@ -398,36 +468,38 @@ class ClearTasks(Command):
 
     dag_id: Text = Field(title="DAG", description="The DAG's id, or an expression that is found in it.")
     is_regex: Annotated[bool, Option("--dag-regex", "-R")] = Field(
-        False, title="Regular expression", description="The DAG is a regular expression."
+        default=False, title="Regular expression", description="The DAG is a regular expression."
     )
     start_date: Annotated[Text | None, Option("--from", "-s", metavar="T")] = Field(
-        None, title="From", description="Runs of this logical date or later."
+        default=None, title="From", description="Runs of this logical date or later."
     )
     end_date: Annotated[Text | None, Option("--to", "-e", metavar="T")] = Field(
-        None, title="To",
+        default=None, title="To",
         description="Runs of this logical date or earlier (inclusive); a date alone is its whole day.",
     )  # fmt: skip
     run_ids: Annotated[tuple[Text, ...], Option("--run", metavar="RUN")] = Field(
-        (), title="Runs", description="Only these runs, of any kind.", strict=False
+        default=(), title="Runs", description="Only these runs, of any kind.", strict=False
     )
     tasks: Annotated[Regex | None, Option("--tasks", "-t", metavar="REGEX")] = Field(
-        None, title="Tasks", description="Only tasks whose id matches this regular expression."
+        default=None, title="Tasks", description="Only tasks whose id matches this regular expression."
     )
     upstream: Annotated[bool, Option("--upstream", "-u")] = Field(
-        False, title="Upstream", description="Also the tasks upstream of them."
+        default=False, title="Upstream", description="Also the tasks upstream of them."
     )
     downstream: Annotated[bool, Option("--downstream", "-d")] = Field(
-        False, title="Downstream",
+        default=False, title="Downstream",
         description="Also the tasks downstream of them; without it, those that could not start stay `upstream_failed`.",
     )  # fmt: skip
     only_failed: Annotated[bool, Option("--only-failed", "-f")] = Field(
-        False, title="Only failed", description="Only those that failed."
+        default=False, title="Only failed", description="Only those that failed."
     )
     only_running: Annotated[bool, Option("--only-running", "-r")] = Field(
-        False, title="Only running", description="Only those that run; they are stopped first."
+        default=False, title="Only running", description="Only those that run; they are stopped first."
     )
     latest_version: bool = Field(
-        False, title="Latest version", description="Run them with the DAG's current version, not the one they had."
+        default=False,
+        title="Latest version",
+        description="Run them with the DAG's current version, not the one they had.",
     )
 
     def to_payload(self) -> JsonObject:
@@ -436,6 +508,14 @@ class ClearTasks(Command):
     @classmethod
     def from_payload(cls, values: Mapping[str, Any]) -> Self:
         return cls.parse(_read_clear(values))
+
+    def check(self) -> None:
+        if self.only_failed and self.only_running:
+            raise errors.ONLY_FAILED_AND_RUNNING()
+        if self.is_regex:
+            check_regex("is_regex", self.dag_id)
+        if self.tasks is not None:
+            check_regex("tasks", self.tasks)
 
 
 _CLEAR_PAYLOAD: Final = {"dag_id": "dag", "start_date": "start", "end_date": "end"}  # names in the request table
@@ -452,6 +532,9 @@ class ClearTasksPayload(Command):
     KIND = kinds.TASKS_CLEAR
     ask: Annotated[ClearTasks, BeforeValidator(_read_clear)]
 
+    def check(self) -> None:
+        self.ask.check()
+
 
 # -- bundles, pools, the manager --------------------------------------------------------------------------------------
 
@@ -462,13 +545,13 @@ class ParseBundle(Command):
     KIND = kinds.BUNDLE_PARSE
     bundle: Text
     subpath: Subpath = Field(
-        "", title="Path", description="A file or folder of it; empty: all.", examples=["daily/x.py"]
+        default="", title="Path", description="A file or folder of it; empty: all.", examples=["daily/x.py"]
     )
     dry_run: Annotated[bool, Option("--dry-run", "-n")] = Field(
-        False, title="Dry run", description="Only say what would change."
+        default=False, title="Dry run", description="Only say what would change."
     )
     deactivate_removed: bool = Field(
-        False, title="Deactivate removed", description="Deactivate DAGs that these files don't define any more."
+        default=False, title="Deactivate removed", description="Deactivate DAGs that these files don't define any more."
     )
 
 
@@ -494,7 +577,7 @@ class SetPool(Command):
 
 class StopManager(Command):
     KIND = kinds.MANAGER_STOP
-    drain: bool = Field(False, title="Drain", description="Let running tasks finish first; no new ones start.")
+    drain: bool = Field(default=False, title="Drain", description="Let running tasks finish first; no new ones start.")
 
 
 class StandBy(Command):
@@ -523,6 +606,12 @@ COMMANDS: Final[Mapping[str, type[Command]]] = MappingProxyType(
 MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future"})  # of a payload: fields that older releases don't write
 
 
+def find_field(name: str) -> DeclaredField | None:
+    """The declaration of a field by its name, of a backfill's before another command's."""
+    commands = (BackfillInput, ClearTasks, TriggerInput, *COMMANDS.values())
+    return next((fields_of(command)[name] for command in commands if name in fields_of(command)), None)
+
+
 # -- payloads of the request table ------------------------------------------------------------------------------------
 
 
@@ -545,13 +634,9 @@ def parse_command(kind: str, payload: Any) -> Command:
     try:
         for name in command.model_fields:
             if name not in payload and name not in MAY_BE_LEFT_OUT:
-                raise errors.MISSING_FIELD(field=name)
+                raise errors.MISSING_FIELD(field=name, name=name)
         parsed = command.parse(payload)
-        for name in ("conf", "overrides"):
-            if excess := too_large(getattr(getattr(parsed, "ask", parsed), name, None)):
-                raise errors.TOO_LARGE(field=name, problem=excess)
-        if isinstance(parsed, UpdateBackfill):
-            changed_settings(parsed.changes)
+        parsed.check()
     except InvalidInput as error:
         raise error.prefixed(f"{kind}: ") from None
     return parsed
@@ -565,12 +650,20 @@ def check_length(kind: str, text: str) -> None:
 def parse_payload(kind: str, text: str) -> JsonObject:
     """A request's `payload_json` as a checked dict; `InvalidInput` for an unknown kind, broken JSON or wrong fields, and for
     what is too large to be read between two ticks."""
+    return check_payload(kind, _read_json(kind, text))
+
+
+def read_command(kind: str, text: str) -> Command:
+    """A request's `payload_json` as a command, checked in the same way."""
+    return parse_command(kind, _read_json(kind, text))
+
+
+def _read_json(kind: str, text: str) -> Any:
     check_length(kind, text)
     try:
-        payload = json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         problem = f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         raise errors.UNREADABLE_PAYLOAD(kind=kind, problem=problem) from None
     except RecursionError:
         raise errors.UNREADABLE_PAYLOAD(kind=kind, problem="is nested too deeply to be read") from None
-    return check_payload(kind, payload)

@@ -27,7 +27,7 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
     with_config,
-)
+)  # fmt: skip
 from typing_extensions import TypedDict, get_type_hints
 
 from backfill_manager.errors import nearest
@@ -53,9 +53,16 @@ class _As:
 
 @dataclass(frozen=True)
 class _Overridable:
-    """A backfill may set this for its own runs (`--set NAME=VALUE`)."""
+    """A backfill may set this for its own runs, `of_callbacks` for its callbacks, too."""
 
-    by_callbacks: bool = True  # of a callback, too
+    of_callbacks: bool
+
+
+_SET, _SET_OF_TASKS = _Overridable(of_callbacks=True), _Overridable(of_callbacks=False)
+
+
+def _help(text: str) -> Any:
+    return Field(description=text)
 
 
 # -- types of values --------------------------------------------------------------------------------------------------
@@ -163,89 +170,59 @@ Positive = Annotated[int, Field(ge=1, le=MAX_INT)]
 _SECONDS = _As(Annotated[float, Field(le=MAX_SECONDS)])
 Seconds = Annotated[float | timedelta, _SECONDS, Field(ge=0), BeforeValidator(_seconds)]
 PositiveSeconds = Annotated[float | timedelta, _SECONDS, Field(gt=0), BeforeValidator(_seconds)]
+Factor = Annotated[float, Field(ge=1, le=MAX_INT)]
+Rule = Annotated[TriggerRule, BeforeValidator(_trigger_rule)]
+Tags = Annotated[list[str] | tuple[str, ...], _As(tuple[str, ...]), BeforeValidator(_as_tuple)]
 Names = Annotated[
     list[str] | tuple[str, ...], _As(tuple[Text, ...]), BeforeValidator(_as_tuple), AfterValidator(_unique)
 ]
+Params = Annotated[dict[str, Any], PlainValidator(_params), WithJsonSchema({"type": "object"})]
 Function = Annotated[Callback | None, PlainValidator(_callback)]
-Reference = Annotated[
-    str,
-    PlainValidator(_reference),
-    WithJsonSchema({"type": "string", "pattern": "^[^\\s:]+:[^\\s:]+$", "examples": ["helpers:clean"]}),
-]
+_REFERENCE: Final = {"type": "string", "pattern": "^[^\\s:]+:[^\\s:]+$", "examples": ["helpers:clean"]}
+Reference = Annotated[str, PlainValidator(_reference), WithJsonSchema(_REFERENCE)]
+_DATES: Final = ["2013-01-01", "2013-01-01T05:00", "2013-01-01T05:00:00-05:00"]
 Date = Annotated[
     str | date | datetime | None,
     PlainValidator(_date),
-    WithJsonSchema(
-        {"type": ["string", "null"], "examples": ["2013-01-01", "2013-01-01T05:00", "2013-01-01T05:00:00-05:00"]}
-    ),
+    WithJsonSchema({"type": ["string", "null"], "examples": _DATES}),
 ]
+_DURATION: Final = {
+    "type": "object", "additionalProperties": False, "required": ["seconds"],
+    "properties": {"seconds": {"type": "integer", "minimum": 1}},
+}  # fmt: skip
+_SCHEDULES: Final = ["@daily", "@hourly", "0 6 * * MON-FRI", {"seconds": 3600}]
 Schedule = Annotated[
     str | timedelta | None,
     PlainValidator(lambda value: value),  # dags.schedule.timetable checks it
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": ["string", "null"]},
-                {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "required": ["seconds"],
-                    "properties": {"seconds": {"type": "integer", "minimum": 1}},
-                },
-            ],
-            "examples": ["@daily", "@hourly", "0 6 * * MON-FRI", {"seconds": 3600}],
-        }
-    ),
+    WithJsonSchema({"anyOf": [{"type": ["string", "null"]}, _DURATION], "examples": _SCHEDULES}),
 ]
+_TABLES: Final = {"type": "array", "items": {"type": "string", "pattern": "\\S"}}
+_COLUMNS: Final = {"type": "object", "additionalProperties": {"type": ["string", "null"], "pattern": "\\S"}}
 Reads = Annotated[
     Mapping[str, str | None] | list[str] | tuple[str, ...],
     _As(dict[Text, Text | None]),
     BeforeValidator(_as_reads),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "items": {"type": "string", "pattern": "\\S"}},
-                {"type": "object", "additionalProperties": {"type": ["string", "null"], "pattern": "\\S"}},
-            ],
-            "examples": [{"flights_raw": "time_hour"}],
-        }
-    ),
+    WithJsonSchema({"anyOf": [_TABLES, _COLUMNS], "examples": [{"flights_raw": "time_hour"}]}),
 ]
-After = Annotated[
-    list[str],
-    BeforeValidator(_as_names),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []}),
-]
+_IDS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []}
+After = Annotated[list[str], BeforeValidator(_as_names), WithJsonSchema(_IDS)]
 
 
 # -- settings of tasks ------------------------------------------------------------------------------------------------
 
 
 class _OfTask(TypedDict, total=False):
-    retries: Annotated[Count, Field(description="Further tries after a failed one."), _Overridable()]
-    retry_delay: Annotated[Seconds, Field(description="Seconds before the second try."), _Overridable()]
-    retry_backoff: Annotated[
-        float,
-        Field(ge=1, le=MAX_INT, description="Each further delay is this many times the one before."),
-        _Overridable(),
-    ]
-    max_retry_delay: Annotated[Seconds, Field(description="Seconds that a delay has at most."), _Overridable()]
-    timeout: Annotated[PositiveSeconds | None, Field(description="Seconds that a try may take."), _Overridable()]
-    depends_on_past: Annotated[
-        bool, Field(description="Waits for the same task of the run before."), _Overridable(by_callbacks=False)
-    ]
-    trigger_rule: Annotated[
-        TriggerRule,
-        BeforeValidator(_trigger_rule),
-        Field(description="How those it waits for must have ended."),
-        _Overridable(by_callbacks=False),
-    ]
-    pool: Annotated[Name | None, Field(description="Its pool; null: that of the run's kind."), _Overridable()]
-    priority: Annotated[Int, Field(description="Higher ones go first."), _Overridable()]
-    weight: Annotated[Positive, Field(description="Slots of the pool that it takes."), _Overridable()]
-    max_active_tis: Annotated[
-        Positive | None, Field(description="Of this task at once, over all runs."), _Overridable()
-    ]
+    retries: Annotated[Count, _help("Further tries after a failed one."), _SET]
+    retry_delay: Annotated[Seconds, _help("Seconds before the second try."), _SET]
+    retry_backoff: Annotated[Factor, _help("Each further delay is this many times the one before."), _SET]
+    max_retry_delay: Annotated[Seconds, _help("Seconds that a delay has at most."), _SET]
+    timeout: Annotated[PositiveSeconds | None, _help("Seconds that a try may take."), _SET]
+    depends_on_past: Annotated[bool, _help("Waits for the same task of the run before."), _SET_OF_TASKS]
+    trigger_rule: Annotated[Rule, _help("How those it waits for must have ended."), _SET_OF_TASKS]
+    pool: Annotated[Name | None, _help("Its pool; null: that of the run's kind."), _SET]
+    priority: Annotated[Int, _help("Higher ones go first."), _SET]
+    weight: Annotated[Positive, _help("Slots of the pool that it takes."), _SET]
+    max_active_tis: Annotated[Positive | None, _help("Of this task at once, over all runs."), _SET]
 
 
 @with_config(_CONFIG)
@@ -262,9 +239,9 @@ class TaskSettings(DefaultArgs, total=False):
 
 
 class _OfSql(TypedDict, total=False):
-    into: Annotated[Text | None, Field(description="The table that the last statement's rows replace the interval of.")]
-    time_column: Annotated[Text | None, Field(description="Of `into`: tells which rows are the interval's.")]
-    partition_column: Annotated[Text | None, Field(description="Of `into`: holds the partition key.")]
+    into: Annotated[Text | None, _help("The table that the last statement's rows replace the interval of.")]
+    time_column: Annotated[Text | None, _help("Of `into`: tells which rows are the interval's.")]
+    partition_column: Annotated[Text | None, _help("Of `into`: holds the partition key.")]
 
 
 @with_config(_CONFIG)
@@ -276,48 +253,32 @@ class SqlSettings(TaskSettings, _OfSql, total=False):
 
 
 class _OfDag(TypedDict, total=False):
-    dag_id: Annotated[Name, Field(description="Its name, in every command and table; no other DAG has it.")]
+    dag_id: Annotated[Name, _help("Its name, in every command and table; no other DAG has it.")]
     schedule: Annotated[
         Schedule,
-        Field(description="When its intervals end: cron, a preset, {seconds: 3600}, or null: only when triggered."),
+        _help("When its intervals end: cron, a preset, {seconds: 3600}; null: only when triggered."),
     ]
     start_date: Annotated[
-        Date, Field(description="The first interval starts at or after it. In `timezone`, unless it has an offset.")
+        Date, _help("The first interval starts at or after it. In `timezone`, unless it has an offset.")
     ]
     end_date: Annotated[
         Date,
-        Field(description="The last interval starts at or before it; a date alone is its whole day in `timezone`."),
+        _help("The last interval starts at or before it; a date alone is its whole day in `timezone`."),
     ]
     timezone: Annotated[Text, Field(description="The zone of schedule and dates.", examples=["America/New_York"])]
     catchup: Annotated[
-        bool, Field(description="true: every interval since start_date; false: only the latest one that is complete.")
+        bool, _help("true: every interval since start_date; false: only the latest one that is complete.")
     ]
-    max_active_runs: Annotated[
-        Positive, Field(description="Scheduled runs at once; a backfill has a limit of its own.")
-    ]
-    max_active_tasks: Annotated[Positive, Field(description="Tasks at once, over all of its runs."), _Overridable()]
-    batchable: Annotated[
-        bool, Field(description="Its tasks work on an interval of any length, so a backfill may run many as one.")
-    ]
-    lookback: Annotated[Count, Field(description="Intervals before that each scheduled run repeats, for late data.")]
-    reads: Annotated[
-        Reads, Field(description="Tables that it reads: a list, or each with the column that has a row's time.")
-    ]
-    writes: Annotated[Names, Field(description="Tables that it writes; DAGs that read them are downstream.")]
-    params: Annotated[
-        dict[str, Any],
-        PlainValidator(_params),
-        WithJsonSchema({"type": "object"}),
-        Field(description="Parameters of its runs with their defaults; a run may set others."),
-    ]
-    tags: Annotated[
-        list[str] | tuple[str, ...],
-        _As(tuple[str, ...]),
-        BeforeValidator(_as_tuple),
-        Field(description="Words to find it by."),
-    ]
-    description: Annotated[str, Field(description="What it is for, in a line.")]
-    owner: Annotated[str, Field(description="Who to ask about it.")]
+    max_active_runs: Annotated[Positive, _help("Scheduled runs at once; a backfill has a limit of its own.")]
+    max_active_tasks: Annotated[Positive, _help("Tasks at once, over all of its runs."), _SET]
+    batchable: Annotated[bool, _help("Its tasks work on an interval of any length, so a backfill may run many as one.")]
+    lookback: Annotated[Count, _help("Intervals before that each scheduled run repeats, for late data.")]
+    reads: Annotated[Reads, _help("Tables that it reads: a list, or each with the column that has a row's time.")]
+    writes: Annotated[Names, _help("Tables that it writes; DAGs that read them are downstream.")]
+    params: Annotated[Params, _help("Parameters of its runs with their defaults; a run may set others.")]
+    tags: Annotated[Tags, _help("Words to find it by.")]
+    description: Annotated[str, _help("What it is for, in a line.")]
+    owner: Annotated[str, _help("Who to ask about it.")]
 
 
 @with_config(_CONFIG)
@@ -334,8 +295,8 @@ class DagSettings(_OfDag, total=False):
 class YamlDefaultArgs(_OfTask, total=False):
     """Settings of every task that doesn't set them itself."""
 
-    on_success: Annotated[Reference | None, Field(description="Called with `ctx` when the task has succeeded.")]
-    on_failure: Annotated[Reference | None, Field(description="Called with `ctx` when the task has failed.")]
+    on_success: Annotated[Reference | None, _help("Called with `ctx` when the task has succeeded.")]
+    on_failure: Annotated[Reference | None, _help("Called with `ctx` when the task has failed.")]
 
 
 KINDS: Final = ("sql", "python", "executor")  # what a task runs; exactly one of them
@@ -351,13 +312,11 @@ class YamlTask(YamlDefaultArgs, _OfSql, total=False):
 
     sql: Annotated[
         Text,
-        Field(
-            description="Spark SQL with :interval_start, :interval_end and the run's params, or a .sql file beside it."
-        ),
+        _help("Spark SQL with :interval_start, :interval_end and params, or a .sql file beside it."),
     ]
-    python: Annotated[Reference, Field(description="Called with `ctx` in a thread of the driver.")]
-    executor: Annotated[Reference, Field(description="Called with `ctx` wholly on a Spark executor.")]
-    after: Annotated[After, Field(description="The task, or tasks, that it waits for.")]
+    python: Annotated[Reference, _help("Called with `ctx` in a thread of the driver.")]
+    executor: Annotated[Reference, _help("Called with `ctx` wholly on a Spark executor.")]
+    after: Annotated[After, _help("The task, or tasks, that it waits for.")]
 
 
 @with_config(
@@ -367,8 +326,8 @@ class YamlDag(_OfDag, total=False):
     """One document of a *.dag.yaml file in a bundle."""
 
     default_args: YamlDefaultArgs
-    on_success: Annotated[Reference | None, Field(description="Called with `ctx` when a run has succeeded.")]
-    on_failure: Annotated[Reference | None, Field(description="Called with `ctx` when a run has failed.")]
+    on_success: Annotated[Reference | None, _help("Called with `ctx` when a run has succeeded.")]
+    on_failure: Annotated[Reference | None, _help("Called with `ctx` when a run has failed.")]
     tasks: Annotated[
         dict[Name, Annotated[YamlTask, _as_mapping("the settings of a task, such as `sql: SELECT 1`")]],
         _as_mapping("the tasks by their ids, each with its settings"),
@@ -393,7 +352,7 @@ def overridable(settings: Any, *, of_callbacks: bool = False) -> tuple[str, ...]
     found = []
     for name, hint in get_type_hints(settings, include_extras=True).items():
         mark = next((each for each in get_args(hint) if isinstance(each, _Overridable)), None)
-        if mark is not None and (mark.by_callbacks or not of_callbacks):
+        if mark is not None and (mark.of_callbacks or not of_callbacks):
             found.append(name)
     return tuple(found)
 

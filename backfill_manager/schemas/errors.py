@@ -1,132 +1,297 @@
 """The catalogue of errors of commands, and the wording of pydantic's.
 
 `[start_date]` in a template is the field, which each interface names in its own way: `--from`, `start_date`, "From". `[field]`
-is the error's own field. A refusal by the manager is stored with its code, field and params, and worded by whoever shows it.
+is the error's own field. Its code is its name in lower case. A refusal by the manager is stored with its code, field and
+params, and worded by whoever shows it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import typing
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from backfill_manager.errors import BackfillManagerError, ErrorTemplate, InvalidInput, nearest, shorten
+from backfill_manager import errors
+from backfill_manager.errors import BackfillManagerError, ErrorTemplate, InvalidInput, Refused, nearest
+from backfill_manager.value_rules import describe_error
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
-    from pydantic_core import ErrorDetails
 
-CATALOGUE: Final[dict[str, ErrorTemplate]] = {}
+    from backfill_manager.model.records import Response
 
 
-def _define(
-    code: str, template: str, field: str | None = None, *, error: Any = InvalidInput, hint: str | None = None
+def _error(
+    template: str,
+    field: str | None = None,
+    *,
+    error: Callable[..., BackfillManagerError] = InvalidInput,
+    hint: str | None = None,
 ) -> ErrorTemplate:
-    CATALOGUE[code] = ErrorTemplate(code, template, field, error, hint)
-    return CATALOGUE[code]
+    return ErrorTemplate(template, field, error, hint)
 
 
 # -- values, whatever the command -------------------------------------------------------------------------------------
-INVALID_VALUE = _define("invalid_value", "[field] {problem}")
-MISSING_FIELD = _define("missing_field", "the field {name!r} is missing")
-UNKNOWN_FIELD = _define("unknown_field", "unknown field {name!r}{nearest}")
-NOT_A_WHOLE_NUMBER = _define("not_a_whole_number", "[field] must be a whole number{limits}, not {value}")
-NOT_A_CHOICE = _define("not_a_choice", "[field] {value!r} is not known{nearest}")
-NOT_A_FLAG = _define("not_a_flag", "[field] must be true or false, not {value}")
-NOT_JSON_OBJECT = _define("not_json_object", "[field] must be a JSON object such as {example}, not {value}")
-BAD_FORMAT = _define("bad_format", "[field] {value!r} is not valid{example}")
-TOO_LARGE = _define("too_large", "[field] {problem}")
+INVALID_VALUE = _error("[field] {problem}")
+INVALID_DATE = _error("[field]: {problem}")
+MISSING_FIELD = _error("the field {name!r} is missing")
+UNKNOWN_FIELD = _error("unknown field {name!r}{nearest}")
+NOT_JSON = _error("[field] is not JSON: {problem}")
+REGEX_TOO_LONG = _error("[field] holds {length} characters; a regular expression may have {max}")
+NOT_A_REGEX = _error("[field] {pattern!r} is not a regular expression: {reason}")
+UNSUPPORTED_REGEX = _error(
+    "[field] {pattern!r} can't be matched in linear time: look-around and back-references are not supported"
+)
+NOT_FOUND = _error(errors.NOT_FOUND)
 # -- payloads of requests ---------------------------------------------------------------------------------------------
-UNKNOWN_KIND = _define("unknown_kind", "There is no request of the kind {kind!r}{nearest}")
-NOT_AN_OBJECT = _define("not_an_object", "{kind}: the payload must be a JSON object, not {type}")
-UNREADABLE_PAYLOAD = _define("unreadable_payload", "{kind}: the payload {problem}")
-PAYLOAD_TOO_LONG = _define(
-    "payload_too_long",
-    "{kind}: the payload has {length} characters, more than a request may ({max}); ask for less at once",
+UNKNOWN_KIND = _error("There is no request of the kind {kind!r}{nearest}")
+NOT_AN_OBJECT = _error("{kind}: the payload must be a JSON object, not {type}")
+UNREADABLE_PAYLOAD = _error("{kind}: the payload {problem}")
+PAYLOAD_TOO_LONG = _error(
+    "{kind}: the payload has {length} characters, more than a request may ({max}); ask for less at once"
 )
+# -- what a backfill covers -------------------------------------------------------------------------------------------
+DATES_AND_PARTITIONS = _error(
+    "[dates] and [partitions] don't go together: a backfill is over dates or over partitions", "dates"
+)
+LISTED_WITH_OTHER_KIND = _error("[field] is for [kind] {listed}, not for [kind] {kind}")
+LISTED_WITH_RANGE = _error(
+    "[start_date] and [end_date] don't go with [field]: name the {listed} or the range, not both"
+)
+NOTHING_LISTED = _error("[kind] {kind} needs [field], at least once")
+ONLY_DATES = _error("[kind] dates takes [dates] only, neither [start_date] and [end_date] nor [partitions]", "dates")
+ONLY_PARTITIONS = _error(
+    "[kind] partitions takes [partitions] only, neither [start_date] and [end_date] nor [dates]", "partitions"
+)
+ONLY_RANGE = _error("[kind] {kind} takes [start_date] and [end_date], neither [dates] nor [partitions]", "kind")
+BAD_PARTITION = _error("[partitions] {key!r} must be a text of 1 to {max} printable characters", "partitions")
+TOO_MANY_LISTED = _error("{count} {listed} are more than one backfill holds ({max}); ask for fewer at once")
+TOO_MANY_INTERVALS = _error(
+    "the range holds about {count} intervals, more than one backfill may ({max}); ask for a shorter one", "end_date"
+)
+NO_SCHEDULE = _error(
+    "DAG {dag_id!r} {has}, so a range holds no intervals; use [kind] single, [dates] or [partitions]", "kind"
+)
+NO_START = _error("[kind] {kind} needs [start_date] (the DAG has no start_date to take instead)", "start_date")
+NO_END = _error("[kind] {kind} needs [end_date] (the DAG has no end_date to take instead)", "end_date")
+NO_ENDS = _error(
+    "[kind] {kind} needs [start_date] (the DAG has no start_date to take instead) and [end_date] (the DAG has no end_date "
+    "to take instead)",
+    "start_date",
+)
+RANGE_REVERSED = _error(
+    "[start_date] {start} is after [end_date] {end}; the earlier of the two comes first", "start_date"
+)
+EMPTY_RANGE = _error(
+    "[kind] single makes one run over the range from [start_date] to [end_date], and this one is empty: {start}",
+    "end_date",
+)
+START_AFTER_END_OF_DAG = _error(
+    "[start_date] {start} is after the end_date of DAG {dag_id!r}, {end}: give [end_date] as well", "start_date"
+)
+NOT_COMPLETE_YET = _error(
+    "no interval that starts at or after [start_date] {start} is complete yet: the first one ends at {end}. Ask again then, "
+    "or give [end_date] and [allow_future] to run it before it has ended",
+    "start_date",
+)
+NO_INTERVAL = _error(
+    "no interval of {schedule!r} ({timezone}) starts between {start} and {end}; {nearest}", "start_date"
+)
+FUTURE_DATE = _error(
+    "[logical_date] {date} lies in the future (it is {now} now); to run it before its time, add [allow_future]",
+    "logical_date",
+)
+# -- options of a backfill --------------------------------------------------------------------------------------------
+KIND_IMPLIES_REPROCESS = _error(
+    "[kind] {kind} says by itself what is done again; leave [reprocess] {reprocess} out", "reprocess"
+)
+FAILED_TASKS_WITH = _error(
+    "[reprocess] failed_tasks re-runs the failed tasks of runs as they are; leave [field]{value} out, or take [reprocess] "
+    "failed, which makes new runs"
+)
+FAILED_TASKS_WITH_TASKS = _error(
+    "[reprocess] failed_tasks re-runs the failed tasks of runs as they are; leave [tasks] {tasks} out, or clear the failed "
+    "tasks",
+    "tasks", hint="clear_failed_tasks",
+)  # fmt: skip
+NOT_BATCHABLE = _error(
+    "[batch] needs a DAG whose tasks work on an interval of any length: DAG {dag_id!r} does not say batchable=True",
+    "batch",
+)
+NOTHING_TO_BATCH = _error("[batch] joins intervals, and [kind] {kind} has none to join", "batch")
+UPSTREAM_WITHOUT_TASKS = _error(
+    "[with_upstream] can only be switched off with [tasks], which says what it is upstream of", "with_upstream"
+)
+DOWNSTREAM_WITHOUT_TASKS = _error(
+    "[with_downstream] needs [tasks], which says what it is downstream of", "with_downstream"
+)
+NO_TASK_MATCHES = _error("[tasks] {pattern!r} matches no task{whose}; there are {tasks}", "tasks")
+BACKWARDS_ON_PAST = _error(
+    "[run_backwards] can't be used with DAG {dag_id!r}: its task {task_id!r} has depends_on_past, so older dates must run "
+    "first",
+    "run_backwards",
+)
+SCHEDULED_POOL = _error(
+    "[field] {pool}: the pool 'scheduled' is for scheduled runs; a backfill takes 'backfill' or one of your own"
+)
+NO_POOL_TO_OVERRIDE = _error("[overrides] {name}: there is no pool {pool!r}{nearest} There are {pools}.", "overrides")
+EMPTY_WINDOW = _error("[window] {window!r} begins where it ends; leave it out to work at any hour", "window")
+BAD_WINDOW = _error("[window]: {window!r} is not a span of hours; 20:00-06:00 is one", "window")
+BAD_OVERRIDE = _error("[overrides] {pair!r} must be NAME=VALUE, such as retries=3 or clean.timeout=600", "overrides")
+OVERRIDE_TWICE = _error("[overrides] names {name!r} twice; say once what it shall be", "overrides")
 # -- changes of a backfill --------------------------------------------------------------------------------------------
-NOTHING_TO_SET = _define("nothing_to_set", "Nothing to set; what can be changed is {fields}.")
-NOT_UPDATABLE = _define("not_updatable", "{name!r} can't be changed{nearest} There are {fields}.")
+NOTHING_TO_SET = _error("Nothing to set; what can be changed is {fields}.")
+NOT_UPDATABLE = _error("{name!r} can't be changed{nearest} There are {fields}.")
+WAS_NOT_CHANGED = _error("'was' tells of {name!r}, which is not to be changed{nearest}", "was")
+CHANGED_MEANWHILE = _error(
+    "[field] is {now} now, not {was}{more}: somebody has changed it since you looked. Look again, and ask once more.",
+    error=Refused,
+)
+BACKFILL_ENDED = _error("Backfill {backfill_id} has ended ({state}): there is nothing to {action}.", error=Refused)
+BACKFILL_NOT_ENDED = _error(
+    "Backfill {backfill_id} is {state}: only one that has ended is retried.", error=Refused, hint="watch_backfill"
+)
+NOTHING_TO_RETRY = _error("Backfill {backfill_id} has no failed item: there is nothing to retry.", error=Refused)
 # -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
-INVALID_OVERRIDE = _define("invalid_override", "[overrides] {problem}", "overrides")
-UNKNOWN_OVERRIDE = _define(
-    "unknown_override",
-    "[overrides] {name}: {setting!r} is not a setting that a backfill can set{nearest} There are {known}.",
-    "overrides",
+INVALID_OVERRIDE = _error("[overrides] {problem}", "overrides")
+UNKNOWN_OVERRIDE = _error(
+    "[overrides] {name}: {setting!r} is not a setting that a backfill can set{nearest} There are {known}.", "overrides"
 )
-OVERRIDE_OF_DAG = _define(
-    "override_of_dag",
-    "[overrides] {name}: {setting} is a setting of the whole DAG; write {setting}=...",
-    "overrides",
+OVERRIDE_OF_DAG = _error(
+    "[overrides] {name}: {setting} is a setting of the whole DAG; write {setting}=...", "overrides"
 )
-OVERRIDE_UNKNOWN_TASK = _define(
-    "override_unknown_task",
-    "[overrides] {name}: DAG {dag_id!r} has no task {task_id!r}{nearest} It has {known}.",
-    "overrides",
+OVERRIDE_UNKNOWN_TASK = _error(
+    "[overrides] {name}: DAG {dag_id!r} has no task {task_id!r}{nearest} It has {known}.", "overrides"
 )
-OVERRIDE_OF_CALLBACK = _define(
-    "override_of_callback",
-    "[overrides] {name}: a callback waits only for what it reports on; it has no {setting}",
-    "overrides",
+OVERRIDE_OF_CALLBACK = _error(
+    "[overrides] {name}: a callback waits only for what it reports on; it has no {setting}", "overrides"
 )
 _NOT_AN_OVERRIDE = "[overrides] {name}: {setting!r} is not a setting that a backfill can set; "
-OVERRIDE_HAS_A_FIELD = {  # what a backfill sets in another way
-    setting: _define(f"override_{setting}", f"{_NOT_AN_OVERRIDE}{instead} There are {{known}}.", "overrides")
-    for setting, instead in (
-        ("max_active_runs", "a backfill has its own [max_active_runs]."),
-        ("params", "run parameters are given with [conf]."),
-        ("schedule", "which intervals are run is set by [kind], [start_date] and [end_date]."),
-    )
+OVERRIDE_MAX_ACTIVE_RUNS = _error(
+    f"{_NOT_AN_OVERRIDE}a backfill has its own [max_active_runs]. There are {{known}}.", "overrides"
+)
+OVERRIDE_PARAMS = _error(f"{_NOT_AN_OVERRIDE}run parameters are given with [conf]. There are {{known}}.", "overrides")
+OVERRIDE_SCHEDULE = _error(
+    f"{_NOT_AN_OVERRIDE}which intervals are run is set by [kind], [start_date] and [end_date]. There are {{known}}.",
+    "overrides",
+)
+OVERRIDE_HAS_A_FIELD: Final = {  # what a backfill sets in another way
+    "max_active_runs": OVERRIDE_MAX_ACTIVE_RUNS, "params": OVERRIDE_PARAMS, "schedule": OVERRIDE_SCHEDULE,
+}  # fmt: skip
+# -- runs and tasks ---------------------------------------------------------------------------------------------------
+RUN_ENDED = _error("Run {run_id} of {dag_id} has ended ({state}): there is nothing to cancel.", error=Refused)
+RUN_OVERRIDDEN = _error(
+    "Run {run_id} was overridden and is kept as it was; the run that stands there is {by}.", error=Refused
+)
+ONLY_FAILED_AND_RUNNING = _error(
+    "[only_failed] and [only_running] leave nothing together; use one of them", "only_running"
+)
+RUN_NAMES_A_DAG = _error(
+    "[run_ids] {run} names a DAG, and [is_regex] chooses others beside it; clear {dag_id} by its id", "run_ids"
+)
+NO_TASK_STARTED = _error("There is nothing to clear: no task{of} {what} in {runs} of {dags}{between}")
+LATEST_OF_GONE_DAG = _error(
+    "[latest_version]: DAG {dag_id!r} is gone, so there is no later version to move to; without it, its runs are cleared with "
+    "the version they had",
+    "latest_version",
+)
+TOO_MANY_RUNS = _error("More than {max} runs are chosen; clear a shorter range of dates at once", "end_date")
+NEVER_RAN = _error("{none}{between}, and what never ran can't be cleared", hint="create_backfill")
+NEVER_RAN_AND_GONE = _error(
+    "{none}{between}, and what never ran can't be cleared; nor can it run any more, as no bundle defines it now"
+)
+PART_OF_A_BATCH = _error(
+    "The dates{between} are part of run {run_id}, which takes {items} intervals together from {start} on: clear that run as a "
+    "whole, with [start_date] {start}",
+    "start_date",
+)
+CLEAR_OVERRIDDEN = _error(
+    "Run {run_id} was overridden and is kept as it was; the run that stands there now is {by}: clear that one",
+    "run_ids",
+)
+RUN_OUT_OF_RANGE = _error(
+    "Run {run_id} does not lie{between}; leave out [start_date] and [end_date], or name another run", "run_ids"
+)
+RUN_IS_LIVE = _error(
+    "Run {run_id} of that date is {state}; wait for its end, or cancel it", error=Refused, hint="cancel_run"
+)
+CALLBACK_BY_HAND = _error(
+    "{task_id} is a callback: it tells how something ended, and by hand nothing has. To have a run tell again, clear this task",
+    "task_id", error=Refused, hint="clear_callback",
+)  # fmt: skip
+NO_DATE_TO_TEST = _error("DAG {dag_id!r} has no start_date: say which interval with [logical_date]", "logical_date")
+DAG_INACTIVE = _error("DAG {dag_id!r} is not active: {why}.", "dag_id", error=Refused)
+DOWNSTREAM_CIRCLE = _error(
+    "[downstream] can't be used with DAG {dag_id!r}: {circle} read in a circle what each other write, so there is no first; "
+    "backfill them one by one",
+    "downstream",
+)
+TOO_MANY_DOWNSTREAM = _error(
+    "[downstream]: DAG {dag_id!r} has about {count} intervals in that range, more than one backfill may ({max}); ask for a "
+    "shorter one",
+    "downstream",
+)
+STATE_IS_LED = _error(
+    "The manager of term {term} (pid {pid} on {host}) leads the state at {root}. Stop it first.", error=Refused,
+    hint="stop_manager",
+)  # fmt: skip
+# -- requests ---------------------------------------------------------------------------------------------------------
+BAD_REQUEST_ID = _error(
+    "The request id {request_id!r} must be 1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit"
+)
+REQUEST_ID_USED = _error("The request id {request_id!r} was used for another request ({kind}); choose a new one")
+
+CATALOGUE: Final[dict[str, ErrorTemplate]] = {
+    name.lower(): value for name, value in globals().items() if isinstance(value, ErrorTemplate)
+}
+for _code, _template in CATALOGUE.items():
+    _template.code = _code
+
+
+def error_columns(error: BackfillManagerError | str) -> dict[str, str | None]:
+    """An error as columns of the response table; nothing but a message has none."""
+    if isinstance(error, str):
+        return {}
+    params = json.dumps(error.params, default=str, sort_keys=True) if error.params else None
+    return {"error_code": error.code, "error_field": error.field, "error_params": params}
+
+
+def refusal(response: Response) -> Refused:
+    """The manager's refusal as an error. Of an older release, or with a code of a newer one, the message stands as it is."""
+    error = Refused(response.message, field=response.error_field)
+    error.code = response.error_code or error.code
+    template = CATALOGUE.get(error.code)
+    if template is not None and response.error_params:
+        error.template, error.hint, error.params = template.template, template.hint, json.loads(response.error_params)
+    return error
+
+
+_PROBLEMS: Final = {  # of values that came as JSON
+    "dict_type": 'must be a JSON object such as {"full": true}',
+    "model_type": "must be a JSON object",
+    "string_too_short": "must not be empty",
+    "datetime_type": "must be an instant such as 2013-01-31T05:00:00Z",
 }
 
 
 def invalid_input(error: ValidationError, model: type[BaseModel]) -> BackfillManagerError:
     """The first of pydantic's errors as one of ours: the field, and what would be right."""
     first = error.errors(include_url=False)[0]
-    path = [part for part in first["loc"] if isinstance(part, str) and not part.startswith(("function-", "tuple["))]
+    path = [part for part in first["loc"] if isinstance(part, str) and "[" not in part]
     field = path[-1] if path else ""
     if first["type"] == "missing":
         return MISSING_FIELD(field=field, name=field)
-    owner = _model_at(model, path[:-1])
     if first["type"] == "extra_forbidden":
+        owner = _model_at(model, path[:-1])
         known = list(owner.model_fields) if owner else []
-        return UNKNOWN_FIELD(
-            field=field, name=field, nearest=nearest(field, known) or f"; it has {', '.join(known) or 'none'}"
-        )
-    return _wrong_value(first, field, owner)
-
-
-def _wrong_value(error: ErrorDetails, field: str, owner: type[BaseModel] | None) -> BackfillManagerError:
-    from backfill_manager.schemas.fields import fields_of
-
-    about = fields_of(owner).get(field) if owner else None
-    value = shorten(json.dumps(error["input"], ensure_ascii=False, default=str), 60)
-    kind = error["type"]
-    if kind.startswith("int") or kind in ("greater_than_equal", "less_than_equal"):
-        low, high = (about.low, about.high) if about else (None, None)
-        limits = (
-            "" if low is None or high is None else f" from {low} up" if low in (0, 1) else f" from {low:,} to {high:,}"
-        )
-        if kind == "less_than_equal" and low in (0, 1):
-            return INVALID_VALUE(field=field, problem=f"must not be above {high:,}, not {value[:30]}")
-        return NOT_A_WHOLE_NUMBER(field=field, limits=limits, value=value[:30])
-    if kind.startswith("bool"):
-        return NOT_A_FLAG(field=field, value=value)
-    if kind == "literal_error" and about:
-        choices = list(about.choices)
-        near = nearest(str(error["input"]), choices) or f"; one of {', '.join(choices)}"
-        return NOT_A_CHOICE(field=field, value=error["input"], nearest=near)
-    if kind in ("dict_type", "model_type"):
-        example = json.dumps(about.example if about and about.example else {"full": True})
-        return NOT_JSON_OBJECT(field=field, example=example, value=value)
-    if kind == "string_pattern_mismatch":
-        example = f"; an example is {about.example}" if about and about.example else ""
-        return BAD_FORMAT(field=field, value=shorten(str(error["input"]), 60), example=example)
-    if kind in ("string_type", "string_too_short"):
-        return INVALID_VALUE(field=field, problem=f"must be a text that is not empty, not {value}")
-    if kind in ("string_too_long", "too_long"):
-        return INVALID_VALUE(field=field, problem=f"is too long: up to {error['ctx']['max_length']:,} are possible")
-    return INVALID_VALUE(field=field, problem=error["msg"].removeprefix("Value error, "))
+        near = nearest(field, known) or f"; it has {', '.join(known) or 'none'}"
+        return UNKNOWN_FIELD(field=field, name=field, nearest=near)
+    problem = _PROBLEMS.get(first["type"]) or describe_error(first)
+    if first["type"] == "literal_error":
+        problem += nearest(str(first["input"]), re.findall(r"'([^']*)'", first["ctx"]["expected"]))
+    return INVALID_VALUE(field=field, problem=problem)
 
 
 def _model_at(model: type[BaseModel] | None, path: list[str]) -> type[BaseModel] | None:

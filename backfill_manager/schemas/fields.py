@@ -30,7 +30,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Field:
+class DeclaredField:
     """A declared field. `type` is str, int, bool, dict, datetime, ...; of a list (`is_list`), that of its items."""
 
     name: str
@@ -55,12 +55,12 @@ class Field:
 
 
 @cache
-def fields_of(model: type[BaseModel]) -> Mapping[str, Field]:
+def fields_of(model: type[BaseModel]) -> Mapping[str, DeclaredField]:
     """The fields of a command or a resource in the order of their declaration."""
     return {name: _field(name, info) for name, info in model.model_fields.items()}
 
 
-def _field(name: str, info: FieldInfo) -> Field:
+def _field(name: str, info: FieldInfo) -> DeclaredField:
     base, metadata = _unwrapped(info.annotation, list(info.metadata))
     is_list = typing.get_origin(base) in (tuple, list)
     may_be_none = False
@@ -77,9 +77,9 @@ def _field(name: str, info: FieldInfo) -> Field:
     def limit(attribute: str) -> Any:
         return next((getattr(each, attribute) for each in metadata if getattr(each, attribute, None) is not None), None)
 
-    return Field(
+    return DeclaredField(
         name=name, label=info.title or name.replace("_", " ").capitalize(), help=info.description or "",
-        type=typing.get_origin(base) or base, default=None if info.is_required() else info.get_default(call_default_factory=True, validated_data={}),
+        type=typing.get_origin(base) or base, default=None if info.is_required() else info.default,
         is_required=info.is_required(), is_list=is_list, may_be_none=may_be_none, choices=choices, low=limit("ge"),
         high=limit("le"), max_length=limit("max_length"), example=next(iter(info.examples or ()), None),
         option=next((each for each in metadata if isinstance(each, Option)), Option()),

@@ -10,11 +10,12 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from backfill_manager.errors import InvalidInput, StateError, StateNotInitialised, nearest, shorten
+from backfill_manager.errors import InvalidInput, LostLease, StateError, StateNotInitialised, nearest, shorten
 from backfill_manager.model.records import RECORDS, TABLES, BackfillItem, Manager, Record, Request, columns
 from backfill_manager.model.transitions import Changes
 from backfill_manager.store.base import CHILDREN, Condition, Finding, Leader, R, Store
 from backfill_manager.store.filters import checked, columns_without, known_columns, orders, record_of, records_of
+from backfill_manager.store.rows import in_predicate
 from backfill_manager.store.schema import check_properties, column_mismatch
 
 if TYPE_CHECKING:
@@ -205,46 +206,76 @@ class DeltaStore(Store):
         """A statement of ours, in which `{request}` stands for the table's name."""
 
 
+class Term:
+    """A term of leadership, which may be over."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._over: str | None = None
+
+    def check(self) -> None:
+        if self._over:
+            raise LostLease(self._over)
+
+    def lost(self) -> LostLease:
+        return self.end(f"Term {self.number} is over: another manager has written to the state.")
+
+    def end(self, reason: str) -> LostLease:
+        self._over = reason
+        return LostLease(reason)
+
+
+class DeltaWriter(ABC):
+    """Commits to the tables under one term; `LostLease` when it is over."""
+
+    term: Term
+
+    @abstractmethod
+    def append(self, record: type[Record], rows: Sequence[Record] | pa.Table) -> None: ...
+
+    @abstractmethod
+    def merge(self, record: type[Record], rows: Sequence[Record]) -> Any:
+        """Updates rows by key, and inserts the others."""
+
+    @abstractmethod
+    def delete(self, table: str, where: Sequence[Condition]) -> None:
+        """Nothing is committed when no row meets the conditions."""
+
+    @abstractmethod
+    def update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None: ...
+
+    @staticmethod
+    def merge_condition(record: type[Record], spans: Sequence[tuple[int, int]]) -> str:
+        """Which rows of the target `t` and the source `s` are the same; `spans` of `run_seq` let files be skipped."""
+        of_spans = [in_predicate(spans), "t.run_seq = s.run_seq"] if spans else []
+        return " AND ".join([*of_spans, *(f"t.{name} = s.{name}" for name in record.KEY)])
+
+
 class DeltaLeader(Leader):
+    def __init__(self, row: Manager, highest: Mapping[str, int], writer: DeltaWriter) -> None:
+        """`highest`: table -> its highest `run_seq`, -1 if it is empty."""
+        super().__init__(row, 1 + max(0, *highest.values()))
+        self._writer = writer
+        for parent, children in CHILDREN.items():
+            for child in children:
+                if highest[child] > highest[parent]:
+                    writer.delete(child, [Condition("run_seq", ">", highest[parent])])
+
     def commit(self, changes: Changes) -> None:
         for table, rows in changes.by_table():
-            if TABLES[table].APPEND_ONLY:
-                self._append(table, self._to_arrow(TABLES[table], rows))
-            else:
-                self._merge(TABLES[table], rows)
+            write = self._writer.append if TABLES[table].APPEND_ONLY else self._writer.merge
+            write(TABLES[table], rows)
 
     def append_items(self, items: pa.Table) -> None:
         rows = items.select(list(columns(BackfillItem))).sort_by("run_seq")
         ids = tuple(rows.column("backfill_id").unique().to_pylist())
         if ids:
-            self._delete(BackfillItem.TABLE, [Condition("backfill_id", "in", ids)])
-        self._append(BackfillItem.TABLE, rows)
+            self._writer.delete(BackfillItem.TABLE, [Condition("backfill_id", "in", ids)])
+        self._writer.append(BackfillItem, rows)
 
     def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
         where = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", was)]
-        self._update(BackfillItem.TABLE, where, {"state": state, "reason": reason})
+        self._writer.update(BackfillItem.TABLE, where, {"state": state, "reason": reason})
 
-    def delete_orphans(self, highest: Mapping[str, int]) -> None:
-        """Deletes rows that a predecessor wrote for parents that it never came to write. `highest`: table -> its highest
-        `run_seq`, -1 if it is empty."""
-        for parent, children in CHILDREN.items():
-            for child in children:
-                if highest[child] > highest[parent]:
-                    self._delete(child, [Condition("run_seq", ">", highest[parent])])
-
-    @staticmethod
-    @abstractmethod
-    def _to_arrow(record: type[Record], rows: Sequence[Record]) -> Any: ...
-
-    @abstractmethod
-    def _append(self, table: str, rows: Any) -> None: ...
-
-    @abstractmethod
-    def _merge(self, record: type[Record], rows: Sequence[Record]) -> Any: ...
-
-    @abstractmethod
-    def _delete(self, table: str, where: Sequence[Condition]) -> None:
-        """Nothing is committed when no row meets the conditions."""
-
-    @abstractmethod
-    def _update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None: ...
+    def _end_term(self, reason: str) -> None:
+        self._writer.term.end(reason)

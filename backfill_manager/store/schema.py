@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 # 4: backfill.with_upstream, with_downstream and ignore_first_depends_on_past, dag_run.is_partial, task_instance.losses,
 #    manager.state_id, state_id_since and state_root, dag_version.reader_json, bundle.parsed_at and settings_json. All of
 #    them may be null.
-SCHEMA_VERSION: Final = 4
+# 5: response.error_code, error_field and error_params. They may be null.
+SCHEMA_VERSION: Final = 5
 ENGINE_PROPERTY: Final = "backfill_manager.engine"
 VERSION_PROPERTY: Final = "backfill_manager.state_version"
 LEADER_APP_ID: Final = "backfill_manager.leader"  # of the application transaction that carries the term

@@ -1,41 +1,46 @@
-"""Is this text one query, and nothing but a query? What can be told without an engine.
+"""SQL as text: its statements, and whether it is one query and nothing else, as far as that can be told without an engine.
 
-It is the first of two looks: each engine then parses the text itself, as a query and as nothing else, before it runs
-it.
+`single_query` is the first of two checks: each engine then parses the text itself, as a query only, before it runs it.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from backfill_manager.errors import InvalidInput
 
-_TOKEN: Final = re.compile(
-    r"""(?P<blank>\s+|--[^\n]*|/\*.*?\*/)|(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`)|(?P<word>\w+)|(?P<mark>.)""",
-    re.DOTALL,
-)
+
+def split_statements(sql: str, dialect: str) -> list[tuple[str, str]]:
+    """(first word, text) of each statement, split at `;` outside of quotes and comments; empty ones are dropped. What can't be
+    tokenized is one statement: the engine reports what is wrong with it."""
+    from sqlglot import TokenType, tokenize
+    from sqlglot.errors import TokenError
+
+    try:
+        tokens = tokenize(sql, read=dialect)
+    except TokenError:
+        return [(sql.split(maxsplit=1)[0].upper(), sql.strip())]
+    found: list[tuple[str, str]] = []
+    start, word = 0, ""
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            if word:
+                found.append((word, sql[start : token.start].strip()))
+            start, word = token.end + 1, ""
+        elif not word and token.text != "(":
+            word = token.text.upper()
+    return [*found, (word, sql[start:].strip())] if word else found
 
 
 def single_query(sql: str) -> str:
     """The query without a closing semicolon; `InvalidInput` for more than one statement or one that is no query."""
-    words: list[str] = []
-    end = None
-    for token in _TOKEN.finditer(sql):
-        if token.lastgroup == "blank":
-            continue
-        if end is not None:
-            raise InvalidInput("Only one statement at a time: there is something after the semicolon.")
-        if token["mark"] == ";":
-            end = token.start()
-        elif token["word"]:
-            words.append(token["word"].upper())
-        elif not words and token["mark"] != "(":
-            break
-    if not words or words[0] not in ("SELECT", "WITH"):
+    found = split_statements(sql, "postgres")
+    if len(found) > 1:
+        raise InvalidInput("Only one statement at a time: there is something after the semicolon.")
+    if not found or found[0][0] not in ("SELECT", "WITH"):
         shown = " ".join(sql.split())[:60]
         raise InvalidInput(f"Only a query can be run here, one that begins with SELECT or WITH; this is {shown!r}.")
-    return sql if end is None else sql[:end]
+    return found[0][1]
 
 
 def tables_named(sql: str, known: list[str]) -> list[str]:

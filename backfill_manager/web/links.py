@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Query
 
-from backfill_manager.requests import command_types
+from backfill_manager.schemas import kinds
 
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 _UNSAFE: Final = re.compile(r"[~%/\\]|^\.{1,2}$|[\x00-\x1f]")
@@ -49,12 +49,12 @@ def to_object(request: Mapping[str, Any]) -> tuple[str, str] | None:
     kind, names = request["kind"], request["about"]
     if "backfill_id" in names:
         return to("backfills", names["backfill_id"]), f"backfill {names['backfill_id']}"
-    if kind == command_types.POOL_SET:
+    if kind == kinds.POOL_SET:
         return "/pools", f"pool {names.get('name')}"
-    if kind == command_types.MANAGER_STOP:
+    if kind == kinds.MANAGER_STOP:
         return "/manager", "manager"
     dag_id, run_id = names.get("dag_id"), names.get("run_id")
-    if kind in (command_types.DAG_TRIGGER, command_types.TASK_RUN):
+    if kind in (kinds.DAG_TRIGGER, kinds.TASK_RUN):
         run_id = request["object_id"]
     if dag_id is None:
         return None

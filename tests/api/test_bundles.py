@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from support.api_server import Stage
 
 from backfill_manager.model.records import BundleRow, DagRow
-from backfill_manager.requests import command_types
+from backfill_manager.schemas import kinds
 
 PUSHED = BundleRow("tests", "/dags", "event", "0", datetime(2024, 1, 1, tzinfo=timezone.utc))
 
@@ -27,7 +27,7 @@ def activity(stage: Stage) -> dict[str, tuple[bool, bool]]:
 def test_parsing_a_path_is_asked_of_the_manager_word_by_word(stage: Stage) -> None:
     wanted = {"subpath": "team/a.py", "dry_run": True, "deactivate_removed": True}
     told = with_bundle(stage).call("POST", "/bundles/tests/parse", json=wanted)
-    assert (told.status_code, told.json()["kind"]) == (202, command_types.BUNDLE_PARSE)
+    assert (told.status_code, told.json()["kind"]) == (202, kinds.BUNDLE_PARSE)
     (request,) = stage.asked()
     assert json.loads(request.payload_json) == {"bundle": "tests", **wanted}
 

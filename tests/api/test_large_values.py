@@ -11,14 +11,14 @@ from support.api_server import Caller, Stage
 
 from backfill_manager.api.app import create_app
 from backfill_manager.model.records import Backfill, DagRun, Request, Response, TaskInstance
-from backfill_manager.requests.json_input import MOST_BYTES
+from backfill_manager.schemas.json_limits import MAX_BYTES
 from backfill_manager.settings import Settings
 from backfill_manager.testing import dag_spec
 from backfill_manager.web import page, router
 
 MARK = "only in the details"
-LARGE = {"text": "é" * (MOST_BYTES // 2)}  # in UTF-8 just above
-JUST_SMALL_ENOUGH = {"text": "é" * (MOST_BYTES // 2 - 6)}
+LARGE = {"text": "é" * (MAX_BYTES // 2)}  # in UTF-8 just above
+JUST_SMALL_ENOUGH = {"text": "é" * (MAX_BYTES // 2 - 6)}
 TOLD = "must not be larger than 64 kB as JSON, and has 65,548 bytes"
 JANUARY = {"dag_id": "flights", "start_date": "2013-01-01", "end_date": "2013-01-02"}
 

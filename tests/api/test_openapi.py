@@ -81,7 +81,7 @@ def test_every_reference_of_the_document_leads_somewhere(document: Any) -> None:
         assert reference.removeprefix("#/components/schemas/") in schemas
 
 
-def findings(app: Any, document: Any, *, examples: int, stateful: bool) -> list[str]:
+def scan_results(app: Any, document: Any, *, examples: int, stateful: bool) -> list[str]:
     """All that schemathesis has to say, once each: examples, borders of every value, random input, with all its checks."""
     from schemathesis.engine import events, from_schema
 
@@ -126,9 +126,9 @@ def findings(app: Any, document: Any, *, examples: int, stateful: bool) -> list[
 
 
 def test_schemathesis_has_nothing_to_say(app: Any, document: Any) -> None:
-    assert findings(app, document, examples=8, stateful=False) == []
+    assert scan_results(app, document, examples=8, stateful=False) == []
 
 
 @pytest.mark.slow
 def test_schemathesis_has_nothing_to_say_after_a_long_look(app: Any, document: Any) -> None:
-    assert findings(app, document, examples=150, stateful=True) == []
+    assert scan_results(app, document, examples=150, stateful=True) == []

@@ -18,6 +18,11 @@ import pytest
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
 
 
+def process_ids(loader: DagLoader) -> tuple[int, ...]:
+    """Of the workers that are alive."""
+    return tuple(worker.pid for worker in loader._started if worker.is_alive)
+
+
 @pytest.fixture
 def loader(tmp_path: Path) -> Iterator[DagLoader]:
     """Warm: each of its two workers has read some files before."""
@@ -94,5 +99,5 @@ def test_memory_of_the_workers_over_ten_thousand_parses(loader: DagLoader, tmp_p
 
 
 def resident_mb(loader: DagLoader) -> float:
-    texts = [Path(f"/proc/{pid}/status").read_text() for pid in loader.process_ids()]
+    texts = [Path(f"/proc/{pid}/status").read_text() for pid in process_ids(loader)]
     return sum(int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) for text in texts) / 1024

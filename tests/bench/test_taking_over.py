@@ -17,7 +17,8 @@ from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, Manager, Record, Response, TaskInstance
-from backfill_manager.requests import command_types, submit
+from backfill_manager.requests import submit
+from backfill_manager.schemas import kinds
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Store
 from backfill_manager.store.delta_rs.sql import arrow_table
@@ -79,7 +80,7 @@ def take_over_and_clear(store: Store) -> tuple[int, dict[str, float]]:
     submit.submit(
         store,
         clock,
-        command_types.TASKS_CLEAR,
+        kinds.TASKS_CLEAR,
         {"ask": {"dag": "d0", "end": "2023-12-31T23:30:00Z"}},
         requested_by="bench",
     )

@@ -36,7 +36,7 @@ def test_a_wrong_token_stays_outside_and_a_right_one_leads_to_where_one_wanted(s
     ada = somebody(url)
     ada.allows.add(401)
     logs_in(ada, "nobody", "/dags/shop/calendar?year=2024")
-    expect(ada.page.get_by_role("alert")).to_contain_text("none of those that are configured")
+    expect(ada.page.get_by_role("alert")).to_contain_text("Invalid token")
     assert ada.barriers() == []
     ada.page.get_by_label("Token").fill("token of ada")
     ada.page.keyboard.press("Enter")

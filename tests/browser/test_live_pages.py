@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -14,8 +13,8 @@ from backfill_manager.clock import SystemClock, parse_instant
 from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model.records import TaskLog
 from backfill_manager.requests import submit
-from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.command_types import BACKFILL_CREATE
+from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.kinds import BACKFILL_CREATE
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 Somebody = Callable[..., User]
@@ -67,7 +66,7 @@ def test_a_new_backfill_shows_its_items_and_its_failures_without_a_reload(
     """It is looked at before any manager has planned it: at first there is nothing of what appears."""
     ask = CreateBackfill(dag_id="flights", kind="partitions", partitions=("emea", "apac"))
     backfill_id = f"{int(ground.clock.new_id(), 16) + 1:012x}"  # the next that the ground gives
-    payload = {"backfill_id": backfill_id, "ask": json.loads(ask.to_payload())}
+    payload = {"backfill_id": backfill_id, "ask": ask.to_payload()}
     submit.submit(ground.store, ground.clock, BACKFILL_CREATE, payload, request_id="r1", requested_by="ada")
     ada = somebody(url)
     page = ada.goes(f"/backfills/{backfill_id}")

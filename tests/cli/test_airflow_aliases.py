@@ -8,9 +8,9 @@ import pytest
 from support.bfm import Bfm
 from support.sample_state import NEW_YEAR, FilledState
 
-from backfill_manager.cli.airflow_aliases import OF_BACKFILL_CREATE, OF_TASKS_CLEAR, OldSpelling
+from backfill_manager.cli.airflow_aliases import OF_BACKFILL_CREATE, OF_TASKS_CLEAR, AirflowOption
 from backfill_manager.model.records import Request
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 
@@ -93,15 +93,15 @@ def test_every_option_that_was_dropped_is_known() -> None:
 
 
 @pytest.mark.parametrize("old", DROPPED, ids=lambda old: old.spellings[0])
-def test_a_dropped_option_gets_one_line_and_changes_nothing(bfm: Bfm, filled: FilledState, old: OldSpelling) -> None:
-    plain = CreateBackfill("flights", start_date=NEW_YEAR, end_date=NEW_YEAR)
+def test_a_dropped_option_gets_one_line_and_changes_nothing(bfm: Bfm, filled: FilledState, old: AirflowOption) -> None:
+    plain = CreateBackfill(dag_id="flights", start_date=NEW_YEAR, end_date=NEW_YEAR)
     for spelling in old.spellings:
         value = ["7"] if old.takes_value else []
         args = ("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-01", spelling, *value)
         said = bfm(*args, "--request-id", "same")
-        assert (said.code, said.err.splitlines()[0]) == (0, old.says)
+        assert (said.code, said.err.splitlines()[0]) == (0, old.message)
     assert asked(filled) == plain
-    assert old.says.startswith(f"{old.spellings[0]} is left out: ")
+    assert old.message.startswith(f"{old.spellings[0]} is left out: ")
 
 
 def test_old_spellings_are_not_in_the_help_and_h_is_help(bfm: Bfm) -> None:

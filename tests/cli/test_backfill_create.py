@@ -11,8 +11,7 @@ from support.sample_state import DAY, NEW_YEAR, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import Pool, Request
-from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.command_types import parse_payload
+from backfill_manager.schemas.commands import CreateBackfill, parse_payload
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 
@@ -38,7 +37,7 @@ def test_a_range_is_asked_for_in_the_time_zone_of_the_dag(bfm: Bfm, filled: Fill
     assert (ask.kind, ask.start_date, ask.end_date) == ("schedule", NEW_YEAR, NEW_YEAR + 30 * DAY)
     assert (ask.pool, ask.reprocess, ask.priority, ask.max_active_runs) == ("backfill", "none", 0, None)
     assert "`bfm backfill watch " in said.out
-    assert "No manager is leading; the request waits for one" in said.err
+    assert "No manager is running; the request waits for one" in said.err
 
 
 def test_every_option_arrives(bfm: Bfm, filled: FilledState) -> None:
@@ -69,7 +68,7 @@ def test_the_future_is_asked_for_and_the_first_item_waits_when_it_is_told_to(bfm
     assert (first["allow_future"], first["ignore_first_depends_on_past"]) == (False, True)
     assert (second["allow_future"], second["ignore_first_depends_on_past"]) == (True, False)
     shown = bfm("backfill", "show", told["backfill_id"]).out
-    assert "also what has not ended" in shown and "ignore_first_depends_on_past" not in shown
+    assert "also intervals that have not ended" in shown and "ignore_first_depends_on_past" not in shown
     assert "ignore_first_depends_on_past" in bfm("backfill", "list", "--output", "json").out
 
 
@@ -91,7 +90,7 @@ def test_a_date_alone_as_the_end_is_its_whole_day_and_an_end_left_out_waits_for_
 def test_the_help_teaches_what_a_date_alone_means_and_what_has_not_ended(bfm: Bfm) -> None:
     told = " ".join(bfm("backfill", "create", "--help").out.replace("│", " ").split())
     assert "a date alone is its whole day in the DAG's zone" in told
-    assert "Without it they are skipped: not complete yet." in told
+    assert "Otherwise they are skipped: not complete yet." in told
     assert "The first item does not wait for the run before it" in told
     clear = " ".join(bfm("tasks", "clear", "--help").out.replace("│", " ").split())
     assert "a date alone is its whole day" in clear

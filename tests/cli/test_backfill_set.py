@@ -12,7 +12,7 @@ from support.sample_state import NEW_YEAR, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import DagRun, Pool, Request
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 
@@ -121,7 +121,7 @@ def test_settings_that_were_made_before_stay(bfm: Bfm, filled: FilledState) -> N
 
 
 UNCHANGEABLE = {
-    "nothing": ((), 2, "Nothing to change was named; there are --max-active-runs"),
+    "nothing": ((), 2, "Nothing to change was named; the options are --conf"),
     "an unknown setting": (("--set", "colour=red"), 2, "There are max_active_tasks, retries"),
     "a near setting": (("--set", "retires=3"), 2, "did you mean 'retries'"),
     "an unknown task": (("--set", "claen.retries=3"), 2, "did you mean 'clean'"),

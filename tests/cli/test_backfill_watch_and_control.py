@@ -78,7 +78,7 @@ def test_a_backfill_that_waits_for_a_manager_says_so(bfm: Bfm, state: FilledStat
 
     said = bfm("backfill", "watch", "b1")
 
-    assert "No manager is leading; the backfill waits for one" in said.out
+    assert "No manager is running; the backfill waits for one" in said.out
     assert "queued  (waiting for the manager)" in said.out
     assert said.code == 0
 
@@ -137,7 +137,7 @@ def test_waiting_ends_when_the_backfill_has_paused_itself(bfm: Bfm, state: Fille
     said = bfm("backfill", "create", *JANUARY, "--stop-on-failure", "2", "--wait")
 
     assert said.code == 1
-    assert "It waits for you: mend what failed, then `bfm backfill unpause" in said.err
+    assert "It has paused itself: fix what failed, then `bfm backfill unpause" in said.err
 
 
 def test_whoever_stops_watching_stops_only_that(state: FilledState, capfd: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +152,7 @@ def test_whoever_stops_watching_stops_only_that(state: FilledState, capfd: pytes
     code = run(args, CliContext(environ={}, clock=state.clock, pause=ctrl_c))
 
     assert code == 130
-    assert "The backfill goes on without this screen" in capfd.readouterr().err
+    assert "The backfill keeps running." in capfd.readouterr().err
     assert state.fingerprint() == before
 
 
@@ -187,7 +187,7 @@ def test_without_a_manager_the_request_waits(bfm: Bfm, state: FilledState) -> No
 
     assert said.code == 0
     assert (said.document["outcome"], said.document["backfill_id"]) == ("waiting", "b1")
-    assert "No manager is leading" in said.err
+    assert "No manager is running" in said.err
     assert '"let_running_finish": true' in state.store.read(Request)[0].payload_json
 
 
@@ -246,7 +246,7 @@ def test_a_manager_that_does_not_stop_is_told(bfm: Bfm, state: FilledState) -> N
     said = bfm("manager", "stop", "--timeout", "3")
 
     assert said.code == 1
-    assert "still leads after 3 s" in said.error
+    assert "still runs after 3 s" in said.error
 
 
 def test_a_compaction_whose_manager_ends_before_it_is_carried_out_here(bfm: Bfm, state: FilledState) -> None:

@@ -91,7 +91,7 @@ def test_a_bundle_or_path_that_is_not_there_is_told_in_one_line(
 
 def test_parsing_for_good_is_asked_of_the_manager(bfm: Bfm, dags: Path, state: FilledState) -> None:
     said = bfm("bundles", "parse", "mine", "sub", "--deactivate-removed")
-    assert said.code == 0 and "asked for" in said.out and "No manager is leading" in said.err
+    assert said.code == 0 and "submitted" in said.out and "No manager is running" in said.err
     (request,) = state.store.read(Request)
     assert request.kind == "bundle.parse"
     assert '"deactivate_removed": true' in request.payload_json and '"subpath": "sub"' in request.payload_json

@@ -12,7 +12,7 @@ from support.bfm import Bfm
 from support.sample_state import FilledState
 
 from backfill_manager.model.records import Request
-from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.schemas.commands import ClearTasks
 
 DONE = {"clean": "success", "delays": "success"}
 BROKEN = {"clean": "failed", "delays": "upstream_failed"}
@@ -57,7 +57,9 @@ def test_a_clear_shows_what_it_would_touch_and_then_asks(
     assert "Clear 4 tasks of 2 runs? [y/N] " in said.err
     kind, payload = asked(filled)
     assert kind == "tasks.clear"
-    assert ClearTasks.from_payload(payload["ask"]) == ClearTasks("flights", start="2013-01-01", end="2013-01-02")
+    assert ClearTasks.from_payload(payload["ask"]) == ClearTasks(
+        dag_id="flights", start_date="2013-01-01", end_date="2013-01-02"
+    )
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", "perhaps\n"])
@@ -81,7 +83,7 @@ def test_where_nobody_can_answer_it_says_how_not_to_be_asked(
     said = bfm("tasks", "clear", "flights")
 
     assert said.code == 2
-    assert "as nobody answered; -y clears without asking" in said.err
+    assert "as there was no answer; -y clears without asking" in said.err
     assert filled.store.read(Request) == []
 
 
@@ -126,7 +128,7 @@ def test_every_flag_of_a_clear_arrives(bfm: Bfm, filled: FilledState) -> None:
 
     assert said.code == 0, said.err
     assert ClearTasks.from_payload(asked(filled)[1]["ask"]) == ClearTasks(
-        "fl.*s", is_regex=True, start="2013-01-01", end="2013-01-03", tasks="^clean", upstream=True, downstream=True,
+        "fl.*s", is_regex=True, start_date="2013-01-01", end_date="2013-01-03", tasks="^clean", upstream=True, downstream=True,
         only_failed=True, latest_version=True,
     )  # fmt: skip
 
@@ -220,7 +222,7 @@ def test_a_run_is_marked_and_cancelled_by_its_date(bfm: Bfm, filled: FilledState
 def test_a_task_is_marked(bfm: Bfm, filled: FilledState) -> None:
     said = bfm("tasks", "mark", "flights", "2013-01-02", "clean", "skipped")
 
-    assert (said.code, said.out.startswith("Mark clean of backfill__2013-01-02T05:00:00Z skipped: asked for")) == (
+    assert (said.code, said.out.startswith("Mark clean of backfill__2013-01-02T05:00:00Z skipped: submitted")) == (
         0,
         True,
     )

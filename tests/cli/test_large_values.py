@@ -9,9 +9,9 @@ from support.bfm import Bfm
 from support.sample_state import FilledState
 
 from backfill_manager.model.records import DagRun, Request
-from backfill_manager.requests.json_input import MOST_BYTES
+from backfill_manager.schemas.json_limits import MAX_BYTES
 
-LARGE = "x" * MOST_BYTES
+LARGE = "x" * MAX_BYTES
 TOLD = "must not be larger than 64 kB as JSON"
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 

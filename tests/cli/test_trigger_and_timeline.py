@@ -30,7 +30,7 @@ def test_a_run_by_hand_is_asked_for_in_the_zone_of_the_dag(bfm: Bfm, state: Fill
         "dag.trigger",
         {"dag_id": "flights", "logical_date": "2013-01-05T05:00:00Z", "conf": {"full": True}},
     )
-    assert "No manager is leading" in said.err
+    assert "No manager is running" in said.err
 
 
 def test_without_a_date_the_interval_that_the_manager_chose_is_told(bfm: Bfm, state: FilledState) -> None:

@@ -21,7 +21,7 @@ READING = [
     ("manager", "status"),
     ("state", "check"),
     ("state", "compact"),
-    ("state", "where"),
+    ("state", "locations"),
     ("state", "sql", "SELECT 1"),
 ]
 

@@ -360,7 +360,7 @@ def test_something_else_at_the_address_is_told(tmp_path: Path) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with Client(f"http://127.0.0.1:{server.server_port}") as client, pytest.raises(Unreachable, match="text/html"):
             client.health()
-        client.shutdown()
+        server.shutdown()
 
 
 def test_an_address_or_token_that_can_not_be_is_refused_at_once() -> None:
@@ -400,7 +400,7 @@ def test_a_backfill_is_watched_by_events_until_it_has_ended(
 def test_where_events_do_not_come_through_it_is_looked_at_now_and_then(
     url: str, ground: InMemoryManager, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(version_watcher, "MOST_LISTENERS", 0)
+    monkeypatch.setattr(version_watcher, "MAX_LISTENERS", 0)
     backfill_id = ground.backfill("flights", days("2013-01-01", 3))
     waits: list[float] = []
 

@@ -12,7 +12,8 @@ import pytest
 
 from backfill_manager.dags.bundles import archive, source
 from backfill_manager.dags.bundles.files import read_bundle
-from backfill_manager.dags.bundles.source import BundleSource, Fetched, source_of
+from backfill_manager.dags.bundles.source import BundleSource, FetchedFiles
+from backfill_manager.dags.bundles.sources import source_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import BundleSettings
 
@@ -28,7 +29,7 @@ def of(path: Path) -> BundleSource:
     return source_of(BundleSettings(name="b", path=str(path)), cache=path.parent / "cache")
 
 
-def texts(fetched: Fetched) -> dict[str, str]:
+def texts(fetched: FetchedFiles) -> dict[str, str]:
     return {file: (fetched.root / file).read_text() for file in read_bundle(fetched.root).files}
 
 
@@ -74,7 +75,7 @@ def link(name: str) -> zipfile.ZipInfo:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "message"),
     [
         ("../a.py", r"its entry '../a.py' lies outside the archive"),
         ("sub/../../a.py", "lies outside the archive"),
@@ -86,14 +87,14 @@ def link(name: str) -> zipfile.ZipInfo:
     ids=str,
 )
 def test_an_entry_that_leads_out_of_the_archive_is_refused(
-    tmp_path: Path, entry: str | zipfile.ZipInfo, told: str
+    tmp_path: Path, entry: str | zipfile.ZipInfo, message: str
 ) -> None:
     path = packed(tmp_path / "b.zip", ("ok.py", ""), (entry, "/etc/passwd"))
-    refused(path, f"b.zip is refused: .*{told}")
+    refused(path, f"b.zip is refused: .*{message}")
 
 
-def refused(path: Path, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told) as error:
+def refused(path: Path, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as error:
         of(path).fetch()
     assert "\n" not in str(error.value)
     unpacked = [file for file in path.parent.rglob("*") if file.suffix == ".py"]
@@ -116,13 +117,13 @@ def test_an_encrypted_entry_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "LARGEST_BUNDLE", 1 << 20)
+    monkeypatch.setattr(archive, "MAX_BUNDLE_SIZE", 1 << 20)
     path = packed(tmp_path / "b.zip", ("a.py", b" " * (2 << 20)))
     refused(path, "b.zip unpacks to 2 MB; a bundle may have 1")
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MOST_FILES", 2)
+    monkeypatch.setattr(archive, "MAX_FILES", 2)
     refused(packed(tmp_path / "b.zip", *((f"{n}.py", "") for n in range(3))), "holds 3 entries; a bundle may have 2")
 
 
@@ -140,7 +141,7 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda path: path.write_text("no zip"), "is damaged, or no zip file: File is not a zip file"),
         (cut, "is damaged, or no zip file"),
@@ -148,9 +149,9 @@ def cut(path: Path) -> None:
         (lambda path: None, "the archive .*b.zip does not exist"),
     ],
 )
-def test_what_is_no_archive_is_told(tmp_path: Path, make: Callable[[Path], object], told: str) -> None:
+def test_what_is_no_archive_is_reported(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
     make(tmp_path / "b.zip")
-    refused(tmp_path / "b.zip", told)
+    refused(tmp_path / "b.zip", message)
 
 
 def test_a_damaged_archive_that_is_put_right_is_read(tmp_path: Path) -> None:
@@ -162,18 +163,18 @@ def test_a_damaged_archive_that_is_put_right_is_read(tmp_path: Path) -> None:
     assert texts(bundle.fetch()) == {"a.py": "A = 1"}
 
 
-def test_contents_that_nobody_uses_any_more_are_removed(tmp_path: Path) -> None:
+def test_contents_that_are_not_in_use_any_more_are_removed(tmp_path: Path) -> None:
     bundle, roots = of(tmp_path / "b.zip"), list[Path]()
-    for n in range(source._KEPT + 3):
+    for n in range(source._MAX_KEPT + 3):
         packed(tmp_path / "b.zip", ("a.py", f"A = {n}"))
         roots.append(bundle.fetch().root)
         os.utime(roots[-1], (n, n))  # last used in 1970
-    assert sorted(roots[0].parent.iterdir()) == sorted(roots[-source._KEPT :])
+    assert sorted(roots[0].parent.iterdir()) == sorted(roots[-source._MAX_KEPT :])
 
 
 def test_a_content_that_somebody_may_still_read_is_kept(tmp_path: Path) -> None:
     bundle, roots = of(tmp_path / "b.zip"), list[Path]()
-    for n in range(source._KEPT + 3):
+    for n in range(source._MAX_KEPT + 3):
         packed(tmp_path / "b.zip", ("a.py", f"A = {n}"))
         roots.append(bundle.fetch().root)
     assert sorted(roots[0].parent.iterdir()) == sorted(roots)

@@ -98,7 +98,7 @@ def test_calling_the_dag_at_the_end_of_the_file_as_in_airflow_makes_it_no_second
     assert [made.dag_id for made in collection.dags] == ["flights"]
 
 
-def test_dags_made_in_a_loop_each_see_their_own_turn() -> None:
+def test_dags_made_in_a_loop_each_see_their_own_values() -> None:
     made = []
     for region in ("eu", "us"):
 
@@ -113,7 +113,7 @@ def test_dags_made_in_a_loop_each_see_their_own_turn() -> None:
     ]
 
 
-def test_order_is_said_with_arrows_and_lists_on_either_side() -> None:
+def test_order_is_set_with_arrows_and_lists_on_either_side() -> None:
     @dag
     def fan() -> None:
         a, b, c, d, e, f = (task(task_id=name)(_work)() for name in "abcdef")
@@ -178,7 +178,7 @@ def test_a_sql_file_is_read_from_beside_the_dags_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("nothing.sql", "nothing.sql can't be read from the DAG file's folder: No such file or directory"),
         ("../outside.sql", "../outside.sql must lie in the bundle"),
@@ -187,7 +187,7 @@ def test_a_sql_file_is_read_from_beside_the_dags_file(tmp_path: Path) -> None:
         ("", "needs a statement, or the name of a .sql file"),
     ],
 )
-def test_a_sql_file_that_cannot_be_used_is_told(tmp_path: Path, name: str, told: str) -> None:
+def test_a_sql_file_that_cannot_be_used_is_reported(tmp_path: Path, name: str, message: str) -> None:
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     (tmp_path / "outside.sql").write_text("SELECT 1")
@@ -199,11 +199,11 @@ def test_a_sql_file_that_cannot_be_used_is_told(tmp_path: Path, name: str, told:
         def flights() -> None:
             sql("delays", name)
 
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert str(error.value).startswith("DAG 'flights', task 'delays': ")
 
 
-def test_default_args_hold_for_every_task_that_says_nothing_itself() -> None:
+def test_default_args_hold_for_every_task_that_does_not_set_them() -> None:
     @dag(default_args={"retries": 4, "timeout": 60})
     def d() -> None:
         task(_work)()
@@ -265,7 +265,7 @@ def _with_task(**settings: Any) -> Dag:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"schedul": "@daily"}, "DAG 'd' has no setting 'schedul'; did you mean 'schedule'?"),
         ({"xyzzy": 1}, "DAG 'd' has no setting 'xyzzy'; known are dag_id, schedule, "),
@@ -292,15 +292,17 @@ def _with_task(**settings: Any) -> Dag:
         ({"default_args": 3}, "default_args must be keys and values, not 3"),
     ],
 )
-def test_a_wrong_dag_setting_is_told_with_the_dag_and_what_would_be_right(settings: dict[str, Any], told: str) -> None:
+def test_a_wrong_dag_setting_is_reported_with_the_dag_and_what_would_be_right(
+    settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidDag) as error:
         _make(**settings)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"retrys": 1}, "DAG 'd', task '_work' has no setting 'retrys'; did you mean 'retries'?"),
         ({"execution_timeout": 1}, "did you mean 'timeout'?"),
@@ -329,10 +331,10 @@ def test_a_wrong_dag_setting_is_told_with_the_dag_and_what_would_be_right(settin
         ({"timeout": timedelta(days=4000)}, "timeout must be 315360000 or less, not 345600000.0"),
     ],
 )
-def test_a_wrong_task_setting_is_told_with_dag_and_task(settings: dict[str, Any], told: str) -> None:
+def test_a_wrong_task_setting_is_reported_with_dag_and_task(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidDag) as error:
         _with_task(**settings)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def _twice() -> None:
@@ -386,7 +388,7 @@ def _needs_arguments(region: str) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (_twice, "DAG 'd' has two tasks with the id '_work'; give one of them another with task_id=..."),
         (_round, "DAG 'd' has a cycle: "),
@@ -403,10 +405,10 @@ def _needs_arguments(region: str) -> None: ...
         (5, "@dag decorates a function, not 5"),
     ],
 )
-def test_a_wrong_body_is_told(body: Any, told: str) -> None:
+def test_a_wrong_body_is_reported(body: Any, message: str) -> None:
     with pytest.raises(InvalidDag) as error:
         any_dag("d")(body)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_task_of_one_dag_cannot_wait_for_a_task_of_another() -> None:
@@ -423,7 +425,7 @@ def test_a_task_of_one_dag_cannot_wait_for_a_task_of_another() -> None:
         any_dag("two")(two)
 
 
-def test_sql_outside_of_a_dag_is_told() -> None:
+def test_sql_outside_of_a_dag_is_reported() -> None:
     with pytest.raises(InvalidDag, match="call it in the body of a @dag function"):
         sql("s", "SELECT 1")
 
@@ -460,16 +462,22 @@ def test_callbacks_of_dag_task_and_sql_become_tasks_of_their_own() -> None:
         ("delays.on_failure", "delays", "failed"),
         ("on_success", None, "success"),
     ]
-    told = spec.task("clean.on_failure")
-    assert (told.kind, told.upstream, told.retries, told.timeout, told.pool) == ("python", (), 0, 600.0, None)
-    assert (told.priority, told.depends_on_past) == (4, False), "as urgent as its task, and nothing else of it"
+    message = spec.task("clean.on_failure")
+    assert (message.kind, message.upstream, message.retries, message.timeout, message.pool) == (
+        "python",
+        (),
+        0,
+        600.0,
+        None,
+    )
+    assert (message.priority, message.depends_on_past) == (4, False), "as urgent as its task, and nothing else of it"
     assert flights.functions["clean.on_failure"] is tell and flights.functions["delays.on_success"] is tell_more
     assert ([one.task_id for one in spec.work], spec.leaves) == (["clean", "delays"], ("delays",))
     assert [one.task_id for one in spec.in_order][:2] == ["clean", "delays"], "callbacks come last"
     assert DagSpec.from_json(spec.to_json()) == spec
 
 
-def test_default_args_give_every_task_a_callback_but_those_that_want_none() -> None:
+def test_default_args_give_every_task_a_callback_but_those_that_opt_out() -> None:
     @dag(default_args={"on_failure": tell})
     def flights() -> None:
         @task
@@ -504,7 +512,7 @@ def _async_callback() -> Any:
 
 
 @pytest.mark.parametrize("value", ["tell", [tell], 5, task(tell), _async_callback(), lambda: None, Path])
-def test_a_callback_that_is_no_plain_function_is_told(value: Any) -> None:
+def test_a_callback_that_is_no_plain_function_is_reported(value: Any) -> None:
     for keyword in ("on_success", "on_failure"):
         with pytest.raises(InvalidDag, match=f"DAG 'd': {keyword} must be a plain function that takes one argument"):
             any_dag("d", **{keyword: value})(lambda: None)
@@ -512,7 +520,7 @@ def test_a_callback_that_is_no_plain_function_is_told(value: Any) -> None:
             any_dag("d")(lambda keyword=keyword: sql("s", "SELECT 1", **{keyword: value}))
 
 
-def test_a_task_with_the_id_of_a_callback_is_told() -> None:
+def test_a_task_with_the_id_of_a_callback_is_reported() -> None:
     def body() -> None:
         sql("s", "SELECT 1", on_failure=tell)
         sql("s.on_failure", "SELECT 1")
@@ -527,15 +535,15 @@ def test_a_task_with_the_id_of_a_callback_is_told() -> None:
 
 def test_nothing_waits_for_a_callback() -> None:
     work = TaskSpec("a", upstream=("b.on_failure",))
-    told = TaskSpec("b.on_failure", calls_back="failed", watches="b")
+    message = TaskSpec("b.on_failure", calls_back="failed", watches="b")
     with pytest.raises(
         InvalidDag, match=r"task 'a' waits for 'b\.on_failure', which is a callback: nothing can wait for it"
     ):
-        DagSpec("d", (TaskSpec("b"), work, told)).check()
+        DagSpec("d", (TaskSpec("b"), work, message)).check()
     with pytest.raises(InvalidDag, match=r"callback 'b\.on_failure' watches 'b', which does not exist"):
-        DagSpec("d", (TaskSpec("a"), told)).check()
-    with pytest.raises(InvalidDag, match="is a plain function that waits for nothing but what it tells of"):
-        DagSpec("d", (TaskSpec("b"), dataclasses.replace(told, depends_on_past=True))).check()
+        DagSpec("d", (TaskSpec("a"), message)).check()
+    with pytest.raises(InvalidDag, match="is a plain function that waits only for what it reports on"):
+        DagSpec("d", (TaskSpec("b"), dataclasses.replace(message, depends_on_past=True))).check()
     with pytest.raises(InvalidDag, match="DAG 'd' has no task"):
         DagSpec("d", (TaskSpec("on_failure", calls_back="failed"),)).check()
 

@@ -11,8 +11,8 @@ from support.bundle_folder import BundleFolder
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.bundles import files
-from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE, FileFingerprints, read_bundle
-from backfill_manager.dags.bundles.source import source_of
+from backfill_manager.dags.bundles.files import MAX_DATA_FILE_SIZE, FileFingerprints, read_bundle
+from backfill_manager.dags.bundles.sources import source_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import BundleSettings
 from backfill_manager.testing import FakeClock
@@ -56,71 +56,71 @@ def test_a_folder_is_read_where_it_is(bundle: BundleFolder, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [("nothing", "the folder nothing does not exist"), ("a.py", r"a.py is not a folder \(nor a .zip or .whl\)")],
 )
-def test_a_folder_that_is_none_is_told(
-    path: str, told: str, bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_that_is_none_is_reported(
+    path: str, message: str, bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle.write("a.py", "")
     monkeypatch.chdir(bundle.root)
-    with pytest.raises(InvalidInput, match=f"^{told}$"):
+    with pytest.raises(InvalidInput, match=f"^{message}$"):
         source_of(BundleSettings(name="b", path=path), cache=Path("cache")).fetch()
 
 
 def test_an_unchanged_file_is_not_read_again(bundle: BundleFolder, reads: list[str], later: FakeClock) -> None:
     bundle.write_dag("a.py", "a")
     bundle.write("helpers/b.py", "B = 1")
-    stamps = FileFingerprints(later)
-    first = read_bundle(bundle.root, stamps=stamps)
+    fingerprints = FileFingerprints(later)
+    first = read_bundle(bundle.root, fingerprints=fingerprints)
     assert sorted(reads) == ["a.py", "b.py"]
     reads.clear()
-    assert read_bundle(bundle.root, stamps=stamps) == first
+    assert read_bundle(bundle.root, fingerprints=fingerprints) == first
     assert reads == []
     time_goes_on(bundle)
     bundle.write("helpers/b.py", "B = 2")
-    second = read_bundle(bundle.root, stamps=stamps)
+    second = read_bundle(bundle.root, fingerprints=fingerprints)
     assert reads == ["b.py"]
     assert (second.candidates, second.hash != first.hash) == (("a.py",), True)
 
 
 def test_an_edit_that_keeps_size_and_time_is_seen(bundle: BundleFolder, later: FakeClock) -> None:
     path = bundle.write("a.py", "A = 1")
-    stamps = FileFingerprints(later)
-    first, about = read_bundle(bundle.root, stamps=stamps), path.stat()
+    fingerprints = FileFingerprints(later)
+    first, about = read_bundle(bundle.root, fingerprints=fingerprints), path.stat()
     time_goes_on(bundle)
     path.write_text("A = 2")
     os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
-    assert read_bundle(bundle.root, stamps=stamps).hash != first.hash
+    assert read_bundle(bundle.root, fingerprints=fingerprints).hash != first.hash
 
 
 def test_another_file_put_in_its_place_is_seen(bundle: BundleFolder, later: FakeClock) -> None:
     bundle.write("a.py", "A = 1")
-    stamps = FileFingerprints(later)
-    first = read_bundle(bundle.root, stamps=stamps)
+    fingerprints = FileFingerprints(later)
+    first = read_bundle(bundle.root, fingerprints=fingerprints)
     bundle.write("new.py", "A = 2").rename(bundle.root / "a.py")
-    assert read_bundle(bundle.root, stamps=stamps).hash != first.hash
+    assert read_bundle(bundle.root, fingerprints=fingerprints).hash != first.hash
 
 
-def test_a_file_written_this_very_moment_is_read_once_more(bundle: BundleFolder, reads: list[str]) -> None:
+def test_a_file_written_just_now_is_read_once_more(bundle: BundleFolder, reads: list[str]) -> None:
     clock = FakeClock(SystemClock().now())
     bundle.write("a.py", "A = 1")
-    stamps = FileFingerprints(clock)
-    read_bundle(bundle.root, stamps=stamps)
+    fingerprints = FileFingerprints(clock)
+    read_bundle(bundle.root, fingerprints=fingerprints)
     clock.advance(hours=1)
-    read_bundle(bundle.root, stamps=stamps)
+    read_bundle(bundle.root, fingerprints=fingerprints)
     assert reads == ["a.py", "a.py"]
-    read_bundle(bundle.root, stamps=stamps)
+    read_bundle(bundle.root, fingerprints=fingerprints)
     assert reads == ["a.py", "a.py"]
 
 
-def test_what_is_known_of_one_folder_is_not_believed_of_another(bundle: BundleFolder, later: FakeClock) -> None:
+def test_fingerprints_of_one_folder_are_not_used_for_another(bundle: BundleFolder, later: FakeClock) -> None:
     bundle.write("one/a.py", "1")
     bundle.write("two/a.py", "2")
-    stamps = FileFingerprints(later)
-    one, two = (read_bundle(bundle.root / name, stamps=stamps).hash for name in ("one", "two"))
+    fingerprints = FileFingerprints(later)
+    one, two = (read_bundle(bundle.root / name, fingerprints=fingerprints).hash for name in ("one", "two"))
     assert one != two
-    assert read_bundle(bundle.root / "one", stamps=stamps).hash == one
+    assert read_bundle(bundle.root / "one", fingerprints=fingerprints).hash == one
 
 
 def test_folders_that_are_something_else_are_no_part_of_it(bundle: BundleFolder) -> None:
@@ -133,8 +133,8 @@ def test_folders_that_are_something_else_are_no_part_of_it(bundle: BundleFolder)
     bundle.write("venv/lib/f.py", "")
     bundle.write("table/_delta_log/0.json", "")
     bundle.write("snapshots/files/g.py", "")
-    bundle.write("big.csv", "x" * (LARGEST_DATA_FILE + 1))
-    bundle.write("big.sql", "x" * (LARGEST_DATA_FILE + 1))
+    bundle.write("big.csv", "x" * (MAX_DATA_FILE_SIZE + 1))
+    bundle.write("big.sql", "x" * (MAX_DATA_FILE_SIZE + 1))
     (bundle.root / "folder.py").mkdir()
     content = read_bundle(bundle.root, without=bundle.root / "snapshots")
     assert list(content.files) == ["a.py", "big.sql", "a/b.py"]
@@ -142,7 +142,7 @@ def test_folders_that_are_something_else_are_no_part_of_it(bundle: BundleFolder)
 
 def test_a_dag_file_that_grew_large_is_still_there(bundle: BundleFolder) -> None:
     for file in ("d.dag.yaml", "d.dag.yml"):
-        bundle.write(file, "x" * (LARGEST_DATA_FILE + 1))
+        bundle.write(file, "x" * (MAX_DATA_FILE_SIZE + 1))
     assert read_bundle(bundle.root).candidates == ("d.dag.yaml", "d.dag.yml")
 
 
@@ -159,7 +159,7 @@ def test_a_manifest_is_part_of_the_content(bundle: BundleFolder) -> None:
     assert read_bundle(bundle.root).hash != before
 
 
-def test_a_file_that_would_fill_the_memory_of_the_manager_is_told_and_not_read(bundle: BundleFolder) -> None:
+def test_a_file_that_would_fill_the_memory_of_the_manager_is_reported_and_not_read(bundle: BundleFolder) -> None:
     bundle.write_dag("a.py", "a")
     with (bundle.root / "dump.sql").open("wb") as dump:
         dump.truncate(3 << 30)  # a hole: it takes no room on the disk

@@ -14,12 +14,12 @@ AT = datetime(2024, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture
-def shelf() -> DagCatalog:
+def catalog() -> DagCatalog:
     return DagCatalog()
 
 
-def test_the_last_good_version_is_what_is_read(bundle: BundleFolder, shelf: DagCatalog) -> None:
-    store = DagStore(shelf)
+def test_the_last_good_version_is_what_is_read(bundle: BundleFolder, catalog: DagCatalog) -> None:
+    store = DagStore(catalog)
     bundle.write_dag("f.py", "d")
     store.submit(bundle.scan(), AT)
     bundle.write("f.py", "from backfill_manager import dag\nnot python")
@@ -31,34 +31,34 @@ def test_the_last_good_version_is_what_is_read(bundle: BundleFolder, shelf: DagC
         store.read("e")
 
 
-def test_what_became_of_a_submission_is_told_dag_by_dag(bundle: BundleFolder, shelf: DagCatalog) -> None:
-    store = DagStore(shelf)
+def test_the_result_of_a_submission_is_reported_dag_by_dag(bundle: BundleFolder, catalog: DagCatalog) -> None:
+    store = DagStore(catalog)
     bundle.write_dag("f.py", "one", "two")
     assert [(c.dag_id, c.what) for c in store.submit(bundle.scan(), AT).changes] == [("one", "new"), ("two", "new")]
     assert store.submit(bundle.scan(), AT).changes == ()
     bundle.write_dag("f.py", "one")
-    told = {c.dag_id: c.what for c in store.submit(bundle.scan(), AT).changes}
-    assert told == {"one": "changed", "two": "deactivated"}
+    message = {c.dag_id: c.what for c in store.submit(bundle.scan(), AT).changes}
+    assert message == {"one": "changed", "two": "deactivated"}
     (bundle.root / "f.py").rename(bundle.root / "g.py")
     bundle.write_dag("h.py", "two")
-    told = {c.dag_id: c.what for c in store.submit(bundle.scan(), AT).changes}
-    assert told == {"one": "moved", "two": "back"}
+    message = {c.dag_id: c.what for c in store.submit(bundle.scan(), AT).changes}
+    assert message == {"one": "moved", "two": "back"}
 
 
 def test_the_dags_of_a_bundle_that_is_configured_no_more_become_inactive(
-    bundle: BundleFolder, shelf: DagCatalog
+    bundle: BundleFolder, catalog: DagCatalog
 ) -> None:
-    store = DagStore(shelf)
+    store = DagStore(catalog)
     bundle.write_dag("f.py", "d")
     bundle.write("g.py", "from backfill_manager import dag\n1 / 0")
     store.submit(bundle.scan(), AT)
     assert store.keep_bundles(["b", "c"], AT) == ()
     assert store.keep_bundles(["c"], AT) == ("d",)
-    assert not shelf.dags["d"].is_active and not shelf.problems["b", "g.py"].is_current
+    assert not catalog.dags["d"].is_active and not catalog.problems["b", "g.py"].is_current
     store.submit(bundle.scan(), AT)
-    assert shelf.dags["d"].is_active and shelf.dags["d"].current_version == 1
+    assert catalog.dags["d"].is_active and catalog.dags["d"].current_version == 1
 
 
-def test_only_a_dag_that_there_is_can_be_deactivated(shelf: DagCatalog) -> None:
+def test_only_a_dag_that_there_is_can_be_deactivated(catalog: DagCatalog) -> None:
     with pytest.raises(NotFound):
-        DagStore(shelf).deactivate_dag("d", by="ada", at=AT)
+        DagStore(catalog).deactivate_dag("d", by="ada", at=AT)

@@ -64,7 +64,7 @@ class Model:
     makes_none: set[Place] = field(default_factory=set)  # files that look like DAG files, and were read
 
     def take(self, it: Submission, files: Files) -> None:
-        asked = {file for file in files if it.speaks_for(file)}
+        asked = {file for file in files if it.covers_file(file)}
         read = {file for file in asked if file in DAG_FILES}
         good = {file: files[file] for file in read if not files[file].is_broken}
         self.makes_none -= {(it.bundle, f) for _, f in self.makes_none if f not in files or f in read}
@@ -81,14 +81,14 @@ class Model:
                 holders = {dag_id: holder for dag_id, holder in holders.items() if holder != here}
         for file, text in accepted.items():
             for dag_id in text.ids:
-                self._made(dag_id, (it.bundle, file), self._content(it.bundle, files, file), it.asked)
+                self._made(dag_id, (it.bundle, file), self._content(it.bundle, files, file), it.on_request)
         made = {dag_id for text in accepted.values() for dag_id in text.ids}
         wrong = {file for file in read if file not in accepted}
         for dag_id, dag in self.dags.items():
             bundle, file = dag.place
-            if bundle == it.bundle and it.speaks_for(file) and dag_id not in made and it.deactivates:
+            if bundle == it.bundle and it.covers_file(file) and dag_id not in made and it.deactivates:
                 dag.is_active &= file in wrong and it.keep_last_good
-        about = {(bundle, file) for bundle, file in self.errors if bundle == it.bundle and it.speaks_for(file)}
+        about = {(bundle, file) for bundle, file in self.errors if bundle == it.bundle and it.covers_file(file)}
         self.errors = self.errors - about - {(it.bundle, ".")} | {(it.bundle, file) for file in wrong}
 
     def _holders(self, it: Submission, files: Files, asked: set[str], good: Files) -> dict[str, Place]:
@@ -139,7 +139,7 @@ def submission(bundle: str, files: Files, **how: object) -> Submission:
         {file: text.digest for file, text in files.items()}, tuple(file for file in files if file in DAG_FILES)
     )
     empty = Submission(bundle, f"/{bundle}", "standard", content, snapshot=content.hash, **how)  # type: ignore[arg-type]
-    read = {file: text for file, text in files.items() if file in DAG_FILES and empty.speaks_for(file)}
+    read = {file: text for file, text in files.items() if file in DAG_FILES and empty.covers_file(file)}
     parsed = tuple(
         ParsedFile(
             file, text.ids, tuple(definition(dag_id, file, text.owner) for dag_id in text.ids),
@@ -166,8 +166,8 @@ texts = st.builds(
 class StoreOfDags(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.shelf, self.model = RecordingShelf(), Model()
-        self.store = DagStore(self.shelf)
+        self.catalog, self.model = RecordingShelf(), Model()
+        self.store = DagStore(self.catalog)
         self.at = datetime(2024, 1, 1, tzinfo=timezone.utc)
         self.files: dict[str, Files] = {bundle: {} for bundle in BUNDLES}
         self.ever: dict[tuple[str, int], DagVersion] = {}
@@ -208,7 +208,7 @@ class StoreOfDags(RuleBasedStateMachine):
 
     @rule(bundle=bundles, path=st.sampled_from(PATHS), removed=st.booleans())
     def parse_because_someone_asks(self, bundle: str, path: str, removed: bool) -> None:
-        self._submit(bundle, covers=(path,), deactivates=removed, asked=True)
+        self._submit(bundle, covers=(path,), deactivates=removed, on_request=True)
 
     @rule(bundle=bundles)
     def look_at_what_can_not_be_had(self, bundle: str) -> None:
@@ -227,7 +227,7 @@ class StoreOfDags(RuleBasedStateMachine):
     @rule(bundle=bundles, path=st.sampled_from(PATHS))
     def deactivate_a_path(self, bundle: str, path: str) -> None:
         self.store.deactivate_subpath(bundle, path, by="ada", at=self._later())
-        under = submission(bundle, {}, covers=(path,)).speaks_for
+        under = submission(bundle, {}, covers=(path,)).covers_file
         self._deactivated(lambda _, dag: dag.is_active and dag.place[0] == bundle and under(dag.place[1]))
 
     @rule(kept=bundles)
@@ -240,23 +240,23 @@ class StoreOfDags(RuleBasedStateMachine):
     # -- what must hold ------------------------------------------------------------------------------------------------
     @invariant()
     def the_state_is_as_the_model_says(self) -> None:
-        told = {
+        message = {
             row.dag_id: ((row.bundle, row.file), row.current_version, row.is_active, row.deactivated_by is not None)
-            for row in self.shelf.dags.values()
+            for row in self.catalog.dags.values()
         }
-        assert told == {
+        assert message == {
             dag_id: (dag.place, dag.version, dag.is_active, dag.by_person) for dag_id, dag in self.model.dags.items()
         }
-        errors = {(p.bundle, p.file) for p in self.shelf.problems.values() if p.is_current}
+        errors = {(p.bundle, p.file) for p in self.catalog.problems.values() if p.is_current}
         assert errors == self.model.errors
 
     @invariant()
     def versions_count_up_and_are_never_altered(self) -> None:
-        for row in self.shelf.written:
+        for row in self.catalog.written:
             if isinstance(row, DagVersion):
                 assert self.ever.setdefault((row.dag_id, row.version), row) == row
-        self.shelf.written.clear()
-        assert self.ever == self.shelf.versions
+        self.catalog.written.clear()
+        assert self.ever == self.catalog.versions
         assert set(self.ever) == {
             (dag_id, n) for dag_id, dag in self.model.dags.items() for n in range(1, dag.version + 1)
         }
@@ -266,9 +266,9 @@ class StoreOfDags(RuleBasedStateMachine):
         looked = self.store.preview(it, self._later())
         assert self.store.submit(it, self.at) == looked
         self.model.take(it, self.files[bundle])
-        written = list(self.shelf.written)
+        written = list(self.catalog.written)
         assert self.store.submit(it, self._later()).changes == ()
-        assert self.shelf.written == written  # nothing has changed: nothing is written
+        assert self.catalog.written == written  # nothing has changed: nothing is written
 
     def _deactivated(self, meant: Callable[[str, Expected], bool]) -> None:
         for dag_id, dag in self.model.dags.items():

@@ -58,8 +58,8 @@ def test_two_versions_with_helpers_of_the_same_name_run_side_by_side(bundle: Bun
     first = version_of(bundle.scan())
     write_version(bundle, 2)
     second = version_of(bundle.scan(), 2)
-    library = CodeCache()
-    one, two = library.dag(first), library.dag(second)
+    cache = CodeCache()
+    one, two = cache.dag(first), cache.dag(second)
     for _ in range(2):
         assert one.functions["at_top"](None) == (1, "v1o1")
         assert two.functions["at_top"](None) == (2, "v2o2")
@@ -73,10 +73,10 @@ def test_an_import_inside_a_task_finds_its_version_in_any_thread(bundle: BundleF
     versions = [version_of(bundle.scan())]
     write_version(bundle, 2)
     versions.append(version_of(bundle.scan(), 2))
-    library = CodeCache()
+    cache = CodeCache()
     with ThreadPoolExecutor(8) as threads:
-        told = list(threads.map(lambda n: library.dag(versions[n % 2]).functions["inside"](None), range(64)))
-    assert told == [(n % 2 + 1, f"v{n % 2 + 1}o{n % 2 + 1}") * 1 + (f"v{n % 2 + 1}o{n % 2 + 1}",) for n in range(64)]
+        message = list(threads.map(lambda n: cache.dag(versions[n % 2]).functions["inside"](None), range(64)))
+    assert message == [(n % 2 + 1, f"v{n % 2 + 1}o{n % 2 + 1}") * 1 + (f"v{n % 2 + 1}o{n % 2 + 1}",) for n in range(64)]
 
 
 def test_a_version_is_loaded_once(bundle: BundleFolder, tmp_path: Path) -> None:
@@ -84,30 +84,30 @@ def test_a_version_is_loaded_once(bundle: BundleFolder, tmp_path: Path) -> None:
     bundle.write_dag("f.py", "d", top=f"with open({str(count)!r}, 'a') as file: file.write('.')")
     version = version_of(bundle.scan())
     count.write_text("")
-    library = CodeCache()
+    cache = CodeCache()
     with ThreadPoolExecutor(8) as threads:
-        dags = list(threads.map(lambda _: library.dag(version), range(32)))
+        dags = list(threads.map(lambda _: cache.dag(version), range(32)))
     assert all(dag is dags[0] for dag in dags)
     assert count.read_text() == "."
 
 
-def test_of_snapshots_that_nobody_uses_the_last_ones_stay_loaded(bundle: BundleFolder) -> None:
-    library, versions = CodeCache(kept=2), []
+def test_of_unused_snapshots_the_last_ones_stay_loaded(bundle: BundleFolder) -> None:
+    cache, versions = CodeCache(kept=2), []
     for n in range(1, 5):
         write_version(bundle, n)
         versions.append(version_of(bundle.scan(), n))
     before = set(sys.modules)
-    with library.using(versions[0]):
-        first = library.dag(versions[0])
+    with cache.using(versions[0]):
+        first = cache.dag(versions[0])
         for version in versions[1:]:
-            with library.using(version):
-                library.dag(version)
+            with cache.using(version):
+                cache.dag(version)
         assert first.functions["inside"](None) == (1, "v1o1", "v1o1")  # it imports while others have been given up
     loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
     assert len(loaded) == 2
     for n, version in enumerate(versions, 1):
-        with library.using(version):  # those that were given up are loaded again
-            assert library.dag(version).functions["inside"](None) == (n, f"v{n}o{n}", f"v{n}o{n}")
+        with cache.using(version):  # those that were given up are loaded again
+            assert cache.dag(version).functions["inside"](None) == (n, f"v{n}o{n}", f"v{n}o{n}")
 
 
 def test_the_definition_is_the_stored_one(bundle: BundleFolder) -> None:
@@ -139,23 +139,23 @@ def test_its_modules_lie_in_the_snapshot_and_can_go_to_a_worker_by_value(bundle:
         sys.meta_path.insert(0, Nowhere())
         print(pickle.load(open("function", "rb"))(None))
     """
-    told = subprocess.run(
+    message = subprocess.run(
         [sys.executable, "-c", dedent(program)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert (told.stdout, told.stderr) == ("(1, 'v1o1')\n", "")
+    assert (message.stdout, message.stderr) == ("(1, 'v1o1')\n", "")
 
 
-def test_a_snapshot_that_is_gone_is_told(bundle: BundleFolder) -> None:
+def test_a_snapshot_that_is_gone_is_reported(bundle: BundleFolder) -> None:
     bundle.write_dag("f.py", "d")
     version = version_of(bundle.scan())
     shutil.rmtree(version.snapshot)
     with pytest.raises(
-        StateError, match=r"The code of DAG 'd' version 1 is gone: there is no f\.py under .*--latest-version"
+        StateError, match=r"The code of DAG 'd' version 1 is gone: there is no f\.py under .*latest version"
     ):
         CodeCache().dag(version)
 
 
-def test_a_file_that_makes_something_else_here_than_where_it_was_loaded_is_told(bundle: BundleFolder) -> None:
+def test_a_file_that_makes_something_else_here_than_where_it_was_loaded_is_reported(bundle: BundleFolder) -> None:
     bundle.write(
         "f.py",
         """
@@ -175,17 +175,17 @@ def test_a_file_that_makes_something_else_here_than_where_it_was_loaded_is_told(
         CodeCache().dag(version.evolve(dag_id="here"))
 
 
-def test_a_file_that_breaks_here_is_told_with_its_line_and_may_be_tried_again(
+def test_a_file_that_breaks_here_is_reported_with_its_line_and_may_be_tried_again(
     bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle.write_dag("f.py", "d", top="import os\nif 'PYTEST_BREAKS' in os.environ: raise SystemExit(1)")
     version = version_of(bundle.scan())
-    library = CodeCache()
+    cache = CodeCache()
     monkeypatch.setenv("PYTEST_BREAKS", "1")
     with pytest.raises(InvalidDag, match=r"DAG 'd' version 1: f\.py, line 3: the file ended the process"):
-        library.dag(version)
+        cache.dag(version)
     monkeypatch.delenv("PYTEST_BREAKS")
-    assert library.dag(version).dag_id == "d"
+    assert cache.dag(version).dag_id == "d"
 
 
 def test_a_state_that_was_moved_brings_its_snapshots_along(bundle: BundleFolder, tmp_path: Path) -> None:
@@ -202,8 +202,8 @@ def test_a_dag_file_that_another_imported_first_still_gives_its_dags(bundle: Bun
     bundle.write_dag("b.py", "b", top="import a")
     rows = changes_for(bundle.scan(), [], [], [], AT)
     versions = {row.dag_id: row for row in rows if isinstance(row, DagVersion)}
-    library = CodeCache()
-    assert [library.dag(versions[name]).dag_id for name in ("b", "a")] == ["b", "a"]
+    cache = CodeCache()
+    assert [cache.dag(versions[name]).dag_id for name in ("b", "a")] == ["b", "a"]
 
 
 def test_the_standard_library_comes_before_a_bundles_file_of_that_name(bundle: BundleFolder) -> None:
@@ -212,7 +212,7 @@ def test_the_standard_library_comes_before_a_bundles_file_of_that_name(bundle: B
     assert CodeCache().dag(version_of(bundle.scan())).dag_id == "d"
 
 
-def test_a_missing_module_of_the_bundle_is_told_by_the_name_that_was_written(bundle: BundleFolder) -> None:
+def test_a_missing_module_of_the_bundle_is_reported_by_the_name_that_was_written(bundle: BundleFolder) -> None:
     bundle.write("helpers/__init__.py", "")
     bundle.write_dag("f.py", "d", top="import helpers.missing")
     (failure,) = bundle.scan().failed

@@ -11,7 +11,8 @@ import pytest
 
 from backfill_manager.dags.bundles import git_repository
 from backfill_manager.dags.bundles.files import read_bundle
-from backfill_manager.dags.bundles.source import BundleSource, Fetched, source_of
+from backfill_manager.dags.bundles.source import BundleSource, FetchedFiles
+from backfill_manager.dags.bundles.sources import source_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import BundleSettings
 
@@ -32,8 +33,10 @@ class Repository:
 
     def git(self, *args: str, at: Path | None = None) -> str:
         command = ["git", "-c", "commit.gpgsign=false", *args]
-        told = subprocess.run(command, cwd=at or self.clone, env={**os.environ, **ME}, capture_output=True, check=True)
-        return told.stdout.decode().strip()
+        message = subprocess.run(
+            command, cwd=at or self.clone, env={**os.environ, **ME}, capture_output=True, check=True
+        )
+        return message.stdout.decode().strip()
 
     def commit(self, files: dict[str, str], branch: str = "main") -> str:
         for file, text in files.items():
@@ -54,15 +57,15 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path)
 
 
-def texts(fetched: Fetched) -> dict[str, str]:
+def texts(fetched: FetchedFiles) -> dict[str, str]:
     return {file: (fetched.root / file).read_text() for file in read_bundle(fetched.root).files}
 
 
 def refused(bundle: BundleSource) -> str:
-    with pytest.raises(InvalidInput) as told:
+    with pytest.raises(InvalidInput) as message:
         bundle.fetch()
-    assert "\n" not in str(told.value)
-    return str(told.value)
+    assert "\n" not in str(message.value)
+    return str(message.value)
 
 
 @pytest.mark.parametrize("url", ["{}", "file://{}"])
@@ -117,10 +120,10 @@ def test_a_folder_of_the_repository_is_the_bundle(repository: Repository) -> Non
     fetched = bundle.fetch()
     assert (fetched.commit_id, texts(fetched)) == (first, {"a.py": "1"})
     second = repository.commit({"other/b.py": "3"})
-    assert bundle.fetch() == Fetched(fetched.root, second)  # its files are the same ones
+    assert bundle.fetch() == FetchedFiles(fetched.root, second)  # its files are the same ones
 
 
-def test_a_folder_or_ref_that_is_not_there_is_told(repository: Repository) -> None:
+def test_a_folder_or_ref_that_is_not_there_is_reported(repository: Repository) -> None:
     commit = repository.commit({"jobs/a.py": "1"})[:10]
     where = f"in the git repository {repository.bare} at main ({commit})"
     assert refused(repository.at(ref="main", path="dags")) == f"there is no folder 'dags' {where}"
@@ -132,17 +135,17 @@ def test_a_folder_or_ref_that_is_not_there_is_told(repository: Repository) -> No
         assert refused(repository.at(ref=ref)).startswith(f"{nothing} {ref!r}")
 
 
-def test_an_empty_repository_is_told(repository: Repository) -> None:
-    told = f"the git repository {repository.bare} has no branch, tag or commit 'HEAD'; it is empty"
-    assert refused(repository.at()) == told
+def test_an_empty_repository_is_reported(repository: Repository) -> None:
+    message = f"the git repository {repository.bare} has no branch, tag or commit 'HEAD'; it is empty"
+    assert refused(repository.at()) == message
 
 
-def test_a_repository_that_cannot_be_reached_is_told_without_the_password(repository: Repository) -> None:
-    told = refused(repository.at(url="https://someone:hunter2@127.0.0.1:1/team/dags.git"))
-    assert told.startswith("the git repository https://127.0.0.1:1/team/dags.git can't be fetched: ")
-    assert "hunter2" not in told
-    told = refused(repository.at(url=str(repository.root / "nothing")))
-    assert "can't be fetched" in told and "does not appear to be a git repository" in told
+def test_a_repository_that_cannot_be_reached_is_reported_without_the_password(repository: Repository) -> None:
+    message = refused(repository.at(url="https://someone:hunter2@127.0.0.1:1/team/dags.git"))
+    assert message.startswith("the git repository https://127.0.0.1:1/team/dags.git can't be fetched: ")
+    assert "hunter2" not in message
+    message = refused(repository.at(url=str(repository.root / "nothing")))
+    assert "can't be fetched" in message and "does not appear to be a git repository" in message
 
 
 def test_the_place_that_people_are_shown_has_no_password() -> None:
@@ -150,13 +153,13 @@ def test_the_place_that_people_are_shown_has_no_password() -> None:
     assert settings.place == "https://example.org/dags.git at v1, jobs"
 
 
-def test_without_the_git_program_it_is_told_what_to_install(
+def test_without_the_git_program_the_error_says_what_to_install(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = repository.at()
     monkeypatch.setenv("PATH", str(repository.root / "nothing"))
-    told = refused(bundle)
-    assert "needs the program `git`" in told and "apt-get install git" in told
+    message = refused(bundle)
+    assert "needs the program `git`" in message and "apt-get install git" in message
 
 
 def test_links_out_of_the_bundle_are_not_followed(repository: Repository) -> None:
@@ -194,7 +197,7 @@ def test_files_are_as_they_were_committed(repository: Repository) -> None:
 
 
 def test_too_many_files_are_refused(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_repository, "MOST_FILES", 1)
+    monkeypatch.setattr(git_repository, "MAX_FILES", 1)
     repository.commit({"a.py": "1", "b.py": "1", "c.png": "1"})
     assert "has 2 files of 0 MB in '.'; a bundle may have 1 of 512 MB" in refused(repository.at())
 
@@ -223,7 +226,7 @@ def test_two_bundles_of_one_repository_share_its_copy(repository: Repository) ->
     assert len(list((repository.root / "cache").rglob("repository.git"))) == 1
 
 
-def test_only_the_wanted_commit_is_copied(repository: Repository) -> None:
+def test_only_the_needed_commit_is_copied(repository: Repository) -> None:
     for n in range(5):
         repository.commit({"a.py": str(n)})
     repository.at(ref="main").fetch()

@@ -20,7 +20,7 @@ from support.bundle_folder import BundleFolder
 from backfill_manager.dags.bundles.files import read_bundle
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, LoaderClosed, ParsedFile, load_file
-from backfill_manager.dags.importing.parse_file import Request
+from backfill_manager.dags.importing.parse_file import ParseJob
 from backfill_manager.errors import InvalidDag, InvalidInput
 
 GOOD = """
@@ -42,6 +42,11 @@ SHORT_S = 2.0
 Results = list[ParsedFile | FailedFile]
 
 
+def process_ids(loader: DagLoader) -> tuple[int, ...]:
+    """Of the workers that are alive."""
+    return tuple(worker.pid for worker in loader._started if worker.is_alive)
+
+
 @pytest.fixture(scope="module")
 def shared() -> Iterator[DagLoader]:
     """One loader for most of these stories: what one file does to its worker, the next one would notice."""
@@ -52,7 +57,7 @@ def shared() -> Iterator[DagLoader]:
 @pytest.fixture
 def loader(shared: DagLoader) -> Iterator[DagLoader]:
     yield shared
-    assert children_of(shared.process_ids()) == []
+    assert children_of(process_ids(shared)) == []
 
 
 def children_of(pids: tuple[int, ...]) -> list[int]:
@@ -109,7 +114,7 @@ def test_files_that_can_make_no_dag_cost_no_process(bundle: BundleFolder) -> Non
     assert (scan.parsed, scan.failed, list(scan.content.files)) == ((), (), ["_helper.py", "plain.py"])
 
 
-def test_a_syntax_error_is_told_with_its_line(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_syntax_error_is_reported_with_its_line(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", "from backfill_manager import dag\n\ndef x(:\n")
     failure = only_failure(loader, bundle)
     assert (failure.file, failure.line) == ("f.py", 3)
@@ -117,7 +122,7 @@ def test_a_syntax_error_is_told_with_its_line(loader: DagLoader, bundle: BundleF
     assert 'File "f.py", line 3' in failure.traceback
 
 
-def test_an_exception_is_told_with_the_line_of_the_dag_file_and_its_own_traceback(
+def test_an_exception_is_reported_with_the_line_of_the_dag_file_and_its_own_traceback(
     loader: DagLoader, bundle: BundleFolder
 ) -> None:
     bundle.write("f.py", "from backfill_manager import dag\ndef broken():\n    return {}['key']\n\nbroken()\n")
@@ -134,14 +139,14 @@ def test_an_error_in_a_helper_module_names_the_import_and_the_helper(loader: Dag
     assert (failure.line, failure.message) == (2, "ZeroDivisionError: division by zero (helpers.py, line 3)")
 
 
-def test_a_mistake_in_a_dag_is_told_with_the_line_that_says_it(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_mistake_in_a_dag_is_reported_with_the_line_that_says_it(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD.replace("@task\n", "@task(retrys=1)\n"))
     failure = only_failure(loader, bundle)
     assert failure.line == 6 + BELOW
     assert failure.message == "DAG 'flights', task 'clean' has no setting 'retrys'; did you mean 'retries'?"
 
 
-def test_a_schedule_that_is_none_is_told_with_file_and_line(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_schedule_that_is_none_is_reported_with_file_and_line(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD.replace("@daily", "61 * * * *"))
     failure = only_failure(loader, bundle)
     assert failure.line == 4 + BELOW
@@ -149,7 +154,7 @@ def test_a_schedule_that_is_none_is_told_with_file_and_line(loader: DagLoader, b
     assert "61 * * * *" in failure.message
 
 
-def test_a_cycle_is_told(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_cycle_is_reported(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD.replace('clean() >> sql("count", "SELECT 1")', "a = clean(); a >> sql('b', 'x') >> a"))
     assert only_failure(loader, bundle).message.startswith("DAG 'flights' has a cycle: ")
 
@@ -165,7 +170,7 @@ def test_one_bad_dag_takes_the_others_of_its_file_along_but_not_those_of_other_f
     assert (bad.file, bad.line, bad.message) == ("b.py", 10 + BELOW, "DAG 'empty' has no task")
 
 
-def test_an_id_that_one_file_makes_twice_is_told(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_an_id_that_one_file_makes_twice_is_reported(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write_dag("f.py", "same", "same")
     assert (
         only_failure(loader, bundle).message == "DAG 'same' is made twice in this file; give one of them another dag_id"
@@ -173,7 +178,7 @@ def test_an_id_that_one_file_makes_twice_is_told(loader: DagLoader, bundle: Bund
 
 
 @pytest.mark.parametrize(
-    ("top", "told"),
+    ("top", "message"),
     [
         ("import sys; sys.exit(3)", "the file ended the process (SystemExit: 3) instead of making its DAGs"),
         ("import sys; sys.exit()", "the file ended the process (SystemExit: 0) instead of making its DAGs"),
@@ -189,19 +194,21 @@ def test_an_id_that_one_file_makes_twice_is_told(loader: DagLoader, bundle: Bund
     ],
 )
 def test_a_file_that_ends_its_process_is_an_error_and_no_more(
-    loader: DagLoader, bundle: BundleFolder, top: str, told: str
+    loader: DagLoader, bundle: BundleFolder, top: str, message: str
 ) -> None:
     bundle.write_dag("f.py", "d", top=top)
-    assert only_failure(loader, bundle).message.startswith(told)
+    assert only_failure(loader, bundle).message.startswith(message)
 
 
-def test_a_file_that_crashes_python_is_told_with_the_line_where_it_did(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_file_that_crashes_python_is_reported_with_the_line_where_it_did(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
     bundle.write_dag("f.py", "d", top="\nimport ctypes\nctypes.string_at(0)")
     failure = only_failure(loader, bundle)
     assert (failure.line, failure.message) == (4, "the file crashed Python: Segmentation fault")
 
 
-def test_a_file_that_hangs_is_ended_and_told_with_the_line_where_it_hung(
+def test_a_file_that_hangs_is_ended_and_reported_with_the_line_where_it_hung(
     loader: DagLoader, bundle: BundleFolder
 ) -> None:
     bundle.write_dag("f.py", "d", top="import threading\nthreading.Event().wait()")
@@ -286,7 +293,7 @@ def test_a_dag_that_a_factory_of_a_helper_makes_belongs_to_the_file_that_called_
     assert parsed.read == ("lib/_factory.py", "teams/q.sql")
 
 
-def test_limits_of_the_settings_hold_for_dags_that_say_nothing(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_limits_of_the_settings_hold_for_dags_that_set_none(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD + "\n@dag(max_active_runs=3)\ndef own():\n    sql('s', 'SELECT 1')\n")
     (parsed,) = loader.load(bundle.root, ["f.py"], limits={"max_active_runs": 5, "max_active_tasks": 6})
     assert isinstance(parsed, ParsedFile)
@@ -302,7 +309,7 @@ def test_a_file_may_have_a_name_that_is_none_in_python(loader: DagLoader, bundle
     assert only_file(loader, bundle).file == file
 
 
-def test_a_file_whose_name_is_no_text_is_told_and_hurts_no_other(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_file_whose_name_is_no_text_is_reported_and_affects_no_other(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write_dag("good.py", "d")
     bundle.write_dag("bad.py", "e").rename(bundle.root / os.fsdecode(b"caf\xe9.py"))
     failure, other = load(loader, bundle)
@@ -312,7 +319,7 @@ def test_a_file_whose_name_is_no_text_is_told_and_hurts_no_other(loader: DagLoad
 
 
 @pytest.mark.parametrize("said", ["description='\\ud800'", "params={'a': ['\\udcff']}", "tags=['\\udfff']"])
-def test_half_a_character_that_no_table_could_hold_is_told_with_its_line(
+def test_half_a_character_that_no_table_could_hold_is_reported_with_its_line(
     loader: DagLoader, bundle: BundleFolder, said: str
 ) -> None:
     bundle.write("f.py", GOOD.replace('schedule="@daily"', said))
@@ -328,7 +335,7 @@ def test_what_a_terminal_would_not_show_or_would_obey_is_written_out(loader: Dag
     assert failure.traceback.encode()
 
 
-def test_a_named_pipe_that_looks_like_a_dag_file_is_passed_by(bundle: BundleFolder) -> None:
+def test_a_named_pipe_that_looks_like_a_dag_file_is_ignored(bundle: BundleFolder) -> None:
     os.mkfifo(bundle.root / "dag.py")
     assert bundle.scan().content.files == {}
 
@@ -365,7 +372,7 @@ def test_what_a_file_writes_to_every_descriptor_it_finds_is_an_error_that_holds_
 # -- what a file may do to its process, and to nobody else ------------------------------------------------------------
 
 
-def test_a_file_that_hangs_in_c_is_ended_and_told_with_its_line(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_a_file_that_hangs_in_c_is_ended_and_reported_with_its_line(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write_dag("f.py", "d", top="import re\nre.match(r'(a+)+$', 'a' * 64 + 'b')")
     failure = only_failure(loader, bundle, import_timeout=SHORT_S)
     assert failure.line == 3
@@ -384,7 +391,7 @@ def test_a_file_that_hangs_and_stops_the_watchdog_is_ended_all_the_same(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits what a process maps")
 @pytest.mark.parametrize("eats", ["x = b'1' * (200 << 20)", "x = []\nwhile True: x.append(bytearray(1 << 16))"])
-def test_a_file_that_eats_memory_is_told_how_much_it_may_have(
+def test_a_file_that_takes_too_much_memory_is_reported_with_its_limit(
     loader: DagLoader, bundle: BundleFolder, eats: str
 ) -> None:
     bundle.write_dag("f.py", "d", top=eats)
@@ -462,25 +469,25 @@ def test_a_file_that_kills_its_parent_costs_one_error_and_the_worker_is_replaced
     bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch, kill: str
 ) -> None:
     monkeypatch.setattr("backfill_manager.dags.importing.worker_process._GRACE_S", 0.5)
-    monkeypatch.setattr("backfill_manager.dags.importing.worker_process._STOP_S", 0.5)
+    monkeypatch.setattr("backfill_manager.dags.importing.worker_process._STOP_TIMEOUT_S", 0.5)
     bundle.write_dag("a.py", "a")
     bundle.write_dag("b.py", "b", top=f"import os, signal, time\nos.kill(os.getppid(), signal.{kill})\ntime.sleep(600)")
     bundle.write_dag("c.py", "c")
     with DagLoader(workers=1) as own:
         (before,) = own.load(bundle.root, ["a.py"])
-        old = own.process_ids()
+        old = process_ids(own)
         good, failed, after = load(own, bundle, import_timeout=SHORT_S)
         assert isinstance(before, ParsedFile) and isinstance(good, ParsedFile) and isinstance(after, ParsedFile)
         assert isinstance(failed, FailedFile)
         assert "kill its parent" in failed.message or "took longer than 2 seconds" in failed.message
-        assert own.process_ids() != old
+        assert process_ids(own) != old
 
 
 def test_a_worker_that_dies_while_it_has_nothing_to_do_costs_nothing(bundle: BundleFolder) -> None:
     bundle.write_dag("a.py", "a")
     with DagLoader(workers=1) as own:
         only_file(own, bundle)
-        (old,) = own.process_ids()
+        (old,) = process_ids(own)
         os.kill(old, signal.SIGKILL)
         assert only_file(own, bundle).dag_ids == ("a",)
 
@@ -515,7 +522,9 @@ def test_what_a_file_changes_in_its_process_the_next_one_does_not_see(bundle: Bu
 # -- what a file looks at ---------------------------------------------------------------------------------------------
 
 
-def test_the_bundles_files_and_folders_that_a_file_looks_at_are_told(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_the_bundles_files_and_folders_that_a_file_looks_at_are_reported(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
     bundle.write("lib/names.py", "from pathlib import Path\nNAMES = (Path(__file__).parent / 'names.txt').read_text()")
     bundle.write("lib/names.txt", "x")
     bundle.write("tables/a.yaml", "a: 1")
@@ -568,11 +577,11 @@ def test_workers_do_not_grow_with_the_files_they_read(bundle: BundleFolder) -> N
 
 def own_memory_mb(loader: DagLoader) -> float:
     """Without the pages of files, which come and go as the machine has room for them."""
-    texts = [Path(f"/proc/{pid}/status").read_text() for pid in loader.process_ids()]
+    texts = [Path(f"/proc/{pid}/status").read_text() for pid in process_ids(loader)]
     return sum(int(re.findall(r"RssAnon:\s+(\d+)", text)[0]) for text in texts) / 1024
 
 
-def test_files_of_a_folder_that_is_gone_are_told_and_those_of_another_are_read(
+def test_files_of_a_folder_that_is_gone_are_reported_and_those_of_another_are_read(
     loader: DagLoader, bundle: BundleFolder, tmp_path: Path
 ) -> None:
     bundle.write_dag("f.py", "d")
@@ -581,7 +590,7 @@ def test_files_of_a_folder_that_is_gone_are_told_and_those_of_another_are_read(
     assert only_file(loader, bundle).dag_ids == ("d",)
 
 
-def test_pandas_and_pyspark_are_there_before_the_files_that_want_them(loader: DagLoader, bundle: BundleFolder) -> None:
+def test_pandas_and_pyspark_are_there_before_the_files_that_need_them(loader: DagLoader, bundle: BundleFolder) -> None:
     top = (
         "import sys\nassert 'pandas' in sys.modules and 'pyspark.sql.functions' in sys.modules\nimport pandas, pyspark"
     )
@@ -591,7 +600,7 @@ def test_pandas_and_pyspark_are_there_before_the_files_that_want_them(loader: Da
     assert [one.file for one in parsed] == ["f.py", "plain.py"]
 
 
-def test_a_module_that_no_worker_survives_is_not_asked_for_again(
+def test_a_module_that_no_worker_survives_is_not_imported_again(
     bundle: BundleFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken" / "pandas").mkdir(parents=True)
@@ -600,9 +609,9 @@ def test_a_module_that_no_worker_survives_is_not_asked_for_again(
     bundle.write_dag("f.py", "d", top="# would like pandas")
     with DagLoader(workers=1) as own:
         assert only_file(own, bundle).dag_ids == ("d",)
-        kept = own.process_ids()
+        kept = process_ids(own)
         assert only_file(own, bundle).dag_ids == ("d",)
-        assert own.process_ids() == kept
+        assert process_ids(own) == kept
 
 
 def test_closing_ends_the_workers_and_whoever_waits_for_a_file(bundle: BundleFolder, tmp_path: Path) -> None:
@@ -621,11 +630,11 @@ def test_closing_ends_the_workers_and_whoever_waits_for_a_file(bundle: BundleFol
     waiting = threading.Thread(target=wait)
     waiting.start()
     begun.open().close()  # comes back when the file is being read
-    pids = own.process_ids()
+    pids = process_ids(own)
     own.close()
     waiting.join()
     assert len(raised) == 1
-    assert own.process_ids() == ()
+    assert process_ids(own) == ()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -664,7 +673,7 @@ def test_a_worker_ends_in_silence_when_the_manager_is_killed_before_it_has_read_
             pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE,
         )  # fmt: skip
     with ours, worker:
-        request = Request(str(tmp_path / "no_such_folder"), "f.py", seconds=60, memory_mb=100, limits={})
+        request = ParseJob(str(tmp_path / "no_such_folder"), "f.py", seconds=60, memory_mb=100, limits={})
         socket.send_fds(ours, [request.to_json().encode() + b"\n"], [pipe])
         os.close(pipe)
         select.select([ours], [], [])  # it has refused, and nobody reads that: closing now resets the connection
@@ -689,7 +698,7 @@ def test_one_file_is_loaded_in_this_process_for_tests_of_ones_own(bundle: Bundle
     assert (again.functions["clean"](21), made.functions["clean"](21)) == (63, 42)
 
 
-def test_a_file_that_cannot_be_loaded_is_told_with_file_and_line(bundle: BundleFolder) -> None:
+def test_a_file_that_cannot_be_loaded_is_reported_with_file_and_line(bundle: BundleFolder) -> None:
     path = bundle.write("f.py", GOOD + "\nraise SystemExit(4)\n")
     with pytest.raises(InvalidDag, match=r"^f\.py, line 10: the file ended the process"):
         load_file(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE
+from backfill_manager.dags.bundles.files import MAX_DATA_FILE_SIZE
 from backfill_manager.dags.bundles.manifest import read_manifest, with_manifest
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import BundleSettings
@@ -22,9 +22,9 @@ def told_by(root: Path, text: str, **configured: object) -> BundleSettings:
 
 
 def wrong(root: Path, text: str) -> list[str]:
-    with pytest.raises(InvalidConfig) as told:
+    with pytest.raises(InvalidConfig) as message:
         told_by(root, text)
-    return str(told.value).splitlines()
+    return str(message.value).splitlines()
 
 
 def test_a_bundle_without_a_manifest_is_as_configured(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_bundle_without_a_manifest_is_as_configured(tmp_path: Path) -> None:
     assert with_manifest(settings, read_manifest(settings, tmp_path)) is settings
 
 
-def test_a_manifest_says_how_its_bundle_is_read(tmp_path: Path) -> None:
+def test_a_manifest_sets_how_its_bundle_is_read(tmp_path: Path) -> None:
     settings = told_by(
         tmp_path,
         "version: v1beta\nparser: event\nfetch_interval: 5 minutes\nimport_memory: 512\nkeep_last_good: false\n"
@@ -46,7 +46,7 @@ def test_a_manifest_says_how_its_bundle_is_read(tmp_path: Path) -> None:
     ]
 
 
-def test_what_the_manager_is_told_wins_even_where_it_is_the_default(tmp_path: Path) -> None:
+def test_the_managers_configuration_wins_even_where_it_is_the_default(tmp_path: Path) -> None:
     text = "version: v1beta\nfetch_interval: 300\nimport_timeout: 60\n"
     settings = told_by(tmp_path, text, fetch_interval=30.0)
     assert (settings.fetch_interval, settings.import_timeout) == (30, 60)
@@ -77,10 +77,10 @@ def test_parsers_have_a_name_in_aip_85_too(tmp_path: Path, theirs: str, ours: st
     assert told_by(tmp_path, f"version: v1beta\nbundle_parser: {theirs}\n").parser == ours
 
 
-def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
+def test_every_mistake_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
     text = "path: elsewhere\nparser: evnt\nfetch_intervall: 3\ndirectories:\n- path: ../a\n- path: b\n  scan_interval: soon\n"
     assert wrong(tmp_path, text) == [
-        "manifest.yaml, line 1: version is missing; `version: v1beta` is known here",
+        "manifest.yaml, line 1: version is missing; `version: v1beta` is supported",
         "manifest.yaml, line 1: path is set in conf/manager.yaml, not by the bundle itself",
         "manifest.yaml, line 2: parser must be 'standard', 'single_pass' or 'event', not 'evnt'; did you mean 'event'?",
         "manifest.yaml, line 5: directories[0].path must be a folder inside the bundle such as `reports/daily`, not '../a'",
@@ -91,7 +91,7 @@ def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "manifest.yaml, line 1: version is missing"),
         ("version: v2", "manifest.yaml, line 1: version must be 'v1beta', not 'v2'"),
@@ -121,15 +121,15 @@ def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
         ),
         ("version: v1beta\nkeep_last_good: perhaps", "line 2: keep_last_good must be true or false, not 'perhaps'"),
         ("version: v1beta\nimport_memory: 1.5", "line 2: import_memory must be a whole number, not 1.5"),
-        ("version: v1beta\n#" + "x" * LARGEST_DATA_FILE, "manifest.yaml: is larger than 1 MB"),
+        ("version: v1beta\n#" + "x" * MAX_DATA_FILE_SIZE, "manifest.yaml: is larger than 1 MB"),
     ],
 )
-def test_a_wrong_manifest_is_told_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+def test_a_wrong_manifest_is_reported_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     (line,) = wrong(tmp_path, text)
-    assert told in line
+    assert message in line
 
 
-def test_a_manifest_that_is_no_text_is_told(tmp_path: Path) -> None:
+def test_a_manifest_that_is_no_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidConfig, match=r"^manifest\.yaml, line 1: not UTF-8 text"):
         read_manifest(BundleSettings(name="b", path=str(tmp_path)), tmp_path)
@@ -145,7 +145,7 @@ def test_the_manifests_in_the_documentation_are_understood(tmp_path: Path) -> No
     ]
 
 
-def test_max_file_parse_interval_is_said_for_a_bundle_and_for_a_folder(tmp_path: Path) -> None:
+def test_max_file_parse_interval_is_set_for_a_bundle_and_for_a_folder(tmp_path: Path) -> None:
     text = (
         "version: v1beta\nmax_file_parse_interval: 5 minutes\n"
         "directories: [{path: a, max_file_parse_interval: 90s}, {path: b, min_file_parse_interval: 5}]\n"
@@ -157,7 +157,7 @@ def test_max_file_parse_interval_is_said_for_a_bundle_and_for_a_folder(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("text", "message"),
     [
         ("max_file_parse_interval: 0.5", "line 2: max_file_parse_interval must be 1 second or more, not 0.5 seconds"),
         ("max_file_parse_interval: 0", "line 2: max_file_parse_interval must be more than 0, not 0"),
@@ -181,11 +181,11 @@ def test_max_file_parse_interval_is_said_for_a_bundle_and_for_a_folder(tmp_path:
         ),
     ],
 )
-def test_a_max_file_parse_interval_that_can_not_be_is_told(said: str, told: str, tmp_path: Path) -> None:
-    (line,) = wrong(tmp_path, f"version: v1beta\n{said}\n")
-    assert told in line
+def test_a_max_file_parse_interval_that_can_not_be_is_reported(text: str, message: str, tmp_path: Path) -> None:
+    (line,) = wrong(tmp_path, f"version: v1beta\n{text}\n")
+    assert message in line
 
 
-def test_options_for_a_parser_that_the_configuration_overrules_are_nobodys(tmp_path: Path) -> None:
+def test_options_for_a_parser_that_the_configuration_overrules_are_ignored(tmp_path: Path) -> None:
     settings = told_by(tmp_path, "version: v1beta\nparser: no_such_parser\noptions: {x: 1}\n", parser="event")
     assert (settings.parser, settings.options) == ("event", {})

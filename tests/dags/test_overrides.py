@@ -41,7 +41,7 @@ def test_everything_else_stays() -> None:
     assert dataclasses.replace(changed, tasks=SPEC.tasks) == SPEC
 
 
-def test_a_task_whose_id_has_dots_is_told_by_the_last_one() -> None:
+def test_a_task_whose_id_has_dots_is_split_at_the_last_one() -> None:
     spec = dag_spec("d", "load.raw", "load")
     assert with_overrides(spec, {"load.raw.retries": 3}).task("load.raw").retries == 3
     assert with_overrides(spec, {"load.retries": 4}).task("load").retries == 4
@@ -65,7 +65,7 @@ def test_every_setting_there_is_has_been_tried_above() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
         ({"retires": 1}, "did you mean 'retries'"),
         ({"a.time_out": 1}, "did you mean 'timeout'"),
@@ -91,15 +91,15 @@ def test_every_setting_there_is_has_been_tried_above() -> None:
     ],
 )
 def test_what_can_not_be_set_is_refused_in_one_line_with_what_would_be_right(
-    overrides: dict[str, Any], told: str
+    overrides: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInput) as refusal:
         with_overrides(SPEC, overrides)
-    assert told in str(refusal.value)
+    assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
-def test_a_setting_of_the_dag_given_to_one_task_is_told_as_what_it_is() -> None:
+def test_a_setting_of_the_dag_given_to_one_task_is_reported_as_what_it_is() -> None:
     with pytest.raises(InvalidInput, match="of the whole DAG"):
         with_overrides(SPEC, {"a.max_active_tasks": 2})
 

@@ -53,8 +53,8 @@ def loader() -> Iterator[DagLoader]:
 
 class Reading:
     def __init__(self, bundle: BundleFolder, loader: DagLoader, at: datetime) -> None:
-        self.bundle, self.loader, self.clock, self.shelf = bundle, loader, FakeClock(at), DagCatalog()
-        self.store = DagStore(self.shelf)
+        self.bundle, self.loader, self.clock, self.catalog = bundle, loader, FakeClock(at), DagCatalog()
+        self.store = DagStore(self.catalog)
         self.restart()
 
     def restart(self) -> None:
@@ -62,7 +62,7 @@ class Reading:
         self.parser: BundleParser = parser_for(made, self.loader, self.store, self.clock)
 
     def look(self) -> None:
-        for submission in self.parser.findings():
+        for submission in self.parser.scan_results():
             self.store.submit(submission, self.clock.now())
 
     def due_at(self) -> datetime:
@@ -72,7 +72,7 @@ class Reading:
 
     @property
     def active(self) -> list[str]:
-        return sorted(row.dag_id for row in self.shelf.dags.values() if row.is_active)
+        return sorted(row.dag_id for row in self.catalog.dags.values() if row.is_active)
 
 
 def test_nightly_reads_its_folder_at_its_hour_every_night_over_restarts(
@@ -100,7 +100,7 @@ def test_nightly_reads_its_folder_at_its_hour_every_night_over_restarts(
         assert it.active == ["a", "b"]
 
 
-def test_tasks_reads_a_format_of_its_own_and_tells_the_line_of_a_mistake(
+def test_tasks_reads_a_format_of_its_own_and_reports_the_line_of_a_mistake(
     bundle: BundleFolder, installed: Callable[[str], None], loader: DagLoader
 ) -> None:
     installed("Tasks")
@@ -113,7 +113,7 @@ def test_tasks_reads_a_format_of_its_own_and_tells_the_line_of_a_mistake(
     assert it.active == ["totals"]
     spec, _ = it.store.read("totals")
     assert [(task.task_id, task.upstream) for task in spec.tasks] == [("load", ()), ("check", ("load",))]
-    errors = {p.file: (p.line, p.message) for p in it.shelf.problems.values()}
+    errors = {p.file: (p.line, p.message) for p in it.catalog.problems.values()}
     assert errors["wrong.tasks"] == (2, "a line must be `name: SQL`")
     assert errors["wrong_too.tasks"][0] == 2 and "two tasks with the id 'load'" in errors["wrong_too.tasks"][1]
     assert it.due_at() == it.clock.now() + timedelta(minutes=1)

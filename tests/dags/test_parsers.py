@@ -1,4 +1,4 @@
-"""When which files of a bundle are read: by change, by pace, once, or only when asked."""
+"""When which files of a bundle are read: by change, by interval, once, or only on request."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class Watching:
     """A bundle, its parser and a store; `look` lets the parser look and submits what it finds."""
 
     def __init__(self, folder: BundleFolder, loader: CountingLoader, parser: str, **settings: Any) -> None:
-        self.folder, self.clock, self.loader, self.shelf = folder, FakeClock(), loader, DagCatalog()
-        self.store = DagStore(self.shelf)
+        self.folder, self.clock, self.loader, self.catalog = folder, FakeClock(), loader, DagCatalog()
+        self.store = DagStore(self.catalog)
         bundle = BundleState(folder.settings(parser=parser, **settings), snapshots=folder.snapshots)
         self.parser = parser_named(parser)(bundle, self.loader, self.store, self.clock)
 
     def look(self) -> list[str]:
         """What was read."""
-        for submission in self.parser.findings():
+        for submission in self.parser.scan_results():
             self.store.submit(submission, self.clock.now())
         return self.loader.take()
 
@@ -72,15 +72,15 @@ class Watching:
 
     @property
     def active(self) -> list[str]:
-        return sorted(row.dag_id for row in self.shelf.dags.values() if row.is_active)
+        return sorted(row.dag_id for row in self.catalog.dags.values() if row.is_active)
 
     @property
     def versions(self) -> dict[str, int]:
-        return {row.dag_id: row.current_version for row in self.shelf.dags.values()}
+        return {row.dag_id: row.current_version for row in self.catalog.dags.values()}
 
     @property
     def errors(self) -> dict[str, str]:
-        return {p.file: p.message for p in self.shelf.problems.values() if p.is_current}
+        return {p.file: p.message for p in self.catalog.problems.values() if p.is_current}
 
 
 Watch = Callable[..., Watching]
@@ -229,7 +229,7 @@ def test_an_id_that_another_bundle_lets_go_is_taken_at_the_next_look(folder: Bun
     it.store.submit(replace(before, parsed=()), it.clock.now())
     assert it.active == ["b"]
     assert it.later(30) == []  # nothing has changed here, and nothing is read
-    assert it.active == ["a", "b"] and it.errors == {} and it.shelf.dags["a"].bundle == "b"
+    assert it.active == ["a", "b"] and it.errors == {} and it.catalog.dags["a"].bundle == "b"
 
 
 def parsed_elsewhere(dag_id: str) -> Submission:
@@ -270,19 +270,19 @@ def test_a_manifest_sets_the_pace_and_a_wrong_one_stops_nothing(folder: BundleFo
 def test_a_wheel_is_a_bundle_and_a_new_one_in_its_place_makes_new_versions(
     folder: BundleFolder, loader: CountingLoader, tmp_path: Path
 ) -> None:
-    wheel, shelf, clock = tmp_path / "dags-1.0-py3-none-any.whl", DagCatalog(), FakeClock()
-    store, settings = DagStore(shelf), BundleSettings(name="b", path=str(wheel))
+    wheel, catalog, clock = tmp_path / "dags-1.0-py3-none-any.whl", DagCatalog(), FakeClock()
+    store, settings = DagStore(catalog), BundleSettings(name="b", path=str(wheel))
     parser = parser_named("standard")(BundleState(settings, snapshots=folder.snapshots), loader, store, clock)
     for expected in ({"a": 1, "b": 1}, {"a": 2, "b": 1}):
         with zipfile.ZipFile(tmp_path / "new.whl", "w") as archive:
             for path in sorted(folder.root.rglob("*.py")):
                 archive.write(path, path.relative_to(folder.root))
         (tmp_path / "new.whl").rename(wheel)
-        for submission in parser.findings():
+        for submission in parser.scan_results():
             store.submit(submission, clock.now())
-        assert {row.dag_id: row.current_version for row in shelf.dags.values()} == expected
+        assert {row.dag_id: row.current_version for row in catalog.dags.values()} == expected
         folder.write_dag("a.py", "a", top="# edited")
-    first = shelf.versions["a", 1]
+    first = catalog.versions["a", 1]
     assert "# edited" not in (Path(first.snapshot) / first.file).read_text()
 
 
@@ -356,7 +356,7 @@ def test_a_folder_has_a_max_file_parse_interval_of_its_own(folder: BundleFolder,
     assert sorted(both.within(600)) == ["a.py", *["sub/b.py"] * 10]
 
 
-def test_reading_again_is_spread_over_the_interval_and_asks_nobody_for_the_files(
+def test_reading_again_is_spread_over_the_interval_and_fetches_no_files(
     bundle: BundleFolder, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(20):
@@ -429,7 +429,7 @@ def test_a_bundle_with_many_slow_files_holds_up_no_other(bundle: BundleFolder, w
 # -- single pass ------------------------------------------------------------------------------------------------------
 
 
-def test_the_single_pass_parser_looks_once(folder: BundleFolder, watch: Watch) -> None:
+def test_the_single_pass_parser_scans_once(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder, "single_pass")
     assert it.parser.due_in() == 0
     assert it.look() == ["a.py", "sub/b.py"]
@@ -443,7 +443,7 @@ def test_the_single_pass_parser_looks_once(folder: BundleFolder, watch: Watch) -
 # -- event ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_event_parser_reads_only_what_it_is_asked_to(folder: BundleFolder, watch: Watch) -> None:
+def test_the_event_parser_reads_only_on_request(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder, "event")
     assert it.parser.due_in() is None and it.look() == []
     it.store.submit(it.parser.parse("sub"), it.clock.now())
@@ -466,7 +466,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(folder: BundleFold
     assert (it.active, it.versions, it.errors) == (["a", "b"], {"a": 1, "b": 1}, {})
 
 
-def test_removed_dags_go_when_that_is_asked_for(folder: BundleFolder, watch: Watch) -> None:
+def test_removed_dags_are_deactivated_on_request(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder, "event")
     it.store.submit(it.parser.parse(), it.clock.now())
     (folder.root / "sub/b.py").unlink()
@@ -482,7 +482,7 @@ def test_a_path_that_the_bundle_does_not_have_is_refused(folder: BundleFolder, w
         it.parser.parse("nope")
 
 
-def test_deactivating_a_path_holds_until_someone_asks_for_it(folder: BundleFolder, watch: Watch) -> None:
+def test_deactivating_a_path_holds_until_it_is_parsed_on_request(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder)
     it.look()
     assert it.store.deactivate_subpath("b", "sub", by="ada", at=it.clock.now()) == ("b",)
@@ -497,7 +497,7 @@ def test_deactivating_a_path_holds_until_someone_asks_for_it(folder: BundleFolde
 # -- others -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_parser_that_does_not_exist_is_told_with_those_that_do() -> None:
+def test_a_parser_that_does_not_exist_is_reported_with_those_that_do() -> None:
     with pytest.raises(InvalidConfig, match=r"no bundle parser 'standart'.*standard"):
         parser_named("standart")
     assert set(OURS) == {"standard", "single_pass", "event"}
@@ -518,15 +518,15 @@ def test_a_parser_of_ones_own_is_a_subclass_with_two_methods(folder: BundleFolde
     class OnlyTop(BundleParser):
         name = "only_top"
 
-        def next_look(self, last: datetime | None) -> datetime | None:
+        def next_scan(self, last: datetime | None) -> datetime | None:
             return self.clock.now()
 
         def look(self) -> Iterator[Submission]:
             yield self.submission(self.bundle.fetch(), leaves_out=("sub",))
 
-    shelf, clock = DagCatalog(), FakeClock()
-    store = DagStore(shelf)
+    catalog, clock = DagCatalog(), FakeClock()
+    store = DagStore(catalog)
     parser = OnlyTop(BundleState(folder.settings(), snapshots=folder.snapshots), loader, store, clock)
-    for submission in parser.findings():
+    for submission in parser.scan_results():
         store.submit(submission, clock.now())
-    assert list(shelf.dags) == ["a"]
+    assert list(catalog.dags) == ["a"]

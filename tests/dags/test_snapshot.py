@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.bundle_folder import BundleFolder
 
-from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE, read_bundle
+from backfill_manager.dags.bundles.files import MAX_DATA_FILE_SIZE, read_bundle
 from backfill_manager.dags.bundles.snapshot import STORE, take
 
 
@@ -19,7 +19,7 @@ def kept(folder: Path) -> dict[str, str]:
 def test_code_queries_and_small_data_are_kept_and_nothing_else(bundle: BundleFolder) -> None:
     for file in ("f.py", "sub/q.sql", "a.yaml", "b.yml", "c.json", "d.txt", "e.csv"):
         bundle.write(file, file)
-    bundle.write("big.csv", "x" * (LARGEST_DATA_FILE + 1))
+    bundle.write("big.csv", "x" * (MAX_DATA_FILE_SIZE + 1))
     bundle.write("image.png", "x")
     bundle.write(".git/config.txt", "x")
     bundle.write("__pycache__/f.py", "x")
@@ -135,7 +135,7 @@ def test_where_links_do_not_work_files_are_copied(bundle: BundleFolder, monkeypa
     assert kept(bundle.snapshots / STORE) == {}
 
 
-def test_a_file_that_was_edited_after_the_look_is_kept_as_it_is_now(bundle: BundleFolder) -> None:
+def test_a_file_that_was_edited_after_the_scan_is_kept_as_it_is_now(bundle: BundleFolder) -> None:
     bundle.write_dag("f.py", "f")
     bundle.write("g.py", "1")
     bundle.write("gone.py", "1")
@@ -149,7 +149,7 @@ def test_a_file_that_was_edited_after_the_look_is_kept_as_it_is_now(bundle: Bund
     assert snapshot.path.name == snapshot.content.hash != looked.hash
 
 
-def test_a_look_that_is_still_right_is_not_repeated(bundle: BundleFolder) -> None:
+def test_an_unchanged_bundle_is_not_parsed_again(bundle: BundleFolder) -> None:
     bundle.write("f.py", "1")
     looked = read_bundle(bundle.root)
     first = take(bundle.root, bundle.snapshots, content=looked)

@@ -40,8 +40,8 @@ class Reading:
     """A bundle of sheets that is read by its own parser; `restart` is another manager over the same state."""
 
     def __init__(self, folder: BundleFolder, loader: DagLoader, **settings: Any) -> None:
-        self.folder, self.loader, self.clock, self.shelf = folder, loader, FakeClock(), DagCatalog()
-        self.store, self.settings = DagStore(self.shelf), folder.settings(**settings)
+        self.folder, self.loader, self.clock, self.catalog = folder, loader, FakeClock(), DagCatalog()
+        self.store, self.settings = DagStore(self.catalog), folder.settings(**settings)
         self.restart()
 
     def restart(self) -> None:
@@ -51,18 +51,18 @@ class Reading:
     def look(self) -> int:
         """How many submissions came of it, if it was due."""
         due = self.parser.due_in()
-        found = list(self.parser.findings()) if due is not None and due <= 0 else []
+        found = list(self.parser.scan_results()) if due is not None and due <= 0 else []
         for submission in found:
             self.store.submit(submission, self.clock.now())
         return len(found)
 
     @property
     def active(self) -> list[str]:
-        return sorted(row.dag_id for row in self.shelf.dags.values() if row.is_active)
+        return sorted(row.dag_id for row in self.catalog.dags.values() if row.is_active)
 
     @property
     def errors(self) -> dict[str, str]:
-        return {p.file: f"{p.line}: {p.message}" for p in self.shelf.problems.values() if p.is_current}
+        return {p.file: f"{p.line}: {p.message}" for p in self.catalog.problems.values() if p.is_current}
 
 
 Read = Callable[..., Reading]
@@ -116,7 +116,11 @@ def test_an_edit_of_a_sheet_makes_a_version_of_the_dags_that_differ(sheets: Bund
     sheets.write("new.sheet", "dag,task,after,runs\nadded,t,,SELECT 1\n")
     it.clock.advance(seconds=30)
     it.look()
-    assert {row.dag_id: row.current_version for row in it.shelf.dags.values()} == {"totals": 2, "other": 2, "added": 1}
+    assert {row.dag_id: row.current_version for row in it.catalog.dags.values()} == {
+        "totals": 2,
+        "other": 2,
+        "added": 1,
+    }
 
 
 def test_a_bundle_in_an_archive_or_a_git_repository_brings_the_files_of_the_format(
@@ -153,22 +157,22 @@ def test_a_python_task_of_a_sheet_runs_the_function_of_its_version(
     sheets.write("helpers.py", "def clean(ctx):\n    return 'second'\n")
     it.clock.advance(seconds=30)
     it.look()
-    first, second = it.shelf.versions["p", 1], it.shelf.versions["p", 2]
-    library = CodeCache()
-    assert [library.dag(version).functions["clean"](None) for version in (first, second)] == ["first", "second"]
-    assert it.shelf.versions["totals", 1].reader_json is None  # SQL tasks are all in the definition
+    first, second = it.catalog.versions["p", 1], it.catalog.versions["p", 2]
+    cache = CodeCache()
+    assert [cache.dag(version).functions["clean"](None) for version in (first, second)] == ["first", "second"]
+    assert it.catalog.versions["totals", 1].reader_json is None  # SQL tasks are all in the definition
     gone = dataclasses.replace(
         second, version=3, reader_json=json.dumps({"reader": "not_here.parsers:P", "options": {}})
     )
     with pytest.raises(InvalidDag, match=r"not_here.parsers:P can't be imported.*is its package installed here"):
-        library.dag(gone)
+        cache.dag(gone)
 
 
 # -- what is wrong in a file ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ("bad,one,,SELECT 1\nbad,two,three,SELECT 2\n", "3: task 'two' comes after 'three', which is not above it"),
         ("bad,one,,SELECT 1\nbad,two\n", "3: a row must have 4 cells"),
@@ -179,14 +183,14 @@ def test_a_python_task_of_a_sheet_runs_the_function_of_its_version(
     ],
 )
 def test_a_mistake_in_a_sheet_is_an_import_error_with_its_line_and_the_others_go_on(
-    rows: str, told: str, sheets: BundleFolder, read: Read
+    rows: str, message: str, sheets: BundleFolder, read: Read
 ) -> None:
     sheets.write("helpers.py", "def clean(ctx): ...\n")
     sheets.write("zbad.sheet", f"dag,task,after,runs\n{rows}")
     it = read()
     it.look()
     assert it.active == ["other", "totals"]
-    assert list(it.errors) == ["zbad.sheet"] and it.errors["zbad.sheet"].startswith(told)
+    assert list(it.errors) == ["zbad.sheet"] and it.errors["zbad.sheet"].startswith(message)
 
 
 def test_a_sheet_that_breaks_keeps_its_last_good_dags(sheets: BundleFolder, read: Read) -> None:
@@ -214,7 +218,7 @@ def test_its_options_come_from_manifest_and_configuration_which_wins(sheets: Bun
 
 
 @pytest.mark.parametrize(
-    ("manifest", "told"),
+    ("manifest", "message"),
     [
         (
             MANIFEST + "  delimitr: ';'\n",
@@ -234,11 +238,13 @@ def test_its_options_come_from_manifest_and_configuration_which_wins(sheets: Bun
         ),
     ],
 )
-def test_a_wrong_option_is_told_with_its_line(manifest: str, told: str, sheets: BundleFolder, read: Read) -> None:
+def test_a_wrong_option_is_reported_with_its_line(
+    manifest: str, message: str, sheets: BundleFolder, read: Read
+) -> None:
     sheets.write("manifest.yaml", manifest)
     with pytest.raises(InvalidConfig) as error:
         read()
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_wrong_option_of_the_configuration_names_its_bundle(read: Read) -> None:
@@ -275,7 +281,7 @@ def test_the_spelling_of_aip_85_brings_options_too(sheets: BundleFolder, read: R
 # -- what it is told --------------------------------------------------------------------------------------------------
 
 
-def test_it_is_told_when_it_last_parsed_and_what_has_changed_since_also_after_a_restart(
+def test_it_knows_when_it_last_parsed_and_what_has_changed_since_also_after_a_restart(
     sheets: BundleFolder, read: Read
 ) -> None:
     it = read()
@@ -297,7 +303,7 @@ def test_it_is_told_when_it_last_parsed_and_what_has_changed_since_also_after_a_
     assert it.active == ["added", "other", "totals"] and it.parser.last_parse == it.clock.now()
 
 
-def test_a_look_that_fails_is_repeated_whatever_the_parser_says(sheets: BundleFolder, read: Read) -> None:
+def test_a_scan_that_fails_is_repeated_whatever_the_parser_says(sheets: BundleFolder, read: Read) -> None:
     sheets.write("manifest.yaml", MANIFEST + "  look_every: 86400\n")
     it = read()
     sheets.root.rename(sheets.root.with_name("away"))
@@ -323,7 +329,7 @@ def test_parsing_on_demand_and_its_dry_run_go_through_the_parser(sheets: BundleF
 
 
 def test_a_bundle_that_can_not_be_had_for_a_test_of_a_dag_is_an_error_of_it_alone(tmp_path: Path) -> None:
-    for settings, told in (
+    for settings, message in (
         (BundleSettings(name="gone", path=str(tmp_path / "gone")), "does not exist"),
         (
             BundleSettings(name="lost", path=str(tmp_path), parser="not_installed"),
@@ -331,7 +337,7 @@ def test_a_bundle_that_can_not_be_had_for_a_test_of_a_dag_is_an_error_of_it_alon
         ),
     ):
         found = parse_bundle(settings, snapshots=tmp_path / "kept")
-        assert not found.readable and told in found.failed[0].message
+        assert not found.readable and message in found.failed[0].message
 
 
 # -- parsers that misbehave -------------------------------------------------------------------------------------------
@@ -371,14 +377,14 @@ def odd(
         loaders.append(loader)
         parser_class = __import__(module).Odd
         bundle.write("f.odd", "one\ntwo\nthree\n")
-        shelf = DagCatalog()
-        store = DagStore(shelf)
+        catalog = DagCatalog()
+        store = DagStore(catalog)
         parser = parser_class(
             BundleState(bundle.settings(**settings), snapshots=bundle.snapshots), loader, store, FakeClock()
         )
-        for submission in parser.findings():
+        for submission in parser.scan_results():
             store.submit(submission, parser.clock.now())
-        return {p.file: f"{p.line}: {p.message}" for p in shelf.problems.values() if p.is_current}
+        return {p.file: f"{p.line}: {p.message}" for p in catalog.problems.values() if p.is_current}
 
     yield errors
     for loader in loaders:
@@ -386,7 +392,7 @@ def odd(
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         ("raise KeyError('sql')", "None: KeyError: 'sql'"),
         ("file.at(2).__enter__(); 1 / 0", "None: ZeroDivisionError: division by zero"),
@@ -402,10 +408,10 @@ def odd(
     ],
 )
 def test_what_a_parser_does_wrong_with_a_file_is_an_error_of_the_file(
-    body: str, told: str, odd: Callable[..., dict[str, str]]
+    body: str, message: str, odd: Callable[..., dict[str, str]]
 ) -> None:
     errors = odd(body, import_timeout=1, import_memory=64)
-    assert list(errors) == ["f.odd"] and errors["f.odd"].startswith(told), errors
+    assert list(errors) == ["f.odd"] and errors["f.odd"].startswith(message), errors
 
 
 def test_a_read_that_yields_its_dags_makes_them_once(odd: Callable[..., dict[str, str]], tmp_path: Path) -> None:
@@ -417,14 +423,14 @@ def test_a_submission_that_the_manager_could_not_take_in_is_refused(sheets: Bund
     good = it.parser.parse()
     check_submission(good, it.parser)
     (one,) = good.parsed
-    for bad, told in (
+    for bad, message in (
         ("totals", "gave a str instead of a Submission"),
         (dataclasses.replace(good, bundle="mine"), "another bundle, 'mine'"),
         (dataclasses.replace(good, parsed=(dataclasses.replace(one, definitions=("{}", "{}")),)), "can't be stored"),
         (dataclasses.replace(good, parsed=(dataclasses.replace(one, dag_ids=("a", "b")),)), "are not those of its"),
         (dataclasses.replace(good, parsed=(dataclasses.replace(one, file="x"),)), "no such file in the bundle"),
     ):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=message):
             check_submission(bad, it.parser)
 
 

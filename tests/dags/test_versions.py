@@ -290,8 +290,8 @@ def test_what_a_submission_does_not_speak_for_stays_as_it_is() -> None:
 
 def test_the_longest_path_that_fits_decides_who_is_spoken_for() -> None:
     scan = scan_of({}, covers=("", "a/b/c"), leaves_out=("a/b", "x.py"))
-    told = {file: scan.speaks_for(file) for file in ("y.py", "a/y.py", "a/b/y.py", "a/b/c/y.py", "x.py", "a/bc.py")}
-    assert told == {
+    message = {file: scan.covers_file(file) for file in ("y.py", "a/y.py", "a/b/y.py", "a/b/c/y.py", "x.py", "a/bc.py")}
+    assert message == {
         "y.py": True, "a/y.py": True, "a/b/y.py": False, "a/b/c/y.py": True, "x.py": False, "a/bc.py": True,
     }  # fmt: skip
 
@@ -338,7 +338,7 @@ def test_a_file_that_was_never_read_is_no_code_of_others_while_only_a_part_is_pa
     state = State()
     state.take(scan_of({"f.py": [spec("d", "f.py")]}))
     whole = scan_of({"f.py": [spec("d", "f.py")], "new.py": [spec("n", "new.py")], "broken.py": "SyntaxError"})
-    part = replace(whole, parsed=whole.parsed[:1], failed=(), covers=("f.py",), asked=True)
+    part = replace(whole, parsed=whole.parsed[:1], failed=(), covers=("f.py",), on_request=True)
     assert [row.TABLE for row in state.take(part)] == ["bundle"]
     state.take(whole)
     assert state.take(part) == []
@@ -348,7 +348,7 @@ def test_a_file_that_was_never_read_is_no_code_of_others_while_only_a_part_is_pa
 def test_a_helper_that_looks_like_a_dag_file_is_remembered_while_only_a_part_is_parsed() -> None:
     state = State()
     whole = scan_of({"f.py": [spec("d", "f.py")], "tools.py": []})
-    part = replace(whole, parsed=whole.parsed[:1], covers=("f.py",), asked=True)
+    part = replace(whole, parsed=whole.parsed[:1], covers=("f.py",), on_request=True)
     state.take(whole)
     assert state.take(part) == [] and state.take(whole) == []
     edited = scan_of({"f.py": [spec("d", "f.py")], "tools.py": []}, edits={"tools.py": "used by a task of d"})
@@ -356,7 +356,7 @@ def test_a_helper_that_looks_like_a_dag_file_is_remembered_while_only_a_part_is_
     assert state.version("d") == 2
 
 
-def test_a_file_that_made_dags_and_does_not_even_look_so_any_more_is_a_helper_at_every_look() -> None:
+def test_a_file_that_made_dags_and_does_not_look_like_it_any_more_is_a_helper_at_every_scan() -> None:
     state = State()
     state.take(scan_of({"f.py": [spec("d", "f.py")], "was.py": [spec("gone", "was.py")]}))
     read = scan_of({"f.py": [spec("d", "f.py")], "was.py": []}, edits={"was.py": "X = 1"})
@@ -400,11 +400,11 @@ def test_a_dag_that_a_person_deactivated_stays_so_until_its_content_changes() ->
     assert (state.dag("d").is_active, state.dag("d").deactivated_by, state.version("d")) == (True, None, 2)
 
 
-def test_it_comes_back_as_it_was_when_its_file_is_parsed_because_someone_asks() -> None:
+def test_it_comes_back_as_it_was_when_its_file_is_parsed_on_request() -> None:
     state = State()
     state.take(scan_of({"f.py": [spec("d", "f.py")]}))
     state.rows["dag", "d"] = state.dag("d").evolve(is_active=False, deactivated_by="ada")
-    state.take(scan_of({"f.py": [spec("d", "f.py")]}, asked=True))
+    state.take(scan_of({"f.py": [spec("d", "f.py")]}, on_request=True))
     assert (state.dag("d").is_active, state.dag("d").deactivated_by, state.version("d")) == (True, None, 1)
 
 
@@ -439,7 +439,7 @@ def test_how_a_bundle_is_read_is_no_code_of_its_dags() -> None:
     assert state.version("d") == 1
 
 
-def test_a_version_tells_the_commit_it_came_from() -> None:
+def test_a_version_has_the_commit_it_came_from() -> None:
     state = State()
     state.take(scan_of({"f.py": [spec("d", "f.py")]}, commit_id="abc123"))
     (version,), (bundle,) = state.of(DagVersion), state.of(BundleRow)

@@ -23,7 +23,7 @@ from backfill_manager.dags.bundles.files import may_make_dags
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.importing.import_failure import FailedFile, explain
-from backfill_manager.dags.importing.import_scope import open_bundle
+from backfill_manager.dags.importing.import_scope import open_scope
 from backfill_manager.dags.importing.loader import load_file
 from backfill_manager.dags.yaml import json_schema
 from backfill_manager.dags.yaml.text import documents_of
@@ -91,14 +91,14 @@ def fill(bundle: BundleFolder) -> None:
 def dags_of(bundle: BundleFolder, text: str | bytes) -> list[Dag]:
     path = bundle.write("f.dag.yaml", "")
     path.write_bytes(text if isinstance(text, bytes) else dedent(text).encode())
-    opened = open_bundle(bundle.root)
+    opened = open_scope(bundle.root)
     try:
         return opened.dags_of("f.dag.yaml")
     finally:
         opened.close()
 
 
-def failure_of(bundle: BundleFolder, text: str | bytes) -> FailedFile:
+def parser_failure(bundle: BundleFolder, text: str | bytes) -> FailedFile:
     with pytest.raises((Exception, SystemExit)) as error:  # what a helper raises comes out as it is
         dags_of(bundle, text)
     return explain(error.value, bundle.root, "f.dag.yaml")
@@ -141,18 +141,18 @@ def test_a_yaml_file_gives_the_very_dag_that_python_gives(bundle: BundleFolder) 
         """,
     )
     bundle.write("f.dag.yaml", FLIGHTS)
-    opened = open_bundle(bundle.root)
+    opened = open_scope(bundle.root)
     (ours,), (theirs,) = opened.dags_of("f.dag.yaml"), opened.dags_of("flights.py")
     assert ours.spec == theirs.spec
     assert ours.spec.task("delays").upstream == ("clean", "fetch")
-    assert ours.said == theirs.said | {"dag_id"}
+    assert ours.explicit == theirs.explicit | {"dag_id"}
     assert ours.functions == theirs.functions
     assert ours.functions["clean"]("x") == "cleaned x"
     assert opened.dags_of("f.dag.yaml")[0] is ours
     assert is_valid(bundle, FLIGHTS)
 
 
-def test_the_process_that_parses_tells_definitions_limits_and_imports(bundle: BundleFolder) -> None:
+def test_the_process_that_parses_returns_definitions_limits_and_imports(bundle: BundleFolder) -> None:
     fill(bundle)
     bundle.write("deep/f.dag.yml", "dag_id: d\nmax_active_runs: 8\ntasks: {t: {python: 'package.inner:clean'}}")
     scan = bundle.scan(limits=LimitSettings(max_active_runs=3, max_active_tasks=5))
@@ -163,7 +163,7 @@ def test_the_process_that_parses_tells_definitions_limits_and_imports(bundle: Bu
     assert parsed.imported == ("package/inner.py",)
 
 
-def test_a_wrong_file_is_an_import_error_and_hurts_no_other(bundle: BundleFolder) -> None:
+def test_a_wrong_file_is_an_import_error_and_affects_no_other(bundle: BundleFolder) -> None:
     fill(bundle)
     bundle.write("good.dag.yaml", "dag_id: good\n" + TASKS)
     bundle.write("wrong.dag.yaml", "dag_id: wrong\ntaggs: [a]\n" + TASKS)
@@ -171,9 +171,9 @@ def test_a_wrong_file_is_an_import_error_and_hurts_no_other(bundle: BundleFolder
     bundle.write("hangs.dag.yaml", "dag_id: hangs\ntasks:\n  t:\n    python: hangs:work")
     scan = bundle.scan(import_timeout=2)  # time enough for the others, also on a busy machine
     assert [parsed.file for parsed in scan.parsed] == ["good.dag.yaml"]
-    told = {failure.file: (failure.line, failure.message) for failure in scan.failed}
-    assert told["wrong.dag.yaml"] == (2, "DAG 'wrong' has no setting 'taggs'; did you mean 'tags'?")
-    assert (told["hangs.dag.yaml"][0], "took longer than 2 seconds" in told["hangs.dag.yaml"][1]) == (4, True)
+    message = {failure.file: (failure.line, failure.message) for failure in scan.failed}
+    assert message["wrong.dag.yaml"] == (2, "DAG 'wrong' has no setting 'taggs'; did you mean 'tags'?")
+    assert (message["hangs.dag.yaml"][0], "took longer than 2 seconds" in message["hangs.dag.yaml"][1]) == (4, True)
 
 
 def test_a_sql_file_is_read_from_beside_the_yaml_file(bundle: BundleFolder) -> None:
@@ -200,8 +200,8 @@ def test_anchors_and_merge_keys_share_settings(bundle: BundleFolder) -> None:
       c: {<<: [{retries: 7}, *all], after: [a, b]}
     """
     (made,) = dags_of(bundle, text)
-    told = {t.task_id: (t.sql, t.retries, t.timeout, t.upstream) for t in made.spec.tasks}
-    assert told == {
+    message = {t.task_id: (t.sql, t.retries, t.timeout, t.upstream) for t in made.spec.tasks}
+    assert message == {
         "a": ("SELECT 1", 3, 60.0, ()),
         "b": ("SELECT 1", 1, 60.0, ("a",)),
         "c": ("SELECT 1", 7, 60.0, ("a", "b")),
@@ -240,19 +240,19 @@ def test_a_private_file_makes_no_dags() -> None:
 
 
 def test_versions_run_functions_of_their_own(bundle: BundleFolder, tmp_path: Path) -> None:
-    library, told = CodeCache(), []
+    cache, message = CodeCache(), []
     for number in (1, 2):
         snapshot = tmp_path / f"snapshot{number}"
         snapshot.mkdir()
         (snapshot / "helpers.py").write_text(f"def work(ctx):\n    import inner\n    return {number}, inner.NUMBER")
         (snapshot / "inner.py").write_text(f"NUMBER = {number}")
         (snapshot / "f.dag.yaml").write_text("dag_id: d\ntasks: {t: {python: 'helpers:work'}}")
-        (made,) = open_bundle(snapshot).dags_of("f.dag.yaml")
+        (made,) = open_scope(snapshot).dags_of("f.dag.yaml")
         version = DagVersion(
             "d", number, "hash", made.spec.to_json(), "b", "f.dag.yaml", str(snapshot), datetime(2024, 1, 1, tzinfo=UTC)
         )
-        told.append(library.dag(version))
-    assert [made.functions["t"](None) for made in told] == [(1, 1), (2, 2)]
+        message.append(cache.dag(version))
+    assert [made.functions["t"](None) for made in message] == [(1, 1), (2, 2)]
     assert "helpers" not in sys.modules
 
 
@@ -330,7 +330,7 @@ WRONG_TASK = {
     "no module": ("t:\n  python: helprs:clean", 2, "helprs:clean names the module helprs, which is not in the bundle"),
     "no inner module": ("t:\n  python: package.no:clean", 2, "names the module package.no, which is not in the bundle"),
     "not installed ones": ("t:\n  python: shutil:rmtree", 2, "names the module shutil, which is not in the bundle"),
-    "misspelt function": ("t:\n  executor: helpers:claen", 2, "helpers:claen names no function of helpers; did you mean 'clean'?"),
+    "misspelt function": ("t:\n  executor: helpers:claen", 2, "helpers:claen names no function of helpers; did you mean"),
     "no function but": ("t:\n  python: helpers:number", 2, "helpers:number names no function but a value of type int"),
     "a task": ("t:\n  python: helpers:decorated", 2, "is a @task; name a plain function, its settings stand here"),
     "arguments": ("t:\n  python: helpers:two", 2, "task 't' must take one argument, as in `def two(ctx)`"),
@@ -345,27 +345,27 @@ SEEN_BY_THE_LOADER_ONLY = {
 
 
 @pytest.mark.parametrize("name", WRONG_DAG)
-def test_a_mistake_of_a_dag_is_told_at_its_line(bundle: BundleFolder, name: str) -> None:
+def test_a_mistake_of_a_dag_is_reported_at_its_line(bundle: BundleFolder, name: str) -> None:
     fill(bundle)
-    text, line, told = WRONG_DAG[name]
-    failed = failure_of(bundle, text)
-    assert (failed.line, told in failed.message) == (line, True), failed
+    text, line, message = WRONG_DAG[name]
+    failed = parser_failure(bundle, text)
+    assert (failed.line, message in failed.message) == (line, True), failed
     assert name in SEEN_BY_THE_LOADER_ONLY or not is_valid(bundle, text)
 
 
 @pytest.mark.parametrize("name", WRONG_TASK)
-def test_a_mistake_of_a_task_is_told_at_its_line(bundle: BundleFolder, name: str) -> None:
+def test_a_mistake_of_a_task_is_reported_at_its_line(bundle: BundleFolder, name: str) -> None:
     fill(bundle)
-    text, line, told = WRONG_TASK[name]
+    text, line, message = WRONG_TASK[name]
     text = "dag_id: d\ntasks:\n" + "".join(f"  {each}\n" for each in text.splitlines())
-    failed = failure_of(bundle, text)
+    failed = parser_failure(bundle, text)
     lines = line if isinstance(line, tuple) else (line,)
-    assert (failed.line in [n + 2 for n in lines], told in failed.message) == (True, True), failed
+    assert (failed.line in [n + 2 for n in lines], message in failed.message) == (True, True), failed
     assert name in SEEN_BY_THE_LOADER_ONLY or not is_valid(bundle, text)
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "message"),
     [
         ("dag_id: d\nx: [", 2, "not valid YAML: while parsing a flow node"),
         ("dag_id: d\nschedule: @daily", 2, "put the text in quotes, as in '@daily'"),
@@ -394,26 +394,26 @@ def test_a_mistake_of_a_task_is_told_at_its_line(bundle: BundleFolder, name: str
         ("dag_id: d\non: 1", 2, "on without quotes is true in YAML"),
     ],
 )
-def test_what_yaml_takes_amiss_is_told_at_its_line(
-    bundle: BundleFolder, text: str | bytes, line: int, told: str
+def test_what_yaml_misunderstands_is_reported_at_its_line(
+    bundle: BundleFolder, text: str | bytes, line: int, message: str
 ) -> None:
-    failed = failure_of(bundle, text)
-    assert (failed.line, told in failed.message) == (line, True), failed
+    failed = parser_failure(bundle, text)
+    assert (failed.line, message in failed.message) == (line, True), failed
     assert "\n" not in failed.message
 
 
 def test_a_few_lines_that_unfold_to_a_billion_values_are_refused(bundle: BundleFolder) -> None:
     lines = ["dag_id: d", "params:", "  a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     lines += [f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    failed = failure_of(bundle, "\n".join([*lines, TASKS]))
+    failed = parser_failure(bundle, "\n".join([*lines, TASKS]))
     assert "the document holds too much (each use of an alias counts)" in failed.message
     merged = ["dag_id: d", "params:", "  a0: &a0 {x: 1}"]
     merged += [f"  a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 9)]
-    assert "the document holds too much" in failure_of(bundle, "\n".join([*merged, TASKS])).message
+    assert "the document holds too much" in parser_failure(bundle, "\n".join([*merged, TASKS])).message
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         ("\nraise ValueError('no')", "ValueError: no (broken.py, line 2)"),
         ("import nothing_like_it", "ModuleNotFoundError: No module named 'nothing_like_it' (broken.py, line 1)"),
@@ -421,12 +421,12 @@ def test_a_few_lines_that_unfold_to_a_billion_values_are_refused(bundle: BundleF
         ("raise SystemExit(3)", "the file ended the process (SystemExit: 3)"),
     ],
 )
-def test_a_module_that_breaks_is_told_with_the_line_that_names_it_and_its_own(
-    bundle: BundleFolder, code: str, told: str
+def test_a_module_that_breaks_is_reported_with_the_line_that_names_it_and_its_own(
+    bundle: BundleFolder, code: str, message: str
 ) -> None:
     bundle.write("broken.py", code)
-    failed = failure_of(bundle, "dag_id: d\ntasks:\n  t:\n    python: broken:work")
-    assert (failed.line, failed.message.startswith(told)) == (4, True), failed
+    failed = parser_failure(bundle, "dag_id: d\ntasks:\n  t:\n    python: broken:work")
+    assert (failed.line, failed.message.startswith(message)) == (4, True), failed
     assert 'File "f.dag.yaml", line 4' in failed.traceback
     assert "    python: broken:work" in failed.traceback
 
@@ -445,10 +445,12 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
     assert set(said["properties"]) == {*settings_of(DagSettings), "tasks"}
     assert set(of_task) == {*settings_of(SqlSettings), *KINDS, "after"} - {"task_id"}
     assert set(said["$defs"]["YamlDefaultArgs"]["properties"]) == set(settings_of(DefaultArgs))
-    told = {**said["properties"], **of_task, "default_args": said["$defs"]["YamlDefaultArgs"]}
-    assert [name for name, entry in told.items() if not entry.get("description")] == []
+    message = {**said["properties"], **of_task, "default_args": said["$defs"]["YamlDefaultArgs"]}
+    assert [name for name, entry in message.items() if not entry.get("description")] == []
     defaults = {field.name: field.default for kind in (DagSpec, TaskSpec) for field in dataclasses.fields(kind)}
-    wrong = [name for name, entry in told.items() if name in defaults and entry.get("default", ...) != defaults[name]]
+    wrong = [
+        name for name, entry in message.items() if name in defaults and entry.get("default", ...) != defaults[name]
+    ]
     unsaid = {"dag_id", "sql", "reads", "writes", "params", "tags", "default_args", "tasks"}
     assert set(wrong) <= unsaid
 
@@ -544,7 +546,7 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
     text = json.dumps(said) if as_json else yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
     path = helpers_bundle / "f.dag.yaml"
     path.write_text(text, encoding="utf-8")
-    bundle = open_bundle(helpers_bundle)
+    bundle = open_scope(helpers_bundle)
     try:
         (made,) = bundle.dags_of("f.dag.yaml")
     finally:
@@ -559,7 +561,7 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
 def test_no_bytes_do_anything_but_give_dags_or_one_error_with_a_line(helpers_bundle: Path, content: bytes) -> None:
     (helpers_bundle / "g.dag.yaml").write_bytes(content)
-    bundle = open_bundle(helpers_bundle)
+    bundle = open_scope(helpers_bundle)
     try:
         bundle.dags_of("g.dag.yaml")
     except InvalidDag as error:

@@ -26,8 +26,9 @@ from backfill_manager.model.records import (
     TaskLog,
     TaskTry,
 )
-from backfill_manager.requests import command_types, submit
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.requests import submit
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
@@ -167,8 +168,8 @@ def test_a_request_sent_twice_has_the_effect_of_once_and_a_wrong_one_is_refused(
 def test_a_dry_run_makes_nothing_and_tells_what_the_real_one_will_make(manager: Callable[[], Store]) -> None:
     store = manager()
     ask = CreateBackfill(dag_id="readings", start_date=FIRST, end_date=FIRST + 2 * DAY, mark_success=True)
-    payload = {"backfill_id": "dry", "ask": json.loads(ask.to_payload())}
-    dry = submit.submit(store, SystemClock(), command_types.BACKFILL_DRY_RUN, payload).request_id
+    payload = {"backfill_id": "dry", "ask": ask.to_payload()}
+    dry = submit.submit(store, SystemClock(), kinds.BACKFILL_DRY_RUN, payload).request_id
     (said,) = wait_for(lambda: store.read(Response, [Condition("request_id", "=", dry)]))
     assert store.count("backfill_item", []) == {(): 0}
     request(store, ask, "b1")

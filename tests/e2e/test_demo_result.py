@@ -63,7 +63,7 @@ class Pipeline:
         self._ended: dict[str, Any] = {}
         self._changed = threading.Condition()
         self.executor = Executor(
-            spark, library=CodeCache(), on_event=self._hear, clock=SystemClock(), term=1, leads=lambda: True,
+            spark, code_cache=CodeCache(), on_event=self._hear, clock=SystemClock(), term=1, is_leader=lambda: True,
             state=StateIdentity("0123456789ab"), slots={"backfill": 2},
         )  # fmt: skip
 

@@ -16,8 +16,9 @@ from support.manager_process import ended, request, wait_for
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun, Response, TaskInstance, TaskTry
-from backfill_manager.requests import command_types, submit
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.requests import submit
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store.base import Condition, Store
 
@@ -79,7 +80,9 @@ def deliver(folder: Path, n: int) -> None:
 
 
 def ask_for(first: int, last: int, **said: object) -> CreateBackfill:
-    return CreateBackfill("orders", start_date=FIRST + (first - 1) * DAY, end_date=FIRST + (last - 1) * DAY, **said)  # type: ignore[arg-type]
+    return CreateBackfill(
+        dag_id="orders", start_date=FIRST + (first - 1) * DAY, end_date=FIRST + (last - 1) * DAY, **said
+    )  # type: ignore[arg-type]
 
 
 def items(store: Store, backfill_id: str) -> list[BackfillItem]:
@@ -87,8 +90,8 @@ def items(store: Store, backfill_id: str) -> list[BackfillItem]:
 
 
 def dry_run(store: Store, ask: CreateBackfill) -> dict[str, Any]:
-    payload = {"backfill_id": "dry", "ask": json.loads(ask.to_payload())}
-    asked = submit.submit(store, SystemClock(), command_types.BACKFILL_DRY_RUN, payload).request_id
+    payload = {"backfill_id": "dry", "ask": ask.to_payload()}
+    asked = submit.submit(store, SystemClock(), kinds.BACKFILL_DRY_RUN, payload).request_id
     (said,) = wait_for(lambda: store.read(Response, [Condition("request_id", "=", asked)]))
     found: dict[str, Any] = json.loads(said.payload_json)
     return found

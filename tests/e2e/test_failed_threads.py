@@ -9,7 +9,7 @@ import pytest
 
 from backfill_manager.errors import ServiceFailed
 from backfill_manager.execution.executor import Executor
-from backfill_manager.manager.bundle_watcher import _Watch
+from backfill_manager.manager.bundle_watcher import BundleService
 from backfill_manager.manager.leader_election import Heartbeat
 from backfill_manager.manager.manager import run_manager
 from backfill_manager.manager.planner import Planner
@@ -32,23 +32,24 @@ def settings(tmp_path: Path) -> Settings:
 
 
 LOOPS = [
-    (Planner, "_loop", "planner"), (RequestPoller, "_loop", "doorbell"), (Heartbeat, "_loop", "heart"), (_Watch, "_loop", "bundle tests"),
-    (SparkMonitor, "_loop", "spark watch"), (Executor, "_keep_deadlines", "executor of term 1"),
+    (Planner, "run_once", "planner"), (RequestPoller, "run_once", "request poller"), (Heartbeat, "run_once", "heartbeat"),
+    (BundleService, "run_once", "bundle tests"), (SparkMonitor, "run_once", "Spark monitor"),
+    (Executor, "_keep_deadlines", "executor of term 1"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("part", "loop", "name"), LOOPS, ids=[name for _, _, name in LOOPS])
-def test_a_part_that_fails_ends_the_manager_with_one_line_and_its_lease_given_back(
-    part: type, loop: str, name: str, settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("service", "loop", "name"), LOOPS, ids=[name for _, _, name in LOOPS])
+def test_a_service_that_fails_ends_the_manager_with_one_line_and_its_lease_given_back(
+    service: type, loop: str, name: str, settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_: Any) -> None:
         raise ZeroDivisionError("a bug of ours")
 
-    monkeypatch.setattr(part, loop, fails)
+    monkeypatch.setattr(service, loop, fails)
     with pytest.raises(ServiceFailed) as ended:
         run_manager(settings, state=settings.state, spark=spark)
     said = str(ended.value)
-    assert said.startswith(f"A part of the manager has failed ({name}): ZeroDivisionError: a bug of ours.")
+    assert said.startswith(f"A service of the manager has failed ({name}): ZeroDivisionError: a bug of ours.")
     assert "start it again" in said and "\n" not in said
     lease = open_store(settings.state).lease()
     assert lease is not None and lease.state == s.STOPPED, "a standby takes over at once"

@@ -21,7 +21,8 @@ from support.manager_process import PATIENCE_S, wait_for
 from backfill_manager import descriptors
 from backfill_manager.clock import SystemClock
 from backfill_manager.model.records import Response
-from backfill_manager.requests import command_types, submit
+from backfill_manager.requests import submit
+from backfill_manager.schemas import kinds
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Store
 
@@ -58,7 +59,7 @@ def manager(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def asked(store: Store, slots: int) -> str:
     """A request that takes a commit of the manager's, and nothing else."""
     payload = {"name": "backfill", "slots": slots, "weight": 1, "min_share": 0}
-    return submit.submit(store, SystemClock(), command_types.POOL_SET, payload).request_id
+    return submit.submit(store, SystemClock(), kinds.POOL_SET, payload).request_id
 
 
 def answered(store: Store, request_id: str) -> Response:

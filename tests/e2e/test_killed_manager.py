@@ -21,8 +21,9 @@ from backfill_manager.client import Client
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRun, Manager, TaskInstance, TaskTry
-from backfill_manager.requests import command_types, submit
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.requests import submit
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 
@@ -71,8 +72,8 @@ def asked_for(root: Path, days: int = DAYS) -> Store:
     first = datetime(2024, 1, 1, tzinfo=UTC)
     ask = CreateBackfill(dag_id="steady", start_date=first, end_date=first + timedelta(days=days - 1))
     wait_for(lambda: store.count("dag", [])[()])
-    payload = {"backfill_id": "b1", "ask": json.loads(ask.to_payload())}
-    submit.submit(store, SystemClock(), command_types.BACKFILL_CREATE, payload)
+    payload = {"backfill_id": "b1", "ask": ask.to_payload()}
+    submit.submit(store, SystemClock(), kinds.BACKFILL_CREATE, payload)
     return store
 
 

@@ -11,12 +11,13 @@ import pytest
 from support.manager_process import ended, request, wait_for
 
 from backfill_manager.clock import UTC, SystemClock
-from backfill_manager.manager import dag_test
+from backfill_manager.manager import single_run
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun, TaskInstance
-from backfill_manager.requests import command_types, submit
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.requests import submit
 from backfill_manager.requests.validation import triggered_dag
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store.base import Condition, Store
 
@@ -79,7 +80,7 @@ def test_each_dags_test_writes_and_so_do_a_real_run_after_it_and_a_new_state(
     start, stop = start_and_stop
     for value in (1, 2):
         edit(tmp_path, value=value)
-        told = dag_test.run_dag_once(settings, "totals", FIRST, spark=spark)
+        told = single_run.run_dag_once(settings, "totals", FIRST, spark=spark)
         assert told["run"]["state"] == "success"
         assert written(spark, tmp_path) == ([value], [(value, value)])
 
@@ -88,7 +89,7 @@ def test_each_dags_test_writes_and_so_do_a_real_run_after_it_and_a_new_state(
         store = start()
         clock = SystemClock()
         payload = triggered_dag(store, "totals", "2024-01-01", {}, clock.now())
-        asked = submit.submit(store, clock, command_types.DAG_TRIGGER, payload)
+        asked = submit.submit(store, clock, kinds.DAG_TRIGGER, payload)
         run = wait_for(lambda: next((run for run in store.read(DagRun) if run.state in s.RUN_FINISHED), None))  # noqa: B023
         assert (run.run_id, run.state) == (told["run"]["run_id"], s.SUCCESS), (asked, store.read(TaskInstance))
         assert written(spark, tmp_path) == ([value], [(value, value)])

@@ -30,11 +30,11 @@ def stage_of(spark: SparkSession) -> Iterator[Callable[[StateIdentity], Stage]]:
         audience, leading = Audience(), [True]
         executor = Executor(
             spark,
-            library=OneDag(LoadedForTest(DagSpec("stage", (TaskSpec("work"),)), functions)),
+            code_cache=OneDag(LoadedForTest(DagSpec("stage", (TaskSpec("work"),)), functions)),
             on_event=audience,
             clock=SystemClock(),
             term=1,
-            leads=lambda: leading[0],
+            is_leader=lambda: leading[0],
             state=state,
             slots={"backfill": 16, "scheduled": 16, "narrow": 2},
             grace_s=2.0,

@@ -31,7 +31,6 @@ from support.executor_fixture import (
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.error_format import spark_gone_reason
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.messages import (
     Cancelled,
@@ -44,6 +43,7 @@ from backfill_manager.execution.messages import (
     TaskLaunch,
     TaskLogged,
 )
+from backfill_manager.execution.spark_health import spark_gone_reason
 
 
 class Gate:
@@ -410,7 +410,7 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
 
         launch = a_launch()
         library = OneDag(LoadedForTest(launch.dag, {"work": endless}))
-        executor = Executor(spark, library=library, on_event=audience, clock=SystemClock(), term=1, leads=lambda: True,
+        executor = Executor(spark, code_cache=library, on_event=audience, clock=SystemClock(), term=1, is_leader=lambda: True,
                             state=THIS_STATE, slots={"backfill": 1}, on_spark_gone=lambda why: print("GONE", why))
         waits = a_launch(run_id="waits")
         for each in (launch, waits):
@@ -489,8 +489,8 @@ def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(s
 
     launch = a_launch()
     executor = Executor(
-        spark, library=OneDag(LoadedForTest(launch.dag, {"work": talks})), on_event=hear, clock=SystemClock(), term=7,
-        leads=lambda: True, state=THIS_STATE, slots={"backfill": 1}, on_failure=on_failure,
+        spark, code_cache=OneDag(LoadedForTest(launch.dag, {"work": talks})), on_event=hear, clock=SystemClock(), term=7,
+        is_leader=lambda: True, state=THIS_STATE, slots={"backfill": 1}, on_failure=on_failure,
     )  # fmt: skip
     try:
         executor.launch(launch)

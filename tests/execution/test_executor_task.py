@@ -111,8 +111,8 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
         spark = build_session(master="local-cluster[2,1,512]", pools=[], conf={"spark.executor.memory": "512m"})
         audience, launch = Audience(), a_launch(kind="executor", snapshot=sys.argv[2])
         library = OneDag(LoadedForTest(launch.dag, {"work": pipeline.task}))
-        executor = Executor(spark, library=library, on_event=audience,
-                            clock=SystemClock(), term=1, leads=lambda: True, state=THIS_STATE,
+        executor = Executor(spark, code_cache=library, on_event=audience,
+                            clock=SystemClock(), term=1, is_leader=lambda: True, state=THIS_STATE,
                             slots={"backfill": 1})
         executor.launch(launch)
         outcome = audience.outcome(launch)

@@ -219,7 +219,7 @@ def test_a_conflict_with_a_writer_outside_is_tried_again(stage: Stage, table: st
     launch = stage.start(a_launch(), stops_in_the_middle)
     assert stage.audience.outcome(launch) == Succeeded("1")
     assert values(stage.spark, table) == [2]
-    assert "another writer was quicker" in stage.said(launch)
+    assert "another writer was first" in stage.said(launch)
 
 
 def test_rows_outside_the_interval_are_one_clear_error_and_nothing_is_written(stage: Stage, table: str) -> None:

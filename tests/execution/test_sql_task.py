@@ -124,7 +124,7 @@ def test_parallel_merges_of_a_table_that_none_has_made_yet_cost_no_try(stage: St
         range(1, 11), 1
     )
     assert all(stage.audience.rows_of(launch) == 2 for launch in launches)
-    assert "another writer was quicker" not in "".join(stage.said(launch) for launch in launches)
+    assert "another writer was first" not in "".join(stage.said(launch) for launch in launches)
     assert version_of(stage.spark, table) == 10
 
 
@@ -208,7 +208,7 @@ def test_a_statement_that_another_process_was_quicker_than_is_repeated_alone(
         with opened_by_both(go_on):  # open from now on: the second time, nothing waits
             assert stage.audience.outcome(launch) == Succeeded(None)
     assert rows_of(stage.spark, table) == [(1, 1111)]
-    assert stage.said(launch).count("another writer was quicker at statement 2") == 1
+    assert stage.said(launch).count("another writer was first at statement 2") == 1
 
 
 def test_a_statement_that_had_landed_is_told_and_counts_no_rows(stage: Stage, table: str) -> None:

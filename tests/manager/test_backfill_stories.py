@@ -382,7 +382,7 @@ def test_a_manager_told_to_stop_starts_nothing_more_and_the_next_one_goes_on() -
     ground._decisions.commit(told)
     assert (told.stop, told.drain) == (True, True)
     (answer,) = ground.store.read(Response)
-    assert (answer.outcome, answer.message) == ("accepted", "stopping when what runs has finished")
+    assert (answer.outcome, answer.message) == ("accepted", "stopping when running tasks have finished")
 
     (running,) = ground.running
     last = Instructions()

@@ -218,7 +218,7 @@ def test_a_callback_goes_with_its_task_whatever_the_expression_says() -> None:
 
 
 def test_an_expression_that_is_found_in_a_callbacks_id_only_chooses_nothing() -> None:
-    from backfill_manager.requests.backfills import selected_tasks
+    from backfill_manager.dags.task_selection import selected_tasks
 
     assert selected_tasks("on_", chain(*ALL_OF_A, *OF_THE_RUN)) == ()
 
@@ -304,7 +304,7 @@ def test_a_cancelled_run_of_which_only_a_callback_is_left_is_told_of_as_what_it_
     ground = InMemoryManager(chain("on_success"), script=goes_on("on_success"))
     done(ground)
     answer = accepted(ground, "run.cancel", dag_id="d", run_id=FIRST)
-    assert answer.message == f"run {FIRST} had done its work; its callbacks are cancelled"
+    assert answer.message == f"the tasks of run {FIRST} had finished; its callbacks are cancelled"
     assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
 
 

@@ -111,17 +111,17 @@ def test_the_heart_notices_that_another_leads(store: MemoryStore) -> None:
     old = led_elsewhere(store, clock)
     heart = Heartbeat(old, clock, lease_s=15, on_lost=lambda: told.append(True))
     heart.run_once()
-    assert heart.leads()
+    assert heart.is_leader()
     led_elsewhere(store, clock, term=2)
     heart.run_once()
-    assert not heart.leads() and told == [True]
+    assert not heart.is_leader() and told == [True]
 
 
 def test_a_leader_whose_heart_stood_still_does_not_lead_any_more(store: MemoryStore) -> None:
     clock = FakeClock()
     heart = Heartbeat(led_elsewhere(store, clock), clock, lease_s=15, on_lost=lambda: None)
     clock.advance(seconds=16)  # the machine slept
-    assert not heart.leads(), "its tasks' writes are refused before anyone has told it"
+    assert not heart.is_leader(), "its tasks' writes are refused before anyone has told it"
 
 
 def test_storage_that_is_away_for_a_moment_costs_no_lease_but_for_long_it_does(store: MemoryStore) -> None:
@@ -136,7 +136,7 @@ def test_storage_that_is_away_for_a_moment_costs_no_lease_but_for_long_it_does(s
     heart._leader = Away()  # type: ignore[assignment]
     clock.advance(seconds=5)
     heart.run_once()
-    assert heart.leads() and not told
+    assert heart.is_leader() and not told
     clock.advance(seconds=11)
     heart.run_once()
-    assert not heart.leads() and told == [True]
+    assert not heart.is_leader() and told == [True]

@@ -31,7 +31,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Record, Response, TaskInstance, TaskTry
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import existing_runs
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -274,7 +274,7 @@ def test_a_task_that_waits_for_its_retry_is_cleared_and_starts_at_once() -> None
 def test_what_never_ran_can_not_be_cleared_and_a_backfill_is_what_they_want() -> None:
     ground = InMemoryManager(THREE)
     assert "never run" in refused(ground, "tasks.clear", **clear("d"))
-    assert "bfm backfill create d" in refused(ground, "tasks.clear", **clear("d", start="2013-01-01"))
+    assert "what never ran can't be cleared" in refused(ground, "tasks.clear", **clear("d", start="2013-01-01"))
     assert "There is no DAG 'e'" in refused(ground, "tasks.clear", **clear("e"))
 
 
@@ -1039,7 +1039,7 @@ def test_what_is_asked_of_a_backfill_that_is_being_planned_is_done_before_anythi
 ) -> None:
     ground = InMemoryManager(THREE)
     ask = CreateBackfill(dag_id="d", start_date=JANUARY[0][0], end_date=JANUARY[-1][0])
-    ground.ask("backfill.create", backfill_id="b", ask=json.loads(ask.to_payload()))
+    ground.ask("backfill.create", backfill_id="b", ask=ask.to_payload())
     ground.ask("backfill.set", backfill_id="b", changes={"priority": 7})
     ground.ask("backfill.cancel", backfill_id="b", let_running_finish=False)
     ground.drain()
@@ -1049,7 +1049,7 @@ def test_what_is_asked_of_a_backfill_that_is_being_planned_is_done_before_anythi
     ground.backfill("d", JANUARY)
     monkeypatch.undo()
     wanted = PlanRequest(ground.store.unanswered()[0].request_id, "backfill.create", "b", ask, "tests")
-    ground._decisions.inbox.planned(wanted, "b", "5 items to run", None, ground.clock.now())
+    ground._decisions.requests.planned(wanted, "b", "5 items to run", None, ground.clock.now())
     ground.drain()
 
     assert [answer.outcome for answer in ground.store.read(Response)] == ["accepted"] * 3

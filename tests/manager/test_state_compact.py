@@ -18,7 +18,8 @@ from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.model.records import TABLES, DagRun, Manager, Response, TaskTry
 from backfill_manager.model.transitions import Changes
-from backfill_manager.requests import command_types, submit
+from backfill_manager.requests import submit
+from backfill_manager.schemas import kinds
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Store
 
@@ -47,7 +48,7 @@ def tick(decisions: Decisions, store: Store) -> None:
 
 def asked_to_compact(decisions: Decisions, store: Store) -> Response:
     """The answer to the newest request."""
-    request = submit.submit(store, SystemClock(), command_types.STATE_COMPACT, {})
+    request = submit.submit(store, SystemClock(), kinds.STATE_COMPACT, {})
     tick(decisions, store)
     tick(decisions, store)  # in which the answer is committed
     (answer,) = [row for row in store.read(Response) if row.request_id == request.request_id]
@@ -72,7 +73,7 @@ def test_a_state_that_can_not_be_tidied_up_is_told_to_who_asked_and_the_manager_
 
     answer = asked_to_compact(decisions, state)
     assert (answer.outcome, "task_try" in (answer.message or "")) == ("refused", True)
-    assert not decisions.inbox.is_planning
+    assert not decisions.requests.is_planning
     a_try(decisions, 3)
 
     gone.write_bytes(kept)  # from a backup
@@ -102,7 +103,7 @@ def test_a_compaction_that_is_killed_at_any_of_its_commits_loses_nothing(tmp_pat
         leader.commit(run)
         a_try(decisions, seq)
     for _ in range(3):
-        submit.submit(state, SystemClock(), command_types.STATE_COMPACT, {})
+        submit.submit(state, SystemClock(), kinds.STATE_COMPACT, {})
     leader.resign(NOW)
     before = rows(root)
     assert len(before["task_try"]) == 30

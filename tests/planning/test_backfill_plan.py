@@ -15,8 +15,9 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.model.records import BackfillItem, DagRun, Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.planning.backfill_range import read_range
 from backfill_manager.planning.coverage import covered_ranges
-from backfill_manager.requests.backfills import CreateBackfill, read_range
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.store.schema import arrow_schema
 from backfill_manager.testing import dag_spec
@@ -71,7 +72,7 @@ def plan(
     now: datetime = LATER,
     **said: Any,
 ) -> BackfillPlan:
-    ask = CreateBackfill(dag.dag_id, **said)
+    ask = CreateBackfill(dag_id=dag.dag_id, **said)
     return plan_backfill(spark, ask, dag, version, runs() if existing is None else existing, now)
 
 
@@ -351,7 +352,7 @@ def test_batches_before_the_range_are_read_when_they_reach_into_it(spark: SparkS
         run = DagRun("flights", name, "backfill", "success", 1, leader.next_seq(), day(1), items=3)
         changes.put(run.evolve(logical_date=start, interval_start=start, interval_end=end))
     leader.commit(changes)
-    ask = CreateBackfill("flights", start_date=day(3), end_date=day(5))
+    ask = CreateBackfill(dag_id="flights", start_date=day(3), end_date=day(5))
     existing = existing_runs(store, ask, DAILY)
     assert sorted(existing["run_id"].to_pylist()) == ["ends", "reaches"]
     assert reasons(plan_backfill(spark, ask, DAILY, 1, existing, LATER)) == {3: SKIP, 4: SKIP, 5: GO}
@@ -360,7 +361,7 @@ def test_batches_before_the_range_are_read_when_they_reach_into_it(spark: SparkS
 def test_covering_runs_are_met_without_a_shuffle_or_a_join_by_range(spark: SparkSession) -> None:
     from backfill_manager.planning import backfill_plan
 
-    ask = CreateBackfill("flights", start_date=day(1), end_date=day(9))
+    ask = CreateBackfill(dag_id="flights", start_date=day(1), end_date=day(9))
     covers = covered_ranges(batch_run("success", day(1), day(4), items=3), 1)
     wanted = backfill_plan._covered(spark, backfill_plan._wanted(spark, ask, DAILY), covers)
     executed = wanted._jdf.queryExecution().executedPlan().toString()
@@ -403,7 +404,7 @@ def state_with_runs(*rows: tuple[str, str, str, datetime | None, str | None]) ->
 
 
 def found(store: MemoryStore, dag: DagSpec, **said: Any) -> list[str]:
-    names: list[str] = existing_runs(store, CreateBackfill(dag.dag_id, **said), dag)["run_id"].to_pylist()
+    names: list[str] = existing_runs(store, CreateBackfill(dag_id=dag.dag_id, **said), dag)["run_id"].to_pylist()
     return sorted(names)
 
 
@@ -429,7 +430,7 @@ def test_only_runs_that_may_be_met_are_read() -> None:
 
 def test_runs_as_the_store_reads_them_are_met(spark: SparkSession) -> None:
     store = state_with_runs(("flights", "scheduled", "failed", day(2), None))
-    ask = CreateBackfill("flights", start_date=day(1), end_date=day(3))
+    ask = CreateBackfill(dag_id="flights", start_date=day(1), end_date=day(3))
     made = plan_backfill(spark, ask, DAILY, 1, existing_runs(store, ask, DAILY), LATER)
     assert column(made, "state") == ["pending", "skipped", "pending"]
 
@@ -509,7 +510,7 @@ def test_a_plan_of_chosen_tasks_names_those_that_run() -> None:
 
     def named(**said: Any) -> list[str] | None:
         items = pa.Table.from_pylist([], schema=arrow_schema(BackfillItem))
-        found: list[str] | None = BackfillPlan(CreateBackfill("d", **said), dag, 1, items).summary.get("tasks")
+        found: list[str] | None = BackfillPlan(CreateBackfill(dag_id="d", **said), dag, 1, items).summary.get("tasks")
         return found
 
     assert named() is None, "all of them"

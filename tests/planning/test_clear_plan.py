@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from backfill_manager.cli.render.errors import worded
 from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
 from backfill_manager.planning import clear_plan
 from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
-from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.testing import MemoryStore, dag_spec
 
 NEW_YEAR = datetime(2013, 1, 1, tzinfo=UTC)
@@ -63,7 +64,9 @@ class Scene:
         return run_id
 
     def clear(self, dag: str = "flights", **asked: Any) -> ClearPlan:
-        return plan_clear(self.store, ClearTasks(dag, **asked), self.dags, lambda dag_id, n: self.specs[dag_id, n])
+        return plan_clear(
+            self.store, ClearTasks(dag_id=dag, **asked), self.dags, lambda dag_id, n: self.specs[dag_id, n]
+        )
 
 
 @pytest.fixture
@@ -123,12 +126,15 @@ def test_dates_are_inclusive_and_in_the_zone_of_each_dag(scene: Scene) -> None:
         scene.run(day, {"load": "success"})
         scene.run(day, {"load": "success"}, "tokyo", run_id=f"tokyo__{day}")  # 09:00 in Tokyo
 
-    found = touched(scene.clear("flights|tokyo", is_regex=True, start="2013-01-02", end="2013-01-03"))
+    found = touched(scene.clear("flights|tokyo", is_regex=True, start_date="2013-01-02", end_date="2013-01-03"))
 
     assert list(found) == ["backfill__2", "backfill__3", "tokyo__2", "tokyo__3"], "all of the third, in either zone"
-    assert list(touched(scene.clear(start="2013-01-02", end="2013-01-03T00:00"))) == ["backfill__2", "backfill__3"]
-    assert list(touched(scene.clear("tokyo", start="2013-01-02", end="2013-01-03T00:00"))) == ["tokyo__2"]
-    assert list(touched(scene.clear(start="2013-01-02T00:00:00.000001", end="2013-01-03T09:00+09:00"))) == [
+    assert list(touched(scene.clear(start_date="2013-01-02", end_date="2013-01-03T00:00"))) == [
+        "backfill__2",
+        "backfill__3",
+    ]
+    assert list(touched(scene.clear("tokyo", start_date="2013-01-02", end_date="2013-01-03T00:00"))) == ["tokyo__2"]
+    assert list(touched(scene.clear(start_date="2013-01-02T00:00:00.000001", end_date="2013-01-03T09:00+09:00"))) == [
         "backfill__3"
     ]
 
@@ -138,8 +144,8 @@ def test_runs_without_a_date_are_chosen_only_where_no_dates_are_asked_for(scene:
     scene.run(None, ALL_WELL, run_id="backfill__emea", partition_key="emea")
 
     assert list(touched(scene.clear())) == ["backfill__1", "backfill__emea"]
-    assert list(touched(scene.clear(start="2012-01-01"))) == ["backfill__1"]
-    assert list(touched(scene.clear(end="2014-01-01"))) == ["backfill__1"]
+    assert list(touched(scene.clear(start_date="2012-01-01"))) == ["backfill__1"]
+    assert list(touched(scene.clear(end_date="2014-01-01"))) == ["backfill__1"]
 
 
 def test_tasks_are_chosen_by_expression_with_those_before_and_after_them(scene: Scene) -> None:
@@ -240,7 +246,7 @@ def test_a_callback_by_itself_is_chosen_by_its_whole_id_only(telling: Scene) -> 
 
 def test_a_callback_under_way_is_stopped_first_and_one_that_has_not_begun_is_left_alone(telling: Scene) -> None:
     telling.run(2, {**CALLED, "on_failure": "running", "load.on_success": "none"}, state="running")
-    assert touched(telling.clear(start="2013-01-02", tasks="load")) == {"backfill__2": "load !on_failure"}
+    assert touched(telling.clear(start_date="2013-01-02", tasks="load")) == {"backfill__2": "load !on_failure"}
 
 
 # -- nothing to clear --------------------------------------------------------------------------------------------------
@@ -250,22 +256,21 @@ def test_what_never_ran_can_not_be_cleared_and_a_backfill_is_offered(scene: Scen
     scene.run(1, ALL_WELL)
 
     with pytest.raises(InvalidInput) as error:
-        scene.clear(start="2014-01-01", end="2014-01-31")
+        scene.clear(start_date="2014-01-01", end_date="2014-01-31")
 
-    assert str(error.value) == (
-        "DAG 'flights' has never run between 2014-01-01 and 2014-01-31, and what never ran can't be cleared: ask for a"
-        " backfill with `bfm backfill create flights --from 2014-01-01 --to 2014-01-31`"
+    assert worded(error.value) == (
+        "DAG 'flights' has never run between 2014-01-01 and 2014-01-31, and what never ran can't be cleared; create a"
+        " backfill with `bfm backfill create flights --from 2014-01-01 --to 2014-01-31`."
     )
 
 
 def test_a_dag_that_never_ran_at_all_is_told_likewise(scene: Scene) -> None:
     scene.dag("gone", gone=True)
 
-    with pytest.raises(
-        InvalidInput, match=r"DAG 'flights' has never run, .*`bfm backfill create flights --from T --to"
-    ):
+    with pytest.raises(InvalidInput, match=r"DAG 'flights' has never run, ") as error:
         scene.clear()
-    with pytest.raises(InvalidInput, match=r"No DAG that matches 'fl' has ever run, .*`bfm backfill create flights"):
+    assert "`bfm backfill create flights --from T --to T`" in worded(error.value)
+    with pytest.raises(InvalidInput, match=r"No DAG that matches 'fl' has ever run, "):
         scene.clear("fl", is_regex=True)
     with pytest.raises(InvalidInput, match=r"'gone' has never run, .*; nor can it run any more"):
         scene.clear("gone")
@@ -277,7 +282,7 @@ def test_a_date_that_a_batch_took_is_told_with_the_run_that_stands_for_it(scene:
     with pytest.raises(
         InvalidInput, match="are part of run backfill__1, which takes 10 intervals together from 2013-01-01"
     ):
-        scene.clear(start="2013-01-05", end="2013-01-06")
+        scene.clear(start_date="2013-01-05", end_date="2013-01-06")
 
 
 def test_the_filter_that_leaves_nothing_is_named(scene: Scene) -> None:
@@ -287,8 +292,8 @@ def test_the_filter_that_leaves_nothing_is_named(scene: Scene) -> None:
     with pytest.raises(
         InvalidInput, match="no task that failed in any of the 2 runs of DAG 'flights' from 2013-01-01 on"
     ):
-        scene.clear(only_failed=True, start="2013-01-01")
-    with pytest.raises(InvalidInput, match="no task, of those that --tasks 'load' chooses, that is running"):
+        scene.clear(only_failed=True, start_date="2013-01-01")
+    with pytest.raises(InvalidInput, match="no task, of those that match 'load', that is running"):
         scene.clear(only_running=True, tasks="load")
 
 
@@ -313,7 +318,7 @@ def test_a_dag_that_is_gone_is_cleared_with_the_version_it_had(scene: Scene) -> 
     [cleared] = scene.clear("gone").runs
 
     assert cleared.to_version is None
-    with pytest.raises(InvalidInput, match="--latest-version: DAG 'gone' is gone"):
+    with pytest.raises(InvalidInput, match="latest_version: DAG 'gone' is gone"):
         scene.clear("gone", latest_version=True)
 
 
@@ -325,15 +330,15 @@ def test_a_run_that_is_not_there_or_not_in_the_dates_is_told(scene: Scene) -> No
     ):
         scene.clear(run_ids=("backfill__11",))
     with pytest.raises(InvalidInput, match="Run backfill__1 does not lie from 2014-01-01 on"):
-        scene.clear(run_ids=("backfill__1",), start="2014-01-01")
+        scene.clear(run_ids=("backfill__1",), start_date="2014-01-01")
 
 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"start": "soon"}, "--from: 'soon' is not a date"),
-        ({"end": "2013-02-30"}, "--to: '2013-02-30' is not a date"),
-        ({"start": "2013-02-01", "end": "2013-01-01"}, "--from 2013-02-01 is after --to 2013-01-01"),
+        ({"start_date": "soon"}, "start_date: 'soon' is not a date"),
+        ({"end_date": "2013-02-30"}, "end_date: '2013-02-30' is not a date"),
+        ({"start_date": "2013-02-01", "end_date": "2013-01-01"}, "start_date 2013-02-01 is after end_date 2013-01-01"),
         ({"tasks": "cle(an"}, "is not a regular expression"),
         ({"dag": "fli(", "is_regex": True}, "is not a regular expression"),
         ({"only_failed": True, "only_running": True}, "leave nothing together"),

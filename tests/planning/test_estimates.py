@@ -20,7 +20,7 @@ from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.estimates import estimate, past_runs, with_estimates
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.file_statistics import file_statistics
 from backfill_manager.store.memory import MemoryStore
 
@@ -54,7 +54,7 @@ def items(intervals: list[tuple[float, float]], skipped: tuple[int, ...] = ()) -
 
 
 def plan(spec: DagSpec, of: pa.Table, **said: Any) -> BackfillPlan:
-    return BackfillPlan(CreateBackfill(spec.dag_id, **said), spec, 1, of)
+    return BackfillPlan(CreateBackfill(dag_id=spec.dag_id, **said), spec, 1, of)
 
 
 def days(*numbers: int) -> list[tuple[float, float]]:

@@ -14,7 +14,9 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.schedule.timetable import Timetable, parse_end, parse_last, parse_start, timetable_of
 from backfill_manager.dags.schedule.timezones import start_of_day
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.backfills import CreateBackfill, check, read_range
+from backfill_manager.planning.backfill_range import read_range, with_defaults, with_settled_ends
+from backfill_manager.requests.backfill_checks import check_backfill
+from backfill_manager.schemas.commands import CreateBackfill
 
 DAILY = DagSpec("flights", (TaskSpec("clean"),), schedule="@daily", timezone="America/New_York")
 HOURLY = dataclasses.replace(DAILY, schedule="@hourly")
@@ -82,7 +84,7 @@ def test_a_day_begins_at_its_first_instant_also_where_midnight_is_skipped_or_rep
 
 def test_the_end_that_is_kept_is_an_instant_of_the_day_that_was_typed() -> None:
     def last(dag: DagSpec, text: str) -> str | None:
-        return format_instant(parse_last(text, timetable_of(dag, at("2013-01-01T05:00:00Z")), name="--to"))
+        return format_instant(parse_last(text, timetable_of(dag, at("2013-01-01T05:00:00Z")), name="end_date"))
 
     assert last(DAILY, "2013-02-28") == "2013-02-28T05:00:00Z"
     assert last(HOURLY, "2013-02-28") == "2013-03-01T04:00:00Z"
@@ -95,11 +97,11 @@ def test_the_end_that_is_kept_is_an_instant_of_the_day_that_was_typed() -> None:
 
 
 def test_the_ends_of_a_range_of_instants_are_the_first_and_the_last_of_their_days() -> None:
-    assert parse_start("2013-11-03", "America/Havana", name="--from") == at("2013-11-03T04:00:00Z")
-    assert parse_end("2013-01-05", "America/New_York", name="--to") == at("2013-01-06T04:59:59.999999Z")
-    assert parse_end("2013-01-05T06:00", "America/New_York", name="--to") == at("2013-01-05T11:00:00Z")
-    with pytest.raises(InvalidInput, match="--to: '2013-02-30' is not a date"):
-        parse_end("2013-02-30", "UTC", name="--to")
+    assert parse_start("2013-11-03", "America/Havana", name="start_date") == at("2013-11-03T04:00:00Z")
+    assert parse_end("2013-01-05", "America/New_York", name="end_date") == at("2013-01-06T04:59:59.999999Z")
+    assert parse_end("2013-01-05T06:00", "America/New_York", name="end_date") == at("2013-01-05T11:00:00Z")
+    with pytest.raises(InvalidInput, match="end_date: '2013-02-30' is not a date"):
+        parse_end("2013-02-30", "UTC", name="end_date")
 
 
 def test_a_single_run_over_days_ends_with_the_last_of_them() -> None:
@@ -113,12 +115,12 @@ def test_a_single_run_over_days_ends_with_the_last_of_them() -> None:
 
 
 def test_a_range_that_begins_after_the_last_interval_of_its_last_day_is_empty_and_not_the_wrong_way_round() -> None:
-    ask = CreateBackfill("flights", **read_range(DAILY, "schedule", "2013-01-05T06:00", "2013-01-05"))
+    ask = CreateBackfill(dag_id="flights", **read_range(DAILY, "schedule", "2013-01-05T06:00", "2013-01-05"))
     with pytest.raises(InvalidInput, match=r"no interval of '@daily' .* starts between 2013-01-05T11:00:00Z and"):
-        check(ask, DAILY, NOW)
-    wrong = CreateBackfill("flights", **read_range(DAILY, "schedule", "2013-01-06T06:00", "2013-01-05"))
-    with pytest.raises(InvalidInput, match="--from 2013-01-06T11:00:00Z is after --to"):
-        check(wrong, DAILY, NOW)
+        check_backfill(ask, DAILY, NOW)
+    wrong = CreateBackfill(dag_id="flights", **read_range(DAILY, "schedule", "2013-01-06T06:00", "2013-01-05"))
+    with pytest.raises(InvalidInput, match="start_date 2013-01-06T11:00:00Z is after end_date"):
+        check_backfill(wrong, DAILY, NOW)
 
 
 # -- an end that was left out ------------------------------------------------------------------------------------------
@@ -138,11 +140,11 @@ def test_a_range_that_begins_after_the_last_interval_of_its_last_day_is_empty_an
 def test_an_end_that_is_left_out_is_the_last_interval_that_is_complete_and_none_after_the_dags_end(
     dag: DagSpec, end: str
 ) -> None:
-    ask = CreateBackfill("flights", start_date=at("2013-01-01T05:00:00Z")).with_defaults(dag, NOW)
+    ask = with_defaults(CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z")), dag, NOW)
     assert format_instant(ask.end_date) == end
     for kind in ("missing", "stale"):
-        assert dataclasses.replace(ask, kind=kind, end_date=None).with_defaults(dag, NOW).end_date == ask.end_date
-    check(CreateBackfill("flights", start_date=at("2013-01-01T05:00:00Z")), dag, NOW)
+        assert with_defaults(ask.evolve(kind=kind, end_date=None), dag, NOW).end_date == ask.end_date
+    check_backfill(CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z")), dag, NOW)
 
 
 @pytest.mark.parametrize(
@@ -156,30 +158,30 @@ def test_an_end_that_is_left_out_is_the_last_interval_that_is_complete_and_none_
     ],
 )
 def test_a_single_run_without_an_end_ends_with_the_last_complete_interval(dag: DagSpec, end: str) -> None:
-    ask = CreateBackfill("flights", kind="single", start_date=at("2013-01-01T05:00:00Z"))
-    assert format_instant(ask.with_defaults(dag, NOW).end_date) == end
-    check(ask, dag, NOW)
+    ask = CreateBackfill(dag_id="flights", kind="single", start_date=at("2013-01-01T05:00:00Z"))
+    assert format_instant(with_defaults(ask, dag, NOW).end_date) == end
+    check_backfill(ask, dag, NOW)
 
 
 def test_to_allow_the_future_does_not_move_an_end_that_is_left_out() -> None:
     open_end = dataclasses.replace(DAILY, end_date=at("2013-12-31T05:00:00Z"))
-    ask = CreateBackfill("flights", start_date=at("2013-01-01T05:00:00Z"), allow_future=True)
-    assert format_instant(ask.with_defaults(open_end, NOW).end_date) == "2013-06-14T04:00:00Z"
+    ask = CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z"), allow_future=True)
+    assert format_instant(with_defaults(ask, open_end, NOW).end_date) == "2013-06-14T04:00:00Z"
 
 
 def test_what_is_asked_for_keeps_no_end_that_goes_with_the_clock() -> None:
-    ask = CreateBackfill("flights", start_date=at("2013-01-01T05:00:00Z"))
+    ask = CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z"))
     ends_later = dataclasses.replace(DAILY, end_date=at("2013-12-31T05:00:00Z"))
     for dag in (DAILY, ends_later):
-        assert ask.with_settled_ends(dag, NOW).end_date is None
+        assert with_settled_ends(ask, dag, NOW).end_date is None
         assert (
-            ask.with_settled_ends(dag, NOW).to_payload()
-            == ask.with_settled_ends(dag, at("2013-07-01T00:00:00Z")).to_payload()
+            with_settled_ends(ask, dag, NOW).to_payload()
+            == with_settled_ends(ask, dag, at("2013-07-01T00:00:00Z")).to_payload()
         )
     ended = dataclasses.replace(DAILY, end_date=at("2013-03-31T04:00:00Z"))
-    assert ask.with_settled_ends(ended, NOW).end_date == ended.end_date
-    given = dataclasses.replace(ask, end_date=at("2013-12-01T05:00:00Z"))
-    assert given.with_settled_ends(ends_later, NOW) == given
+    assert with_settled_ends(ask, ended, NOW).end_date == ended.end_date
+    given = ask.evolve(end_date=at("2013-12-01T05:00:00Z"))
+    assert with_settled_ends(given, ends_later, NOW) == given
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_what_is_asked_for_keeps_no_end_that_goes_with_the_clock() -> None:
         (DAILY, "2013-09-01T04:00:00Z", "the first one ends at 2013-09-02T04:00:00Z"),
         (WEEKLY, "2013-06-09T04:00:00Z", "the first one ends at 2013-06-16T04:00:00Z"),
         (dataclasses.replace(DAILY, end_date=at("2013-03-31T04:00:00Z")), "2013-05-01T04:00:00Z",
-         "--from 2013-05-01T04:00:00Z is after the end_date of DAG 'flights', 2013-03-31T04:00:00Z: give --to as well"),
+         "start_date 2013-05-01T04:00:00Z is after the end_date of DAG 'flights', 2013-03-31T04:00:00Z: give end_date as well"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["schedule", "single"])
@@ -197,5 +199,5 @@ def test_a_range_without_an_end_that_holds_nothing_complete_is_refused_with_when
     dag: DagSpec, start: str, told: str, kind: Any
 ) -> None:
     with pytest.raises(InvalidInput) as refusal:
-        check(CreateBackfill("flights", kind=kind, start_date=at(start)), dag, NOW)
+        check_backfill(CreateBackfill(dag_id="flights", kind=kind, start_date=at(start)), dag, NOW)
     assert told in str(refusal.value) and "\n" not in str(refusal.value)

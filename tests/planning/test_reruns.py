@@ -15,7 +15,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.reruns import Rerun, with_reruns
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.schema import arrow_schema
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
@@ -56,7 +56,7 @@ def planned(ground: InMemoryManager, *, skipped: Sequence[int] = (), reprocess: 
     }  # fmt: skip
     kinds = arrow_schema(BackfillItem)
     items = pa.table({name: pa.array(values, kinds.field(name).type) for name, values in named.items()})
-    ask = CreateBackfill("d", start_date=starts[0], end_date=starts[-1], reprocess=reprocess)
+    ask = CreateBackfill(dag_id="d", start_date=starts[0], end_date=starts[-1], reprocess=reprocess)
     return with_reruns(BackfillPlan(ask, CHAIN, 1, items), ground.store)
 
 

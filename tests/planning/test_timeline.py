@@ -23,7 +23,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, DagRun
 from backfill_manager.planning.recent_runs import HORIZONS, recent_timelines
-from backfill_manager.planning.timeline import TimelineWindow, number_of, place_of, run_id_for
+from backfill_manager.planning.timeline import TimelineWindow, number_of, run_id_for, timeline_key
 from backfill_manager.store.base import Condition
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import InMemoryManager, dag_spec
@@ -85,9 +85,9 @@ class Timeline:
         if any(("d", run_id) in self.state.runs for run_id in old):
             return
         stretch = self._stretch_for(run_type, dates)
-        held = [run for date in dates if (run := stretch.standing(place_of(date, None)))]
+        held = [run for date in dates if (run := stretch.current_at(timeline_key(date, None)))]
         assert [run.run_id for run in held] == old, "a stretch knows what stands on its dates"
-        run_id = stretch.next_run_id(run_type, place_of(dates[0], None))
+        run_id = stretch.next_run_id(run_type, timeline_key(dates[0], None))
         assert run_id not in self.ids, "an id is given once"
         row = _run(run_id, run_type, dates[0], len(dates), self.ground.leader.next_seq())
         self.made_at[dates[0]] = self.made_at.get(dates[0], 0) + 1
@@ -100,7 +100,7 @@ class Timeline:
         self.outside.update(old)
 
     def _insert_external(self, date: datetime) -> None:
-        run_id = run_id_for(s.EXTERNAL_RUN, place_of(date + timedelta(seconds=len(self.ids)), None))
+        run_id = run_id_for(s.EXTERNAL_RUN, timeline_key(date + timedelta(seconds=len(self.ids)), None))
         row = _run(run_id, s.EXTERNAL_RUN, date, 1, self.ground.leader.next_seq())
         make_run(self.state, row, self.spec, stretch=None, selected=["t"], now=DATES[0])
         self.ids.add(run_id)
@@ -146,7 +146,7 @@ class Timeline:
 
     def check_stretch(self, stretch: TimelineWindow, dates: list[datetime]) -> None:
         for date in dates:
-            standing = stretch.standing(place_of(date, None))
+            standing = stretch.current_at(timeline_key(date, None))
             previous, following = stretch.previous(date), stretch.successor(date)
             assert (standing.run_id if standing else None) == self.standing(date)
             assert (previous.run_id if previous else None) == self.before(date)
@@ -261,6 +261,6 @@ class CountedReads(MemoryStore):
 
 def _standing(dag_id: str, date: datetime) -> DagRun:
     return DagRun(
-        dag_id, run_id_for(s.SCHEDULED_RUN, place_of(date, None)), s.SCHEDULED_RUN, s.SUCCESS, dag_version=1, run_seq=0,
+        dag_id, run_id_for(s.SCHEDULED_RUN, timeline_key(date, None)), s.SCHEDULED_RUN, s.SUCCESS, dag_version=1, run_seq=0,
         created_at=date, logical_date=date, interval_start=date, interval_end=date,
     )  # fmt: skip

@@ -141,7 +141,7 @@ def test_the_count_before_planning_is_near_the_truth() -> None:
     start, end = at("2024-01-01T00:00:00Z"), at("2024-12-31T00:00:00Z")
     for schedule in ("*/30 * * * *", "0 0 * * *", "0 0 1,15 * *", {"seconds": 3600}):
         timetable = Timetable(schedule, "Europe/Amsterdam", start)
-        assert timetable.about_how_many(start, end) == pytest.approx(
+        assert timetable.estimate_count(start, end) == pytest.approx(
             len(list(timetable.intervals(start, end))), rel=0.05
         )
 
@@ -168,7 +168,7 @@ def test_a_schedule_is_kept_in_its_json_form(written: Any, kept: Any) -> None:
     [
         ("0 0 31 2 *", "never fires"), ("60 * * * *", "the minute '60'"), ("0 24 * * *", "the hour '24'"),
         ("0 0 0 * *", "the day '0'"), ("0 0 * 13 *", "the month '13'"), ("0 0 * * 5L", "L5 for the last Friday"),
-        ("0 0 * * MON#1,TUE", "mixes plain weekdays with n-th ones"), ("0 0 * *", "has 4 fields, five are wanted"),
+        ("0 0 * * MON#1,TUE", "mixes plain weekdays with n-th ones"), ("0 0 * *", "has 4 fields, but needs five"),
         ("0 0 * * * *", "seconds and years are not supported"), ("H 0 * * *", "random"), ("", "empty"),
         ("@dayly", "did you mean '@daily'"), ("@continuous", "one of @hourly"), ("0\u00a00 * * *", "plain ASCII"),
         ("1," * 600 + "1 * * * *", "at most 1000"), (timedelta(0), "from one second"),
@@ -206,7 +206,7 @@ def test_whatever_is_written_is_a_schedule_or_a_refusal(text: str) -> None:
         ("@monthly", "on day 1 of each month at 00:00 (UTC)"),
         ("0 6 L * *", "on the last day of each month at 06:00 (UTC)"),
         ("0 0 * * MON#1", "cron '0 0 * * MON#1' (UTC)"), ({"seconds": 5400}, "every 1 hour 30 minutes"),
-        ({"seconds": 86_400}, "every day"), (None, "only when asked"), ("@once", "once"),
+        ({"seconds": 86_400}, "every day"), (None, "only when triggered"), ("@once", "once"),
     ],
 )  # fmt: skip
 def test_a_schedule_is_told_in_words(schedule: Any, words: str) -> None:
@@ -251,7 +251,7 @@ def test_a_date_without_an_offset_is_in_the_dags_zone(written: Any, instant: str
 def test_what_is_not_a_date_is_refused_with_the_options_name(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"^--from: '") as refusal:
         parse_date(text, "UTC", name="--from")
-    assert "wanted" in str(refusal.value) and "\n" not in str(refusal.value)
+    assert "; use " in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", ["Europe/Amsterdm", "../../etc/passwd", "", "America", "+02:00", "x\x00y"])

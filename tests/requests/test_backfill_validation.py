@@ -1,4 +1,4 @@
-"""Everything that `check` turns down, each in one line that says what would be right; and what it lets through."""
+"""Everything that `check_backfill` turns down, each in one line that says what would be right; and what it lets through."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest
 
 from backfill_manager.clock import parse_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.task_selection import selected_tasks
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.backfills import CreateBackfill, check, selected_tasks
+from backfill_manager.planning.backfill_range import with_defaults
+from backfill_manager.requests.backfill_checks import check_backfill
+from backfill_manager.schemas.commands import CreateBackfill
 
 TASKS = (TaskSpec("clean"), TaskSpec("delays", upstream=("clean",)))
 DAILY = DagSpec("flights", TASKS, schedule="@daily")
@@ -39,16 +42,16 @@ KEYED: dict[str, Any] = {"kind": "partitions", "partitions": ("south",)}
 @pytest.mark.parametrize(
     ("dag", "said", "message"),
     [
-        (DAILY, {"start_date": day(2), "end_date": day(1)}, "--from 2013-01-02T00:00:00Z is after --to 2013-01-01"),
-        (DAILY, {"end_date": day(1)}, "needs --from (the DAG has no start_date"),
-        (UNSCHEDULED, {"kind": "single", "start_date": day(1)}, "needs --to (the DAG has no end_date"),
+        (DAILY, {"start_date": day(2), "end_date": day(1)}, "start_date 2013-01-02T00:00:00Z is after end_date 2013-01-01"),
+        (DAILY, {"end_date": day(1)}, "needs start_date (the DAG has no start_date"),
+        (UNSCHEDULED, {"kind": "single", "start_date": day(1)}, "needs end_date (the DAG has no end_date"),
         (
             UNSCHEDULED, {"kind": "single"},
-            "needs --from (the DAG has no start_date to take instead) and --to (the DAG has no end_date",
+            "needs start_date (the DAG has no start_date to take instead) and end_date (the DAG has no end_date",
         ),
-        (DAILY, {}, "needs --from (the DAG has no start_date to take instead)"),
+        (DAILY, {}, "needs start_date (the DAG has no start_date to take instead)"),
         (DAILY, {"kind": "single", "start_date": day(1), "end_date": day(1)}, "and this one is empty"),
-        (UNSCHEDULED, RANGE, "has no schedule, so a range holds no intervals; use --kind single, --date or"),
+        (UNSCHEDULED, RANGE, "has no schedule, so a range holds no intervals; use kind single, dates or"),
         (dataclasses.replace(DAILY, schedule="@once"), RANGE, "has the schedule '@once'"),
         (
             WEEKLY,
@@ -58,28 +61,28 @@ KEYED: dict[str, Any] = {"kind": "partitions", "partitions": ("south",)}
         ),
         (EVERY_MINUTE, {"start_date": day(1), "end_date": FAR_AWAY}, "more than one backfill may"),
         (EVERY_SECOND, {"start_date": day(1), "end_date": day(31, 12)}, "31,449,601"),
-        (DAILY, {**RANGE, "tasks": "cle(an"}, "--tasks 'cle(an' is not a regular expression: missing )"),
+        (DAILY, {**RANGE, "tasks": "cle(an"}, "tasks 'cle(an' is not a regular expression: missing )"),
         (DAILY, {**RANGE, "tasks": "a{99999999999}"}, "is not a regular expression"),
-        (DAILY, {**RANGE, "tasks": "cleen"}, "--tasks 'cleen' matches no task of DAG 'flights'; it has clean, delays"),
+        (DAILY, {**RANGE, "tasks": "cleen"}, "tasks 'cleen' matches no task of DAG 'flights'; there are clean, delays"),
         (WAITING, {**RANGE, "run_backwards": True}, "its task 'rolling' has depends_on_past"),
-        (DAILY, {**RANGE, "max_active_runs": 0}, "--max-active-runs must be a whole number from 1 up, not 0"),
-        (DAILY, {**RANGE, "stop_on_failure": -1}, "--stop-on-failure must be a whole number from 1 up"),
+        (DAILY, {**RANGE, "max_active_runs": 0}, "max_active_runs must be 1 or more, not 0"),
+        (DAILY, {**RANGE, "stop_on_failure": -1}, "stop_on_failure must be 1 or more, not -1"),
         (DAILY, {**RANGE, "reprocess": "fail"}, "did you mean 'failed'"),
         (DAILY, {**RANGE, "kind": "scedule"}, "did you mean 'schedule'"),
-        (DAILY, {**RANGE, "conf": [1]}, "--conf must be a JSON object"),
-        (DAILY, {**RANGE, "priority": "high"}, "--priority must be a whole number"),
-        (DAILY, {"kind": "dates"}, "needs --date, at least once"),
-        (DAILY, {"kind": "partitions"}, "needs --partition, at least once"),
-        (DAILY, {**LISTED, **RANGE}, "neither --from and --to nor --partition"),
-        (DAILY, {**KEYED, **RANGE}, "neither --from and --to nor --date"),
-        (DAILY, {**RANGE, "dates": (day(1),)}, "neither --date nor --partition"),
+        (DAILY, {**RANGE, "conf": [1]}, "conf must be a JSON object"),
+        (DAILY, {**RANGE, "priority": "high"}, "priority must be a whole number"),
+        (DAILY, {"kind": "dates"}, "needs dates, at least once"),
+        (DAILY, {"kind": "partitions"}, "needs partitions, at least once"),
+        (DAILY, {**LISTED, **RANGE}, "neither start_date and end_date nor partitions"),
+        (DAILY, {**KEYED, **RANGE}, "neither start_date and end_date nor dates"),
+        (DAILY, {**RANGE, "dates": (day(1),)}, "neither dates nor partitions"),
         (DAILY, {"kind": "partitions", "partitions": (" ",)}, "printable characters"),
         (DAILY, {"kind": "partitions", "partitions": ("a\nb",)}, "printable characters"),
     ],
 )  # fmt: skip
 def test_it_is_refused_in_one_line(dag: DagSpec, said: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
-        check(CreateBackfill(dag.dag_id, **said), dag, NOW)
+        check_backfill(CreateBackfill.parse({"dag_id": dag.dag_id, **said}), dag, NOW)
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
 
 
@@ -93,23 +96,27 @@ def test_it_is_refused_in_one_line(dag: DagSpec, said: dict[str, Any], message: 
     ],
 )  # fmt: skip
 def test_what_can_be_done_passes(dag: DagSpec, said: dict[str, Any]) -> None:
-    check(CreateBackfill(dag.dag_id, **said), dag, NOW)
+    check_backfill(CreateBackfill(dag_id=dag.dag_id, **said), dag, NOW)
 
 
 def test_newest_first_is_refused_where_a_task_depends_on_the_past_and_the_task_is_named() -> None:
     with pytest.raises(InvalidInput, match="its task 'rolling' has depends_on_past"):
-        check(CreateBackfill("flights", **RANGE, run_backwards=True), WAITING, NOW)
-    by_override = CreateBackfill("flights", **RANGE, run_backwards=True, overrides={"delays.depends_on_past": True})
+        check_backfill(CreateBackfill(dag_id="flights", **RANGE, run_backwards=True), WAITING, NOW)
+    by_override = CreateBackfill(
+        dag_id="flights", **RANGE, run_backwards=True, overrides={"delays.depends_on_past": True}
+    )
     with pytest.raises(InvalidInput, match="its task 'delays' has depends_on_past"):
-        check(by_override, DAILY, NOW)
-    in_order = CreateBackfill("flights", **RANGE, run_backwards=True, overrides={"rolling.depends_on_past": False})
-    check(in_order, WAITING, NOW)
+        check_backfill(by_override, DAILY, NOW)
+    in_order = CreateBackfill(
+        dag_id="flights", **RANGE, run_backwards=True, overrides={"rolling.depends_on_past": False}
+    )
+    check_backfill(in_order, WAITING, NOW)
 
 
 def test_the_ends_left_out_are_the_dags_own_in_what_is_kept() -> None:
-    ask = CreateBackfill("flights", end_date=day(31)).with_defaults(BOUNDED, NOW)
+    ask = with_defaults(CreateBackfill(dag_id="flights", end_date=day(31)), BOUNDED, NOW)
     assert ask.config()["start_date"] == "2013-01-01T00:00:00Z" and ask.end_date == day(31)
-    assert CreateBackfill("flights", **KEYED).with_defaults(BOUNDED, NOW).start_date is None
+    assert with_defaults(CreateBackfill(dag_id="flights", **KEYED), BOUNDED, NOW).start_date is None
 
 
 def test_tasks_are_chosen_where_the_expression_is_found() -> None:

@@ -10,11 +10,9 @@ from support.sample_state import NEW_YEAR, FilledState, StandingClock
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request
 from backfill_manager.requests import submit
-from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.clearing import ClearTasks
-from backfill_manager.requests.command_types import PAYLOADS, parse_payload
+from backfill_manager.schemas.commands import COMMANDS, ClearTasks, CreateBackfill, parse_payload
 
-ASK = json.loads(CreateBackfill(dag_id="flights", start_date=NEW_YEAR, end_date=NEW_YEAR).to_payload())
+ASK = CreateBackfill(dag_id="flights", start_date=NEW_YEAR, end_date=NEW_YEAR).to_payload()
 RIGHT = {
     "backfill.create": {"backfill_id": "b1", "ask": ASK},
     "backfill.dry_run": {"backfill_id": "b1", "ask": ASK},
@@ -38,12 +36,12 @@ RIGHT = {
     "run.mark": {"dag_id": "flights", "run_id": "manual__1", "state": "success"},
     "task.run": {"dag_id": "flights", "task_id": "clean", "logical_date": "2013-01-01T05:00:00Z"},
     "task.mark": {"dag_id": "flights", "run_id": "manual__1", "task_id": "clean", "state": "skipped"},
-    "tasks.clear": {"ask": ClearTasks("flights", start="2013-01-01").to_payload()},
+    "tasks.clear": {"ask": ClearTasks(dag_id="flights", start_date="2013-01-01").to_payload()},
 }
 
 
 def test_every_kind_has_a_payload_that_is_right() -> None:
-    assert set(RIGHT) == set(PAYLOADS)
+    assert set(RIGHT) == set(COMMANDS)
     for kind, payload in RIGHT.items():
         assert parse_payload(kind, json.dumps(payload)) == payload
 
@@ -65,31 +63,31 @@ def test_every_field_is_needed_and_no_other_is_known(kind: str) -> None:
         ("backfill.pause", {"backfill_id": 7}, "backfill_id must be"),
         ("backfill.pause", {"backfill_id": "a' OR 1=1"}, "backfill_id must be"),
         ("backfill.cancel", {"let_running_finish": "no"}, "must be true or false"),
-        ("backfill.create", {"ask": []}, "ask must be an object"),
-        ("backfill.create", {"ask": {}}, "must name its 'dag_id'"),
+        ("backfill.create", {"ask": []}, "ask must be a JSON object"),
+        ("backfill.create", {"ask": {}}, "the field 'dag_id' is missing"),
         ("backfill.create", {"ask": {**ASK, "colour": "red"}}, "colour"),
         ("backfill.create", {"ask": {**ASK, "start_date": "soon"}}, "soon"),
-        ("backfill.create", {"ask": {**ASK, "start_date": 5}}, "can be read"),
-        ("backfill.create", {"ask": {**ASK, "dates": 5}}, "can be read"),
-        ("pool.set", {"slots": 0}, "slots must be a whole number from 1 up"),
+        ("backfill.create", {"ask": {**ASK, "start_date": 5}}, "start_date must be an instant"),
+        ("backfill.create", {"ask": {**ASK, "dates": 5}}, "dates must be a list"),
+        ("pool.set", {"slots": 0}, "slots must be 1 or more, not 0"),
         ("pool.set", {"slots": True}, "slots must be a whole number"),
         ("pool.set", {"slots": 2.5}, "slots must be a whole number"),
         ("pool.set", {"name": "a b"}, "name must be"),
         ("pool.set", {"name": "control"}, "pool that plans"),
-        ("dag.pause", {"dag_id": ""}, "must be a text that is not empty"),
+        ("dag.pause", {"dag_id": ""}, "dag_id must not be empty"),
         ("backfill.set", {"changes": {}}, "Nothing to set"),
         ("backfill.set", {"changes": {"prioritty": 1}}, "did you mean 'priority'"),
-        ("backfill.set", {"changes": {"window": "evenings"}}, "20:00-06:00 is wanted"),
+        ("backfill.set", {"changes": {"window": "evenings"}}, "a span of hours such as 20:00-06:00"),
         ("bundle.parse", {"subpath": "../../etc"}, "must be a path within the bundle"),
         ("bundle.parse", {"subpath": "/etc"}, "must be a path within the bundle"),
         ("bundle.parse", {"dry_run": 1}, "must be true or false"),
         ("dag.trigger", {"logical_date": "2013-13-01"}, "must be an instant"),
         ("dag.trigger", {"conf": [1]}, "must be a JSON object"),
-        ("run.mark", {"state": "skipped"}, "must be success or failed"),
-        ("task.mark", {"state": "done"}, "must be success, failed or skipped"),
+        ("run.mark", {"state": "skipped"}, "must be 'success' or 'failed'"),
+        ("task.mark", {"state": "done"}, "must be 'success', 'failed' or 'skipped'"),
         ("task.run", {"logical_date": None}, "must be an instant"),
         ("tasks.clear", {"ask": {"dag": "flights", "tasks": "cle(an"}}, "is not a regular expression"),
-        ("tasks.clear", {"ask": {"colour": "red"}}, "can't be read"),
+        ("tasks.clear", {"ask": {"dag": "flights", "colour": "red"}}, "unknown field 'colour'"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_place(kind: str, changed: dict[str, object], told: str) -> None:

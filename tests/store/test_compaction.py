@@ -66,7 +66,7 @@ def test_hundreds_of_ticks_leave_a_handful_of_files(state: DeltaRsStore) -> None
 def test_a_tick_copies_as_little_after_a_long_time_as_at_the_beginning(state: DeltaRsStore) -> None:
     lead = takes_over(state)
     assert isinstance(lead, DeltaRsLeader)
-    table, ticks, per_tick = lead._handles["task_instance"], 80, 400
+    table, ticks, per_tick = lead._writer.handles["task_instance"], 80, 400
     copied = []
     for tick in range(ticks):
         first = 1 + tick * per_tick
@@ -74,7 +74,7 @@ def test_a_tick_copies_as_little_after_a_long_time_as_at_the_beginning(state: De
         rows += [task("d", seq, state="success") for seq in range(max(1, first - per_tick), first)]
         if tick > 2:  # and a run of long ago that is still at work
             rows.append(task("d", 7, state="running" if tick % 2 else "none"))
-        copied.append(lead._merge(TaskInstance, rows)["num_target_rows_copied"])
+        copied.append(lead._writer.merge(TaskInstance, rows)["num_target_rows_copied"])
         lead.compact()
     assert state.count("task_instance", []) == {(): ticks * per_tick}
     assert max(copied) <= COMPACT_AFTER * per_tick + 2 * SLICE_ROWS, copied
@@ -106,8 +106,9 @@ def test_the_lease_is_tidied_too(state: DeltaRsStore) -> None:
 def test_every_table_that_is_led_can_be_tidied(state: DeltaRsStore) -> None:
     lead = takes_over(state)
     lead.commit(changes(run("d", 1), task("d", 1)))
+    compactor = lead._writer.compactor  # type: ignore[attr-defined]
     for table in LED_TABLES:
-        lead._compactor._compacted[table] = lead._compactor._vacuumed[table] = -VACUUM_AFTER  # type: ignore[attr-defined]
+        compactor._compacted[table] = compactor._vacuumed[table] = -VACUUM_AFTER  # type: ignore[attr-defined]
     assert set(lead.compact()) >= set(LED_TABLES)
     assert [finding.message for finding in state.check() if not finding.ok] == []
 

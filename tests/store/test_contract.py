@@ -41,9 +41,9 @@ def test_a_state_is_made_once_and_making_it_again_is_harmless(store: Store) -> N
 
 
 def test_a_healthy_state_has_nothing_to_be_found(store: Store) -> None:
-    findings = store.check()
-    assert [finding.table for finding in findings] == [record.TABLE for record in RECORDS]
-    assert [finding for finding in findings if not finding.ok] == []
+    scan_results = store.check()
+    assert [finding.table for finding in scan_results] == [record.TABLE for record in RECORDS]
+    assert [finding for finding in scan_results if not finding.ok] == []
 
 
 def test_what_is_committed_can_be_read_as_it_was(store: Store, leader: Leadership) -> None:

@@ -195,7 +195,7 @@ def test_reading_goes_on_in_many_threads_while_the_leader_commits(state: DeltaRs
 
 def merge_figures(lead: Leader, record: type[Any], rows: list[Any]) -> dict[str, Any]:
     assert isinstance(lead, DeltaRsLeader)
-    return lead._merge(record, rows)
+    return lead._writer.merge(record, rows)
 
 
 def test_a_merge_in_a_big_table_looks_into_the_files_it_must_and_no_others(state: DeltaRsStore) -> None:

@@ -15,10 +15,9 @@ from support.state_changes import AT, manager, request, takes_over, unique
 from backfill_manager.errors import LostLease, StateError, StateNotInitialised
 from backfill_manager.model.records import BundleRow, Manager, Request
 from backfill_manager.store import Condition, open_store
+from backfill_manager.store.delta_base import Term
 from backfill_manager.store.delta_spark.leader import DeltaSparkLeader, Writer
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
-from backfill_manager.store.delta_spark.tables import own_session
-from backfill_manager.store.rows import to_arrow
 from backfill_manager.store.schema import ENGINE_PROPERTY, SCHEMA_VERSION, VERSION_PROPERTY
 
 if TYPE_CHECKING:
@@ -75,8 +74,7 @@ def test_a_table_is_tidied_by_the_engines_own_means(spark_state: DeltaSparkStore
     asked = [request(unique("tidy")) for _ in range(3)]
     for one in asked:
         spark_state.append_request(one)
-    session = own_session(spark_state.tables.spark, spark_state.root)
-    assert Writer(spark_state.tables, session, manager(1), iter(())).tidy("request") == 1
+    assert Writer(spark_state.tables, manager(1), iter(()), Term(1)).compact("request") == 1
     mine = [Condition("request_id", "in", [one.request_id for one in asked])]
     assert spark_state.read(Request, mine, order_by=["requested_at"]) == asked
 
@@ -86,14 +84,13 @@ def test_spark_refuses_what_a_leader_of_an_older_term_writes(spark_state: DeltaS
     table, mine = "bundle", unique("bundle")
     last = spark_state.lease()
     term = last.term if last else 0  # whoever leads next still has higher numbers
-    session = own_session(spark_state.tables.spark, spark_state.root)
-    Writer(spark_state.tables, session, manager(term), iter([term * 2**40 + 2**30])).fence(table)
-    older = Writer(spark_state.tables, session, manager(term), iter([term * 2**40 + 1, term * 2**40 + 2]))
+    Writer(spark_state.tables, manager(term), iter([term * 2**40 + 2**30]), Term(term)).fence(table)
+    older = Writer(spark_state.tables, manager(term), iter([term * 2**40 + 1, term * 2**40 + 2]), Term(term))
     with pytest.raises(LostLease):
         older.merge(BundleRow, [BundleRow(mine, "p", "standard", "x", AT)])
-    older.over = None
+    older.term = Term(term)
     with pytest.raises(LostLease):
-        older.append(table, to_arrow(BundleRow, [BundleRow(mine, "p", "standard", "x", AT)]))
+        older.append(BundleRow, [BundleRow(mine, "p", "standard", "x", AT)])
     assert spark_state.count(table, [], [Condition("name", "=", mine)]) == {(): 0}
 
 
@@ -102,7 +99,7 @@ def test_every_conflict_of_commits_means_that_another_manager_leads(
     spark_state: DeltaSparkStore, kind: type[Exception]
 ) -> None:
     """PySpark has them without a base of their own."""
-    writer = Writer(spark_state.tables, spark_state.tables.spark, manager(1), itertools.count())
+    writer = Writer(spark_state.tables, manager(1), itertools.count(), Term(1))
     with pytest.raises(LostLease), writer._committing("bundle"):
         raise kind("[DELTA_CONCURRENT] somebody was quicker", "the stack trace")
 
@@ -112,7 +109,7 @@ def test_the_heart_beats_while_the_table_of_leases_is_tidied(spark_state: DeltaS
     lead = takes_over(spark_state)
     assert isinstance(lead, DeltaSparkLeader)
     for n in range(2):
-        lead._lease_writer.append(Manager.TABLE, to_arrow(Manager, [manager(-n)]))  # a small file more
+        lead._lease_writer.append(Manager, [manager(-n)])  # a small file more
     later = AT + timedelta(hours=1)
     with ThreadPoolExecutor(1) as heart:
         beat = heart.submit(lead.heartbeat, later)

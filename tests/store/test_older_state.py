@@ -12,7 +12,8 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from support.state_changes import unique
 
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import TABLES, BundleRow, DagRow
+from backfill_manager.model.records import TABLES, BundleRow, DagRow, Response
+from backfill_manager.schemas.errors import refusal
 from backfill_manager.store.delta_rs.sql import arrow_table
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
@@ -83,3 +84,25 @@ def test_so_are_they_in_a_metastore(spark: SparkSession) -> None:
     assert store.init() == ["bundle"]
     assert [(row.name, row.commit_id) for row in store.read(BundleRow)] == [("examples", None)]
     assert store.init() == []
+
+
+def test_a_state_of_version_4_gets_the_columns_of_errors_and_its_refusals_keep_their_message(tmp_path: Path) -> None:
+    store = DeltaRsStore(str(tmp_path))
+    store.init()
+    place = store.tables.location("response")
+    added = {"error_code", "error_field", "error_params"}
+    then = Schema([field for field in DeltaTable(place).schema().fields if field.name not in added])
+    DeltaTable.create(
+        place, schema=then, mode="overwrite", configuration={**properties(DeltaRsTables.ENGINE), VERSION_PROPERTY: "4"},
+        raise_if_key_not_exists=False,
+    )  # fmt: skip
+    refused = Response(
+        request_id="r", kind="backfill.create", outcome="refused", object_id=None, message="--from is after --to",
+        payload_json=None, answered_at=ROW.updated_at, term=1,
+    )  # fmt: skip
+    write_deltalake(place, arrow_table(Response, [refused]).drop_columns(sorted(added)), mode="append")
+
+    store = DeltaRsStore(str(tmp_path))
+    assert store.init() == ["response"]
+    assert store.read(Response) == [refused]
+    assert str(refusal(refused)) == "--from is after --to"

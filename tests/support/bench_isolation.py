@@ -7,7 +7,6 @@ one machine; compare the ratios of p95.
 
 from __future__ import annotations
 
-import json
 import statistics
 import threading
 from datetime import datetime, timedelta
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from backfill_manager.clock import SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Pool, TaskInstance
-from backfill_manager.requests import command_types
-from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.requests.submit import submit
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.base import Condition, Store
 from support.bench_overhead import running_manager
 
@@ -66,13 +65,13 @@ def measure_isolation(runs: int, width: int, *, spark: SparkSession | None = Non
         submit(
             store,
             clock,
-            command_types.BACKFILL_CREATE,
-            {"backfill_id": backfill_id, "ask": json.loads(command.to_payload())},
+            kinds.BACKFILL_CREATE,
+            {"backfill_id": backfill_id, "ask": command.to_payload()},
         )
         _wait(lambda: len(_tasks(store, "load", (s.SUCCESS,))) >= width)
         beside = _measure(store, clock, runs)
         loaded = len(_tasks(store, "load", (s.SUCCESS,)))
-        submit(store, clock, command_types.BACKFILL_CANCEL, {"backfill_id": backfill_id, "let_running_finish": False})
+        submit(store, clock, kinds.BACKFILL_CANCEL, {"backfill_id": backfill_id, "let_running_finish": False})
     return {
         "runs": runs,
         "width": width,

@@ -7,7 +7,6 @@ alternate, so that other load on the machine slows both; compare the ratios.
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import threading
@@ -22,9 +21,9 @@ from backfill_manager.execution.session import build_session
 from backfill_manager.manager.manager import run_manager
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, Pool, TaskInstance
-from backfill_manager.requests import command_types
-from backfill_manager.requests.backfills import CreateBackfill
 from backfill_manager.requests.submit import submit
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.settings import BundleSettings, PoolSettings, Settings, SparkSettings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
@@ -135,8 +134,8 @@ def _managed(store: Store, tasks: int, width: int, clock: SystemClock) -> tuple[
     submit(
         store,
         clock,
-        command_types.BACKFILL_CREATE,
-        {"backfill_id": backfill_id, "ask": json.loads(command.to_payload())},
+        kinds.BACKFILL_CREATE,
+        {"backfill_id": backfill_id, "ask": command.to_payload()},
     )
     sleeper = threading.Event()
     filters = [Condition("backfill_id", "=", backfill_id)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -16,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from backfill_manager.clock import SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill
-from backfill_manager.requests import command_types, submit
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.requests import submit
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.base import Condition, Store
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def settled(spark: SparkSession) -> Any:
 
 
 def request(store: Store, ask: CreateBackfill, backfill_id: str) -> str:
-    payload = {"backfill_id": backfill_id, "ask": json.loads(ask.to_payload())}
-    return submit.submit(store, SystemClock(), command_types.BACKFILL_CREATE, payload).request_id
+    payload = {"backfill_id": backfill_id, "ask": ask.to_payload()}
+    return submit.submit(store, SystemClock(), kinds.BACKFILL_CREATE, payload).request_id
 
 
 def ended(store: Store, backfill_id: str) -> Backfill:

@@ -27,7 +27,7 @@ from backfill_manager.model.records import (
     TaskLog,
 )
 from backfill_manager.model.transitions import Changes
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.base import Leader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 
@@ -277,7 +277,7 @@ class FilledState:
         ask = CreateBackfill(dag_id=dag_id, start_date=NEW_YEAR, end_date=NEW_YEAR + 30 * DAY)
         request = Request(
             request_id=request_id or f"r{backfill_id}", kind="backfill.create",
-            payload_json=json.dumps({"backfill_id": backfill_id, "ask": json.loads(ask.to_payload())}),
+            payload_json=json.dumps({"backfill_id": backfill_id, "ask": ask.to_payload()}),
             requested_by="ada", requested_at=self.clock.at,
         )  # fmt: skip
         self.store.append_request(request)

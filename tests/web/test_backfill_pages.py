@@ -19,13 +19,12 @@ from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
 from backfill_manager.clock import UTC, SystemClock
-from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Manager, Record, Request, Response
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.requests import submit
-from backfill_manager.requests.backfills import UPDATABLE_FIELDS
-from backfill_manager.schemas.errors import NOT_A_WHOLE_NUMBER
+from backfill_manager.schemas.commands import UPDATABLE_FIELDS
+from backfill_manager.schemas.errors import KIND_IMPLIES_REPROCESS
 from backfill_manager.store.base import Condition, Leader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import arrow_schema
@@ -967,9 +966,8 @@ def test_a_rate(per_minute: float | None, text: str) -> None:
 
 
 def test_messages_name_fields_by_their_labels() -> None:
-    error = NOT_A_WHOLE_NUMBER(field="max_active_runs", limits=" from 1 up", value="x")
-    assert message_of(error) == "“Max active runs” must be a whole number from 1 up, not x."
-    assert message_of(InvalidInput("--batch needs --whatever")) == "“Batch” needs --whatever."
+    error = KIND_IMPLIES_REPROCESS(kind="missing", reprocess="completed")
+    assert "“Reprocess”" in message_of(error) and "[" not in message_of(error)
 
 
 # -- what is read for them ----------------------------------------------------------------------------------------------

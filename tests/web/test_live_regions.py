@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -12,7 +11,7 @@ from support.page_checks import Page
 from support.page_client import browser_of
 
 from backfill_manager.execution.messages import Failed
-from backfill_manager.requests.backfills import CreateBackfill
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 from backfill_manager.web.page import templates
 
@@ -113,7 +112,7 @@ def test_a_backfill_that_waits_has_the_places_of_its_items_and_reasons() -> None
     ground = of_flights()
     browser = browser_of(ground.store, ground.clock)
     ask = CreateBackfill(dag_id="flights", kind="partitions", partitions=("a",))
-    ground.ask("backfill.create", backfill_id="b1", ask=json.loads(ask.to_payload()))
+    ground.ask("backfill.create", backfill_id="b1", ask=ask.to_payload())
     waiting = browser.get("/backfills/b1").text
     assert "not planned yet" in waiting
     made = ground.backfill("flights", days("2013-01-01", 3))

@@ -2,56 +2,43 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill
+from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.models import (
-    BackfillChanges,
-    BackfillDetails,
-    BackfillState,
-    BackfillView,
-    Cancel,
-    ItemState,
-    ItemView,
-    Kind,
-    NewBackfill,
-    Page,
-    PlanView,
-    RequestView,
-    RunningTask,
-)
 from backfill_manager.api.openapi import CHANGES, PLANS, PREFIX, READS, created
 from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, page, to_cursor
-from backfill_manager.api.parameters import Id
+from backfill_manager.api.parameters import BackfillState, Id, ItemState, Kind
 from backfill_manager.api.submit import ApiSubmit, ApiSubmitter
-from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.schedule.timetable import parse_date
-from backfill_manager.errors import InvalidInput, NoActiveManager, Refused
-from backfill_manager.model.records import Backfill, BackfillItem
+from backfill_manager.errors import NoActiveManager
+from backfill_manager.model import records
 from backfill_manager.queries import backfills
 from backfill_manager.queries.backfill_items import list_items as items_of
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import START_ONE, has_active_manager
 from backfill_manager.queries.tasks import running_tasks
-from backfill_manager.requests import command_types, validation
-from backfill_manager.requests import submit as requests
-from backfill_manager.requests.backfills import CreateBackfill, read_range
+from backfill_manager.requests import validation
+from backfill_manager.requests.backfill_checks import read_backfill
+from backfill_manager.requests.submit import id_from
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.errors import refusal
+from backfill_manager.schemas.resources import Backfill, BackfillDetails, Item, Page, Plan, RequestDetails, RunningTask
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
 
 PLAN_TIMEOUT_S: Final = 60.0
+_EMPTY_PLAN: Final = '{"items": [], "summary": {}}'
 BackfillOrder = Literal["-created_at", "created_at", "-priority", "priority", "dag_id", "-dag_id", "state", "-state"]
 _COLUMNS: Final = {name: name for name in ("created_at", "priority", "dag_id", "state")}
 
 
-@router.get("", operation_id="list_backfills", response_model=Page[BackfillView], responses=READS)
+@router.get("", operation_id="list_backfills", response_model=Page[Backfill], responses=READS)
 def list_backfills(
     reader: Reader,
     limit: Limit = 50,
@@ -64,7 +51,7 @@ def list_backfills(
     """Backfills, those that wait for the manager first. Hidden ones are left out."""
     filter = backfills.BackfillFilter(dag_id, tuple(state or ()), kind)
     order = order_of(order_by, _COLUMNS, "run_seq")
-    position = from_cursor(cursor, order_by, Backfill, order, marks=True)
+    position = from_cursor(cursor, order_by, records.Backfill, order, marks=True)
 
     def compute() -> dict[str, Any]:
         after = position and (position.mark or position.key)
@@ -73,23 +60,27 @@ def list_backfills(
             return {"items": items, "next_cursor": to_cursor(order_by, mark=last)}
         return page(items, order_by, last)
 
-    return reader.response(TABLES, Page[BackfillView], compute)
+    return reader.response(TABLES, compute)
 
 
 @router.post(
-    "", status_code=202, operation_id="create_backfill", response_model=RequestView, responses=created(RequestView)
+    "",
+    status_code=202,
+    operation_id="create_backfill",
+    response_model=RequestDetails,
+    responses=created(RequestDetails),
 )
 async def create_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     """Creates a backfill. Its id is `payload.backfill_id` of the request, and can be read at once. With `wait`, `201` when
     the manager has accepted it."""
     return await submitter(
-        command_types.BACKFILL_CREATE,
+        kinds.BACKFILL_CREATE,
         lambda request_id: _payload(body, submitter, request_id),
         location=lambda id: f"{PREFIX}/backfills/{quote(id)}",
     )
 
 
-@router.post("/dry_run", operation_id="plan_backfill", response_model=PlanView, responses=PLANS)
+@router.post("/dry_run", operation_id="plan_backfill", response_model=Plan, responses=PLANS)
 async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     """What a backfill would do, item by item: planned by the manager, without creating anything."""
 
@@ -99,26 +90,25 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
             raise NoActiveManager(f"A manager plans a dry run, and none is running: {START_ONE}.")
         return checked
 
-    submitted = await submitter.submit(command_types.BACKFILL_DRY_RUN, payload, wait_s=PLAN_TIMEOUT_S)
+    submitted = await submitter.submit(kinds.BACKFILL_DRY_RUN, payload, wait_s=PLAN_TIMEOUT_S)
     if submitted.answer is None:
         raise NoActiveManager(f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; see /api/v1/health.")
-    if submitted.answer.outcome == command_types.REFUSED:
-        raise Refused(submitted.answer.message)
-    plan = PlanView.model_validate(json.loads(submitted.answer.payload_json or '{"items": [], "summary": {}}'))
-    return JSONResponse(plan.model_dump())
+    if submitted.answer.outcome == kinds.REFUSED:
+        raise refusal(submitted.answer)
+    return Response(submitted.answer.payload_json or _EMPTY_PLAN, media_type="application/json")
 
 
 @router.get("/{backfill_id}", operation_id="get_backfill", response_model=BackfillDetails, responses=READS)
 def get_backfill(backfill_id: Id, reader: Reader) -> Response:
     """One backfill, by its id, a beginning of it that is unique, or `latest`."""
     return reader.response(
-        TABLES, BackfillDetails, lambda: counted_backfill(reader.context, backfill_id),
+        TABLES, lambda: counted_backfill(reader.context, backfill_id),
         vary_by=(reader.period(PACE_TTL_S),),
     )  # fmt: skip
 
 
 @router.patch(
-    "/{backfill_id}", status_code=202, operation_id="change_backfill", response_model=RequestView, responses=CHANGES
+    "/{backfill_id}", status_code=202, operation_id="change_backfill", response_model=RequestDetails, responses=CHANGES
 )
 async def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: ApiSubmit) -> Response:
     """Changes the given settings of an unfinished backfill. `overrides` and `conf` are replaced as a whole. With `was`,
@@ -127,23 +117,23 @@ async def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: Api
     def payload(_: str) -> dict[str, Any]:
         backfill = find_backfill(submitter.store, backfill_id)
         was = None if body.was is None else body.was.model_dump(exclude_unset=True)  # null: that there was none
-        return validation.changed_backfill(submitter.store, submitter.context.settings, backfill, body.named(), was)
+        return validation.changed_backfill(submitter.store, submitter.context.settings, backfill, body.given(), was)
 
-    return await submitter(command_types.BACKFILL_SET, payload)
+    return await submitter(kinds.BACKFILL_SET, payload)
 
 
 @router.delete(
-    "/{backfill_id}", status_code=202, operation_id="delete_backfill", response_model=RequestView, responses=CHANGES
+    "/{backfill_id}", status_code=202, operation_id="delete_backfill", response_model=RequestDetails, responses=CHANGES
 )
 async def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Cancels an unfinished backfill, and hides it from lists. Its runs stay, and its id still works."""
     return await submitter(
-        command_types.BACKFILL_HIDE,
+        kinds.BACKFILL_HIDE,
         lambda _: {"backfill_id": find_backfill(submitter.store, backfill_id)["backfill_id"]},
     )
 
 
-@router.get("/{backfill_id}/items", operation_id="list_items", response_model=Page[ItemView], responses=READS)
+@router.get("/{backfill_id}/items", operation_id="list_items", response_model=Page[Item], responses=READS)
 def list_items(
     backfill_id: Id,
     reader: Reader,
@@ -154,7 +144,7 @@ def list_items(
 ) -> Response:
     """Its intervals (or partitions) in the order in which they were planned, each with its run."""
     order = order_of(order_by, {"ordinal": "ordinal"}, "ordinal")
-    position = from_cursor(cursor, order_by, BackfillItem, order)
+    position = from_cursor(cursor, order_by, records.BackfillItem, order)
 
     def compute() -> dict[str, Any]:
         backfill = known_backfill(reader.context, backfill_id)
@@ -167,7 +157,7 @@ def list_items(
         items = found.items[::-1] if order.descending else found.items
         return page(items, order_by, None if last is None else (last, last))
 
-    return reader.response(TABLES, Page[ItemView], compute)
+    return reader.response(TABLES, compute)
 
 
 @router.get(
@@ -180,76 +170,55 @@ def list_running(backfill_id: Id, reader: Reader) -> Response:
         running = running_tasks(reader.store, counted_backfill(reader.context, backfill_id), reader.now())
         return {"items": running, "next_cursor": None}
 
-    return reader.response(
-        (*TABLES, "dag_run", "task_instance"), Page[RunningTask], compute, vary_by=(reader.period(1),)
-    )
+    return reader.response((*TABLES, "dag_run", "task_instance"), compute, vary_by=(reader.period(1),))
 
 
 @router.post(
-    "/{backfill_id}/pause", status_code=202, operation_id="pause_backfill", response_model=RequestView,
+    "/{backfill_id}/pause", status_code=202, operation_id="pause_backfill", response_model=RequestDetails,
     responses=CHANGES,
 )  # fmt: skip
 async def pause(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Starts no new runs of it; running ones continue."""
-    return await _steer(command_types.BACKFILL_PAUSE, "pause", backfill_id, submitter)
+    return await _steer(kinds.BACKFILL_PAUSE, "pause", backfill_id, submitter)
 
 
 @router.post(
-    "/{backfill_id}/unpause", status_code=202, operation_id="unpause_backfill", response_model=RequestView,
+    "/{backfill_id}/unpause", status_code=202, operation_id="unpause_backfill", response_model=RequestDetails,
     responses=CHANGES,
 )  # fmt: skip
 async def unpause(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Resumes it."""
-    return await _steer(command_types.BACKFILL_UNPAUSE, "unpause", backfill_id, submitter)
+    return await _steer(kinds.BACKFILL_UNPAUSE, "unpause", backfill_id, submitter)
 
 
 @router.post(
-    "/{backfill_id}/cancel", status_code=202, operation_id="cancel_backfill", response_model=RequestView,
+    "/{backfill_id}/cancel", status_code=202, operation_id="cancel_backfill", response_model=RequestDetails,
     responses=CHANGES,
 )  # fmt: skip
 async def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) -> Response:
     """Pending items never run; running ones are stopped, or may finish."""
-    return await _steer(
-        command_types.BACKFILL_CANCEL, "cancel", backfill_id, submitter, **(body or Cancel()).model_dump()
-    )
+    return await _steer(kinds.BACKFILL_CANCEL, "cancel", backfill_id, submitter, **(body or Cancel()).model_dump())
 
 
 @router.post(
-    "/{backfill_id}/retry", status_code=202, operation_id="retry_backfill", response_model=RequestView,
+    "/{backfill_id}/retry", status_code=202, operation_id="retry_backfill", response_model=RequestDetails,
     responses=CHANGES,
 )  # fmt: skip
 async def retry(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Runs its failed items again."""
     return await submitter(
-        command_types.BACKFILL_RETRY,
+        kinds.BACKFILL_RETRY,
         lambda _: validation.retried_backfill(find_backfill(submitter.store, backfill_id)),
     )
 
 
 async def _steer(kind: str, verb: str, backfill_id: str, submitter: ApiSubmitter, **more: Any) -> Response:
     return await submitter(
-        kind, lambda _: {**validation.going_on(find_backfill(submitter.store, backfill_id), verb), **more}
+        kind, lambda _: {**validation.check_not_ended(find_backfill(submitter.store, backfill_id), verb), **more}
     )
 
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:
-    ask = ask_of(body, current_dag(submitter.store, body.dag_id)[1])
-    return validation.new_backfill(
-        submitter.store, submitter.context.settings, ask, requests.id_from(request_id), submitter.context.clock.now()
-    )
-
-
-def ask_of(body: NewBackfill, dag: DagSpec) -> CreateBackfill:
-    """The request as a value: dates read in the DAG's zone, the kind inferred. `InvalidInput` names the field."""
-    if body.dates and body.partitions:
-        raise InvalidInput("dates and partitions don't go together: a backfill is over dates or over partitions.")
-    listed: Kind | None = "dates" if body.dates else "partitions" if body.partitions else None
-    said = body.model_dump(exclude={"kind", "start_date", "end_date", "dates", "partitions"})
-    kind: Kind = body.kind or listed or "schedule"
-    return CreateBackfill(
-        **said,
-        **read_range(dag, kind, body.start_date, body.end_date, names=("start_date", "end_date")),  # type: ignore[arg-type]
-        kind=kind,
-        dates=tuple(parse_date(one, dag.timezone, name="dates") for one in body.dates),
-        partitions=tuple(body.partitions),
-    )
+    store, context = submitter.store, submitter.context
+    command = read_backfill(body, current_dag(store, body.dag_id)[1])
+    return validation.new_backfill(store, context.settings, command, id_from(request_id), context.clock.now())

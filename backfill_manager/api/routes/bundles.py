@@ -7,20 +7,22 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from backfill_manager.api.bodies import Deactivate, Parse
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.models import BundleView, Deactivate, ImportErrorView, Page, Parse, RequestView
 from backfill_manager.api.openapi import CHANGES, READS
 from backfill_manager.api.paging import Cursor, Limit, page_of_short_list
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit
 from backfill_manager.queries.bundles import list_bundles
 from backfill_manager.queries.dags import list_import_errors
-from backfill_manager.requests import command_types, validation
+from backfill_manager.requests import validation
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.resources import BundleInfo, ImportProblem, Page, RequestDetails
 
 router = APIRouter(tags=["dags"])
 
 
-@router.get("/bundles", operation_id="list_bundles", response_model=Page[BundleView], responses=READS)
+@router.get("/bundles", operation_id="list_bundles", response_model=Page[BundleInfo], responses=READS)
 def get_bundles(
     reader: Reader, limit: Limit = 200, cursor: Cursor = None, order_by: Literal["name", "-name"] = "name"
 ) -> Response:
@@ -30,11 +32,11 @@ def get_bundles(
         rows = list_bundles(reader.store, reader.context.settings.bundles)
         return page_of_short_list(rows, order_by, limit, cursor, unique=["name"])
 
-    return reader.response(("bundle", "dag", "import_error"), Page[BundleView], compute)
+    return reader.response(("bundle", "dag", "import_error"), compute)
 
 
 @router.post(
-    "/bundles/{name}/parse", status_code=202, operation_id="parse_bundle", response_model=RequestView,
+    "/bundles/{name}/parse", status_code=202, operation_id="parse_bundle", response_model=RequestDetails,
     responses=CHANGES,
 )  # fmt: skip
 async def parse(name: Id, submitter: ApiSubmit, body: Parse | None = None) -> Response:
@@ -44,11 +46,11 @@ async def parse(name: Id, submitter: ApiSubmit, body: Parse | None = None) -> Re
         bundle = validation.known_bundle(submitter.store, submitter.context.settings, name)
         return {"bundle": bundle, **(body or Parse()).model_dump()}
 
-    return await submitter(command_types.BUNDLE_PARSE, payload)
+    return await submitter(kinds.BUNDLE_PARSE, payload)
 
 
 @router.post(
-    "/bundles/{name}/deactivate", status_code=202, operation_id="deactivate_in_bundle", response_model=RequestView,
+    "/bundles/{name}/deactivate", status_code=202, operation_id="deactivate_in_bundle", response_model=RequestDetails,
     responses=CHANGES,
 )  # fmt: skip
 async def deactivate(name: Id, body: Deactivate, submitter: ApiSubmit) -> Response:
@@ -58,10 +60,10 @@ async def deactivate(name: Id, body: Deactivate, submitter: ApiSubmit) -> Respon
         bundle = validation.known_bundle(submitter.store, submitter.context.settings, name)
         return {"bundle": bundle, "subpath": body.subpath}
 
-    return await submitter(command_types.BUNDLE_DEACTIVATE, payload)
+    return await submitter(kinds.BUNDLE_DEACTIVATE, payload)
 
 
-@router.get("/import_errors", operation_id="list_import_errors", response_model=Page[ImportErrorView], responses=READS)
+@router.get("/import_errors", operation_id="list_import_errors", response_model=Page[ImportProblem], responses=READS)
 def get_import_errors(
     reader: Reader,
     limit: Limit = 200,
@@ -75,4 +77,4 @@ def get_import_errors(
         rows = [one for one in list_import_errors(reader.store) if bundle in (None, one["bundle"])]
         return page_of_short_list(rows, order_by, limit, cursor, unique=["bundle", "file"])
 
-    return reader.response(("import_error",), Page[ImportErrorView], compute)
+    return reader.response(("import_error",), compute)

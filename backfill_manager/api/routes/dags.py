@@ -8,25 +8,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
+from backfill_manager.api.bodies import Clear, DagChanges, NewRun
 from backfill_manager.api.conditional_get import ConditionalReader, Reader
-from backfill_manager.api.models import (
-    Clear,
-    ClearPlanView,
-    DagChanges,
-    DagDetails,
-    DagView,
-    GridView,
-    Interval,
-    NewRun,
-    Page,
-    RequestView,
-    RunState,
-    RunType,
-    RunView,
-    TimelineRun,
-    VersionDiff,
-    VersionView,
-)
 from backfill_manager.api.openapi import CHANGES, READS, created
 from backfill_manager.api.paging import (
     Bound,
@@ -39,7 +22,7 @@ from backfill_manager.api.paging import (
     page_of_short_list,
     to_cursor,
 )
-from backfill_manager.api.parameters import Id
+from backfill_manager.api.parameters import Id, RunState, RunType
 from backfill_manager.api.routes.runs import RUN_COLUMNS, RunOrder, address_of, page_of
 from backfill_manager.api.submit import ApiSubmit
 from backfill_manager.model.records import DagRun
@@ -57,8 +40,22 @@ from backfill_manager.queries.grid import grid
 from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import diff_versions, list_versions
-from backfill_manager.requests import command_types, validation
-from backfill_manager.requests.clearing import ClearTasks
+from backfill_manager.requests import validation
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import ClearTasks
+from backfill_manager.schemas.resources import (
+    ClearPlan,
+    Dag,
+    DagDetails,
+    DagVersion,
+    Grid,
+    Interval,
+    Page,
+    RequestDetails,
+    Run,
+    TimelineRun,
+    VersionDiff,
+)
 
 router = APIRouter(prefix="/dags", tags=["dags"])
 
@@ -68,7 +65,7 @@ ACTIVE: Final = {"true": True, "false": False, "all": None}
 SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 
 
-@router.get("", operation_id="list_dags", response_model=Page[DagView], responses=READS)
+@router.get("", operation_id="list_dags", response_model=Page[Dag], responses=READS)
 def get_dags(
     reader: Reader,
     limit: Limit = 200,
@@ -91,34 +88,32 @@ def get_dags(
         ]
         return page_of_short_list(rows, order_by, limit, cursor, unique=["dag_id"])
 
-    return reader.response(TABLES, Page[DagView], compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
+    return reader.response(TABLES, compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
 
 
 @router.get("/{dag_id}", operation_id="get_dag", response_model=DagDetails, responses=READS)
 def get_dag(dag_id: Id, reader: Reader) -> Response:
     """One DAG, active or not: its schedule, its tasks with their dependencies, and its number of runs by state."""
     return reader.response(
-        TABLES, DagDetails, lambda: show_dag(reader.store, dag_id, reader.now()),
+        TABLES, lambda: show_dag(reader.store, dag_id, reader.now()),
         vary_by=(reader.period(SCHEDULE_TTL_S),),
     )  # fmt: skip
 
 
-@router.patch("/{dag_id}", status_code=202, operation_id="change_dag", response_model=RequestView, responses=CHANGES)
+@router.patch("/{dag_id}", status_code=202, operation_id="change_dag", response_model=RequestDetails, responses=CHANGES)
 async def change_dag(dag_id: Id, body: DagChanges, submitter: ApiSubmit) -> Response:
     """Pauses it (no scheduled runs are created) or unpauses it. Its backfills are paused separately."""
-    kind = command_types.DAG_PAUSE if body.is_paused else command_types.DAG_UNPAUSE
+    kind = kinds.DAG_PAUSE if body.is_paused else kinds.DAG_UNPAUSE
     return await submitter(kind, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id})
 
 
 @router.post(
-    "/{dag_id}/deactivate", status_code=202, operation_id="deactivate_dag", response_model=RequestView,
+    "/{dag_id}/deactivate", status_code=202, operation_id="deactivate_dag", response_model=RequestDetails,
     responses=CHANGES,
 )  # fmt: skip
 async def deactivate(dag_id: Id, submitter: ApiSubmit) -> Response:
     """Schedules and accepts no more runs of it, until it has new content or its file is parsed on request."""
-    return await submitter(
-        command_types.DAG_DEACTIVATE, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id}
-    )
+    return await submitter(kinds.DAG_DEACTIVATE, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id})
 
 
 @router.get("/{dag_id}/next", operation_id="next_intervals", response_model=list[Interval], responses=READS)
@@ -132,31 +127,30 @@ def get_next_intervals(
     def compute() -> list[dict[str, Any]]:
         return next_intervals_of(reader.store, dag_id, reader.now(), n, after=bound)
 
-    return reader.response(TABLES, list[Interval], compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
+    return reader.response(TABLES, compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
 
 
 # -- its runs -----------------------------------------------------------------------------------------------------------
 
 
 @router.post(
-    "/{dag_id}/runs", status_code=202, operation_id="trigger_dag", response_model=RequestView,
-    responses=created(RequestView),
+    "/{dag_id}/runs", status_code=202, operation_id="trigger_dag", response_model=RequestDetails,
+    responses=created(RequestDetails),
 )  # fmt: skip
 async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) -> Response:
     """Triggers a manual run: of the interval that starts at `logical_date`, or of the latest complete one. The schedule is
     not affected. A date in the future is refused, unless `allow_future`."""
     run = body or NewRun()
     return await submitter(
-        command_types.DAG_TRIGGER,
+        kinds.DAG_TRIGGER,
         lambda _: validation.triggered_dag(
-            submitter.store, dag_id, run.logical_date, run.conf, submitter.context.clock.now(),
-            allow_future=run.allow_future,
+            submitter.store, dag_id, now=submitter.context.clock.now(), **run.model_dump()
         ),
         location=lambda run_id: address_of(dag_id, run_id),
     )  # fmt: skip
 
 
-@router.get("/{dag_id}/runs", operation_id="list_runs_of_dag", response_model=Page[RunView], responses=READS)
+@router.get("/{dag_id}/runs", operation_id="list_runs_of_dag", response_model=Page[Run], responses=READS)
 def list_runs(
     dag_id: Id,
     reader: Reader,
@@ -177,10 +171,10 @@ def list_runs(
             dag_id=dag_id, in_states=tuple(state or ()), run_type=run_type,
         )  # fmt: skip
 
-    return reader.response(TABLES, Page[RunView], compute)
+    return reader.response(TABLES, compute)
 
 
-@router.get("/{dag_id}/grid", operation_id="get_grid", response_model=GridView, responses=READS)
+@router.get("/{dag_id}/grid", operation_id="get_grid", response_model=Grid, responses=READS)
 def get_grid(
     dag_id: Id,
     reader: Reader,
@@ -205,7 +199,7 @@ def get_grid(
         seq = older.get("before_seq", 0)
         return {**document, "next_cursor": to_cursor(order, older["before_date"] if order == "date" else seq, seq)}
 
-    return reader.response((*TABLES, "task_instance"), GridView, compute)
+    return reader.response((*TABLES, "task_instance"), compute)
 
 
 @router.get("/{dag_id}/timeline", operation_id="get_timeline", response_model=Page[TimelineRun], responses=READS)
@@ -226,10 +220,10 @@ def get_timeline(
         last = runs[limit - 1]["logical_date"] if len(runs) > limit else None
         return page(runs[:limit], order_by, last and (last, last))
 
-    return reader.response(TABLES, Page[TimelineRun], compute)
+    return reader.response(TABLES, compute)
 
 
-@router.get("/{dag_id}/versions", operation_id="list_versions", response_model=Page[VersionView], responses=READS)
+@router.get("/{dag_id}/versions", operation_id="list_versions", response_model=Page[DagVersion], responses=READS)
 def get_versions(
     dag_id: Id,
     reader: Reader,
@@ -242,7 +236,7 @@ def get_versions(
     def compute() -> dict[str, Any]:
         return page_of_short_list(list_versions(reader.store, dag_id), order_by, limit, cursor, unique=["version"])
 
-    return reader.response(SPEC_TABLES, Page[VersionView], compute)
+    return reader.response(SPEC_TABLES, compute)
 
 
 @router.get("/{dag_id}/versions/diff", operation_id="diff_versions", response_model=VersionDiff, responses=READS)
@@ -253,26 +247,22 @@ def get_version_diff(
     after: Annotated[int, Query(ge=1, le=2**31)],
 ) -> Response:
     """What differs between two versions: settings, tasks and files."""
-    return reader.response(SPEC_TABLES, VersionDiff, lambda: diff_versions(reader.store, dag_id, before, after))
+    return reader.response(SPEC_TABLES, lambda: diff_versions(reader.store, dag_id, before, after))
 
 
 @router.post(
-    "/{dag_id}/clear", status_code=202, operation_id="clear_tasks", response_model=RequestView,
+    "/{dag_id}/clear", status_code=202, operation_id="clear_tasks", response_model=RequestDetails,
     responses={
         **CHANGES,
         200: {
-            "model": ClearPlanView | RequestView,
+            "model": ClearPlan | RequestDetails,
             "description": "With `dry_run`: what would be cleared. Else: accepted by the manager.",
         },
     },
 )  # fmt: skip
 async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
     """Clears finished tasks, so that they run again in the same runs. Running ones are stopped first."""
-    command = ClearTasks(
-        dag=dag_id, start=body.start_date, end=body.end_date, run_ids=tuple(body.run_ids), tasks=body.tasks,
-        upstream=body.upstream, downstream=body.downstream, only_failed=body.only_failed,
-        only_running=body.only_running, latest_version=body.latest_version,
-    )  # fmt: skip
+    command = ClearTasks(dag_id=dag_id, **body.model_dump(exclude={"dry_run"}))
     store = submitter.store
 
     def planned() -> tuple[ClearTasks, dict[str, Any]]:
@@ -282,8 +272,8 @@ async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
 
     if body.dry_run:
         _, plan = await run_in_threadpool(planned)
-        return JSONResponse(ClearPlanView.model_validate(plan).model_dump())
-    return await submitter(command_types.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
+        return JSONResponse(plan)
+    return await submitter(kinds.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
 
 
 def _check_known(reader: ConditionalReader, dag_id: str) -> None:

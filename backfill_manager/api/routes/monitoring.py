@@ -18,11 +18,11 @@ from backfill_manager import __version__
 from backfill_manager.api.auth import Viewer, user_or_none
 from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.middleware import Middleware, on_start
-from backfill_manager.api.models import HealthView, ManagerView
 from backfill_manager.api.openapi import PREFIX, READS
 from backfill_manager.model.records import TABLES
 from backfill_manager.queries.managers import manager_status
 from backfill_manager.queries.pools import list_pools
+from backfill_manager.schemas.resources import Health, ManagerStatus
 
 router = APIRouter(tags=["health"])
 metrics_router = APIRouter(tags=["health"])
@@ -44,20 +44,20 @@ _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "O
 
 
 @router.get(
-    "/health", operation_id="get_health", response_model=HealthView,
+    "/health", operation_id="get_health", response_model=Health,
     responses={status: READS[status] for status in (403, 422, 429, 431, 503)},
 )  # fmt: skip
-def health(request: Request, context: Context) -> HealthView:
+def health(request: Request, context: Context) -> Health:
     """Whether the state can be read (`503` when not), and whether a manager is running. Without one, reads work and
     changes wait for the next."""
     context.versions(tuple(TABLES))  # opens every table, also those that the rest does not need
     status = manager_status(context.store, context.clock.now())
     user = user_or_none(context, request)
-    return HealthView(
+    return Health(
         status="ok",
         manager="leading" if status["leading"] else "none",
         detail=status["advice"],
-        leader=ManagerView.model_validate(status) if user and status["term"] is not None else None,
+        leader=ManagerStatus.model_validate(status) if user and status["term"] is not None else None,
         version=__version__,
     )
 

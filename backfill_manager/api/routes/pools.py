@@ -7,19 +7,21 @@ from typing import Literal
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from backfill_manager.api.bodies import PoolChanges
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.models import Page, PoolChanges, PoolView, RequestView
 from backfill_manager.api.openapi import CHANGES, READS
 from backfill_manager.api.paging import Cursor, Limit, page_of_short_list
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit
 from backfill_manager.queries.pools import list_pools
-from backfill_manager.requests import command_types, validation
+from backfill_manager.requests import validation
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.resources import Page, Pool, RequestDetails
 
 router = APIRouter(prefix="/pools", tags=["pools"])
 
 
-@router.get("", operation_id="list_pools", response_model=Page[PoolView], responses=READS)
+@router.get("", operation_id="list_pools", response_model=Page[Pool], responses=READS)
 def get_pools(
     reader: Reader,
     limit: Limit = 200,
@@ -28,13 +30,13 @@ def get_pools(
 ) -> Response:
     """Slots (maximum number of running tasks) and how many are used; weight and minimum share of the Spark pool."""
     return reader.response(
-        ("pool", "task_instance", "dag_version"), Page[PoolView],
+        ("pool", "task_instance", "dag_version"),
         lambda: page_of_short_list(list_pools(reader.store), order_by, limit, cursor, unique=["name"]),
     )  # fmt: skip
 
 
-@router.patch("/{name}", status_code=202, operation_id="change_pool", response_model=RequestView, responses=CHANGES)
+@router.patch("/{name}", status_code=202, operation_id="change_pool", response_model=RequestDetails, responses=CHANGES)
 async def change_pool(name: Id, body: PoolChanges, submitter: ApiSubmit) -> Response:
     """Slots change at once; Spark takes a new weight or share when the manager is restarted."""
     changes = body.model_dump()
-    return await submitter(command_types.POOL_SET, lambda _: validation.set_pool(submitter.store, name, **changes))
+    return await submitter(kinds.POOL_SET, lambda _: validation.set_pool(submitter.store, name, **changes))

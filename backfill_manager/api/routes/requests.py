@@ -8,21 +8,21 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.models import ListedRequest, Page, RequestView
 from backfill_manager.api.openapi import READS
 from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, page
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import request_document
-from backfill_manager.model.records import Request
+from backfill_manager.model import records
 from backfill_manager.queries import requests
 from backfill_manager.queries.requests import find_request
+from backfill_manager.schemas.resources import Page, Request, RequestDetails
 
 router = APIRouter(prefix="/requests", tags=["requests"])
 
 TABLES: Final = ("request", "response")
 
 
-@router.get("", operation_id="list_requests", response_model=Page[ListedRequest], responses=READS)
+@router.get("", operation_id="list_requests", response_model=Page[Request], responses=READS)
 def list_requests(
     reader: Reader,
     limit: Limit = 50,
@@ -32,17 +32,17 @@ def list_requests(
 ) -> Response:
     """Every request, newest first, each with its answer; only `GET requests/{id}` has its payload."""
     order = order_of(order_by, {"requested_at": "requested_at"}, "request_id")
-    position = from_cursor(cursor, order_by, Request, order)
+    position = from_cursor(cursor, order_by, records.Request, order)
 
     def compute() -> dict[str, Any]:
         after = position and position.key
         rows, last = requests.list_requests(reader.store, kind=kind, order=order, limit=limit, after=after)
         return page([request_document(one) for one in rows], order_by, last)
 
-    return reader.response(TABLES, Page[ListedRequest], compute)
+    return reader.response(TABLES, compute)
 
 
-@router.get("/{request_id}", operation_id="get_request", response_model=RequestView, responses=READS)
+@router.get("/{request_id}", operation_id="get_request", response_model=RequestDetails, responses=READS)
 def get_request(request_id: Id, reader: Reader) -> Response:
     """One request, by its id, a beginning of it, or `latest`."""
-    return reader.response(TABLES, RequestView, lambda: request_document(find_request(reader.store, request_id)))
+    return reader.response(TABLES, lambda: request_document(find_request(reader.store, request_id)))

@@ -11,21 +11,11 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import known_backfill
+from backfill_manager.api.bodies import MarkRun
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.models import (
-    LogView,
-    MarkRun,
-    Page,
-    RequestView,
-    RunDetails,
-    RunState,
-    RunTasks,
-    RunType,
-    RunView,
-)
 from backfill_manager.api.openapi import CHANGES, PREFIX, READS
 from backfill_manager.api.paging import Cursor, Limit, Position, from_cursor, order_of, page
-from backfill_manager.api.parameters import Id, RunId, RunIdOfDag
+from backfill_manager.api.parameters import Id, RunId, RunIdOfDag, RunState, RunType
 from backfill_manager.api.submit import ApiSubmit
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun
@@ -34,7 +24,9 @@ from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import find_run, run_details
 from backfill_manager.queries.runs import list_runs as runs_of
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
-from backfill_manager.requests import command_types, validation
+from backfill_manager.requests import validation
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.resources import Log, Page, RequestDetails, Run, RunDetails, RunTasks
 from backfill_manager.store.base import Store
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -99,7 +91,7 @@ def page_of(
     return page(runs, order_by, last)
 
 
-@router.get("", operation_id="list_runs", response_model=Page[RunView], responses=READS)
+@router.get("", operation_id="list_runs", response_model=Page[Run], responses=READS)
 def list_runs(
     reader: Reader,
     limit: Limit = 50,
@@ -121,7 +113,7 @@ def list_runs(
             dag_id=dag_id, backfill_id=in_backfill, in_states=tuple(state or ()), run_type=run_type,
         )  # fmt: skip
 
-    return reader.response(("dag_run", "backfill", "request", "response"), Page[RunView], compute)
+    return reader.response(("dag_run", "backfill", "request", "response"), compute)
 
 
 @router.get("/{run_id}", operation_id="get_run", dependencies=BY_ID, response_model=RunDetails, responses=READS)
@@ -130,29 +122,29 @@ def list_runs(
 )
 def get_run(key: Key, reader: Reader) -> Response:
     """One run, with its parameters (`conf`), which lists leave out."""
-    return reader.response(RUN_TABLES, RunDetails, lambda: run_details(key.find(reader.store)))
+    return reader.response(RUN_TABLES, lambda: run_details(key.find(reader.store)))
 
 
 @router.post(
     "/{run_id}/cancel", status_code=202, operation_id="cancel_run", dependencies=BY_ID,
-    response_model=RequestView, responses=CHANGES,
+    response_model=RequestDetails, responses=CHANGES,
 )  # fmt: skip
 @of_dag_router.post(
     "/{run_id}/cancel", status_code=202, operation_id="cancel_run_of_dag", dependencies=OF_DAG,
-    response_model=RequestView, responses=CHANGES,
+    response_model=RequestDetails, responses=CHANGES,
 )  # fmt: skip
 async def cancel(key: Key, submitter: ApiSubmit) -> Response:
     """Stops its running tasks (their Spark jobs are cancelled); the others never start."""
-    return await submitter(command_types.RUN_CANCEL, lambda _: validation.cancelled_run(key.find(submitter.store)))
+    return await submitter(kinds.RUN_CANCEL, lambda _: validation.cancelled_run(key.find(submitter.store)))
 
 
 @router.post(
     "/{run_id}/mark", status_code=202, operation_id="mark_run", dependencies=BY_ID,
-    response_model=RequestView, responses=CHANGES,
+    response_model=RequestDetails, responses=CHANGES,
 )  # fmt: skip
 @of_dag_router.post(
     "/{run_id}/mark", status_code=202, operation_id="mark_run_of_dag", dependencies=OF_DAG,
-    response_model=RequestView, responses=CHANGES,
+    response_model=RequestDetails, responses=CHANGES,
 )  # fmt: skip
 async def mark(key: Key, body: MarkRun, submitter: ApiSubmit) -> Response:
     """Sets a run, or one task of it (`task_id`), to a state, whatever its state is; running tasks are stopped."""
@@ -163,7 +155,7 @@ async def mark(key: Key, body: MarkRun, submitter: ApiSubmit) -> Response:
             return validation.marked_run(run, body.state)
         return validation.marked_task(submitter.store, run, body.task_id, body.state)
 
-    return await submitter(command_types.RUN_MARK if body.task_id is None else command_types.TASK_MARK, payload)
+    return await submitter(kinds.RUN_MARK if body.task_id is None else kinds.TASK_MARK, payload)
 
 
 @router.get(
@@ -184,16 +176,16 @@ def list_tasks(key: Key, reader: Reader, task_id: TaskId = None) -> Response:
         tasks, tries = list_task_instances(reader.store, run, task_id), list_tries(reader.store, run, task_id)
         return {"items": tasks, "next_cursor": None, "tries": tries}
 
-    return reader.response((*RUN_TABLES, "task_instance", "task_try"), RunTasks, compute)
+    return reader.response((*RUN_TABLES, "task_instance", "task_try"), compute)
 
 
 @router.get(
     "/{run_id}/tasks/{task_id}/logs", operation_id="get_log", dependencies=BY_ID,
-    response_model=LogView, responses=READS,
+    response_model=Log, responses=READS,
 )  # fmt: skip
 @of_dag_router.get(
     "/{run_id}/tasks/{task_id}/logs", operation_id="get_log_of_run_of_dag", dependencies=OF_DAG,
-    response_model=LogView, responses=READS,
+    response_model=Log, responses=READS,
 )  # fmt: skip
 def get_log(
     key: Key,
@@ -217,4 +209,4 @@ def get_log(
         last = f"{lines[-1]['launch']}.{lines[-1]['line']}" if lines else after
         return {"state": state, "is_whole": run.state in RUN_FINISHED and not more, "lines": lines, "after": last}
 
-    return reader.response((*RUN_TABLES, "task_instance", "task_log"), LogView, compute)
+    return reader.response((*RUN_TABLES, "task_instance", "task_log"), compute)

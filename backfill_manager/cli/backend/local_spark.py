@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def local_spark(call: CliContext) -> Iterator[Any]:
+def local_spark(context: CliContext) -> Iterator[Any]:
     """For looking only: what Spark makes for itself is taken away again."""
-    with _quiet_stderr(unless=call.debug), _no_new_warehouse(call.settings.warehouse):
-        spark = start_spark(call)
+    with _quiet_stderr(unless=context.debug), _no_new_warehouse(context.settings.warehouse):
+        spark = start_spark(context)
         try:
             yield spark
         finally:
             spark.stop()
 
 
-def start_spark(call: CliContext) -> Any:
+def start_spark(context: CliContext) -> Any:
     """A SparkSession as the settings say. It is stopped with the process if nobody stops it before."""
     from backfill_manager.execution.session import build_session
 
-    settings = call.settings
+    settings = context.settings
     pools = [Pool(name=p.name, slots=p.slots, weight=p.weight, min_share=p.min_share) for p in settings.pools]
-    with _quiet_stderr(unless=call.debug):
+    with _quiet_stderr(unless=context.debug):
         return build_session(
             pools=pools,
             app_name="bfm",

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from backfill_manager.cli.context import CliContext, command, group
-from backfill_manager.cli.render.output import Column
+from backfill_manager.cli.backend.base import Document
+from backfill_manager.cli.command import Group
+from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.render.output import Column, counted
+from backfill_manager.cli.render.response import print_response, wait_for_response
 from backfill_manager.errors import NotFound, Refused
+from backfill_manager.schemas.kinds import BUNDLE_DEACTIVATE, BUNDLE_PARSE
 
-app = group("bundles", "Where DAGs come from: folders, git repositories, archives.")
+PARSE_TIMEOUT_S: Final = 900.0  # a bundle of thousands of files takes its time
+_CHANGES: Final = ("dag_id", "change", Column("version", right=True), "file")
+_ERRORS: Final = ("file", Column("line", right=True), Column("message", fold=True))
+
+group = Group("bundles", "Bundles, which DAGs come from: folders, git repositories, archives. List and parse them.")
 BundleArgument = Annotated[str, typer.Argument(metavar="BUNDLE", help="Its name, see `bfm bundles list`.")]
 
 
-@command(app, "list")
-def list_(call: CliContext) -> None:
+@group.command("list")
+def list_(context: CliContext) -> None:
     """List the bundles: where each comes from, which parser reads it, how many DAGs it has, files that can't be read.
 
     Example: [cyan]bfm bundles list --output json[/]
@@ -25,71 +34,84 @@ def list_(call: CliContext) -> None:
     columns = (
         "name", "path", "parser", Column("dags", right=True), Column("errors", right=True),
         Column("commit_id", "commit", lambda commit: commit[:12] if commit else ""), Column("refreshed_at", "changed"),
-        Column("parsed_at", "read"),
+        Column("parsed_at", "parsed"),
     )  # fmt: skip
-    found = call.source.bundles()
-    call.out.rows(found, columns, empty="No bundle is configured: name one in conf/manager.yaml under `bundles`.")
+    empty = "No bundle is configured: name one in conf/manager.yaml under `bundles`."
+    context.out.print_rows(context.backend.bundles(), columns, empty=empty)
 
 
-@command(app, "show")
-def show(call: CliContext, bundle: BundleArgument) -> None:
+@group.command("show")
+def show(context: CliContext, bundle: BundleArgument) -> None:
     """Show one bundle: where it comes from, how it is read (configuration and manifest together), when it was last read.
 
     Example: [cyan]bfm bundles show examples[/]
     """
     from backfill_manager.queries.bundles import find_bundle
 
-    found = find_bundle([dict(one) for one in call.source.bundles()], bundle)
-    about = [
-        (name, value) for name, value in found.items() if name not in {"settings", "content_hash", "is_configured"}
-    ]
-    about = [({"refreshed_at": "changed", "parsed_at": "read"}.get(name, name), value) for name, value in about]
-    settings = [(name, _plain(name, value)) for name, value in (found["settings"] or {}).items() if name != "parser"]
-    call.out.thing(found, [*about, *settings])
+    row = find_bundle([dict(one) for one in context.backend.bundles()], bundle)
+    labels = {"refreshed_at": "changed", "parsed_at": "parsed"}
+    hidden = {"settings", "content_hash", "is_configured"}
+    fields = [(labels.get(name, name), value) for name, value in row.items() if name not in hidden]
+    settings = [(name, _setting(name, value)) for name, value in (row["settings"] or {}).items() if name != "parser"]
+    context.out.print_fields(row, [*fields, *settings])
 
 
-def _plain(name: str, value: Any) -> Any:
+def _setting(name: str, value: Any) -> Any:
+    if name == "directories" and value:
+        value = [{key: one for key, one in each.items() if one is not None} for each in value]
     if name in {"directories", "options"} and value:
-        import json
-
-        known = (
-            [{key: one for key, one in each.items() if one is not None} for each in value]
-            if name == "directories"
-            else value
-        )
-        return json.dumps(known, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False)
     return f"{value:g} s" if isinstance(value, float) else value
 
 
-@command(app, "parse")
+@group.command("parse", schema="ParseBundle", without=("bundle", "subpath"))
 def parse(
-    call: CliContext,
+    context: CliContext,
+    values: Document,
     bundle: BundleArgument,
     subpath: Annotated[
-        str, typer.Argument(metavar="[SUBPATH]", help="A file or folder of it.", show_default="all of it")
+        str, typer.Argument(metavar="[SUBPATH]", help="A file or folder of it.", show_default="the whole bundle")
     ] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="Only say what would change.", show_default=False)
-    ] = False,
-    deactivate_removed: Annotated[
-        bool,
-        typer.Option("--deactivate-removed", help="DAGs that these files make no more go.", show_default=False),
-    ] = False,
 ) -> int:
-    """Have the files of a bundle parsed now, changed or not, and wait for what comes of it: the last step of a rollout.
-    Exit code 1 when a file can't be read. Over the tables, a dry run needs no manager.
+    """Have the manager parse the files of a bundle now, changed or not, and wait for the result: the last step of a
+    rollout. Exit code 1 when a file can't be read. Over the tables, a dry run needs no manager.
 
     Example: [cyan]bfm bundles parse examples flights.py --dry-run[/]
     """
-    from backfill_manager.cli.commands.parsing import parse_bundle
+    values = {"bundle": bundle, "subpath": subpath, "dry_run": False, "deactivate_removed": False, **values}
+    dry_run = values["dry_run"]
+    if dry_run and not context.backend.has_active_manager():
+        return _print_parsed(context, context.backend.preview(BUNDLE_PARSE, values), dry_run)
+    request = context.backend.submit(BUNDLE_PARSE, values)
+    with _not_found(bundle):
+        response = wait_for_response(context, request, PARSE_TIMEOUT_S)
+    if response is not None and response.payload_json is not None:
+        return _print_parsed(context, json.loads(response.payload_json), dry_run)
+    document = {"request_id": request.request_id, "kind": request.kind, "outcome": "waiting"}
+    context.out.print_result(document, f"Parse {bundle}: submitted (request {request.request_id}).")
+    return 0
 
-    with _found_by_the_manager(bundle):
-        return parse_bundle(call, bundle, subpath, dry_run=dry_run, deactivate_removed=deactivate_removed)
+
+def _print_parsed(context: CliContext, result: Document, dry_run: bool) -> int:
+    out, changes, errors = context.out, result["changes"], result["errors"]
+    if not out.is_table:
+        out.print_document({**result, "dry_run": dry_run})
+    else:
+        if changes:
+            out.print_rows(changes, _CHANGES)
+        unchanged = "" if changes else "; nothing would change" if dry_run else "; nothing has changed"
+        out.print_line(
+            f"{counted(result['dags'], 'DAG')} in what was parsed{unchanged}.{' Nothing was stored.' if dry_run else ''}"
+        )
+        if errors:
+            out.print_line("")
+            out.print_rows(errors, _ERRORS)
+    return 1 if errors else 0
 
 
-@command(app, "deactivate")
+@group.command("deactivate")
 def deactivate(
-    call: CliContext,
+    context: CliContext,
     bundle: BundleArgument,
     subpath: Annotated[str, typer.Argument(metavar="SUBPATH", help="A file or folder of it.")],
 ) -> None:
@@ -97,21 +119,20 @@ def deactivate(
 
     Example: [cyan]bfm bundles deactivate examples old_reports[/]
     """
-    from backfill_manager.cli.render.response import print_response
-
-    request = call.source.deactivate_in_bundle(bundle, subpath)
-    with _found_by_the_manager(bundle):
-        print_response(call, request, f"Deactivate {subpath} of {bundle}", bundle=bundle, subpath=subpath)
+    values = {"bundle": bundle, "subpath": subpath}
+    request = context.backend.submit(BUNDLE_DEACTIVATE, values)
+    with _not_found(bundle):
+        print_response(context, request, f"Deactivate {subpath} of {bundle}", **values)
 
 
 @contextmanager
-def _found_by_the_manager(bundle: str) -> Iterator[None]:
-    """Which bundles there are only a manager knows that leads: its configuration may be another one than ours. That there
-    is no such thing ends with the same exit code as everywhere."""
+def _not_found(bundle: str) -> Iterator[None]:
+    """Only an active manager knows which bundles there are: its configuration may be another one than ours. That there
+    is no such bundle ends with the same exit code as elsewhere."""
     try:
         yield
     except Refused as refused:
         missing = str(NotFound("bundle", bundle)).removesuffix(".")
         if str(refused).startswith(missing):
-            raise NotFound("bundle", bundle, hint=str(refused).removeprefix(missing)) from None
+            raise NotFound("bundle", bundle, more=str(refused).removeprefix(missing)) from None
         raise

@@ -1,35 +1,42 @@
-"""`bfm config`: the configuration as it is understood."""
+"""`bfm config`: the configuration in effect."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from backfill_manager.cli.context import CliContext, command, group
+from backfill_manager.cli.command import Group
+from backfill_manager.cli.context import CliContext
 from backfill_manager.errors import InvalidInput
 
-app = group("config", "The configuration as it is understood.")
+if TYPE_CHECKING:
+    from backfill_manager.settings import Settings
+
+group = Group("config", "The configuration: check it, show what is in effect, create API tokens.")
 ABOUT: Final = "the configuration of this machine"
 
 
-@command(app, "check")
-def check(call: CliContext) -> None:
-    """Read the configuration and say whether it is right. All that is wrong is named with its place (exit code 2).
+@group.command("check")
+def check(context: CliContext) -> None:
+    """Check the configuration. Every mistake is reported with its place (exit code 2).
 
     Example: [cyan]bfm --conf conf/manager.yaml config check[/]
     """
-    call.needs_no_server(ABOUT)
+    context.refuse_server(ABOUT)
     from backfill_manager.dags.parsers.registry import check_parsers
     from backfill_manager.settings import settings_and_places
 
-    check_parsers(*settings_and_places(call.conf, state=call.state, environ=call.environ))
-    read = sources(call)
-    call.out.told({"ok": True, "sources": read}, f"The configuration is right. It comes from: {', '.join(read)}.")
+    settings, places = settings_and_places(context.conf, state=context.state, environ=context.environ)
+    check_parsers(settings, places)
+    sources = _sources(context)
+    text = f"The configuration is right. It comes from: {', '.join(sources)}."
+    context.out.print_result({"ok": True, "sources": sources}, text)
+    _note_unused(context, settings)
 
 
-@command(app, "show")
-def show(call: CliContext) -> None:
+@group.command("show")
+def show(context: CliContext) -> None:
     """Print the settings in effect, defaults included; secrets are masked.
 
     Example: [cyan]bfm config show[/]
@@ -38,26 +45,36 @@ def show(call: CliContext) -> None:
 
     from backfill_manager.masking import mask_values
 
-    call.needs_no_server(ABOUT)
-    plain = mask_values(call.settings.model_dump(mode="json"))
-    if call.out.is_table:
+    context.refuse_server(ABOUT)
+    plain = mask_values(context.settings.model_dump(mode="json"))
+    if context.out.is_table:
         import yaml  # type: ignore[import-untyped]
 
         sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
     else:
-        call.out.document(plain)
+        context.out.print_document(plain)
+    _note_unused(context, context.settings)
 
 
-@command(app, "token")
-def token(
-    call: CliContext,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: what it asks is told by this name.")],
+def _note_unused(context: CliContext, settings: Settings) -> None:
+    from backfill_manager.settings import unused_settings
+
+    for line in unused_settings(settings):
+        context.out.note(f"{line}.")
+
+
+@group.command("token")
+def token_(
+    context: CliContext,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Its owner: requests with this token are made under this name.")
+    ],
     role: Annotated[
-        Literal["viewer", "operator"], typer.Option("--role", help="viewer looks; operator may change, too.")
+        Literal["viewer", "operator"], typer.Option("--role", help="viewer reads; operator may change, too.")
     ] = "viewer",
 ) -> None:
-    """Make a bearer token for the API and the web pages. It is printed once and kept nowhere; the configuration gets its
-    SHA-256, as the lines say that are printed beneath it.
+    """Create a bearer token for the API and the web pages. It is printed once and stored nowhere; its SHA-256 goes into
+    the configuration, as the lines printed below it.
 
     Example: [cyan]bfm config token grafana --role viewer[/]
     """
@@ -66,29 +83,25 @@ def token(
 
     from backfill_manager.settings import TokenSettings
 
-    call.needs_no_server(ABOUT)
+    context.refuse_server(ABOUT)
 
-    made = f"bfm_{secrets.token_urlsafe(32)}"
-    digest = hashlib.sha256(made.encode()).hexdigest()
+    token = f"bfm_{secrets.token_urlsafe(32)}"
+    digest = hashlib.sha256(token.encode()).hexdigest()
     try:
         TokenSettings(name=name, sha256=digest, role=role)
     except ValueError:
         raise InvalidInput(f"NAME {name[:60]!r} must be up to 200 letters, digits, `_`, `.` or `-`.") from None
-    if not call.out.is_table:
-        call.out.document({"token": made, "name": name, "sha256": digest, "role": role})
+    if not context.out.is_table:
+        context.out.print_document({"token": token, "name": name, "sha256": digest, "role": role})
         return
-    call.out.line(made)
+    context.out.print_line(token)
     line = f"{{name: {name}, sha256: {digest}, role: {role}}}"
-    call.out.remark("It is shown only now. Put this into conf/manager.yaml, and start the server again:")
-    call.out.remark(f"api:\n  tokens:\n    - {line}")
+    context.out.note("It is shown only now. Put this into conf/manager.yaml, and start the server again:")
+    context.out.note(f"api:\n  tokens:\n    - {line}")
 
 
-def sources(call: CliContext) -> list[str]:
+def _sources(context: CliContext) -> list[str]:
     """What was read, weakest first."""
-    found = ["defaults"]
-    if call.conf_file:
-        found.append(call.conf_file)
-    found += [
-        f"environment ({name})" for name in sorted(call.environ) if name.startswith("BFM_") and name != "BFM_CONF"
-    ]
-    return [*found, "--state"] if call.state else found
+    names = sorted(name for name in context.environ if name.startswith("BFM_") and name != "BFM_CONF")
+    environ = [f"environment ({name})" for name in names]
+    return ["defaults", *filter(None, [context.conf_file]), *environ, *(["--state"] if context.state else [])]

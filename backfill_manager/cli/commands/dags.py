@@ -1,176 +1,183 @@
-"""`bfm dags`: what can run."""
+"""`bfm dags`: DAGs, their next intervals, versions and import errors."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backfill_manager.cli.backend.base import Document
+from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.runs import TASK_COLUMNS
-from backfill_manager.cli.context import CliContext, command, group
-from backfill_manager.cli.render.output import Column, seconds
+from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.options import Dag
+from backfill_manager.cli.render.output import Column, counted, seconds
+from backfill_manager.cli.render.response import payload_of, print_response, wait_for_response
 from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE
 
-app = group("dags", "What can run.")
-DagArgument = Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, see `bfm dags list`.")]
+if TYPE_CHECKING:
+    from backfill_manager.store.base import Store
+
+group = Group(
+    "dags", "DAGs: list, trigger and pause them; their next intervals, versions, files that could not be read."
+)
 
 
-def schedule(value: Any) -> str:
+def format_schedule(value: Any) -> str:
     if isinstance(value, dict):
         return f"every {seconds(value['seconds'])}"
-    return "by hand" if value is None else str(value)
+    return "manual" if value is None else str(value)
 
 
 def waits_for(task: dict[str, Any]) -> str:
-    """What a task of a DAG waits for; of a callback, what it tells of."""
+    """The upstream tasks; of a callback, the event that it is called on."""
     if task["calls_back"] is None:
         return ", ".join(task["upstream"])
-    ended = {"success": "when it succeeded", "failed": "when it failed"}[task["calls_back"]]
-    return f"tells of {task['watches'] or 'the run'}, {ended}"
+    event = {"success": "success", "failed": "failure"}[task["calls_back"]]
+    return f"callback: {event} of {task['watches'] or 'the run'}"
 
 
-@command(app, "list")
+@group.command("list")
 def list_(
-    call: CliContext,
+    context: CliContext,
     all_: Annotated[
-        bool, typer.Option("--all", "-a", help="And those that are not active: no file defines them any more.")
+        bool, typer.Option("--all", "-a", help="Also those that are not active: no file defines them any more.")
     ] = False,
 ) -> None:
     """List the DAGs: schedule, zone, version, file, and when the next scheduled run is due (UTC).
 
     Example: [cyan]bfm dags list --output json[/]
     """
-    found = call.source.dags(active=None if all_ else True)
-    if call.out.is_table:
-        found = [{**one, "schedule": schedule(one["schedule"])} for one in found]
+    rows = context.backend.dags(active=None if all_ else True)
+    if context.out.is_table:
+        rows = [{**row, "schedule": format_schedule(row["schedule"])} for row in rows]
     columns = (
         "dag_id", "schedule", "timezone", Column("is_paused", "paused"), Column("version", right=True), "file",
         Column("next_due_at", "next due"), Column("inactive_reason", "not active", fold=True),
     )  # fmt: skip
-    call.out.rows(found, columns, empty="No DAGs yet: a manager loads them from its bundles (`bfm manager start`).")
-    if broken := len(call.source.import_errors()):
-        files = "1 file" if broken == 1 else f"{broken} files"
-        call.out.remark(f"{files} could not be read: see `bfm dags import-errors`.")
+    context.out.print_rows(
+        rows, columns, empty="No DAGs yet: a manager loads them from its bundles (`bfm manager start`)."
+    )
+    if broken := len(context.backend.import_errors()):
+        context.out.note(f"{counted(broken, 'file')} could not be read: see `bfm dags import-errors`.")
 
 
-@command(app, "show")
-def show(call: CliContext, dag: DagArgument) -> None:
-    """Show one DAG: its schedule in words, its tasks and what they wait for, how many runs it has by state.
+@group.command("show")
+def show(context: CliContext, dag: Dag) -> None:
+    """Show one DAG: its schedule in words, its tasks and what they wait for, its number of runs by state.
 
     Example: [cyan]bfm dags show flights[/]
     """
-    found = call.source.dag(dag)
-    if not call.out.is_table:
-        call.out.document(found)
+    document = context.backend.dag(dag)
+    if not context.out.is_table:
+        context.out.print_document(document)
         return
-    fields = [
-        (name, value)
-        for name, value in found.items()
-        if name
-        not in {"tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason"}
-    ]
-    runs = ", ".join(f"{number} {state}" for state, number in found["runs"].items())
-    words = found["schedule_in_words"]
-    plain = schedule(found["schedule"])
-    fields.insert(1, ("not active", found["inactive_reason"]))
-    fields.insert(2, ("schedule", plain if words in (None, plain) else f"{plain}: {words}"))
-    call.out.thing(found, [*fields, ("runs", runs or "none yet")])
-    call.out.line("")
+    other = {"tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason"}
+    fields = [(name, value) for name, value in document.items() if name not in other]
+    schedule, in_words = format_schedule(document["schedule"]), document["schedule_in_words"]
+    fields.insert(1, ("not active", document["inactive_reason"]))
+    fields.insert(2, ("schedule", schedule if in_words in (None, schedule) else f"{schedule}: {in_words}"))
+    runs = ", ".join(f"{number} {state}" for state, number in document["runs"].items())
+    context.out.print_fields(document, [*fields, ("runs", runs or "none yet")])
+    context.out.print_line("")
     columns = (
         "task_id", "kind", Column("waits_for", "waits for"), "trigger_rule", Column("retries", right=True),
         "depends_on_past",
     )  # fmt: skip
-    call.out.rows([{**one, "waits_for": waits_for(one)} for one in found["tasks"]], columns)
+    context.out.print_rows([{**task, "waits_for": waits_for(task)} for task in document["tasks"]], columns)
 
 
-@command(app, "next")
+@group.command("next")
 def next_(
-    call: CliContext,
-    dag: DagArgument,
+    context: CliContext,
+    dag: Dag,
     n: Annotated[int, typer.Option("-n", min=1, max=10_000, metavar="N", help="How many.")] = 1,
 ) -> None:
-    """Show the next intervals that the scheduler makes runs of, and when each is due: at its end. It goes on from the
-    latest scheduled or backfill run of the timeline; runs by hand and of the future don't move it. Instants are UTC; the
-    last column is the start as a clock in the DAG's zone shows it.
+    """Show the next intervals that the scheduler will create runs of, and when each is due: at its end. It continues from
+    the latest scheduled or backfill run of the timeline; manual runs and runs of the future don't move it. Instants are
+    UTC; the last column is the start in the DAG's zone.
 
     Example: [cyan]bfm dags next flights -n 5[/]
     """
-    about = call.source.dag(dag)
-    found = call.source.next_intervals(dag, n)
-    if call.out.is_table:
-        found = [{**one, "local": local(one["interval_start"], about["timezone"])} for one in found]
+    spec = context.backend.dag(dag)
+    intervals = context.backend.next_intervals(dag, n)
+    if context.out.is_table:
+        intervals = [{**one, "local": _local(one["interval_start"], spec["timezone"])} for one in intervals]
     columns = (
-        "interval_start", "interval_end", Column("due_at", "due"), Column("local", f"start in {about['timezone']}"),
+        "interval_start", "interval_end", Column("due_at", "due"), Column("local", f"start in {spec['timezone']}"),
     )  # fmt: skip
     empty = (
-        f"{dag} is not active: {about['inactive_reason']}."
-        if not about["is_active"]
-        else f"{dag} has no schedule: it runs when it is asked for."
-        if about["schedule"] is None
-        else f"{dag} has no interval left: its end_date is {about['end_date']}."
-        if about["end_date"] is not None
+        f"{dag} is not active: {spec['inactive_reason']}."
+        if not spec["is_active"]
+        else f"{dag} has no schedule: it runs when it is triggered."
+        if spec["schedule"] is None
+        else f"{dag} has no interval left: its end_date is {spec['end_date']}."
+        if spec["end_date"] is not None
         else f"{dag} has no interval left."
     )
-    call.out.rows(found, columns, empty=empty)
-    if call.out.is_table and about["is_paused"] and found:
-        call.out.remark(f"{dag} is paused: none of these will run until it is unpaused.")
+    context.out.print_rows(intervals, columns, empty=empty)
+    if context.out.is_table and spec["is_paused"] and intervals:
+        context.out.note(f"{dag} is paused: none of these will run until it is unpaused.")
 
 
-@command(app, "trigger")
-def trigger(
-    call: CliContext,
-    dag: DagArgument,
-    logical_date: Annotated[
-        str | None,
-        typer.Option(
-            "--logical-date",
-            metavar="T",
-            help="In the DAG's zone, unless it has an offset. \\[default: the latest complete interval]",
-        ),
-    ] = None,
-    conf: Annotated[
-        str | None,
-        typer.Option("--conf", "-c", metavar="JSON", help="Parameters of the run, as a JSON object (64 kB at most)."),
-    ] = None,
-    allow_future: Annotated[
-        bool, typer.Option("--allow-future", help="Take a date in the future, too; else it is refused.")
-    ] = False,
-) -> None:
-    """Have a DAG run once, by hand: for the interval that starts at T, or for the one that the manager chooses.
+@group.command("trigger", schema="TriggerInput")
+def trigger(context: CliContext, values: Document, dag: Dag) -> None:
+    """Trigger one run of a DAG: for the interval that starts at T, or for the one that the manager chooses.
 
-    It moves the schedule nowhere. When the schedule comes to the date, it passes it over if the run was made after its
-    interval had ended, and does it over if it was made before.
+    It does not move the schedule. When the schedule comes to the date, it skips it if the run was triggered after its
+    interval had ended, and runs it again if it was triggered before.
 
     Example: [cyan]bfm dags trigger flights --logical-date 2013-01-05 --conf '{"full": true}'[/]
     """
-    from backfill_manager.cli.commands.triggering import trigger_dag
+    request = context.backend.submit(DAG_TRIGGER, {"dag_id": dag, **values})
+    response = wait_for_response(context, request)
+    run_id = response.object_id if response else None
+    document = {
+        "request_id": request.request_id,
+        "kind": request.kind,
+        "dag_id": dag,
+        "outcome": response.outcome if response else "waiting",
+        "message": response.message if response else None,
+        "run_id": run_id,
+        "run": None if run_id is None or context.out.is_table else _run(context, dag, run_id),
+    }
+    if response is None:
+        context.out.print_result(document, f"Trigger {dag}: submitted (request {request.request_id}).")
+    else:
+        context.out.print_result(document, f"Triggered: {response.message}.")
 
-    trigger_dag(call, dag, logical_date, conf, allow_future=allow_future)
+
+def _run(context: CliContext, dag_id: str, run_id: str) -> Document | None:
+    try:
+        return context.backend.run(run_id, dag_id)
+    except NotFound:  # created, and not committed yet
+        return None
 
 
-@command(app, "pause")
-def pause(call: CliContext, dag: DagArgument) -> None:
-    """Pause a DAG: no scheduled run of it is made. Its backfills have a pause of their own.
+@group.command("pause")
+def pause(context: CliContext, dag: Dag) -> None:
+    """Pause a DAG: no scheduled run of it is created. Its backfills have a pause of their own.
 
     Example: [cyan]bfm dags pause flights[/]
     """
-    _steer(call, dag, "pause")
+    _submit(context, dag, DAG_PAUSE)
 
 
-@command(app, "unpause")
-def unpause(call: CliContext, dag: DagArgument) -> None:
-    """Let a paused DAG's scheduled runs go on.
+@group.command("unpause")
+def unpause(context: CliContext, dag: Dag) -> None:
+    """Resume a paused DAG's scheduled runs.
 
     Example: [cyan]bfm dags unpause flights[/]
     """
-    _steer(call, dag, "unpause")
+    _submit(context, dag, DAG_UNPAUSE)
 
 
-@command(app, "test")
+@group.command("test")
 def test(
-    call: CliContext,
-    dag: DagArgument,
+    context: CliContext,
+    dag: Dag,
     logical_date: Annotated[
         str | None, typer.Option("--logical-date", metavar="T", help="In the DAG's zone, unless it has an offset.")
     ] = None,
@@ -180,35 +187,36 @@ def test(
 
     Example: [cyan]bfm dags test flights --logical-date 2013-01-05[/]
     """
-    call.needs_tables(f"have the server's manager run it: `bfm dags trigger {dag}`")
-    at = None if logical_date is None else instant_for(call, dag, logical_date)
-    from backfill_manager.manager.dag_test import run_dag_once
+    # Not a command of the backend: nothing is submitted, the run exists in this process alone.
+    backend = context.local_backend(f"have the server's manager run it: `bfm dags trigger {dag}`")
+    at = None if logical_date is None else _instant(backend.any_store, dag, logical_date)
+    from backfill_manager.manager.single_run import run_dag_once
 
-    found = run_dag_once(call.settings, dag, at)
-    if call.out.is_table:
-        call.out.thing(found["run"])
-        call.out.line("")
-        call.out.rows(found["tasks"], TASK_COLUMNS)
-        for line in found.get("logs", ()):
-            call.out.line(line)
+    result = run_dag_once(context.settings, dag, at)
+    if context.out.is_table:
+        context.out.print_fields(result["run"])
+        context.out.print_line("")
+        context.out.print_rows(result["tasks"], TASK_COLUMNS)
+        for line in result.get("logs", ()):
+            context.out.print_line(line)
     else:
-        call.out.document(found)
-    return 0 if found["run"]["state"] == "success" else 1
+        context.out.print_document(result)
+    return 0 if result["run"]["state"] == "success" else 1
 
 
-@command(app, "schema")
-def schema(call: CliContext) -> None:
+@group.command("schema")
+def schema(context: CliContext) -> None:
     """Print the JSON Schema of `*.dag.yaml` files, for editors.
 
     Example: [cyan]bfm dags schema > dag.schema.json[/]
     """
     from backfill_manager.dags.yaml import json_schema
 
-    call.out.document(json_schema.shipped())
+    context.out.print_document(json_schema.shipped())
 
 
-@command(app, "import-errors")
-def import_errors(call: CliContext) -> None:
+@group.command("import-errors")
+def import_errors(context: CliContext) -> None:
     """List the files that could not be read: where, and what is wrong. The last good version of their DAGs stays.
 
     Example: [cyan]bfm dags import-errors --output json[/] (with tracebacks)
@@ -216,55 +224,55 @@ def import_errors(call: CliContext) -> None:
     columns = (
         "bundle", "file", Column("line", right=True), Column("message", fold=True), Column("first_seen_at", "since"),
     )  # fmt: skip
-    call.out.rows(call.source.import_errors(), columns, empty="Every file could be read.")
+    context.out.print_rows(
+        context.backend.import_errors(), columns, empty="No import errors: every file could be read."
+    )
 
 
-@command(app, "versions")
+@group.command("versions")
 def versions(
-    call: CliContext,
-    dag: DagArgument,
+    context: CliContext,
+    dag: Dag,
     diff: Annotated[
         tuple[int, int] | None,
         typer.Option("--diff", metavar="OLD NEW", help="What differs between two: settings, tasks and code."),
     ] = None,
 ) -> None:
-    """List the versions of a DAG, newest first. One is made when the definition changes, or the code that it may run; a
-    run keeps the version it was made with.
+    """List the versions of a DAG, newest first. One is created when the definition changes, or the code that it may run;
+    a run keeps the version it was created with.
 
     Example: [cyan]bfm dags versions flights --diff 1 2[/]
     """
-    from backfill_manager.cli.render.version_diff import tell_difference
-
     if diff is not None:
-        tell_difference(call, call.source.version_diff(dag, *diff))
+        from backfill_manager.cli.render.version_diff import print_version_diff
+
+        print_version_diff(context.out, context.backend.version_diff(dag, *diff))
         return
     columns = (
         Column("version", right=True), Column("is_current", "current"), "created_at", "bundle", "file",
         Column("commit_id", "commit", lambda commit: commit[:12] if commit else ""),
         Column("content_hash", "content", lambda digest: digest[:12]),
     )  # fmt: skip
-    call.out.rows(call.source.versions(dag), columns)
+    context.out.print_rows(context.backend.versions(dag), columns)
 
 
-@command(app, "deactivate")
-def deactivate(call: CliContext, dag: DagArgument) -> None:
-    """Make a DAG inactive: nothing more is scheduled or can be asked for. What runs of it goes on. It comes back with new
-    content, or when its file is parsed with `bfm bundles parse`.
+@group.command("deactivate")
+def deactivate(context: CliContext, dag: Dag) -> None:
+    """Make a DAG inactive: nothing more is scheduled, triggered or backfilled; running runs continue. It becomes active
+    again with new content, or when its file is parsed with `bfm bundles parse`.
 
     Example: [cyan]bfm dags deactivate flights[/]
     """
-    _steer(call, dag, "deactivate")
+    _submit(context, dag, DAG_DEACTIVATE)
 
 
-def _steer(call: CliContext, dag: str, verb: Literal["pause", "unpause", "deactivate"]) -> None:
-    from backfill_manager.cli.render.response import print_response, what_of
-
-    request = call.source.steer_dag(dag, verb)
-    dag_id = what_of(request)["dag_id"]
-    print_response(call, request, f"{verb.capitalize()} {dag_id}", dag_id=dag_id)
+def _submit(context: CliContext, dag: str, kind: str) -> None:
+    request = context.backend.submit(kind, {"dag_id": dag})
+    dag_id = payload_of(request)["dag_id"]
+    print_response(context, request, f"{kind.removeprefix('dag.').capitalize()} {dag_id}", dag_id=dag_id)
 
 
-def local(instant: str | None, timezone: str) -> str | None:
+def _local(instant: str | None, timezone: str) -> str | None:
     from zoneinfo import ZoneInfo
 
     from backfill_manager.clock import parse_instant
@@ -272,22 +280,21 @@ def local(instant: str | None, timezone: str) -> str | None:
     return None if instant is None else parse_instant(instant).astimezone(ZoneInfo(timezone)).isoformat(sep=" ")
 
 
-def instant_for(call: CliContext, dag_id: str, text: str) -> datetime:
+def _instant(store: Store, dag_id: str, text: str) -> datetime:
     """A date as typed, in the DAG's zone. A DAG that is being written may be unknown to the state, and its zone with
-    it: then the date must tell its offset itself."""
+    it: then the date must have an offset."""
     from backfill_manager.dags.schedule.timetable import parse_date
     from backfill_manager.queries import dags
 
-    store = call.any_store
     if store.exists():
         try:
             return parse_date(text, dags.known_dag(store, dag_id)[1].timezone, name="--logical-date")
         except NotFound:
             pass
-    here, there = (parse_date(text, zone, name="--logical-date") for zone in ("UTC", "Asia/Tokyo"))
-    if here != there:
+    in_utc, in_tokyo = (parse_date(text, zone, name="--logical-date") for zone in ("UTC", "Asia/Tokyo"))
+    if in_utc != in_tokyo:
         raise InvalidInput(
             f"--logical-date {text!r} needs an offset, such as {text[:10]}T00:00:00-05:00: the state doesn't know "
             f"{dag_id!r} yet, nor its time zone."
         )
-    return here
+    return in_utc

@@ -1,4 +1,4 @@
-"""`bfm manager`: the one process that runs things."""
+"""`bfm manager`: the one process that runs tasks."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from typing import Annotated
 
 import typer
 
-from backfill_manager.cli.context import CliContext, command, group
+from backfill_manager.cli.backend.base import Document
+from backfill_manager.cli.command import Group
+from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import moment
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.queries.managers import is_lease_live
-from backfill_manager.requests import command_types, submit
+from backfill_manager.schemas.kinds import MANAGER_STOP
 
-app = group("manager", "Start, look at and stop the manager.")
+STOP_POLL_INTERVAL_S = 0.2
+
+group = Group("manager", "The manager, the one process that runs tasks: start it, show its status, stop it.")
 
 
-@command(app, "start")
+@group.command("start")
 def start(
-    call: CliContext,
+    context: CliContext,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when every request is answered and nothing is left to run.")
     ] = False,
@@ -25,83 +28,82 @@ def start(
         bool, typer.Option("--with-ui", help="Serve the web pages and the REST API too, at api.host and api.port.")
     ] = False,
 ) -> int:
-    """Start a manager here and stay until it is stopped (Ctrl-C, SIGTERM or `bfm manager stop`).
+    """Start a manager in the foreground, until it is stopped (Ctrl-C, SIGTERM or `bfm manager stop`).
 
-    It makes the state if there is none, loads the DAGs of its bundles, and runs what is asked for. A second one on the
-    same state stands by and takes over when the first goes away. One that can't go on, as its Spark is gone, gives its lease
-    back and ends with exit code 1: have a supervisor start it again.
+    It creates the state if there is none, loads the DAGs of its bundles, and runs what is requested. A second one on the
+    same state is a standby, which takes over when the first one ends. One whose Spark has died gives its lease back and
+    ends with exit code 1: have a supervisor start it again.
 
     Example: [cyan]bfm --state ./state manager start[/]
     """
-    call.needs_tables()
+    context.local_backend()
     from backfill_manager.manager.manager import run_manager
 
     beside = None
     if with_ui:
         from backfill_manager.cli.commands.serve import served_beside_a_manager
 
-        beside = served_beside_a_manager(call)
-    return run_manager(call.settings, state=call.settings.state, until_idle=until_idle, beside=beside)
+        beside = served_beside_a_manager(context)
+    return run_manager(context.settings, state=context.settings.state, until_idle=until_idle, beside=beside)
 
 
-@command(app, "status")
-def status(call: CliContext) -> int:
-    """Tell who leads: term, host, process, and how long ago it gave a sign of life. Exit code 1 when nobody does.
+@group.command("status")
+def status(context: CliContext) -> int:
+    """Show the active manager: term, host, process, and the age of its heartbeat. Exit code 1 when there is none.
 
     Example: [cyan]bfm manager status --output json[/]
     """
-    found = call.source.manager()
-    if found["term"] is not None or not call.out.is_table:
+    row = context.backend.manager()
+    if row["term"] is not None or not context.out.is_table:
         fields = [
-            ("state", ("leading" if found["leading"] else "not running") if found["term"] else None),
-            ("term", found["term"]),
-            ("host", found.get("host")),
-            ("pid", found.get("pid")),
-            ("since", moment(found.get("started_at"))),
-            ("heartbeat", found["term"] and f"{moment(found['heartbeat_at'])}, {found['heartbeat_age_s']:g} s ago"),
-            ("ended", moment(found.get("ended_at"))),
-            ("version", found.get("version")),
-            ("spark application", found.get("application_id")),
+            ("state", ("running" if row["leading"] else "not running") if row["term"] else None),
+            ("term", row["term"]),
+            ("host", row.get("host")),
+            ("pid", row.get("pid")),
+            ("since", moment(row.get("started_at"))),
+            ("heartbeat", row["term"] and f"{moment(row['heartbeat_at'])}, {row['heartbeat_age_s']:g} s ago"),
+            ("ended", moment(row.get("ended_at"))),
+            ("version", row.get("version")),
+            ("spark application", row.get("application_id")),
         ]
-        call.out.thing(found, fields)
-    if found["leading"]:
+        context.out.print_fields(row, fields)
+    if row["leading"]:
         return 0
-    call.out.remark(found["advice"])
+    context.out.note(row["advice"])
     return 1
 
 
-@command(app, "stop")
+@group.command("stop", schema="StopManager")
 def stop(
-    call: CliContext,
-    drain: Annotated[bool, typer.Option("--drain", help="Let running tasks finish first; no new ones start.")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait until it is gone.")] = 60,
+    context: CliContext,
+    values: Document,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait until it has stopped.")] = 60,
 ) -> int:
-    """Ask the leading manager to stop, and wait until it is gone. What was running runs again with the next manager,
-    unless it is given the time to finish with --drain.
+    """Stop the active manager, and wait until it has stopped. Running tasks run again with the next manager, unless
+    --drain gives them the time to finish.
 
     Example: [cyan]bfm manager stop --drain --timeout 600[/]
     """
+    from backfill_manager.queries.managers import is_lease_live
 
-    call.needs_tables("send SIGTERM to the process that `bfm manager status` tells")
-    store, clock = call.store, call.clock
+    # Not for a server: REST has no route for it, and a manager's host has the tables.
+    backend = context.local_backend("send SIGTERM to the process that `bfm manager status` shows")
+    store, clock = backend.store, context.clock
     row = store.lease()
     if row is None or not is_lease_live(row, clock.now()):
-        term = row.term if row else None
-        call.out.told({"stopped": True, "term": term}, "No manager is leading: there is nothing to stop.")
+        document = {"stopped": True, "term": row.term if row else None}
+        context.out.print_result(document, "No manager is running: there is nothing to stop.")
         return 0
-    submit.submit(store, clock, command_types.MANAGER_STOP, {"drain": drain})
+    backend.submit(MANAGER_STOP, {"drain": False, **values})
     until = clock.monotonic() + timeout
-    while True:
-        now = store.lease()
-        if now is None or now.term != row.term or not is_lease_live(now, clock.now()):
-            break
+    while (latest := store.lease()) and latest.term == row.term and is_lease_live(latest, clock.now()):
         if clock.monotonic() >= until:
             raise BackfillManagerError(
-                f"The manager of term {row.term} (pid {row.pid} on {row.host}) was asked to stop and still leads "
-                f"after {timeout:g} s. It may be waiting for running tasks; look again with `bfm manager status`."
+                f"The manager of term {row.term} (pid {row.pid} on {row.host}) was told to stop and still runs after "
+                f"{timeout:g} s. It may be waiting for running tasks; see `bfm manager status`."
             )
-        call.pause(0.2)
-    call.out.told({"stopped": True, "term": row.term}, f"The manager of term {row.term} has stopped.")
-    if now is not None and now.term != row.term and is_lease_live(now, clock.now()):
-        call.out.remark(f"A standby has taken over: term {now.term}, pid {now.pid} on {now.host}.")
+        context.pause(STOP_POLL_INTERVAL_S)
+    context.out.print_result({"stopped": True, "term": row.term}, f"The manager of term {row.term} has stopped.")
+    if latest is not None and latest.term != row.term and is_lease_live(latest, clock.now()):
+        context.out.note(f"A standby has taken over: term {latest.term}, pid {latest.pid} on {latest.host}.")
     return 0

@@ -6,41 +6,39 @@ from typing import Annotated
 
 import typer
 
-from backfill_manager.cli.context import CliContext, command, group
+from backfill_manager.cli.backend.base import Document
+from backfill_manager.cli.command import Group
+from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column
 from backfill_manager.cli.render.response import print_response
+from backfill_manager.schemas.kinds import POOL_SET
 
-app = group("pools", "How many tasks may run at once.")
+group = Group("pools", "Pools: how many tasks may run at once, and how Spark shares its cores.")
 
 
-@command(app, "list")
-def list_(call: CliContext) -> None:
+@group.command("list")
+def list_(context: CliContext) -> None:
     """List the pools: slots (tasks at once) and how many are taken, weight and minimum share of the Spark pool.
 
     Example: [cyan]bfm pools list[/]
     """
     names = ("slots", "used", "free", "queued", "running", "weight", "min_share")
-    empty = "No pools yet: the manager makes them when it starts (`bfm manager start`)."
-    call.out.rows(call.source.pools(), ("name", *(Column(name, right=True) for name in names)), empty=empty)
+    empty = "No pools yet: the manager creates them when it starts (`bfm manager start`)."
+    context.out.print_rows(
+        context.backend.pools(), ("name", *(Column(name, right=True) for name in names)), empty=empty
+    )
 
 
-@command(app, "set")
+@group.command("set", schema="SetPool", without=("name",))
 def set_(
-    call: CliContext,
+    context: CliContext,
+    values: Document,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pool, see `bfm pools list`.")],
-    slots: Annotated[int, typer.Option("--slots", min=1, metavar="N", help="Tasks at once.")],
-    weight: Annotated[
-        int | None,
-        typer.Option("--weight", min=1, metavar="N", help="Its share of the cores. \\[default: as it is]"),
-    ] = None,
-    min_share: Annotated[
-        int | None,
-        typer.Option("--min-share", min=0, metavar="N", help="Cores it comes first for. \\[default: as it is]"),
-    ] = None,
 ) -> None:
     """Change a pool. Slots change at once; Spark takes a new weight or share when the manager starts again. A new pool
-    is made in conf/manager.yaml.
+    is configured in conf/manager.yaml.
 
     Example: [cyan]bfm pools set backfill --slots 32[/]
     """
-    print_response(call, call.source.set_pool(name, slots, weight, min_share), f"Set pool {name}")
+    request = context.backend.submit(POOL_SET, {"name": name, **values})
+    print_response(context, request, f"Set pool {name}")

@@ -1,4 +1,4 @@
-"""`bfm requests`: what was asked, and what the manager answered."""
+"""`bfm requests`: what was requested, and what the manager answered."""
 
 from __future__ import annotations
 
@@ -6,36 +6,35 @@ from typing import Annotated
 
 import typer
 
-from backfill_manager.cli.context import CliContext, command, group
+from backfill_manager.cli.command import Group
+from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.options import DEFAULT_LIMIT, Limit
 from backfill_manager.cli.render.output import Column
 
-app = group("requests", "What was asked, by whom, and what the manager answered.")
+group = Group("requests", "Requests: what was submitted, by whom, and what the manager answered.")
 
 
-@command(app, "list")
-def list_(
-    call: CliContext,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="How many. \\[default: 50, all for JSON]")] = None,
-) -> None:
-    """List requests, newest first, each with its answer (accepted or refused) or `waiting`.
+@group.command("list")
+def list_(context: CliContext, limit: Limit = None) -> None:
+    """List requests, newest first, each with its outcome (accepted or refused) or `waiting`.
 
     Example: [cyan]bfm requests list --limit 10[/]
     """
-    limit = limit or (50 if call.out.is_table else None)
+    limit = limit or (DEFAULT_LIMIT if context.out.is_table else None)
     columns = (
-        "request_id", "kind", Column("requested_by", "by"), Column("requested_at", "asked"), "outcome",
-        Column("object_id", "about"), Column("message", fold=True),
+        "request_id", "kind", Column("requested_by", "by"), Column("requested_at", "submitted"), "outcome",
+        Column("object_id", "object"), Column("message", fold=True),
     )  # fmt: skip
-    call.out.rows(call.source.requests(limit), columns, empty="Nothing was asked yet.")
+    context.out.print_rows(context.backend.requests(limit), columns, empty="No requests yet.")
 
 
-@command(app, "show")
+@group.command("show")
 def show(
-    call: CliContext,
-    request: Annotated[str, typer.Argument(metavar="ID", help="Its id, a beginning of it, or `latest`.")],
+    context: CliContext,
+    request: Annotated[str, typer.Argument(metavar="ID", help="Its id, a prefix of it, or `latest`.")],
 ) -> None:
-    """Show one request with all that was asked, and the answer.
+    """Show one request with its payload, and the response.
 
     Example: [cyan]bfm requests show latest[/]
     """
-    call.out.thing(call.source.request(request))
+    context.out.print_fields(context.backend.request(request))

@@ -1,154 +1,126 @@
-"""`bfm tasks`: tasks of a DAG, their states in a run, what they logged."""
+"""`bfm tasks`: tasks of a DAG, their states in a run, their logs; mark them, clear them, run one by hand."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
+from rich.text import Text
 
 from backfill_manager.cli.airflow_aliases import OF_TASKS_CLEAR
-from backfill_manager.cli.backend.base import Document
+from backfill_manager.cli.backend.base import Document, accepted
+from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.dags import waits_for
 from backfill_manager.cli.commands.runs import TASK_COLUMNS, with_spark_jobs
-from backfill_manager.cli.context import CliContext, command, group
+from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.options import Dag
+from backfill_manager.cli.render.clear_plan import clear_summary, print_clear_plan
 from backfill_manager.cli.render.output import Column, seconds
-from backfill_manager.errors import NotFound
-from backfill_manager.model.states import TASK_FINISHED
+from backfill_manager.cli.render.response import payload_of, print_response, wait_for_response
+from backfill_manager.clock import format_instant
+from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
+from backfill_manager.model.states import SKIPPED, SUCCESS, TASK_FINISHED
+from backfill_manager.schemas.kinds import TASK_MARK, TASK_RUN, TASKS_CLEAR
 
-app = group("tasks", "Tasks of a DAG, their states in a run, their logs.")
-DagArgument = Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id.")]
+if TYPE_CHECKING:
+    from backfill_manager.cli.backend.local import LocalBackend
+    from backfill_manager.model.records import Request, Response
+
+RUN_TIMEOUT_S: Final = 60.0
+LOG_POLL_INTERVAL_S: Final = 0.5
+_LOG_COLOURS: Final = {"error": "red", "critical": "red", "warning": "yellow", "debug": "bright_black"}
+
+group = Group("tasks", "Tasks of a DAG, their states in a run, their logs; clear and mark them.")
 RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="The run's id, a beginning of it, its logical date, or `latest`.")
+    str, typer.Argument(metavar="RUN", help="The run's id, a prefix of it, its logical date, or `latest`.")
 ]
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
-LOG_COLOURS = {"error": "red", "critical": "red", "warning": "yellow", "debug": "bright_black"}
 
 
-@command(app, "list")
-def list_(call: CliContext, dag: DagArgument) -> None:
-    """List the tasks of a DAG's current version, each after those it waits for.
+@group.command("list")
+def list_(context: CliContext, dag: Dag) -> None:
+    """List the tasks of a DAG's current version in topological order.
 
     Example: [cyan]bfm tasks list flights[/]
     """
-    found = call.source.dag(dag)["tasks"]
-    if call.out.is_table:
-        found = [{**one, "waits_for": waits_for(one)} for one in found]
+    tasks = context.backend.dag(dag)["tasks"]
+    if context.out.is_table:
+        tasks = [{**task, "waits_for": waits_for(task)} for task in tasks]
     columns = (
         "task_id", "kind", Column("waits_for", "waits for"), "trigger_rule", Column("retries", right=True),
         Column("timeout_s", "timeout", seconds, right=True), "depends_on_past", Column("pool", "pool"),
         Column("priority", right=True),
     )  # fmt: skip
-    call.out.rows(found, columns)
+    context.out.print_rows(tasks, columns)
 
 
-@command(app, "states")
-def states(call: CliContext, dag: DagArgument, run: RunArgument) -> None:
-    """Show how each task of one run stands, and which Spark jobs its last try ran. Times are UTC.
+@group.command("states")
+def states(context: CliContext, dag: Dag, run: RunArgument) -> None:
+    """Show the state of each task of one run, and which Spark jobs its last try ran. Times are UTC.
 
     Example: [cyan]bfm tasks states flights latest[/]
     """
-    found = run_of(call, dag, run)
-    tasks = with_spark_jobs(call.source.tasks_of(found))
-    call.out.rows(tasks, TASK_COLUMNS, empty=f"{found['run_id']} has no tasks yet.")
+    document = _run(context, dag, run)
+    tasks = with_spark_jobs(context.backend.run_tasks(document))
+    context.out.print_rows(tasks, TASK_COLUMNS, empty=f"{document['run_id']} has no tasks yet.")
 
 
-@command(app, "logs")
+@group.command("logs")
 def logs(
-    call: CliContext,
-    dag: DagArgument,
+    context: CliContext,
+    dag: Dag,
     run: RunArgument,
     task: TaskArgument,
     try_number: Annotated[int | None, typer.Option("--try", min=1, metavar="N", help="Only this try.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing until the task has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the task has ended.")] = False,
 ) -> None:
-    """Print what a task logged, all its tries or one of them. Lines appear a moment after they were written.
+    """Print what a task logged, in all its tries or one of them. Lines appear a moment after they were written.
 
     Example: [cyan]bfm tasks logs flights latest clean --follow[/]
     """
-    found = run_of(call, dag, run)
-    lines, state = print_log(call, found, task, try_number=try_number, follow=follow)
-    if not call.out.is_table:
-        call.out.document(lines)
+    document = _run(context, dag, run)
+    lines, state = _print_log(context, document, task, try_number=try_number, follow=follow)
+    if not context.out.is_table:
+        context.out.print_document(lines)
     elif not lines:
         of_try = f"try {try_number} of " if try_number else ""
-        call.out.remark(f"{of_try}{task} in {found['run_id']} ({state}) has logged nothing.")
+        context.out.note(f"{of_try}{task} in {document['run_id']} ({state}) has logged nothing.")
 
 
-@command(app, "run")
-def run(
-    call: CliContext,
-    dag: DagArgument,
-    task: TaskArgument,
-    logical_date: Annotated[str, typer.Argument(metavar="T", help="In the DAG's zone, unless it has an offset.")],
-) -> int:
-    """Run one task by hand for the interval that starts at T, outside any run of the schedule, and show its log. Exit
-    code 1 when it fails. With no manager leading, one is started here for as long as there is something to do.
-
-    Example: [cyan]bfm tasks run flights clean 2013-01-05[/]
-    """
-    from backfill_manager.cli.commands.run_one_task import run_one_task
-
-    return run_one_task(call, dag, task, logical_date)
-
-
-@command(app, "mark")
+@group.command("mark")
 def mark(
-    call: CliContext,
-    dag: DagArgument,
+    context: CliContext,
+    dag: Dag,
     run: RunArgument,
     task: TaskArgument,
     state: Annotated[
         Literal["success", "failed", "skipped"],
-        typer.Argument(metavar="success|failed|skipped", help="What it shall be."),
+        typer.Argument(metavar="success|failed|skipped", help="The new state."),
     ],
 ) -> None:
-    """Set one task of a run to success, failed or skipped, whatever became of it; if it runs, it is stopped.
+    """Set one task of a run to success, failed or skipped, whatever its state is; if it runs, it is stopped.
 
     Example: [cyan]bfm tasks mark flights 2013-01-05 clean success[/]
     """
-    from backfill_manager.cli.render.response import print_response, what_of
+    run_id = _run(context, dag, run)["run_id"]
+    values = {"dag_id": dag, "run_id": run_id, "task_id": task, "state": state}
+    request = context.backend.submit(TASK_MARK, values)
+    print_response(context, request, f"Mark {task} of {run_id} {state}", **payload_of(request))
 
-    found = run_of(call, dag, run)
-    request = call.source.mark_task(found, task, state)
-    print_response(call, request, f"Mark {task} of {found['run_id']} {state}", **what_of(request))
 
-
-@command(app, "clear", old=OF_TASKS_CLEAR)
+@group.command("clear", schema="ClearTasks", without=("dag_id",), aliases=OF_TASKS_CLEAR)
 def clear(
-    call: CliContext,
+    context: CliContext,
+    values: Document,
     dag: Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, or with -R an expression found in it.")],
-    dag_regex: Annotated[bool, typer.Option("--dag-regex", "-R", help="DAG is a regular expression.")] = False,
-    from_: Annotated[
-        str | None, typer.Option("--from", "-s", metavar="T", help="Runs of this logical date or later.")
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            "-e",
-            metavar="T",
-            help="Runs of this logical date or earlier (inclusive); a date alone is its whole day.",
-        ),
-    ] = None,
-    run: Annotated[
-        list[str] | None, typer.Option("--run", metavar="RUN", help="Only this run, of any kind; may be repeated.")
-    ] = None,
-    tasks: Annotated[
-        str | None, typer.Option("--tasks", "-t", metavar="REGEX", help="Only tasks whose id matches.")
-    ] = None,
-    upstream: Annotated[bool, typer.Option("--upstream", "-u", help="And the tasks before them.")] = False,
-    downstream: Annotated[bool, typer.Option("--downstream", "-d", help="And the tasks after them.")] = False,
-    only_failed: Annotated[bool, typer.Option("--only-failed", "-f", help="Only those that failed.")] = False,
-    only_running: Annotated[
-        bool, typer.Option("--only-running", "-r", help="Only those that run; they are stopped first.")
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Print what would be cleared, and change nothing.")
     ] = False,
-    latest_version: Annotated[
-        bool, typer.Option("--latest-version", help="Run them with the DAG's current version, not the one they had.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be cleared, and no more.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
 ) -> int:
-    """Have tasks that ran run again, in place, in runs of any kind. Prints what it will touch, and asks. Dates are in
+    """Clear tasks that ran, so that they run again in place, in runs of any type. Prints which, and asks. Dates are in
     each DAG's own time zone, unless they carry an offset.
 
     Examples:
@@ -157,50 +129,126 @@ def clear(
 
     [cyan]bfm tasks clear flights -s 2013-01-05 -t '^clean$' --downstream --dry-run[/]
     """
-    from backfill_manager.cli.commands.clearing import clear_tasks
-    from backfill_manager.requests.clearing import ClearTasks
+    values = {"dag_id": dag, **values}
+    plan = context.backend.preview(TASKS_CLEAR, values)
+    if context.out.is_table:
+        print_clear_plan(context.out, plan)
+    elif dry_run:
+        context.out.print_document(plan)
+    if dry_run:
+        return 0
+    if not yes and not _is_confirmed(plan["summary"]):
+        context.out.note("Nothing was cleared.")
+        return 0
+    request = context.backend.submit(TASKS_CLEAR, values)
+    print_response(context, request, f"Clear {clear_summary(plan['summary'])}", summary=plan["summary"])
+    return 0
 
-    ask = ClearTasks(
-        dag=dag, is_regex=dag_regex, start=from_, end=to, run_ids=tuple(run or ()), tasks=tasks, upstream=upstream,
-        downstream=downstream, only_failed=only_failed, only_running=only_running, latest_version=latest_version,
-    )  # fmt: skip
-    return clear_tasks(call, ask, dry_run=dry_run, yes=yes)
+
+def _is_confirmed(summary: Mapping[str, int]) -> bool:
+    sys.stderr.write(f"Clear {clear_summary(summary)}? [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        sys.stderr.write("\n")
+        raise InvalidInput("Nothing was cleared, as there was no answer; -y clears without asking.")
+    return answer.strip().lower() in ("y", "yes")
 
 
-def print_log(
-    call: CliContext, run: Document, task: str, *, try_number: int | None = None, follow: bool = False
+@group.command("run")
+def run(
+    context: CliContext,
+    dag: Dag,
+    task: TaskArgument,
+    logical_date: Annotated[str, typer.Argument(metavar="T", help="In the DAG's zone, unless it has an offset.")],
+) -> int:
+    """Run one task by hand for the interval that starts at T, outside any run of the schedule, and show its log. Exit
+    code 1 when it fails. With no manager running, one is started here until there is nothing left to do.
+
+    Example: [cyan]bfm tasks run flights clean 2013-01-05[/]
+    """
+    from backfill_manager.dags.schedule.timetable import parse_date
+    from backfill_manager.queries.dags import current_dag
+    from backfill_manager.queries.runs import find_run, run_details
+    from backfill_manager.queries.tasks import list_task_instances
+
+    # Not for a server: REST has no route for it.
+    backend = context.local_backend(
+        f"have it run again in an existing run: `bfm tasks clear {dag} --run RUN -t '^{task}$'`"
+    )
+    _, spec = current_dag(backend.store, dag)
+    ids = [one.task_id for one in spec.work]
+    if task not in ids:
+        why = f"; {task} is a callback: clear it to have it called again." if spec.is_callback(task) else ""
+        raise NotFound(f"task of {dag!r}", task, () if why else ids, more=why or f"; it has {', '.join(ids)}.")
+    at = parse_date(logical_date, spec.timezone, name="T")
+    has_manager = backend.has_active_manager()
+    values = {"dag_id": dag, "task_id": task, "logical_date": format_instant(at)}
+    request = backend.submit(TASK_RUN, values)
+    response = wait_for_response(context, request, RUN_TIMEOUT_S) if has_manager else _run_here(backend, request)
+    if response is None:
+        raise BackfillManagerError(
+            f"The manager has not begun it within {RUN_TIMEOUT_S:g} s; it continues: "
+            f"`bfm requests show {request.request_id}`."
+        )
+    row = find_run(backend.store, str(response.object_id), dag_id=dag)
+    if context.out.is_table:
+        context.out.note(f"{task} of {dag} runs as {row.run_id}.")
+    lines, state = _print_log(context, run_details(row), task, follow=has_manager)
+    [result] = list_task_instances(backend.store, row, task)
+    error = f": {result['error']}" if result["error"] else ""
+    context.out.print_result({**result, "logs": lines}, f"{task} of {dag} for {values['logical_date']}: {state}{error}")
+    return 0 if state in (SUCCESS, SKIPPED) else 1
+
+
+def _run_here(backend: LocalBackend, request: Request) -> Response:
+    """By a manager of this process, which stays until nothing is left to do."""
+    from backfill_manager.manager.manager import run_manager
+
+    context = backend.context
+    if context.out.is_table:
+        context.out.note("No manager is running: one is started here, which starts Spark and takes some seconds.")
+    run_manager(context.settings, state=context.settings.state, until_idle=True)
+    response = backend.wait(request, 0)
+    if response is None:
+        raise BackfillManagerError(
+            f"The manager ended without an answer; see `bfm requests show {request.request_id}`."
+        )
+    return accepted(response)
+
+
+def _print_log(
+    context: CliContext, run: Document, task: str, *, try_number: int | None = None, follow: bool = False
 ) -> tuple[list[Document], str]:
-    """Print what a task logged (for people), with `follow` until it has ended. Returns the lines, and its state."""
-    seen: tuple[int, int] | None = None
+    """Prints what a task logged (for people), with `follow` until it has ended. Returns the lines, and its state."""
+    last: tuple[int, int] | None = None
     lines: list[Document] = []
-    over = False
+    has_ended = False
     while True:
         # A tick commits a task's end before its log, and its run's end after it: a run that has ended has its whole log,
-        # a task alone gets one more look.
-        was_over = over
-        log = call.source.log(run, task, try_number=try_number, after=seen)
+        # a task alone is read once more.
+        had_ended = has_ended
+        log = context.backend.log(run, task, try_number=try_number, after=last)
         for line in log.lines:
-            _print(call, line)
-        lines, seen = lines + log.lines, log.seen or seen
-        over = log.state in TASK_FINISHED
-        if not follow or (over and (was_over or log.is_whole)):
+            context.out.print_line(_log_line(line))
+        lines, last = lines + log.lines, log.last or last
+        has_ended = log.state in TASK_FINISHED
+        if not follow or (has_ended and (had_ended or log.is_whole)):
             return lines, log.state
-        call.pause(0.5)
+        context.pause(LOG_POLL_INTERVAL_S)
 
 
-def run_of(call: CliContext, dag_id: str, run: str) -> Document:
+def _log_line(line: dict[str, Any]) -> Text:
+    text = Text(f"{line['at']} ", style="bright_black")
+    text.append(f"[{line['try_number']}] {line['level']:<7} ", style=_LOG_COLOURS.get(line["level"].lower(), "cyan"))
+    return text.append(line["message"], style="default")
+
+
+def _run(context: CliContext, dag_id: str, run: str) -> Document:
     """The run; of a DAG that is or ever was there: what ran can be read after its DAG is gone."""
     try:
-        return call.source.run(run, dag_id)
+        return context.backend.run(run, dag_id)
     except NotFound:
-        if not call.source.timeline(dag_id, 1):
-            call.source.dag(dag_id)
+        if not context.backend.timeline(dag_id, 1):
+            context.backend.dag(dag_id)
         raise
-
-
-def _print(call: CliContext, line: dict[str, Any]) -> None:
-    from rich.text import Text
-
-    text = Text(f"{line['at']} ", style="bright_black")
-    text.append(f"[{line['try_number']}] {line['level']:<7} ", style=LOG_COLOURS.get(line["level"].lower(), "cyan"))
-    call.out.line(text.append(line["message"], style="default"))

@@ -1,6 +1,6 @@
-"""The only module that knows how things look: tables for people, one JSON or YAML document for programs.
+"""`Output`: tables for people, one JSON or YAML document for programs.
 
-Standard output carries the answer and nothing else; remarks (what to do next, what was left out) go to standard error.
+Standard output carries the result and nothing else; notes (what to do next, what was left out) go to standard error.
 Text from the state is never read as markup.
 """
 
@@ -33,16 +33,16 @@ COLOURS: Final[Mapping[str, str]] = {
     "overridden": "bright_black", "removed": "bright_black", "stopped": "yellow",
 }  # fmt: skip
 _STATE_COLUMNS = frozenset({"state", "outcome"})
-_KEPT_WHOLE = _STATE_COLUMNS | {"backfill_id", "request_id", "run_id", "object_id"}
-_WIDEST_TEXT = 60
-_MOMENT = "_at"  # the end of a field's name that holds when something happened; dates and bounds of intervals have other names
+_NEVER_WRAPPED = _STATE_COLUMNS | {"backfill_id", "request_id", "run_id", "object_id"}
+_MAX_TEXT_WIDTH = 60
+_INSTANT_SUFFIX = "_at"  # of fields that hold when something happened; dates and bounds of intervals have other names
 _FRACTION = re.compile(r"\.\d+Z\Z")
-_PIPE_WIDTH = 100_000  # a pipe has no width: whoever reads it wants whole values
+_PIPE_WIDTH = 100_000  # a pipe has no width: its reader wants whole values
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table: a field of the rows, its heading, and how its values are written."""
+    """One column of a table: a field of the rows, its heading, and how its values are format_value."""
 
     field: str
     heading: str | None = None
@@ -60,19 +60,19 @@ class Output:
     def is_table(self) -> bool:
         return self.form == "table"
 
-    def rows(
-        self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column | str], *, empty: str = "Nothing here."
+    def print_rows(
+        self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column | str], *, empty: str = "Nothing found."
     ) -> None:
-        """A list of things: a table of `columns`, or all their fields as one document."""
+        """A list: a table of `columns`, or all fields as one document."""
         if not self.is_table:
-            self.document(list(rows))
+            self.print_document(list(rows))
         elif not rows:
-            self.remark(empty)
+            self.note(empty)
         else:
-            self._table(rows, [Column(one) if isinstance(one, str) else one for one in columns])
+            self._print_table(rows, [Column(one) if isinstance(one, str) else one for one in columns])
 
-    def document(self, value: Any) -> None:
-        """One JSON or YAML document (people who see tables elsewhere get JSON)."""
+    def print_document(self, value: Any) -> None:
+        """One JSON or YAML document; JSON also where the format is `table`."""
         plain = as_plain(value)
         if self.form == "yaml":
             import yaml  # type: ignore[import-untyped]
@@ -81,50 +81,50 @@ class Output:
         else:
             sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
 
-    def thing(self, thing: Mapping[str, Any], fields: Sequence[tuple[str, Any]] | None = None) -> None:
-        """One thing: `fields` (label, value) for people, all of `thing` as a document otherwise."""
+    def print_fields(self, resource: Mapping[str, Any], fields: Sequence[tuple[str, Any]] | None = None) -> None:
+        """One resource: `fields` (label, value) for people, all of `resource` as a document otherwise."""
         if not self.is_table:
-            self.document(thing)
+            self.print_document(resource)
             return
-        pairs = thing.items() if fields is None else fields
+        pairs = resource.items() if fields is None else fields
         shown = [(label, value) for label, value in pairs if value not in (None, "", [], {})]
         width = max((len(label) for label, _ in shown), default=0)
         for label, value in shown:
             name = Text(f"{label.replace('_', ' '):<{width}}  ", style="bold")
-            self.line(Text("").append_text(name).append_text(cell(label, value, None)))
+            self.print_line(Text("").append_text(name).append_text(cell(label, value, None)))
 
-    def told(self, document: Mapping[str, Any], text: str | Text) -> None:
+    def print_result(self, document: Mapping[str, Any], text: str | Text) -> None:
         """What was done: a sentence for people, `document` for programs."""
         if self.is_table:
-            self.line(text)
+            self.print_line(text)
         else:
-            self.document(document)
+            self.print_document(document)
 
-    def line(self, text: str | Text) -> None:
-        """One line of the answer; only for people."""
+    def print_line(self, text: str | Text) -> None:
+        """One line of the result; only for people."""
         if self.is_table:
             to_stdout().print(text, soft_wrap=True, markup=False, highlight=False)
 
-    def remark(self, text: str) -> None:
-        """One line beside the answer."""
+    def note(self, text: str) -> None:
+        """One line on standard error, in every format."""
         Console(stderr=True).print(Text(text), soft_wrap=True, highlight=False)
 
-    def _table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
+    def _print_table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
         console = to_stdout()
         if not console.is_terminal:
             console.width = _PIPE_WIDTH
         shown = [one for one in columns if not one.fold or any(row.get(one.field) is not None for row in rows)]
-        table = _drawn(rows, shown, console)
+        table = _table(rows, shown, console)
         while console.measure(table, options=console.options.update(max_width=_PIPE_WIDTH)).maximum > console.width:
             spare = next((column for column in reversed(shown) if column.optional), None)
             if spare is None:
                 break
             shown.remove(spare)
-            table = _drawn(rows, shown, console)
+            table = _table(rows, shown, console)
         console.print(table)
 
 
-def _drawn(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], console: Console) -> Table:
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], console: Console) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -134,9 +134,9 @@ def _drawn(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], console
             column.heading if column.heading is not None else column.field.replace("_", " "),
             justify="right" if column.right else "left",
             # On a narrow screen ids, states and numbers stay whole; the rest is broken over lines, never cut off.
-            no_wrap=column.right or column.field in _KEPT_WHOLE,
+            no_wrap=column.right or column.field in _NEVER_WRAPPED,
             overflow="fold",
-            max_width=_WIDEST_TEXT if column.fold and console.is_terminal else None,
+            max_width=_MAX_TEXT_WIDTH if column.fold and console.is_terminal else None,
         )
     for row in rows:
         table.add_row(*(cell(column.field, row.get(column.field), column.write) for column in columns))
@@ -150,11 +150,11 @@ def to_stdout() -> Console:
 def cell(field: str, value: Any, write: Callable[[Any], str] | None) -> Text:
     if value is None:
         return Text("")
-    text = write(value) if write else moment(value) if field.endswith(_MOMENT) else written(value)
+    text = write(value) if write else moment(value) if field.endswith(_INSTANT_SUFFIX) else format_value(value)
     return Text(text, style=COLOURS.get(text, "") if field in _STATE_COLUMNS else "")
 
 
-def written(value: Any) -> str:
+def format_value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
@@ -167,21 +167,26 @@ def written(value: Any) -> str:
 
 
 def moment(value: Any) -> str:
-    """When something happened, to the second: `2013-01-05T05:00:07Z`; nothing for None. JSON has the fraction. Not for an
-    id, a logical date or a bound of an interval, which are typed in again to name a run and stay as they are."""
-    return "" if value is None else _FRACTION.sub("Z", written(value))
+    """Formats when something happened, to the second: `2013-01-05T05:00:07Z`; nothing for None. JSON has the fraction. Not
+    for an id, a logical date or a bound of an interval: these are typed again to name a run."""
+    return "" if value is None else _FRACTION.sub("Z", format_value(value))
 
 
 def first_line(value: Any) -> str:
-    """Of an error, for a table; `show` and JSON have the whole."""
+    """The first line of an error, for a table; `show` and JSON have the whole."""
     lines = str(value).strip().splitlines()
     return lines[0] if lines else ""
 
 
-def in_short(value: Sequence[Any], most: int = 5) -> str:
+def shortened(value: Sequence[Any], limit: int = 5) -> str:
     """`3, 4, 5, 6, 7 and 12 more`."""
-    shown = ", ".join(written(one) for one in value[:most])
-    return shown if len(value) <= most else f"{shown} and {len(value) - most:,} more"
+    shown = ", ".join(format_value(one) for one in value[:limit])
+    return shown if len(value) <= limit else f"{shown} and {len(value) - limit:,} more"
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 task`, `2,000 tasks`."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def seconds(value: float) -> str:
@@ -208,7 +213,7 @@ def size(n: float) -> str:
 
 
 def as_plain(value: Any) -> Any:
-    """What JSON and YAML can hold: instants as ISO-8601 with `Z`, anything unknown as its text."""
+    """Converts to what JSON and YAML can hold: instants as ISO-8601 with `Z`, anything unknown as its text."""
     if isinstance(value, Mapping):
         return {str(key): as_plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -1,14 +1,13 @@
-"""What a dry run shows: the items, what they come to, what they will read and how long it will take, and the backfills
-of other DAGs that follow from it. Values in, text out."""
+"""The preview of a backfill: its items, their number, what they will read, how long it will take, and the backfills of
+downstream DAGs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from backfill_manager.cli.commands.backfill import item_columns
-from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import Column, seconds, size
+from backfill_manager.cli.render.backfill import item_columns
+from backfill_manager.cli.render.output import Column, Output, counted, seconds, size
 
 SHOWN_FIRST, SHOWN_LAST = 20, 5
 _SIZES: Final = (
@@ -18,93 +17,91 @@ _SIZES: Final = (
 )
 
 
-def print_plan(call: CliContext, plan: Mapping[str, Any]) -> None:
-    if not call.out.is_table:
-        call.out.document(plan)
+def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
+    if not out.is_table:
+        out.print_document(plan)
         return
-    _print_items(call, plan["items"])
+    _print_items(out, plan["items"])
     summary = plan["summary"]
-    call.out.line("")
-    call.out.line(f"{counts_in_words(summary)}.")
+    out.print_line("")
+    out.print_line(f"{plan_counts(summary)}.")
     if (tasks := summary.get("tasks")) is not None:
-        call.out.line(f"Only these tasks run: {', '.join(tasks)}.")
+        out.print_line(f"Only these tasks run: {', '.join(tasks)}.")
     for line in estimate_lines(summary.get("estimate") or {}):
-        call.out.line(line)
+        out.print_line(line)
     if plan.get("downstream"):
-        call.out.line("")
+        out.print_line("")
         for line in tree_lines(summary.get("dag_id", "this DAG"), summary, plan["downstream"]):
-            call.out.line(line)
+            out.print_line(line)
     for dag_id, why in (summary.get("left_out") or {}).items():
-        call.out.remark(f"{dag_id} would be left out: {why}.")
+        out.note(f"{dag_id} would be skipped: {why}.")
     skipped = summary["skipped"]
     if not summary["pending"] and skipped:
-        call.out.remark("Nothing would run.")
+        out.note("Nothing would run.")
     if not summary["pending"] and "already exists" in skipped:
-        call.out.remark(
-            "--reprocess completed takes dates that have a run, too; failed those whose run failed, as a new run; failed_tasks "
+        out.note(
+            "--reprocess completed also runs dates that have a run; failed those whose run failed, as a new run; failed_tasks "
             "their failed tasks, in place."
         )
     if "not complete yet" in skipped:
-        call.out.remark("Intervals that have not ended are left out (not complete yet); --allow-future runs them, too.")
+        out.note("Intervals that have not ended are skipped (not complete yet); --allow-future runs them, too.")
 
 
-def _print_items(call: CliContext, items: Sequence[Mapping[str, Any]]) -> None:
-    again = [{**one, "re-runs": rerun_in_words(one)} for one in items] if _said(items, "failed_tasks") else None
-    items = again or items
-    more = ["re-runs"] if again else []
-    columns: list[Column | str] = [*item_columns(items, *more), *(one for one in _SIZES if _said(items, one.field))]
+def _print_items(out: Output, items: Sequence[Mapping[str, Any]]) -> None:
+    more = ["re-runs"] if _has(items, "failed_tasks") else []
+    if more:
+        items = [{**one, "re-runs": format_rerun(one)} for one in items]
+    columns: list[Column | str] = [*item_columns(items, *more), *(one for one in _SIZES if _has(items, one.field))]
     if len(items) <= SHOWN_FIRST + SHOWN_LAST + 1:
-        call.out.rows(items, columns, empty="Nothing would run.")
+        out.print_rows(items, columns, empty="Nothing would run.")
         return
-    left_out = {"ordinal": "…", "logical_date": f"… {len(items) - SHOWN_FIRST - SHOWN_LAST} more"}
+    skipped_rows = {"ordinal": "…", "logical_date": f"… {len(items) - SHOWN_FIRST - SHOWN_LAST} more"}
     if items[0].get("logical_date") is None:
-        left_out["partition_key"] = left_out.pop("logical_date")
-    call.out.rows([*items[:SHOWN_FIRST], left_out, *items[-SHOWN_LAST:]], columns)
+        skipped_rows["partition_key"] = skipped_rows.pop("logical_date")
+    out.print_rows([*items[:SHOWN_FIRST], skipped_rows, *items[-SHOWN_LAST:]], columns)
 
 
-def rerun_in_words(item: Mapping[str, Any]) -> str | None:
+def format_rerun(item: Mapping[str, Any]) -> str | None:
     """`2 failed tasks in run backfill__2013-01-05T05:00:00Z`; None for an item that gets a new run."""
     if not item.get("failed_tasks"):
         return None
-    return f"{_number(item['failed_tasks'], 'failed task')} in run {item['run_id']}"
+    return f"{counted(item['failed_tasks'], 'failed task')} in run {item['run_id']}"
 
 
-def _said(items: Sequence[Mapping[str, Any]], field: str) -> bool:
+def _has(items: Sequence[Mapping[str, Any]], field: str) -> bool:
     return any(item.get(field) is not None for item in items)
 
 
-def counts_in_words(summary: Mapping[str, Any]) -> str:
+def plan_counts(summary: Mapping[str, Any]) -> str:
     """`31 items: 30 would run in 3 runs, 1 skipped (in flight)`"""
     runs = summary.get("runs")
-    batched = f" in {_number(runs, 'run')}" if runs is not None and runs < summary["pending"] else ""
-    again = summary.get("reruns") or {}
-    of_it = (
-        f" ({_number(again['runs'], 'run')} in place, to re-run {_number(again['failed_tasks'], 'failed task')})"
-        if again
+    batched = f" in {counted(runs, 'run')}" if runs is not None and runs < summary["pending"] else ""
+    reruns = summary.get("reruns")
+    in_place = (
+        f" ({counted(reruns['runs'], 'run')} in place, to re-run {counted(reruns['failed_tasks'], 'failed task')})"
+        if reruns
         else ""
     )
-    parts = [f"{summary['pending']} would run{batched}{of_it}"]
+    parts = [f"{summary['pending']} would run{batched}{in_place}"]
     parts += [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
-    return f"{_number(summary['items'], 'item')}: {', '.join(parts)}"
+    return f"{counted(summary['items'], 'item')}: {', '.join(parts)}"
 
 
 def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
-    """What will be read, how long a run takes, when it will be over; only what is known."""
+    """What will be read, how long a run takes, when it will end; only what is known."""
     if estimate.get("rows") is not None:
-        known = [f"{estimate['rows']:,} rows"]
-        if estimate.get("files") is not None:
-            known.append(f"in {_number(estimate['files'], 'file')}")
-        read = " ".join(known) + (f", {size(estimate['bytes'])}" if estimate.get("bytes") is not None else "")
-        yield f"They will read about {read}."
+        files = "" if estimate.get("files") is None else f" in {counted(estimate['files'], 'file')}"
+        volume = "" if estimate.get("bytes") is None else f", {size(estimate['bytes'])}"
+        yield f"They will read about {estimate['rows']:,} rows{files}{volume}."
     item = estimate.get("run_s") or {}  # per item, also where several make one run
     if item.get("median") is not None:
         span = f" ({seconds(item['shortest'])} to {seconds(item['longest'])} so far)" if "shortest" in item else ""
         total = estimate.get("total_s")
         end = f", until {estimate['finishes_at']}" if estimate.get("finishes_at") else ""
-        whole = "" if total is None else f"; all of it about {seconds(total)}{end}"
+        whole = "" if total is None else f"; full range about {seconds(total)}{end}"
         yield f"An item takes about {seconds(item['median'])}{span}{whole}."
     if unknown := estimate.get("unknown"):
-        yield f"Nothing is known of the size of {', '.join(unknown)}."
+        yield f"Unknown size: {', '.join(unknown)}."
 
 
 def tree_lines(dag_id: str, summary: Mapping[str, Any], downstream: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -129,12 +126,8 @@ def _branches(dag_id: str, below: Mapping[str, Sequence[Mapping[str, Any]]], ind
 
 def _counts_and_time(summary: Mapping[str, Any]) -> str:
     total = (summary.get("estimate") or {}).get("total_s")
-    return counts_in_words(summary) + ("" if total is None else f", about {seconds(total)}")
+    return plan_counts(summary) + ("" if total is None else f", about {seconds(total)}")
 
 
 def _names(waits_for: Any) -> list[str]:
     return [waits_for] if isinstance(waits_for, str) else list(waits_for or ())
-
-
-def _number(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"

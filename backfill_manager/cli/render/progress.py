@@ -1,4 +1,4 @@
-"""How far a backfill is, as a picture and as a line. Values in, text out: nothing here reads a state or a clock."""
+"""The progress of a backfill as a live view and as a line. Pure: nothing here reads a state or a clock."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from backfill_manager.cli.render.output import COLOURS, first_line, seconds
 from backfill_manager.model import states
 from backfill_manager.queries.eta import ObservedPace, items_left
 
-_DRAWN: Final = (states.SUCCESS, states.SKIPPED, states.FAILED, states.CANCELLED, states.RUNNING, states.PENDING)
-_SIGN: Final = {states.RUNNING: "▓", states.PENDING: "░"}
-_MOST_TASKS: Final = 8
+_BAR_STATES: Final = (states.SUCCESS, states.SKIPPED, states.FAILED, states.CANCELLED, states.RUNNING, states.PENDING)
+_BAR_CHARACTERS: Final = {states.RUNNING: "▓", states.PENDING: "░"}
+_MAX_TASKS: Final = 8
 
 
 def status_line(backfill: Mapping[str, Any], pace: ObservedPace) -> Text:
-    """`running  12/31  11 success, 1 failed, 4 running, 15 pending  38.2/min  30 s left`. While nothing has ended under
-    our eyes, the time left is the view's (`time_left_s`)."""
+    """`running  12/31  11 success, 1 failed, 4 running, 15 pending  38.2/min  30 s left`. Until items have ended while
+    watching, the time left is the backfill's `time_left_s`."""
     text = Text(backfill["state"], style=COLOURS.get(backfill["state"], ""))
     if backfill["planned"]:
         text.append(f"  {backfill['planned'] - items_left(backfill)}/{backfill['planned']}", style="bold")
@@ -35,37 +35,42 @@ def status_line(backfill: Mapping[str, Any], pace: ObservedPace) -> Text:
 
 
 def bar(backfill: Mapping[str, Any], width: int) -> Text:
-    """One stretch for each state, as long as its share of the plan; a state that has any item is never invisible."""
-    planned = sum(backfill[state] for state in _DRAWN)
+    """A segment for each state, as long as its share of the plan; a state with any item gets at least one cell."""
+    planned = sum(backfill[state] for state in _BAR_STATES)
     if not planned:
         return Text("░" * width, style="bright_black")
-    drawn = [state for state in _DRAWN if backfill[state]]
+    drawn = [state for state in _BAR_STATES if backfill[state]]
     cells = {state: max(1, backfill[state] * width // planned) for state in drawn}
     longest = max(drawn, key=lambda state: cells[state])
     cells[longest] = max(1, cells[longest] + width - sum(cells.values()))
     text = Text()
     for state in drawn:
-        text.append(_SIGN.get(state, "█") * cells[state], style=COLOURS[state])
+        text.append(_BAR_CHARACTERS.get(state, "█") * cells[state], style=COLOURS[state])
     return text
 
 
-def picture(backfill: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], pace: ObservedPace, width: int) -> Group:
-    """What `watch` shows on a screen: title, bar, numbers, and the tasks that run now."""
+def live_view(backfill: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], pace: ObservedPace, width: int) -> Group:
+    """What `watch` shows on a terminal: title, bar, numbers, running tasks."""
     title = Text.assemble("Backfill ", (backfill["backfill_id"], "bold"), " of ", (backfill["dag_id"], "bold"))
     lines: list[Text] = [title, bar(backfill, max(10, min(width - 2, 100))), status_line(backfill, pace)]
-    for task in tasks[:_MOST_TASKS]:
-        took = "" if task.get("for_s") is None else f"  {seconds(task['for_s'])}"
+    for task in tasks[:_MAX_TASKS]:
+        duration = "" if task.get("for_s") is None else f"  {seconds(task['for_s'])}"
         retry = f"  try {task['try_number']}" if task["try_number"] > 1 else ""
         lines.append(
-            Text(f"  {task['task_id']}  {task['run_id']}{took}{retry}", style="cyan", overflow="ellipsis", no_wrap=True)
+            Text(
+                f"  {task['task_id']}  {task['run_id']}{duration}{retry}",
+                style="cyan",
+                overflow="ellipsis",
+                no_wrap=True,
+            )
         )
-    if len(tasks) > _MOST_TASKS:
-        lines.append(Text(f"  and {len(tasks) - _MOST_TASKS} more", style="bright_black"))
+    if len(tasks) > _MAX_TASKS:
+        lines.append(Text(f"  and {len(tasks) - _MAX_TASKS} more", style="bright_black"))
     return Group(*lines)
 
 
 def failure_line(item: Mapping[str, Any], task: Mapping[str, Any] | None) -> Text:
-    """One item that failed: which, by which task, why."""
+    """A failed item: which, by which task, why."""
     which = item["logical_date"] or item["partition_key"] or f"item {item['ordinal']}"
     text = Text.assemble(("failed ", "red"), str(which))
     if task is not None:
@@ -75,7 +80,7 @@ def failure_line(item: Mapping[str, Any], task: Mapping[str, Any] | None) -> Tex
     return text
 
 
-def summary_line(backfill: Mapping[str, Any], took_s: float | None) -> Text:
+def summary_line(backfill: Mapping[str, Any], duration_s: float | None) -> Text:
     state = backfill["state"]
     text = Text.assemble(
         f"Backfill {backfill['backfill_id']} of {backfill['dag_id']}: ", (state, COLOURS.get(state, ""))
@@ -84,11 +89,11 @@ def summary_line(backfill: Mapping[str, Any], took_s: float | None) -> Text:
     text.append(f", {backfill['planned']} items")
     if counts:
         text.append(": ").append_text(counts)
-    if took_s is not None:
-        text.append(f", in {seconds(took_s)}")
+    if duration_s is not None:
+        text.append(f", in {seconds(duration_s)}")
     text.append(".")
     return text.append(f" {backfill['reason']}", style="yellow") if backfill["reason"] else text
 
 
 def _counts(backfill: Mapping[str, Any]) -> list[Text]:
-    return [Text(f"{backfill[state]} {state}", style=COLOURS[state]) for state in _DRAWN if backfill[state]]
+    return [Text(f"{backfill[state]} {state}", style=COLOURS[state]) for state in _BAR_STATES if backfill[state]]

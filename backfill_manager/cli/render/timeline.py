@@ -1,5 +1,5 @@
-"""A timeline as people would draw it: one line for each run in the order of logical dates, an arrow up to the run that
-it comes after, and beneath a run those that it took the place of."""
+"""A drawn timeline: one line for each run in the order of logical dates, an arrow up to its previous run, and beneath a run
+those that it overrode."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ FIRST, AFTER_LINE_ABOVE, AFTER_ANOTHER = "╷", "↑", "⇡"
 
 
 def timeline_rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Rows of a table: `drawn` is the picture, `note` what it can't say."""
+    """Rows of a table: `drawn` is the drawing, `note` what it can't show."""
     above: str | None = None
     for run in runs:
         yield {**run, "drawn": f"{_arrow(run, above)} {GLYPHS[run['state']]}", "note": _note(run, above)}
-        yield from _beneath(run["overridden"], "  ")
+        yield from _overridden(run["overridden"], "  ")
         above = run["run_id"]
 
 
-def _beneath(overridden: Sequence[Mapping[str, Any]], indent: str) -> Iterator[dict[str, Any]]:
+def _overridden(overridden: Sequence[Mapping[str, Any]], indent: str) -> Iterator[dict[str, Any]]:
     for run in overridden:
         yield {**run, "drawn": f"{indent}╰{GLYPHS[run['state']]}", "note": "; ".join(_kind(run)) or None}
-        yield from _beneath(run["overridden"], indent + "  ")
+        yield from _overridden(run["overridden"], indent + "  ")
 
 
 def _arrow(run: Mapping[str, Any], above: str | None) -> str:
@@ -45,4 +45,4 @@ def _kind(run: Mapping[str, Any]) -> Iterator[str]:
     if run["items"] > 1:
         yield f"{run['items']} intervals"
     if run["is_partial"]:
-        yield "partial: tasks were left out by choice"
+        yield "partial: only selected tasks ran"

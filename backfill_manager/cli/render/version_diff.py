@@ -7,31 +7,31 @@ from typing import Any
 
 from rich.text import Text
 
-from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.render.output import Output
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def tell_difference(call: CliContext, found: dict[str, Any]) -> None:
-    if not call.out.is_table:
-        call.out.document(found)
+def print_version_diff(out: Output, diff: dict[str, Any]) -> None:
+    if not out.is_table:
+        out.print_document(diff)
         return
-    call.out.line(f"{found['dag_id']}: version {found['before']} -> {found['after']}")
-    for setting in found["settings"]:
-        call.out.line(f"  {_setting(setting)}")
-    for task in found["tasks"]:
-        call.out.line(f"  task {task['task_id']}: {task['change']}")
+    out.print_line(f"{diff['dag_id']}: version {diff['before']} -> {diff['after']}")
+    for setting in diff["settings"]:
+        out.print_line(f"  {_setting(setting)}")
+    for task in diff["tasks"]:
+        out.print_line(f"  task {task['task_id']}: {task['change']}")
         for setting in task["settings"]:
-            call.out.line(f"    {_setting(setting)}")
-    if found["files"] is None:
-        call.out.remark("The files of these versions can't be seen from here: they are kept where the manager runs.")
+            out.print_line(f"    {_setting(setting)}")
+    if diff["files"] is None:
+        out.note("The files of these versions are not on this machine: they are kept where the manager runs.")
         return
-    for file in found["files"]:
-        call.out.line("")
+    for file in diff["files"]:
+        out.print_line("")
         for line in file["diff"].splitlines():
-            call.out.line(Text(line, style=_STYLES.get(line[:1], "")))
-    if not (found["settings"] or found["tasks"] or found["files"]):
-        call.out.line("  no difference in what it runs")
+            out.print_line(Text(line, style=_STYLES.get(line[:1], "")))
+    if not (diff["settings"] or diff["tasks"] or diff["files"]):
+        out.print_line("  no difference in what it runs")
 
 
 def _setting(setting: dict[str, Any]) -> str:

@@ -15,7 +15,13 @@ from typing import BinaryIO, Final
 
 from backfill_manager.clock import SystemClock, micros
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, RACY_NS, DagFiles, Stamp, belongs, stamp_of
-from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, create_atomically
+from backfill_manager.dags.bundles.source import (
+    MAX_BUNDLE_SIZE,
+    MAX_FILES,
+    BundleSource,
+    FetchedFiles,
+    create_atomically,
+)
 from backfill_manager.errors import InvalidInput
 
 _ENCRYPTED: Final = 0x1
@@ -28,10 +34,10 @@ class ArchiveSource(BundleSource):
         self._unpacked = cache / "archives" / hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
         self._seen: tuple[Stamp, Path] | None = None
 
-    def fetch(self) -> Fetched:
+    def fetch(self) -> FetchedFiles:
         try:
             with self._path.open("rb") as file:
-                return Fetched(self._folder_of(file))
+                return FetchedFiles(self._folder_of(file))
         except FileNotFoundError:
             raise InvalidInput(f"the archive {self._path} does not exist") from None
         except IsADirectoryError:
@@ -50,13 +56,13 @@ class ArchiveSource(BundleSource):
             raise InvalidInput(f"{self._path} is damaged, or no zip file: {error}") from None
 
     def _folder_of(self, file: BinaryIO) -> Path:
-        """The stamp is looked at first; an archive that seems to have changed is told by its bytes."""
+        """The stamp is compared first; an archive that seems to have changed is identified by its bytes."""
         stamp, now_ns = stamp_of(os.fstat(file.fileno())), micros(SystemClock().now()) * 1000
         if self._seen and self._seen[0] == stamp and self._seen[1].is_dir():
             os.utime(self._seen[1])
             return self._seen[1]
-        if stamp[1] > LARGEST_BUNDLE:
-            raise InvalidInput(f"{self._path} has {stamp[1] >> 20} MB; a bundle may have {LARGEST_BUNDLE >> 20}")
+        if stamp[1] > MAX_BUNDLE_SIZE:
+            raise InvalidInput(f"{self._path} has {stamp[1] >> 20} MB; a bundle may have {MAX_BUNDLE_SIZE >> 20}")
 
         def fill(into: Path) -> None:
             self._unpack(file, into)
@@ -81,21 +87,21 @@ class ArchiveSource(BundleSource):
     def _entries(self, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
         """Those to be unpacked, by their paths within the bundle."""
         entries = archive.infolist()
-        if len(entries) > MOST_FILES:
-            raise InvalidInput(f"{self._path} holds {len(entries)} entries; a bundle may have {MOST_FILES}")
+        if len(entries) > MAX_FILES:
+            raise InvalidInput(f"{self._path} holds {len(entries)} entries; a bundle may have {MAX_FILES}")
         size = sum(entry.file_size for entry in entries)
-        if size > LARGEST_BUNDLE:
-            raise InvalidInput(f"{self._path} unpacks to {size >> 20} MB; a bundle may have {LARGEST_BUNDLE >> 20}")
-        known: dict[str, zipfile.ZipInfo] = {}
+        if size > MAX_BUNDLE_SIZE:
+            raise InvalidInput(f"{self._path} unpacks to {size >> 20} MB; a bundle may have {MAX_BUNDLE_SIZE >> 20}")
+        by_name: dict[str, zipfile.ZipInfo] = {}
         for entry in entries:
             name = posixpath.normpath(entry.filename)  # some packers write `./flights.py`
-            wrong = _refused(entry) or ("is there twice" if name in known else None)
+            wrong = _refused(entry) or ("is there twice" if name in by_name else None)
             if wrong:
                 raise InvalidInput(f"{self._path} is refused: its entry {entry.filename!r} {wrong}")
-            known[name] = entry
+            by_name[name] = entry
         return {
             name: entry
-            for name, entry in known.items()
+            for name, entry in by_name.items()
             if not (entry.is_dir() or self._is_metadata(name)) and belongs(name, entry.file_size, self._dag_files)
         }
 
@@ -116,7 +122,7 @@ def _refused(entry: zipfile.ZipInfo) -> str | None:
 
 
 def _digest(file: BinaryIO) -> str:
-    told = hashlib.sha256()
+    hashed = hashlib.sha256()
     while chunk := file.read(_CHUNK):
-        told.update(chunk)
-    return told.hexdigest()
+        hashed.update(chunk)
+    return hashed.hexdigest()

@@ -1,4 +1,4 @@
-"""What a bundle's folder holds, as far as a run can see it: code, SQL and small data files, by content.
+"""Reads what a bundle's folder holds, as far as a run can see it: code, SQL and small data files, by content.
 
 This is what is hashed, what is copied into a snapshot, and so all that a DAG may read from beside itself. Left out:
 hidden files and folders, `__pycache__`, data files above a megabyte, and folders that are something else altogether
@@ -24,11 +24,11 @@ from backfill_manager.errors import InvalidInput
 CODE: Final = frozenset({".py", ".sql"})
 DATA: Final = frozenset({".yaml", ".yml", ".json", ".txt", ".csv"})
 YAML_DAGS: Final = (".dag.yaml", ".dag.yml")
-LARGEST_DATA_FILE: Final = 1 << 20  # bytes; a larger one is left out
-LARGEST_FILE: Final = 64 << 20  # bytes; a larger one of code is an error: the manager reads it, and a version keeps it
+MAX_DATA_FILE_SIZE: Final = 1 << 20  # bytes; a larger one is left out
+MAX_FILE_SIZE: Final = 64 << 20  # bytes; a larger one of code is an error: the manager reads it, and a version keeps it
 VENV_MARK: Final = "pyvenv.cfg"
 RACY_NS: Final = 2_000_000_000  # as coarse as a file system's times may be
-_WORDS: Final = (b"dag", b"backfill_manager")
+_IMPORT_WORDS: Final = (b"dag", b"backfill_manager")
 
 Stamp = tuple[int, int, int, int]  # mtime in ns, size in bytes, inode, ctime in ns
 
@@ -46,18 +46,18 @@ class BundleContent:
 
 
 def may_make_dags(file: str, content: bytes) -> bool:
-    """A cheap look before a process is spent on it: a `.py` file that holds both words, or a `.dag.yaml`; `_private`
-    ones make none."""
+    """A cheap test before a process is spent on it: a `.py` file that holds both words, or a `.dag.yaml`; `_private` ones
+    make none."""
     name = file.rpartition("/")[2]
     if name.startswith("_"):
         return False
-    return name.endswith(YAML_DAGS) or (name.endswith(".py") and all(word in content for word in _WORDS))
+    return name.endswith(YAML_DAGS) or (name.endswith(".py") and all(word in content for word in _IMPORT_WORDS))
 
 
 @dataclass(frozen=True)
 class DagFiles:
     """The files that a parser reads DAGs from: those whose path within the bundle fits one of `patterns` (`*` matches `/`
-    too), and of which `may_make_dags` says so, given the path and the content. A file that fits a pattern is part of the
+    too), and for which `may_make_dags` is true, given the path and the content. A file that fits a pattern is part of the
     bundle, whatever its suffix and its size."""
 
     patterns: tuple[str, ...] = ("*.py", *(f"*{ending}" for ending in YAML_DAGS))
@@ -84,10 +84,10 @@ ALL_FILES: Final = DagFiles(
 
 
 def hash_of(files: Mapping[str, str]) -> str:
-    told = hashlib.sha256()
+    digest_of_all = hashlib.sha256()
     for file, digest in sorted(files.items()):
-        told.update(f"{file}\0{digest}\n".encode("utf-8", "surrogateescape"))
-    return told.hexdigest()
+        digest_of_all.update(f"{file}\0{digest}\n".encode("utf-8", "surrogateescape"))
+    return digest_of_all.hexdigest()
 
 
 def stamp_of(about: os.stat_result) -> Stamp:
@@ -95,8 +95,8 @@ def stamp_of(about: os.stat_result) -> Stamp:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What the bytes of a file were found to be, and the stamp that the file had then."""
+class Fingerprint:
+    """A file as it was read: its stamp, its content's hash, and whether it may make DAGs."""
 
     stamp: Stamp
     sha256: str
@@ -113,17 +113,17 @@ class FileFingerprints:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._root: Path | None = None
-        self._looks: dict[str, Look] = {}
+        self._by_file: dict[str, Fingerprint] = {}
 
-    def of(self, root: Path) -> Mapping[str, Look]:
+    def of(self, root: Path) -> Mapping[str, Fingerprint]:
         """By path within the bundle; nothing when it was another folder that was read last."""
-        return self._looks if root == self._root else {}
+        return self._by_file if root == self._root else {}
 
-    def remember(self, root: Path, looks: Mapping[str, Look], *, began_ns: int) -> None:
-        """`looks` is all that there is; what was known of other files is forgotten."""
+    def remember(self, root: Path, entries: Mapping[str, Fingerprint], *, began_ns: int) -> None:
+        """`entries` is all that there is; other files are forgotten."""
         self._root = root
-        self._looks = {
-            file: look for file, look in looks.items() if max(look.stamp[0], look.stamp[3]) < began_ns - RACY_NS
+        self._by_file = {
+            file: entry for file, entry in entries.items() if max(entry.stamp[0], entry.stamp[3]) < began_ns - RACY_NS
         }
 
     def now_ns(self) -> int:
@@ -134,38 +134,38 @@ def read_bundle(
     root: Path,
     *,
     without: Path | None = None,
-    stamps: FileFingerprints | None = None,
+    fingerprints: FileFingerprints | None = None,
     dag_files: DagFiles = PYTHON_AND_YAML,
 ) -> BundleContent:
-    """The folder's content now; `without` is a folder that is none of it. `stamps` must be of the same `dag_files`.
+    """The folder's content now; `without` is a folder that is none of it. `fingerprints` must be of the same `dag_files`.
     `InvalidInput` when it can't be read."""
-    stamps = stamps or FileFingerprints()
-    known, began_ns = stamps.of(root), stamps.now_ns()
-    looks: dict[str, Look] = {}
+    fingerprints = fingerprints or FileFingerprints()
+    known, began_ns = fingerprints.of(root), fingerprints.now_ns()
+    entries: dict[str, Fingerprint] = {}
     for file, stamp in _entries(root, without, dag_files):
         before = known.get(file)
-        look = before if before and before.stamp == stamp else _look(root / file, file, stamp, dag_files)
-        if look is not None:
-            looks[file] = look
-    stamps.remember(root, looks, began_ns=began_ns)
+        entry = before if before and before.stamp == stamp else _fingerprint(root / file, file, stamp, dag_files)
+        if entry is not None:
+            entries[file] = entry
+    fingerprints.remember(root, entries, began_ns=began_ns)
     return BundleContent(
-        {file: look.sha256 for file, look in looks.items()},
-        tuple(file for file, look in looks.items() if look.may_make_dags),
+        {file: entry.sha256 for file, entry in entries.items()},
+        tuple(file for file, entry in entries.items() if entry.may_make_dags),
     )
 
 
-def _look(path: Path, file: str, stamp: Stamp, dag_files: DagFiles) -> Look | None:
+def _fingerprint(path: Path, file: str, stamp: Stamp, dag_files: DagFiles) -> Fingerprint | None:
     content = read(path, file, dag_files)
     if content is None:
         return None
-    return Look(stamp, hashlib.sha256(content).hexdigest(), dag_files.may_be(file, content))
+    return Fingerprint(stamp, hashlib.sha256(content).hexdigest(), dag_files.may_be(file, content))
 
 
 def belongs(file: str, size: int, dag_files: DagFiles = PYTHON_AND_YAML) -> bool:
-    """Whether a path within a bundle, of `size` bytes, may be part of its content, or says that its folder is none of it:
+    """Whether a path within a bundle, of `size` bytes, may be part of its content, or marks its folder as no part of it:
     nothing else need be unpacked of an archive or a repository."""
     *folders, name = file.split("/")
-    is_content = _is_content(file, dag_files) and (size <= LARGEST_DATA_FILE or _is_code(name) or dag_files.fits(file))
+    is_content = _is_content(file, dag_files) and (size <= MAX_DATA_FILE_SIZE or _is_code(name) or dag_files.fits(file))
     return all(map(_is_folder_name, folders)) and (is_content or name == VENV_MARK)
 
 
@@ -179,7 +179,7 @@ def _is_folder_name(name: str) -> bool:
 
 
 def _is_code(name: str) -> bool:
-    """Read whatever its size: a DAG that grew shall not seem to be gone."""
+    """Read whatever its size: a DAG that grew must not seem to be gone."""
     return os.path.splitext(name)[1] in CODE or name.endswith(YAML_DAGS)
 
 
@@ -236,14 +236,14 @@ def _is_read(file: str, about: os.stat_result, dag_files: DagFiles) -> bool:
     name = file.rpartition("/")[2]
     if not stat.S_ISREG(about.st_mode):
         return False
-    is_taken = about.st_size <= LARGEST_DATA_FILE or _is_code(name) or dag_files.fits(file)
-    if is_taken and about.st_size > LARGEST_FILE:
-        raise InvalidInput(f"{file} has {about.st_size >> 20} MB; a file of a bundle may have {LARGEST_FILE >> 20}")
+    is_taken = about.st_size <= MAX_DATA_FILE_SIZE or _is_code(name) or dag_files.fits(file)
+    if is_taken and about.st_size > MAX_FILE_SIZE:
+        raise InvalidInput(f"{file} has {about.st_size >> 20} MB; a file of a bundle may have {MAX_FILE_SIZE >> 20}")
     return is_taken
 
 
 def read(path: Path, file: str = "", dag_files: DagFiles = PYTHON_AND_YAML) -> bytes | None:
-    """The bytes of a file of the bundle, whose path there is `file` (its name, where nothing is said); None for what
+    """The bytes of a file of the bundle, whose path there is `file` (by default its name); None for what
     vanished meanwhile, is no plain file, or is too large."""
     try:
         return path.read_bytes() if _is_read(file or path.name, path.stat(), dag_files) else None

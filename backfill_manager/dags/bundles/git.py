@@ -16,7 +16,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.masking import without_credentials
 from backfill_manager.settings import GIT_TRANSPORTS
 
-TIME_LIMIT_S: Final = 300.0
+GIT_TIMEOUT_S: Final = 300.0
 _OF_ANOTHER_REPOSITORY: Final = frozenset(
     {
         "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -37,7 +37,7 @@ _OPTIONS: Final = (
 
 
 class Damaged(Exception):
-    """The repository in the cache can't be used: a process was killed at work in it, or somebody was there."""
+    """The repository in the cache can't be used: a process was killed at work in it, or it was changed from outside."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Git:
     def __init__(self, repository: Path) -> None:
         self.repository = repository
 
-    def run(self, *args: str, time_limit: float = TIME_LIMIT_S) -> Ended:
+    def run(self, *args: str, time_limit: float = GIT_TIMEOUT_S) -> Ended:
         """`InvalidInput` when there is no git, or it takes too long; `Damaged` when what is wrong is here."""
         with self._process(*args) as process:
             try:
-                printed, told = process.communicate(timeout=time_limit)
+                printed, stderr = process.communicate(timeout=time_limit)
             except subprocess.TimeoutExpired:
                 raise InvalidInput(f"`git {args[0]}` took longer than {time_limit:g} seconds") from None
-        complaint = told.decode("utf-8", "replace")
+        complaint = stderr.decode("utf-8", "replace")
         if process.returncode and str(self.repository) in complaint:
             raise Damaged(_in_a_line(complaint))
         return Ended(process.returncode == 0, printed, _in_a_line(complaint))
@@ -73,7 +73,7 @@ class Git:
 
     @contextmanager
     def _process(self, *args: str) -> Iterator[subprocess.Popen[bytes]]:
-        """In a session of its own: no terminal to ask at, and what it starts (ssh) ends with it."""
+        """In a session of its own: no terminal to prompt at, and what it starts (ssh) ends with it."""
         stdin = subprocess.PIPE if args[0] == "cat-file" else subprocess.DEVNULL
         environ = {name: value for name, value in os.environ.items() if name not in _OF_ANOTHER_REPOSITORY}
         try:
@@ -99,28 +99,28 @@ class Git:
 class Blobs:
     """Contents by their ids, one after the other from one process."""
 
-    def __init__(self, asked: IO[bytes], told: IO[bytes]) -> None:
-        self._asked, self._told = asked, told
+    def __init__(self, input: IO[bytes], stderr: IO[bytes]) -> None:
+        self._input, self._output = input, stderr
 
     def read(self, blob: str) -> bytes:
         try:
-            self._asked.write(f"{blob}\n".encode())
-            self._asked.flush()
+            self._input.write(f"{blob}\n".encode())
+            self._input.flush()
         except BrokenPipeError:
             raise Damaged("git cat-file ended") from None
-        _, _, about = self._told.readline().partition(b" ")
+        _, _, about = self._output.readline().partition(b" ")
         kind, _, size = about.strip().partition(b" ")
         if kind != b"blob":
             raise Damaged(f"the content {blob} is missing")
-        content = self._told.read(int(size) + 1)
+        content = self._output.read(int(size) + 1)
         if len(content) <= int(size):
             raise Damaged(f"the content {blob} breaks off")
         return content[:-1]
 
 
 def _in_a_line(complaint: str) -> str:
-    """The first line that says something; what follows it are consequences and advice."""
+    """The first line with content; consequences and advice follow it."""
     lines = (line.strip() for line in complaint.splitlines())
     first = next((line for line in lines if line and not line.lower().startswith(("warning:", "hint:"))), "")
     plain = "".join(c if c.isprintable() else " " for c in without_credentials(first))
-    return re.sub(r"^((fatal|error|remote|ERROR): ?)+", "", plain).rstrip(".") or "git does not say why"
+    return re.sub(r"^((fatal|error|remote|ERROR): ?)+", "", plain).rstrip(".") or "git gives no reason"

@@ -1,6 +1,6 @@
 """A bundle in a git repository, at a branch, tag or commit.
 
-    <cache>/git/<hash of the address>/repository.git   bare; only the commits that were asked for, without their history
+    <cache>/git/<hash of the address>/repository.git   bare; only the commits that were fetched, without their history
                                      /trees/<tree id>  a folder of the repository, as it is in some commit
 
 A tree is named by git's id of its content, so a commit that changes nothing in the bundle's folder brings no new files.
@@ -23,7 +23,13 @@ from typing import Final
 
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, DagFiles, belongs
 from backfill_manager.dags.bundles.git import Blobs, Damaged, Git
-from backfill_manager.dags.bundles.source import LARGEST_BUNDLE, MOST_FILES, BundleSource, Fetched, create_atomically
+from backfill_manager.dags.bundles.source import (
+    MAX_BUNDLE_SIZE,
+    MAX_FILES,
+    BundleSource,
+    FetchedFiles,
+    create_atomically,
+)
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.masking import without_credentials
 
@@ -49,7 +55,7 @@ class GitSource(BundleSource):
         self._home = cache.absolute() / "git" / hashlib.sha256(self._url.encode()).hexdigest()[:16]
         self._git = Git(self._home / "repository.git")
 
-    def fetch(self) -> Fetched:
+    def fetch(self) -> FetchedFiles:
         try:
             with self._alone():
                 try:
@@ -70,14 +76,14 @@ class GitSource(BundleSource):
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _fetched(self) -> Fetched:
+    def _fetched(self) -> FetchedFiles:
         if not (self._git.repository / "HEAD").is_file():
             made = self._git.run("init", "--quiet", "--bare", "--template=")
             if not made.is_good:
                 raise Damaged(made.reason)
         commit = self._commit()
         tree = self._tree(commit)
-        return Fetched(
+        return FetchedFiles(
             create_atomically(
                 self._home / "trees" / f"{tree}{self._dag_files.key}", lambda into: self._write(tree, into)
             ),
@@ -88,27 +94,29 @@ class GitSource(BundleSource):
     def _commit(self) -> str:
         is_like_an_id = bool(_LIKE_AN_ID.fullmatch(self._ref))
         if is_like_an_id and (have := self._resolved(f"{self._ref}^{{commit}}")):
-            return have  # a commit never changes: nobody has to be asked
+            return have  # a commit never changes: no need to fetch
         ended = self._git.run("fetch", "--quiet", "--no-tags", "--depth=1", "--", self._url, self._ref)
-        found = "FETCH_HEAD"
+        revision = "FETCH_HEAD"
         if not ended.is_good and any(word in ended.reason for word in _NO_SUCH_REF):
             if not is_like_an_id:
                 raise self._no_such_ref()
             # the beginning of an id can only be looked up here; so can a whole one when the server gives out none but tips
             refs = ("+refs/heads/*:refs/theirs/heads/*", "+refs/tags/*:refs/theirs/tags/*")
             ended = self._git.run("fetch", "--quiet", "--no-tags", "--prune", _ALL_HISTORY, "--", self._url, *refs)
-            found = self._ref
+            revision = self._ref
         if not ended.is_good:
             raise InvalidInput(f"the git repository {self._shown} can't be fetched: {ended.reason}")
-        commit = self._resolved(f"{found}^{{commit}}")
+        commit = self._resolved(f"{revision}^{{commit}}")
         if commit is None:
             raise self._no_such_ref()
         return commit
 
     def _no_such_ref(self) -> InvalidInput:
         listed = self._git.run("ls-remote", "--quiet", "--heads", "--tags", "--refs", "--", self._url)
-        known = re.findall(r"\trefs/(?:heads|tags)/(.+)", listed.printed.decode("utf-8", "replace"))
-        hint = nearest(self._ref, known) or (f"; there are {', '.join(known[:5])}" if known else "; it is empty")
+        refs_there = re.findall(r"\trefs/(?:heads|tags)/(.+)", listed.printed.decode("utf-8", "replace"))
+        hint = nearest(self._ref, refs_there) or (
+            f"; there are {', '.join(refs_there[:5])}" if refs_there else "; it is empty"
+        )
         return InvalidInput(f"the git repository {self._shown} has no branch, tag or commit {self._ref!r}{hint}")
 
     def _resolved(self, expression: str) -> str | None:
@@ -117,8 +125,8 @@ class GitSource(BundleSource):
 
     # -- its files ----------------------------------------------------------------------------------------------------
     def _tree(self, commit: str) -> str:
-        found = self._resolved(f"{commit}:{self._path}") if self._path else commit
-        tree = self._resolved(f"{found}^{{tree}}") if found else None
+        revision = self._resolved(f"{commit}:{self._path}") if self._path else commit
+        tree = self._resolved(f"{revision}^{{tree}}") if revision else None
         if tree is None:
             raise InvalidInput(
                 f"there is no folder {self._path!r} in the git repository {self._shown} at {self._ref} ({commit[:10]})"
@@ -137,10 +145,10 @@ class GitSource(BundleSource):
             if kind == "blob" and belongs(path, int(size), self._dag_files):
                 entries.append(_Entry(path, mode == _LINK, blob, int(size)))
         mega_bytes = sum(entry.size for entry in entries) >> 20
-        if len(entries) > MOST_FILES or mega_bytes >= LARGEST_BUNDLE >> 20:
+        if len(entries) > MAX_FILES or mega_bytes >= MAX_BUNDLE_SIZE >> 20:
             raise InvalidInput(
                 f"{self._shown} has {len(entries)} files of {mega_bytes} MB in {self._path or '.'!r}; a bundle may have "
-                f"{MOST_FILES} of {LARGEST_BUNDLE >> 20} MB: name a folder of it as `path`"
+                f"{MAX_FILES} of {MAX_BUNDLE_SIZE >> 20} MB: name a folder of it as `path`"
             )
         return entries
 

@@ -1,4 +1,4 @@
-"""`manifest.yaml` in a bundle's root: what the bundle says itself of how it is to be read.
+"""`manifest.yaml` in a bundle's root: settings of the bundle, set by the bundle itself.
 
     version: v1beta
     parser: standard
@@ -6,7 +6,7 @@
     directories:
       - {path: glacier, scan_interval: 1 day, min_file_parse_interval: 1 day}
 
-What the manager's own configuration says wins: who runs the manager has the last word; of `options`, option by option.
+The manager's own configuration wins; of `options`, option by option.
 AIP-85's spelling of the same is understood too.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from backfill_manager.dags.bundles.files import LARGEST_DATA_FILE, read
+from backfill_manager.dags.bundles.files import MAX_DATA_FILE_SIZE, read
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import (
     DEFAULT_CONF,
@@ -44,10 +44,10 @@ class Manifest(BundleRules):
 
 @dataclass(frozen=True)
 class ManifestRead:
-    """A manifest, and the lines of what it says."""
+    """A manifest, and the lines of its keys."""
 
     rules: Manifest
-    keys: frozenset[str]  # that it says
+    keys: frozenset[str]  # that it sets
     raw: RawSettings
 
 
@@ -56,59 +56,58 @@ def read_manifest(settings: BundleSettings, root: Path) -> ManifestRead | None:
     for each thing that is wrong there."""
     content = read(root / MANIFEST)
     if content is None and (root / MANIFEST).is_file():
-        raise InvalidConfig(f"{MANIFEST}: is larger than {LARGEST_DATA_FILE >> 20} MB")
+        raise InvalidConfig(f"{MANIFEST}: is larger than {MAX_DATA_FILE_SIZE >> 20} MB")
     if content is None:
         return None
     raw = RawSettings()
     raw.places[()] = f"{MANIFEST}, line 1"
     raw.add_yaml(content, MANIFEST, example=f"version: {VERSION}")
-    _refuse_what_is_not_its_own(raw)
-    _understand_aip_85(raw)
+    _refuse_origin_keys(raw)
+    _convert_aip_85(raw)
     keys = frozenset(map(str, raw.values)) - {"version"}
-    _judge_by_the_parser_in_effect(raw, settings)
+    _apply_effective_parser(raw, settings)
     return ManifestRead(raw.validate(Manifest), keys & set(raw.values), raw)
 
 
 def with_manifest(settings: BundleSettings, manifest: ManifestRead | None) -> BundleSettings:
-    """A bundle's settings as they are configured, and what they leave unsaid as its manifest says it; both have a say in
-    `options`."""
+    """A bundle's settings as they are configured, with its manifest's where they set nothing; `options` are merged."""
     if manifest is None:
         return settings
     update = {key: getattr(manifest.rules, key) for key in manifest.keys - settings.model_fields_set}
     return settings.model_copy(update={**update, "options": {**manifest.rules.options, **settings.options}})
 
 
-def _judge_by_the_parser_in_effect(raw: RawSettings, settings: BundleSettings) -> None:
-    """The one that the configuration names, if it names one: options for another parser are then nobody's."""
+def _apply_effective_parser(raw: RawSettings, settings: BundleSettings) -> None:
+    """The configuration's, if it names one: options for another parser are then ignored."""
     name = raw.values.get("parser", settings.parser)
     if not isinstance(name, str):
-        return  # told when it is validated
+        return  # an error of validation
     if "parser" not in settings.model_fields_set:
         unknown = unknown_parser(name)
-        if unknown and not unknown_parser(name, misspelt=True):  # else it is told when it is validated
+        if unknown and not unknown_parser(name, misspelt=True):  # else it is an error of validation
             raw.errors.append(f"{raw.place(('parser',))}: parser {unknown}")
     elif name != settings.parser:
         raw.values.pop("options", None)
     raw.values["parser"] = settings.parser if "parser" in settings.model_fields_set else name
 
 
-def _refuse_what_is_not_its_own(raw: RawSettings) -> None:
+def _refuse_origin_keys(raw: RawSettings) -> None:
     if "version" not in raw.values:
-        raw.errors.append(f"{raw.place(())}: version is missing; `version: {VERSION}` is known here")
+        raw.errors.append(f"{raw.place(())}: version is missing; `version: {VERSION}` is supported")
         raw.values["version"] = VERSION
     for key in [key for key in raw.values if key in _ORIGIN]:
         raw.errors.append(f"{raw.place((key,))}: {key} is set in {DEFAULT_CONF}, not by the bundle itself")
         del raw.values[key]
 
 
-def _understand_aip_85(raw: RawSettings) -> None:
+def _convert_aip_85(raw: RawSettings) -> None:
     """Bring AIP-85's keys to ours: `bundle_parser`, `bundle_fetch_interval`, and `bundle_config`, a mapping or a list of one
     mapping, with `directories_to_scan`; its other keys are options of a parser that is not ours."""
     parser = raw.values.get("bundle_parser")
     if isinstance(parser, str):
         raw.values["bundle_parser"] = _AIP_85_PARSERS.get(parser, parser)
     if "bundle_config" in raw.values:
-        _understand_bundle_config(raw)
+        _convert_bundle_config(raw)
     for theirs, ours in (
         ("bundle_parser", "parser"),
         ("bundle_fetch_interval", "fetch_interval"),
@@ -122,7 +121,7 @@ def _understand_aip_85(raw: RawSettings) -> None:
         raw.move((theirs,), (ours,))
 
 
-def _understand_bundle_config(raw: RawSettings) -> None:
+def _convert_bundle_config(raw: RawSettings) -> None:
     config: Any = raw.values.pop("bundle_config")
     at: Loc = ("bundle_config",)
     if isinstance(config, list) and len(config) == 1:

@@ -1,11 +1,11 @@
-"""A bundle's files as they were: kept for the runs that were made with them.
+"""Keeps a bundle's files as they were, for the runs of DAG versions made from them.
 
     <base>/<hash>/...           a snapshot; the hash is of what is in it, so one that exists is right by its name
     <base>/files/<aa>/<sha256>  each content once; the files of snapshots are hard links to it
 
 So an edit of one file costs one copy, however large the bundle is. A content is checked against its name before it is
-linked: whoever forced a change upon a file of one snapshot has not changed the next. Where hard links don't work, files are
-copied. A snapshot is made beside its place and renamed, so that whoever looks sees all of it or nothing. Files are
+linked: a change forced upon a file of one snapshot is not carried to the next. Where hard links don't work, files are
+copied. A snapshot is made beside its place and renamed, so that readers see all of it or nothing. Files are
 parsed *from* the snapshot: what was checked is, to the byte, what runs.
 """
 
@@ -43,12 +43,12 @@ def take(
     base: Path,
     *,
     content: BundleContent | None = None,
-    stamps: FileFingerprints | None = None,
+    fingerprints: FileFingerprints | None = None,
     dag_files: DagFiles = PYTHON_AND_YAML,
 ) -> Snapshot:
     """The snapshot of the folder `root` under `base`, made if there is none of this content yet. `content` is what was
     read of `root` just now; the snapshot's own differs from it when files have been changed since."""
-    content = content or read_bundle(root, without=base, stamps=stamps, dag_files=dag_files)
+    content = content or read_bundle(root, without=base, fingerprints=fingerprints, dag_files=dag_files)
     place = base.absolute() / content.hash
     if place.is_dir():
         return Snapshot(place, content)
@@ -75,18 +75,18 @@ def take(
 def _fill(into: Path, root: Path, store: Path, content: BundleContent, dag_files: DagFiles) -> BundleContent:
     into.chmod(0o755)  # mkdtemp makes it private; executors and colleagues may read it
     files: dict[str, str] = {}
-    candidates, known = [], frozenset(content.candidates)
+    candidates, before = [], frozenset(content.candidates)
     for folder in {(into / file).parent for file in content.files}:
         folder.mkdir(parents=True, exist_ok=True)
     for file, digest in content.files.items():
-        copy, is_candidate = into / file, file in known
+        copy, is_candidate = into / file, file in before
         if not _linked(_stored(store, digest), copy, digest):
-            found = read(root / file, file, dag_files)
-            if found is None:
+            content_now = read(root / file, file, dag_files)
+            if content_now is None:
                 continue
-            digest, is_candidate = hashlib.sha256(found).hexdigest(), dag_files.may_be(file, found)
-            copy.write_bytes(found)
-            copy.chmod(0o444)  # nobody edits the past by mistake
+            digest, is_candidate = hashlib.sha256(content_now).hexdigest(), dag_files.may_be(file, content_now)
+            copy.write_bytes(content_now)
+            copy.chmod(0o444)  # not edited by mistake
             _keep(copy, _stored(store, digest))
         files[file] = digest
         if is_candidate:
@@ -99,7 +99,7 @@ def _stored(store: Path, digest: str) -> Path:
 
 
 def _linked(stored: Path, copy: Path, digest: str) -> bool:
-    """Make `copy` a link to a stored content, when there is that content and it is what its name says."""
+    """Makes `copy` a link to a stored content, when there is one and its hash is its name."""
     try:
         if hashlib.sha256(stored.read_bytes()).hexdigest() != digest:
             stored.unlink()

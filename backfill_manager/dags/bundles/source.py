@@ -1,7 +1,7 @@
-"""Where a bundle comes from, and how its files are brought here: a local folder, a git repository at a ref, an archive.
+"""The base of bundle sources (a local folder, a git repository at a ref, an archive), and the cache for what they fetch.
 
 What comes from elsewhere lies in the cache, in a folder that is named for its content and made beside its place and
-renamed; nobody changes it afterwards. Only what a bundle may hold (`files.belongs`) is written there.
+renamed; it is never changed afterwards. Only what a bundle may hold (`files.belongs`) is written there.
 """
 
 from __future__ import annotations
@@ -17,19 +17,16 @@ from pathlib import Path
 from typing import Final
 
 from backfill_manager.clock import SystemClock, micros
-from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, DagFiles
 from backfill_manager.errors import InvalidInput
-from backfill_manager.settings import BundleSettings
 
-ARCHIVES: Final = frozenset({".zip", ".whl"})
-LARGEST_BUNDLE: Final = 512 << 20  # bytes
-MOST_FILES: Final = 20_000
-_KEPT: Final = 3  # contents of one bundle; its DAG versions have their snapshots
-_IN_USE_US: Final = 3_600_000_000  # whoever fetched a content may read it for an hour
+MAX_BUNDLE_SIZE: Final = 512 << 20  # bytes
+MAX_FILES: Final = 20_000
+_MAX_KEPT: Final = 3  # contents of one bundle; its DAG versions have their snapshots
+_UNUSED_AFTER_US: Final = 3_600_000_000  # a fetched content may be in use for an hour
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedFiles:
     """A folder with the bundle's files; of a git repository, the id of the commit that they are from."""
 
     root: Path
@@ -38,39 +35,24 @@ class Fetched:
 
 class BundleSource(ABC):
     @abstractmethod
-    def fetch(self) -> Fetched:
-        """Bring the files here if they changed. `InvalidInput` says in one line what can't be had, and what would help."""
+    def fetch(self) -> FetchedFiles:
+        """Fetches the files if they changed. `InvalidInput` says in one line what failed, and what would help."""
 
 
 class FolderSource(BundleSource):
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def fetch(self) -> Fetched:
+    def fetch(self) -> FetchedFiles:
         if self._root.is_dir():
-            return Fetched(self._root)
+            return FetchedFiles(self._root)
         if self._root.exists():
             raise InvalidInput(f"{self._root} is not a folder (nor a .zip or .whl)")
         raise InvalidInput(f"the folder {self._root} does not exist")
 
 
-def source_of(settings: BundleSettings, *, cache: Path, dag_files: DagFiles = PYTHON_AND_YAML) -> BundleSource:
-    """`cache` is a folder of ours, for clones and unpacked archives; it need not exist yet. `dag_files` belong to the
-    bundle beside the usual files."""
-    if settings.git is not None:
-        from backfill_manager.dags.bundles.git_repository import GitSource
-
-        return GitSource(settings.git, settings.ref, settings.path, cache=cache, dag_files=dag_files)
-    path = Path(settings.path)
-    if path.suffix.lower() in ARCHIVES:
-        from backfill_manager.dags.bundles.archive import ArchiveSource
-
-        return ArchiveSource(path, cache=cache, dag_files=dag_files)
-    return FolderSource(path)
-
-
 def create_atomically(place: Path, fill: Callable[[Path], None]) -> Path:
-    """The folder `place`, filled if it does not exist yet; older ones beside it, which nobody reads any more, are removed."""
+    """The folder `place`, filled if it does not exist yet; older ones beside it, which are not in use any more, are removed."""
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=place.parent))
@@ -91,10 +73,10 @@ def create_atomically(place: Path, fill: Callable[[Path], None]) -> Path:
 def _remove_old(place: Path) -> None:
     others = []
     for other in place.parent.iterdir():
-        with suppress(FileNotFoundError):  # somebody else removes it
+        with suppress(FileNotFoundError):  # another process removes it
             others.append((other.stat().st_mtime_ns // 1000, other))
     others = sorted((used_at, other) for used_at, other in others if other != place)
     now = micros(SystemClock().now())
-    for used_at, other in others[: 1 - _KEPT]:
-        if used_at < now - _IN_USE_US:
+    for used_at, other in others[: 1 - _MAX_KEPT]:
+        if used_at < now - _UNUSED_AFTER_US:
             shutil.rmtree(other, ignore_errors=True)

@@ -1,2 +1,2 @@
-"""The only rooms that execute DAG files: `loader` in processes that may die (what does a file define?), `library` in the
-manager (the functions of a version that a run was made with)."""
+"""Imports DAG files: `loader` in processes that may die (what does a file define?), `code_cache` in the manager's own
+process (the functions of a version that was loaded before)."""

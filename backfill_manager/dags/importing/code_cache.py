@@ -19,21 +19,21 @@ from typing import Any, Final
 
 from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.importing.dag_file import dags_made_by
+from backfill_manager.dags.importing.dag_file import load_dags
 from backfill_manager.dags.importing.import_failure import explain
-from backfill_manager.dags.importing.import_scope import ImportScope, open_bundle
+from backfill_manager.dags.importing.import_scope import ImportScope, open_scope
 from backfill_manager.errors import InvalidDag, StateError
 from backfill_manager.model.records import DagVersion
 
 OUTSIDE: Final = "does it depend on the date, the machine, or something else outside of its bundle?"
-KEPT: Final = 50  # snapshots; one takes some hundred kilobytes
+MAX_SNAPSHOTS: Final = 50  # snapshots; one takes some hundred kilobytes
 
 
 class CodeCache:
     """`snapshots`: where snapshots lie now. A state that was moved, or copied to another machine, still names the place
     where they lay then."""
 
-    def __init__(self, snapshots: Path | None = None, *, kept: int = KEPT) -> None:
+    def __init__(self, snapshots: Path | None = None, *, kept: int = MAX_SNAPSHOTS) -> None:
         self._snapshots, self._kept = snapshots, kept
         self._lock = Lock()
         self._users: Counter[str] = Counter()  # by snapshot
@@ -71,9 +71,9 @@ class CodeCache:
                     self._bundles[version.snapshot] = self._bundles.pop(version.snapshot)  # the one used last
                 unused = [snapshot for snapshot in self._bundles if snapshot not in self._users]
                 for snapshot in unused[: max(0, len(self._bundles) - self._kept)]:
-                    self._give_up(snapshot)
+                    self._evict(snapshot)
 
-    def _give_up(self, snapshot: str) -> None:
+    def _evict(self, snapshot: str) -> None:
         self._bundles.pop(snapshot).close()
         self._dags = {key: dag for key, dag in self._dags.items() if key[2] != snapshot}
         self._file_locks = {key: lock for key, lock in self._file_locks.items() if key[0] != snapshot}
@@ -94,7 +94,7 @@ class CodeCache:
             )
         with self._lock:
             if version.snapshot not in self._bundles:
-                self._bundles[version.snapshot] = open_bundle(folder)
+                self._bundles[version.snapshot] = open_scope(folder)
             return self._bundles[version.snapshot]
 
 
@@ -102,7 +102,7 @@ def _load(bundle: ImportScope, version: DagVersion) -> Dag:
     who = f"DAG {version.dag_id!r} version {version.version}"
     try:
         by: dict[str, Any] = json.loads(version.reader_json or "{}")
-        made = dags_made_by(by.get("reader", ""), bundle, version.file, by.get("options", {}))
+        made = load_dags(by.get("reader", ""), bundle, version.file, by.get("options", {}))
     except (Exception, SystemExit) as error:
         raise InvalidDag(f"{who}: {explain(error, bundle.root, version.file)}") from error
     dag = next((dag for dag in made if dag.dag_id == version.dag_id), None)

@@ -76,7 +76,7 @@ def _raise(error: BaseException) -> NoReturn:
     raise error
 
 
-def dags_made_by(reader: str, bundle: ImportScope, file: str, options: Mapping[str, Any]) -> list[Dag]:
+def load_dags(reader: str, bundle: ImportScope, file: str, options: Mapping[str, Any]) -> list[Dag]:
     """The DAGs of `file`, by the parser class `reader` (`module:Class`; "" is Python and YAML). What it raises comes out."""
     if not reader:
         return bundle.dags_of(file)
@@ -92,14 +92,14 @@ def dags_made_by(reader: str, bundle: ImportScope, file: str, options: Mapping[s
 def _class_named(reader: str) -> Any:
     module, _, name = reader.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        loaded: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:  # a package of somebody else's may raise anything
+            loaded = getattr(loaded, part)
+    except (Exception, SystemExit) as error:  # another package may raise anything
         raise InvalidDag(
             f"its parser {reader} can't be imported ({type(error).__name__}: {error}); is its package installed here?"
         ) from error
-    return found
+    return loaded
 
 
 def _returned(returned: Any, reader: str) -> list[Dag]:
@@ -111,6 +111,6 @@ def _returned(returned: Any, reader: str) -> list[Dag]:
     )
     for dag in dags:
         if not isinstance(dag, Dag):
-            told = f"{reader}.read gave a {type(dag).__name__}; it makes DAGs with `dag` of backfill_manager"
-            raise InvalidDag(f"{told}, and need not return anything")
+            mistake = f"{reader}.read gave a {type(dag).__name__}; it makes DAGs with `dag` of backfill_manager"
+            raise InvalidDag(f"{mistake}, and need not return anything")
     return dags

@@ -1,7 +1,7 @@
-"""Which files and folders of the bundle a DAG file looks at while it is read: what its DAGs depend on beside itself.
+"""Tracks which files and folders of the bundle a DAG file reads while it is imported: what its DAGs depend on.
 
 Seen through Python's audit events, so whatever opens a file (`open`, pathlib, an import, `sql("x", "q.sql")`) is seen,
-and nothing has to be told to us. What `import` looks up on its own (which files a folder holds) is not counted. A hook
+and DAG authors need not declare anything. What `import` looks up on its own (which files a folder holds) is not counted. A hook
 can't be taken out again: only for a process that ends with the file.
 """
 
@@ -50,12 +50,12 @@ class FileAccessTracker:
 
     def _inside(self, paths: set[str]) -> set[str]:
         roots = {str(self.root), os.path.realpath(self.root)}
-        found = set()
+        inside = set()
         for path in list(paths):  # threads of the file may still be at it
             for root in roots:
                 if path == root or path.startswith(root + os.sep):
-                    found.add(Path(path).relative_to(root).as_posix() if path != root else "")
-        return found
+                    inside.add(Path(path).relative_to(root).as_posix() if path != root else "")
+        return inside
 
     def _nearest_folder(self, name: str) -> str:
         path = self.root / name
@@ -71,4 +71,4 @@ def _note(paths: set[str], path: Any) -> None:
     try:
         paths.add(os.path.abspath(os.fsdecode("." if path is None else path)))
     except (OSError, TypeError, ValueError):
-        return  # no path, or none that means anything here; the call itself will say so
+        return  # no path, or none that means anything here; the call itself will fail

@@ -1,4 +1,4 @@
-"""Why a DAG file could not be loaded, for who wrote it: their file, their line, one sentence, their traceback."""
+"""Describes why a DAG file failed to import, for its author: file and line, one sentence, the traceback of their code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Final
 
 from backfill_manager.errors import BackfillManagerError, error_message
 
-LONGEST_MESSAGE: Final = 500
-LONGEST_TRACEBACK: Final = 20_000
+MAX_MESSAGE_LENGTH: Final = 500
+MAX_TRACEBACK_LENGTH: Final = 20_000
 _OURS: Final = str(Path(__file__).parents[2])
 _MACHINERY: Final = ("<frozen ", str(Path(importlib.__file__).parent))
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -33,12 +33,12 @@ class FailedFile:
     traceback: str = ""
 
     def __str__(self) -> str:
-        file = as_text(self.file)
+        file = to_utf8(self.file)
         return f"{file}, line {self.line}: {self.message}" if self.line else f"{file}: {self.message}"
 
 
 def explain(error: BaseException, root: Path, file: str) -> FailedFile:
-    """What happened when `file` of the bundle at `root` was executed."""
+    """The import error of `file` of the bundle at `root`."""
     from backfill_manager.masking import mask_environment
 
     path = str(root / file)
@@ -48,8 +48,8 @@ def explain(error: BaseException, root: Path, file: str) -> FailedFile:
     if isinstance(error, SyntaxError) and error.filename == path:
         line = error.lineno
     elif not isinstance(error, BackfillManagerError):
-        message += _elsewhere(error, frames, root, path)
-    return FailedFile(file, line, _one_line(mask_environment(message)), _theirs(error, root, path))
+        message += _other_location(error, frames, root, path)
+    return FailedFile(file, line, _one_line(mask_environment(message)), _user_traceback(error, root, path))
 
 
 def explain_dump(dump: str, root: Path, file: str, message: str) -> FailedFile:
@@ -59,13 +59,13 @@ def explain_dump(dump: str, root: Path, file: str, message: str) -> FailedFile:
     line = next((int(found["line"]) for found in _FRAME.finditer(dump) if found["file"] == path), None)
     kept = [one for one in dump.splitlines() if _DUMPED.fullmatch(one) and not _is_ours(one)]
     return FailedFile(
-        file, line, message, "".join(f"{one}\n" for one in kept).replace(f"{root}/", "")[-LONGEST_TRACEBACK:]
+        file, line, message, "".join(f"{one}\n" for one in kept).replace(f"{root}/", "")[-MAX_TRACEBACK_LENGTH:]
     )
 
 
-def as_text(told: str) -> str:
-    """What can be written everywhere: half a character (of a file's name, of somebody's message) as Python writes it."""
-    return told.encode("utf-8", "backslashreplace").decode()
+def to_utf8(text: str) -> str:
+    """What can be written everywhere: half a character (of a file's name, of a message) as Python escapes it."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _is_ours(line: str) -> bool:
@@ -74,17 +74,17 @@ def _is_ours(line: str) -> bool:
 
 
 def _sentence(error: BaseException) -> str:
-    said = error_message(error)
+    message_of = error_message(error)
     if isinstance(error, BackfillManagerError):
-        return said
+        return message_of
     if isinstance(error, SystemExit):
-        return f"the file ended the process (SystemExit: {said or 0}) instead of making its DAGs"
+        return f"the file ended the process (SystemExit: {message_of or 0}) instead of making its DAGs"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return f"{type(error).__name__}: {message_of}" if message_of else type(error).__name__
 
 
-def _elsewhere(error: BaseException, frames: traceback.StackSummary, root: Path, path: str) -> str:
+def _other_location(error: BaseException, frames: traceback.StackSummary, root: Path, path: str) -> str:
     """` (helpers.py, line 3)` when another file of the bundle is where it broke."""
     where: tuple[str, int | None] | None = None
     if isinstance(error, SyntaxError) and error.filename:
@@ -98,20 +98,20 @@ def _elsewhere(error: BaseException, frames: traceback.StackSummary, root: Path,
     return f" ({Path(where[0]).relative_to(root).as_posix()}, line {where[1]})"
 
 
-def _theirs(error: BaseException, root: Path, path: str) -> str:
+def _user_traceback(error: BaseException, root: Path, path: str) -> str:
     """The traceback from their file on, without the frames that are our machinery; files named within the bundle."""
     from backfill_manager.masking import mask_environment
 
-    told = traceback.TracebackException.from_exception(error)
-    chain: list[traceback.TracebackException | None] = [told, told.__cause__, told.__context__]
+    formatted = traceback.TracebackException.from_exception(error)
+    chain: list[traceback.TracebackException | None] = [formatted, formatted.__cause__, formatted.__context__]
     for one in chain:
         if one is not None:
             kept = [f for f in one.stack if not f.filename.startswith((_OURS, *_MACHINERY))]
             one.stack = traceback.StackSummary.from_list(kept)
-    return as_text(mask_environment("".join(told.format()).replace(f"{root}/", "")))[-LONGEST_TRACEBACK:]
+    return to_utf8(mask_environment("".join(formatted.format()).replace(f"{root}/", "")))[-MAX_TRACEBACK_LENGTH:]
 
 
 def _one_line(text: str) -> str:
     """What a terminal would not show, or would obey (escapes), as Python writes it."""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(text.split()))
-    return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 3]}..."
+    return line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[: MAX_MESSAGE_LENGTH - 3]}..."

@@ -1,4 +1,4 @@
-"""Modules of a bundle, seen from that bundle only.
+"""Imports modules of a bundle so that only that bundle sees them.
 
 Two versions of a DAG may run at the same time, each with a `helpers.py` of its own. Python has one `sys.modules`, so
 each bundle folder (a snapshot) gets a package of its own there, `bfm_bundle_<n>`, and its files are modules of that
@@ -42,18 +42,18 @@ class ImportScope:
     root: Path
     package: ModuleType
     names: frozenset[str]  # what `import x` finds in it
-    odd: Mapping[str, Path]  # modules whose file name is no Python name
-    made: dict[str, list[Dag]]  # what each module's top level made, by its name; each YAML file, by its path
+    unusual_files: Mapping[str, Path]  # modules whose file name is no Python name
+    dags_by_module: dict[str, list[Dag]]  # what each module's top level made, by its name; each YAML file, by its path
 
     def dags_of(self, file: str) -> list[Dag]:
-        """The DAGs of `file` (a path within the bundle), which is executed if it was not. What it raises comes out."""
+        """The DAGs of `file` (a path within the bundle), which is executed unless it was before. What it raises comes out."""
         if file.endswith(YAML_DAGS):
-            if file not in self.made:
-                self.made[file] = self._dags_of_yaml(file)
-            return self.made[file]
+            if file not in self.dags_by_module:
+                self.dags_by_module[file] = self._dags_of_yaml(file)
+            return self.dags_by_module[file]
         name = self.module_name(file)
         importlib.import_module(name)
-        return self.made[name]
+        return self.dags_by_module[name]
 
     def _dags_of_yaml(self, file: str) -> list[Dag]:
         from backfill_manager.dags.yaml.reader import dags_of_yaml
@@ -71,37 +71,37 @@ class ImportScope:
         parts = Path(file).with_suffix("").parts
         if all(part.isidentifier() for part in parts):
             return ".".join((self.package.__name__, *parts))
-        return f"{self.package.__name__}.{_odd_name(file)}"
+        return f"{self.package.__name__}.{_unusual_name(file)}"
 
     def modules(self) -> tuple[ModuleType, ...]:
         """The package, and every module of it that has been imported up to now."""
         inside = self.package.__name__ + "."
-        found = [module for name, module in list(sys.modules.items()) if name.startswith(inside)]
-        return (self.package, *found)
+        imported = [module for name, module in list(sys.modules.items()) if name.startswith(inside)]
+        return (self.package, *imported)
 
     def close(self) -> None:
-        """Take its modules out again. Functions that are held elsewhere keep running, but can't import any more."""
+        """Removes its modules from `sys.modules`. Functions that are held elsewhere keep running, but can't import any more."""
         for module in self.modules():
             sys.modules.pop(module.__name__, None)
-        _bundles.pop(self.package.__name__, None)
+        _scopes.pop(self.package.__name__, None)
 
 
-def open_bundle(root: Path) -> ImportScope:
-    """Give the folder a package. Each call gives another one, so that an edited file is seen anew."""
+def open_scope(root: Path) -> ImportScope:
+    """Gives the folder a package. Each call gives another one, so that an edited file is imported again."""
     importlib.invalidate_caches()
     package = ModuleType(f"{PACKAGE}{next(_numbers)}", f"The files of {root}.")
     package.__path__ = [str(root)]
-    package.__file__ = str(root / "__init__.py")  # says where it is, to those who ask what belongs to a folder
-    names, odd = _names(root), _odd_files(root, package.__name__)
-    bundle = ImportScope(root, package, names - sys.stdlib_module_names - {"backfill_manager"}, odd, {})
-    _bundles[package.__name__] = bundle
+    package.__file__ = str(root / "__init__.py")  # for tools that look up which modules belong to a folder
+    names, unusual_files = _names(root), _unusual_files(root, package.__name__)
+    bundle = ImportScope(root, package, names - sys.stdlib_module_names - {"backfill_manager"}, unusual_files, {})
+    _scopes[package.__name__] = bundle
     sys.modules[package.__name__] = package
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     return bundle
 
 
-_bundles: dict[str, ImportScope] = {}
+_scopes: dict[str, ImportScope] = {}
 
 
 def _names(root: Path) -> frozenset[str]:
@@ -116,18 +116,18 @@ def _holds_python(folder: Path) -> bool:
     return any(name.endswith(".py") for _, _, names in os.walk(folder) for name in names)
 
 
-def _odd_files(root: Path, package: str) -> dict[str, Path]:
-    found = (
+def _unusual_files(root: Path, package: str) -> dict[str, Path]:
+    paths = (
         path
         for path in root.rglob("*.py")
         if not all(p.isidentifier() for p in path.relative_to(root).with_suffix("").parts)
     )
-    return {f"{package}.{_odd_name(str(path.relative_to(root)))}": path for path in found}
+    return {f"{package}.{_unusual_name(str(path.relative_to(root)))}": path for path in paths}
 
 
-def _odd_name(file: str) -> str:
+def _unusual_name(file: str) -> str:
     """A Python name for `2024/my-dag.v2.py` that no other file of the bundle has."""
-    return "file_" + re.sub(r"\W", lambda found: f"_{ord(found[0]):x}_", file.removesuffix(".py"))
+    return "file_" + re.sub(r"\W", lambda match: f"_{ord(match[0]):x}_", file.removesuffix(".py"))
 
 
 class _Loader(SourceFileLoader):
@@ -139,14 +139,14 @@ class _Loader(SourceFileLoader):
         return code
 
     def exec_module(self, module: ModuleType) -> None:
-        bundle = _bundles[module.__name__.partition(".")[0]]
+        bundle = _scopes[module.__name__.partition(".")[0]]
         module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _importer(bundle)}
         with collecting(bundle.root, Path(self.path)) as collection:
             super().exec_module(module)
-        bundle.made[module.__name__] = collection.dags
+        bundle.dags_by_module[module.__name__] = collection.dags
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()  # a module that travels by value leaves its loader at home
+        return type(None), ()  # a module that travels by value does not take its loader along
 
 
 class _Finder(MetaPathFinder):
@@ -155,9 +155,9 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if not fullname.startswith(PACKAGE):
             return None
-        bundle = _bundles.get(fullname.partition(".")[0])
-        if bundle is not None and fullname in bundle.odd:
-            file = bundle.odd[fullname]
+        bundle = _scopes.get(fullname.partition(".")[0])
+        if bundle is not None and fullname in bundle.unusual_files:
+            file = bundle.unusual_files[fullname]
             return spec_from_file_location(fullname, file, loader=_Loader(fullname, str(file)))
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
@@ -179,12 +179,12 @@ def _importer(bundle: ImportScope) -> Any:
         if level or top not in bundle.names:
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         try:
-            found = builtins.__import__(f"{package}.{name}", globals, locals, fromlist or ("",), 0)
+            imported = builtins.__import__(f"{package}.{name}", globals, locals, fromlist or ("",), 0)
         except ModuleNotFoundError as error:
             if error.name and error.name.startswith(f"{package}."):
                 inside = error.name.removeprefix(f"{package}.")
                 raise ModuleNotFoundError(f"No module named {inside!r} in the bundle", name=inside) from None
             raise
-        return found if fromlist else sys.modules[f"{package}.{top}"]
+        return imported if fromlist else sys.modules[f"{package}.{top}"]
 
     return import_

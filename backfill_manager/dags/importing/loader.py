@@ -22,30 +22,30 @@ from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.importing.import_failure import FailedFile, as_text, explain, explain_dump
-from backfill_manager.dags.importing.parse_file import Request
-from backfill_manager.dags.importing.worker_process import LARGEST_ANSWER, Reply, WorkerProcess
+from backfill_manager.dags.importing.import_failure import FailedFile, explain, explain_dump, to_utf8
+from backfill_manager.dags.importing.parse_file import ParseJob
+from backfill_manager.dags.importing.worker_process import MAX_RESULT_SIZE, ParseReply, WorkerProcess
 from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInput, shorten
 
 if TYPE_CHECKING:
     from backfill_manager.dags.authoring import Dag
 
-_PRELOADABLE: Final = ("pyspark", "pandas")  # dear to import; a worker has one once a file has asked for it
-MOST_WORKERS: Final = 4
-LONGEST_MESSAGE: Final = 2000  # characters; lists of errors repeat them
-LONGEST_TRACEBACK: Final = 50_000
+_PRELOADABLE: Final = ("pyspark", "pandas")  # costly to import; a worker has it once a file has needed it
+MAX_WORKERS: Final = 4
+MAX_MESSAGE_LENGTH: Final = 2000  # characters; lists of errors repeat them
+MAX_TRACEBACK_LENGTH: Final = 50_000
 _ATTEMPTS: Final = 3  # to find a worker that gets as far as the file
 
 
 class LoaderClosed(BackfillManagerError):
-    """The loader was closed before all files were read; nothing is known of any."""
+    """The loader was closed before all files were parsed; there is no result for any of them."""
 
 
 @dataclass(frozen=True)
 class ParsedFile:
     """What one file defines. `definitions` are its DAGs as JSON, as they were made where the file was run, and in the
     order of `dag_ids`. Of the bundle's other files: `imported` are those it imported, `read` all it opened; `listed` are
-    folders whose files it asked for (`""` is the root). Names within the bundle, with `/`."""
+    folders whose files it listed (`""` is the root). Names within the bundle, with `/`."""
 
     file: str
     dag_ids: tuple[str, ...]
@@ -66,7 +66,7 @@ class DagLoader:
     thread, at any time: a `load` that is under way then raises `LoaderClosed`."""
 
     def __init__(self, *, workers: int | None = None) -> None:
-        self._count = workers or min(MOST_WORKERS, os.cpu_count() or 1)
+        self._count = workers or min(MAX_WORKERS, os.cpu_count() or 1)
         self._places: LifoQueue[WorkerProcess | None] = LifoQueue()  # the last one used is the warmest
         for _ in range(self._count):
             self._places.put(None)
@@ -88,13 +88,13 @@ class DagLoader:
         options: Mapping[str, Any] | None = None,
     ) -> list[ParsedFile | FailedFile]:
         """What each of `files` of the folder `root` (a snapshot: it does not change) defines, in their order. A file may
-        take `import_timeout` seconds and `import_memory_mb` MB; `limits` are what its DAGs get that say nothing. `reader` is
+        take `import_timeout` seconds and `import_memory_mb` MB; `limits` are defaults of its DAGs. `reader` is
         `module:Class` of a parser whose `read` makes the DAGs, given `options`; "" is Python and YAML."""
 
         def parse(file: str) -> ParsedFile | FailedFile:
-            if as_text(file) != file:
+            if to_utf8(file) != file:
                 return FailedFile(file, None, "its name is not UTF-8; give it another one")
-            request = Request(
+            job = ParseJob(
                 str(root),
                 file,
                 import_timeout,
@@ -103,13 +103,13 @@ class DagLoader:
                 reader=reader,
                 options=options or {},
             )
-            return result_of(self._ask(request), request)
+            return result_of(self._parse(job), job)
 
-        with self._under_way(), ThreadPoolExecutor(self._count, thread_name_prefix="bfm-parse") as threads:
+        with self._counted(), ThreadPoolExecutor(self._count, thread_name_prefix="bfm-parse") as threads:
             return list(threads.map(parse, files))
 
     @contextmanager
-    def _under_way(self) -> Iterator[None]:
+    def _counted(self) -> Iterator[None]:
         with self._lock:
             self._loads += 1
         try:
@@ -118,11 +118,6 @@ class DagLoader:
             with self._lock:
                 self._loads -= 1
                 self._load_ended.notify_all()
-
-    def process_ids(self) -> tuple[int, ...]:
-        """Of the workers that are there now."""
-        with self._lock:
-            return tuple(worker.pid for worker in self._started if worker.lives)
 
     def close(self) -> None:
         with self._lock:
@@ -140,16 +135,16 @@ class DagLoader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, request: Request) -> Reply:
-        """A worker that ends before it comes to the file is not the file's fault: another one is asked."""
-        wanted = _preloads(Path(request.root) / request.file)
-        if request.reader:
-            wanted += (request.reader.partition(":")[0],)
-        reply = Reply()
+    def _parse(self, job: ParseJob) -> ParseReply:
+        """A worker that ends before it comes to the file is not the file's fault: another one tries."""
+        to_preload = _preloads(Path(job.root) / job.file)
+        if job.reader:
+            to_preload += (job.reader.partition(":")[0],)
+        reply = ParseReply()
         for _ in range(_ATTEMPTS):
-            preload = tuple(name for name in wanted if name not in self._unfit)
+            preload = tuple(name for name in to_preload if name not in self._unfit)
             with self._worker() as worker:
-                reply = worker.ask(dataclasses.replace(request, preload=preload))
+                reply = worker.parse(dataclasses.replace(job, preload=preload))
                 new = set(preload) - worker.preloaded
             if self._closed:
                 raise LoaderClosed("The loader of DAG files was closed")
@@ -160,14 +155,14 @@ class DagLoader:
 
     @contextmanager
     def _worker(self) -> Iterator[WorkerProcess]:
-        """One that nobody else is using now."""
+        """A worker that is not in use."""
         worker = self._places.get()
         try:
             if worker is None:
                 worker = self._start()
             yield worker
         finally:
-            if worker is not None and not worker.lives:
+            if worker is not None and not worker.is_alive:
                 self._remove(worker)
                 worker = None
             self._places.put(worker)
@@ -188,35 +183,35 @@ class DagLoader:
 
 
 def _preloads(path: Path) -> tuple[str, ...]:
-    """A cheap look at the text: what it names may be in a comment, which costs one import and nothing else."""
+    """A cheap search of the text: a name in a comment costs one import and nothing else."""
     try:
         text = path.read_bytes()
     except OSError:
-        return ()  # who executes it will say so
+        return ()  # importing it will fail with the reason
     return tuple(name for name in _PRELOADABLE if name.encode() in text)
 
 
-def result_of(reply: Reply, request: Request) -> ParsedFile | FailedFile:
-    """What a worker's reply says about the file."""
-    file = request.file
+def result_of(reply: ParseReply, job: ParseJob) -> ParsedFile | FailedFile:
+    """The result in a worker's reply."""
+    file = job.file
     if reply.refused:
         return FailedFile(file, None, reply.refused)
     if not reply.began:
         how = _ending(reply.worker_code) if reply.worker_code is not None else "did not get as far"
         return FailedFile(file, None, f"no process could be had to read the file in: each of {_ATTEMPTS} {how}")
-    if len(reply.told) > LARGEST_ANSWER:
-        return FailedFile(file, None, f"its DAGs take more than {LARGEST_ANSWER >> 20} MB to write down")
-    if reply.code == 0 and reply.told:
-        return _parsed(reply.told, file)
-    return _silent(reply, request)
+    if len(reply.output) > MAX_RESULT_SIZE:
+        return FailedFile(file, None, f"its DAGs take more than {MAX_RESULT_SIZE >> 20} MB to write down")
+    if reply.code == 0 and reply.output:
+        return _parsed(reply.output, file)
+    return _without_result(reply, job)
 
 
-def _parsed(told: bytes, file: str) -> ParsedFile | FailedFile:
-    """The file could write to the pipe as well, so nothing is taken for granted about what came through."""
+def _parsed(output: bytes, file: str) -> ParsedFile | FailedFile:
+    """The file could write to the pipe as well, so nothing about the content is assumed."""
     try:
-        answer: dict[str, Any] = json.loads(told)
+        answer: dict[str, Any] = json.loads(output)
         if "failed" in answer:
-            return _as_kept(FailedFile(**answer["failed"]))
+            return _sanitized(FailedFile(**answer["failed"]))
         definitions = tuple(answer["dags"])
         others = (tuple(answer[name]) for name in ("imported", "read", "listed"))
         dag_ids = tuple(DagSpec.from_json(text).dag_id for text in definitions)
@@ -227,22 +222,22 @@ def _parsed(told: bytes, file: str) -> ParsedFile | FailedFile:
         )
 
 
-def _as_kept(failed: FailedFile) -> FailedFile:
+def _sanitized(failed: FailedFile) -> FailedFile:
     """Not longer than lists can repeat, and without secrets once more: with this environment, as the file may have taken one out
     of that of its process."""
     from backfill_manager.masking import mask_environment
 
-    message, told = (as_text(mask_environment(text)) for text in (failed.message, failed.traceback))
-    short = shorten(message, LONGEST_MESSAGE), shorten(told, LONGEST_TRACEBACK)
+    message, output = (to_utf8(mask_environment(text)) for text in (failed.message, failed.traceback))
+    short = shorten(message, MAX_MESSAGE_LENGTH), shorten(output, MAX_TRACEBACK_LENGTH)
     return dataclasses.replace(failed, message=short[0], traceback=short[1])
 
 
-def _silent(reply: Reply, request: Request) -> FailedFile:
+def _without_result(reply: ParseReply, job: ParseJob) -> FailedFile:
     """The file's process ended without an answer."""
-    root, file = Path(request.root), request.file
-    dump = reply.told.decode("utf-8", "replace")
+    root, file = Path(job.root), job.file
+    dump = reply.output.decode("utf-8", "replace")
     if reply.late or "Timeout (" in dump:
-        took = f"took longer than {request.seconds:g} seconds to be read (import_timeout of its bundle)"
+        took = f"took longer than {job.seconds:g} seconds to be read (import_timeout of its bundle)"
         return explain_dump(dump, root, file, took)
     _, crashed, crash = dump.partition("Fatal Python error: ")
     if crashed:
@@ -260,13 +255,13 @@ def _ending(code: int) -> str:
 def load_file(path: str | Path, *, root: Path | None = None) -> list[Dag]:
     """The DAGs of one file, executed in this process: for `dags test` and for tests of one's own DAGs. `root` is the
     bundle that its imports start from, by default its folder. `InvalidDag` names file and line of whatever is wrong."""
-    from backfill_manager.dags.importing.import_scope import open_bundle
+    from backfill_manager.dags.importing.import_scope import open_scope
 
     file = Path(path).absolute()
     folder = (root or file.parent).absolute()
     if not file.is_file():
         raise InvalidInput(f"{path} is not a file")
-    bundle = open_bundle(folder)
+    bundle = open_scope(folder)
     name = file.relative_to(folder).as_posix()
     try:
         return [dataclasses.replace(dag, spec=dataclasses.replace(dag.spec, file=name)) for dag in bundle.dags_of(name)]

@@ -1,7 +1,7 @@
-"""The process that finds out what one DAG file defines: forked by `worker` for this file, ended by it or with it.
+"""The process that imports one DAG file: forked by `worker` for this file, ended by it or with it.
 
-The file is a stranger's code: it may print, hang, exit, crash, eat memory. The answer goes to a pipe of its own as one
-JSON document, and the process ends there, whatever threads the file has started. When there is no answer to give, the
+The file is other people's code: it may print, hang, exit, crash, eat memory. The result goes to a pipe of its own as one
+JSON document, and the process ends there, whatever threads the file has started. When there is no result to give, the
 C-level watchdog writes where the file was instead: it needs no help from the code that hangs or the interpreter that
 crashed. What the file prints goes nowhere.
 """
@@ -21,20 +21,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from backfill_manager.dags.importing.dag_file import dags_made_by
+from backfill_manager.dags.importing.dag_file import load_dags
 from backfill_manager.dags.importing.file_access_tracker import FileAccessTracker
 from backfill_manager.dags.importing.import_failure import explain
 from backfill_manager.dags.importing.import_scope import ImportScope
 from backfill_manager.errors import InvalidDag
 
-_SPARE_MEMORY: Final = 32 << 20  # to tell that the memory was used up
+_SPARE_MEMORY: Final = 32 << 20  # to report that the memory was used up
 _exit = os._exit  # as it is before the file may put something else in its place
 
 
 @dataclass(frozen=True)
-class Request:
+class ParseJob:
     """One file to read: `file` of the folder `root`, in at most `seconds` and `memory_mb` megabytes more than are used
-    before it is begun. `limits` are settings of DAGs that say nothing. `preload`: what to import before forking. `reader`:
+    before it is begun. `limits` are defaults of DAGs that don't set these. `preload`: what to import before forking. `reader`:
     `module:Class` of a parser with a format of its own, and its `options`; "" is Python and YAML."""
 
     root: str
@@ -50,53 +50,53 @@ class Request:
         return json.dumps(dataclasses.asdict(self), default=str)  # dates, as YAML reads them
 
     @classmethod
-    def from_json(cls, text: bytes) -> Request:
+    def from_json(cls, text: bytes) -> ParseJob:
         plain = json.loads(text)
         return cls(**{**plain, "preload": tuple(plain["preload"])})
 
 
-def parse_and_end(bundle: ImportScope, request: Request, pipe: int) -> NoReturn:
-    """In the forked process: confine it, read the file, answer, end. Exit code 0 says that the answer was given."""
-    own, told_to = os.getpid(), os.fstat(pipe)
-    _send_output_nowhere()
-    most = _limit_memory(request.memory_mb)
+def parse_and_exit(bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
+    """In the forked process: limit it, import the file, send the result, exit. Exit code 0: the result was sent."""
+    own, pipe_before = os.getpid(), os.fstat(pipe)
+    _discard_output()
+    most = _limit_memory(job.memory_mb)
     gc.enable()
     faulthandler.enable(file=pipe)
-    faulthandler.dump_traceback_later(request.seconds, exit=True, file=pipe)
-    answer = json.dumps(answer_for(bundle, request, most)).encode()
+    faulthandler.dump_traceback_later(job.seconds, exit=True, file=pipe)
+    result = json.dumps(parse_result(bundle, job, most)).encode()
     faulthandler.cancel_dump_traceback_later()
     if os.getpid() != own:
-        _exit(0)  # a fork that the file made, and that came out of it too; one answer is enough
-    if not os.path.samestat(os.fstat(pipe), told_to):
+        _exit(0)  # a fork that the file made, and that came out of it too; one result is enough
+    if not os.path.samestat(os.fstat(pipe), pipe_before):
         _exit(1)  # the file closed it, and opened something of its own in its place
-    while answer:
-        answer = answer[os.write(pipe, answer) :]
+    while result:
+        result = result[os.write(pipe, result) :]
     _exit(0)
 
 
-def answer_for(bundle: ImportScope, request: Request, most_memory: int | None = None) -> dict[str, Any]:
+def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = None) -> dict[str, Any]:
     """`{"dags": [definition, ...], "imported": [file, ...], "read": [...], "listed": [...]}`, or `{"failed": {...}}`:
     all of the file or nothing."""
-    root, file = bundle.root, request.file
+    root, file = bundle.root, job.file
     watch = FileAccessTracker(root)
     watch.begin()
     try:
-        made = dags_made_by(request.reader, bundle, file, request.options)
+        made = load_dags(job.reader, bundle, file, job.options)
         accesses = watch.seen()
         ids = [dag.dag_id for dag in made]
         twice = next((dag_id for dag_id in ids if ids.count(dag_id) > 1), None)
         if twice:
             raise InvalidDag(f"DAG {twice!r} is made twice in this file; give one of them another dag_id")
-    except BaseException as error:  # noqa: BLE001 - a stranger's code may raise anything, SystemExit included
-        if most_memory is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (most_memory, most_memory))
+    except BaseException as error:  # noqa: BLE001 - other people's code may raise anything, SystemExit included
+        if max_memory is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (max_memory, max_memory))
         failed = explain(error, root, file)
         if isinstance(error, MemoryError):
-            failed = dataclasses.replace(failed, message=too_much_memory(request.memory_mb))
+            failed = dataclasses.replace(failed, message=too_much_memory(job.memory_mb))
         return {"failed": dataclasses.asdict(failed)}
     specs = []
     for dag in made:
-        unsaid: dict[str, Any] = {name: value for name, value in request.limits.items() if name not in dag.said}
+        unsaid: dict[str, Any] = {name: value for name, value in job.limits.items() if name not in dag.explicit}
         specs.append(dataclasses.replace(dag.spec, file=file, **unsaid))
     return {
         "dags": [spec.to_json() for spec in specs],
@@ -120,7 +120,7 @@ def too_much_memory(memory_mb: int) -> str:
     return f"took more than {memory_mb} MB of memory to be read (import_memory of its bundle)"
 
 
-def _send_output_nowhere() -> None:
+def _discard_output() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
@@ -128,7 +128,7 @@ def _send_output_nowhere() -> None:
 
 
 def _limit_memory(megabytes: int) -> int:
-    """From here on; gives the limit to which it may be raised to tell of it. Bytes."""
+    """Limits it from here on; returns the limit, in bytes, to which it may be raised to report that it was exceeded."""
     most = _memory_in_use() + (megabytes << 20)
     _, hardest = resource.getrlimit(resource.RLIMIT_DATA)
     if hardest == resource.RLIM_INFINITY:

@@ -1,8 +1,8 @@
 """A fork server for DAG files: `python -m backfill_manager.dags.importing.worker FD`, started by `worker_process`.
 
-It has imported what DAG files need, and forks a fresh process for each file, which begins warm and ends with whatever
-the file did to it. No code of a bundle runs in here, so what the files leave behind here is nothing, however many they
-are. One thread only: a fork of a process with threads may hang.
+It imports what DAG files need, and forks a fresh process for each file, which begins warm and ends with whatever the file
+did to it. No code of a bundle runs in the worker itself, so no file affects the next. One thread only: a fork of a process
+with threads may hang.
 
 Over the socket FD come requests (a line of JSON, with the pipe for the answer), one at a time, and go back:
 
@@ -33,12 +33,12 @@ from typing import Any, Final, NoReturn
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.authoring import dag, sql
-from backfill_manager.dags.importing.import_scope import ImportScope, open_bundle
-from backfill_manager.dags.importing.parse_file import Request, parse_and_end
+from backfill_manager.dags.importing.import_scope import ImportScope, open_scope
+from backfill_manager.dags.importing.parse_file import ParseJob, parse_and_exit
 from backfill_manager.schemas.dag_settings import DagSettings, SqlSettings, TaskSettings, YamlDag, adapter
 
 GRACE_S: Final = 3.0  # for the watchdog in the file's process, which knows more, to be first
-WARM: Final = (  # what files need of us and what tells of their mistakes: imported once, before they come
+WARM: Final = (  # what files and the reports of their mistakes need: imported once, before they come
     "backfill_manager.dags.schedule.timetable",
     "backfill_manager.dags.yaml.reader",
     "backfill_manager.logging",
@@ -50,7 +50,7 @@ PRELOADS: Final = {
     "pyspark": ("pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types"),
     "pandas": ("pandas",),
 }
-_WITHOUT_THREADS: Final = {  # numpy's and Arrow's libraries start some when they are imported, if not told so
+_WITHOUT_THREADS: Final = {  # numpy's and Arrow's libraries start some when they are imported, unless these say otherwise
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -78,27 +78,27 @@ class Worker:
         """Until the manager closes its end."""
         for module in WARM:
             importlib.import_module(module)
-        _rehearse()
+        _warm_up()
         gc.collect()
         gc.disable()
         while (received := self._receive()) is not None:
-            request, pipe = received
+            job, pipe = received
             try:
-                self._serve(request, pipe)
+                self._serve(job, pipe)
             finally:
                 os.close(pipe)
 
-    def _serve(self, request: Request, pipe: int) -> None:
-        self._preload(request.preload)
+    def _serve(self, job: ParseJob, pipe: int) -> None:
+        self._preload(job.preload)
         try:
-            bundle = self._open(request.root)
+            bundle = self._open(job.root)
         except OSError as error:
-            self._tell(refused=f"{error.filename or request.root} can't be read: {error.strerror}")
+            self._send(refused=f"{error.filename or job.root} can't be read: {error.strerror}")
             return
         child = os.fork()
         if child == 0:
-            self._become_the_file(bundle, request, pipe)
-        self._tell(**self._wait(child, request.seconds + GRACE_S))
+            self._run_child(bundle, job, pipe)
+        self._send(**self._wait(child, job.seconds + GRACE_S))
 
     # -- before forking ---------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Worker:
         kept = {name: os.environ.get(name) for name in _WITHOUT_THREADS}
         os.environ.update(_WITHOUT_THREADS)
         for name in sorted(new):
-            with suppress(Exception):  # the file's process will say so itself; a parser's package may raise anything
+            with suppress(Exception):  # the file's process reports it; a parser's package may raise anything
                 for module in PRELOADS.get(name, (name,)):
                     importlib.import_module(module)
         for name, value in kept.items():
@@ -132,7 +132,7 @@ class Worker:
             if self._bundle is not None:
                 self._bundle.close()
                 sys.path_importer_cache.pop(str(self._bundle.root), None)
-            self._bundle, self._bundle_key = open_bundle(Path(root)), key
+            self._bundle, self._bundle_key = open_scope(Path(root)), key
             package = self._bundle.package
             PathFinder.find_spec(f"{package.__name__}.nothing", list(package.__path__))  # reads the folder, keeps that
             gc.collect()
@@ -141,18 +141,18 @@ class Worker:
 
     # -- the child --------------------------------------------------------------------------------------------------
 
-    def _become_the_file(self, bundle: ImportScope, request: Request, pipe: int) -> NoReturn:
+    def _run_child(self, bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
         ends = os._exit
         try:
             os.setsid()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            self._tell(pid=os.getpid())
+            self._send(pid=os.getpid())
             self._control.close()
             os.close(self._child_ended)
             os.close(self._wake)
-            parse_and_end(bundle, request, pipe)
+            parse_and_exit(bundle, job, pipe)
         finally:
             ends(1)
 
@@ -168,21 +168,21 @@ class Worker:
             ready, _, _ = select.select([self._control.fileno(), self._child_ended], [], [], max(left, 0))
             if late or self._control.fileno() in ready or sys.platform != "linux":
                 break  # elsewhere (macOS) nothing else can have woken us: it is our only child
-            self._forget_signals()
+            self._drain_signals()
         for kill in (os.killpg, os.kill):  # it may not have a group of its own yet
             with suppress(ProcessLookupError, PermissionError):  # a group that is gone; or a zombie, on macOS
                 kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        _end_orphans()
-        self._forget_signals()
+        _kill_orphans()
+        self._drain_signals()
         return {"code": os.waitstatus_to_exitcode(status), "late": late}
 
-    def _forget_signals(self) -> None:
+    def _drain_signals(self) -> None:
         with suppress(BlockingIOError):
             while os.read(self._child_ended, 4096):
                 pass
 
-    def _receive(self) -> tuple[Request, int] | None:
+    def _receive(self) -> tuple[ParseJob, int] | None:
         try:
             text, pipes, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
             while text and not text.endswith(b"\n"):
@@ -190,20 +190,20 @@ class Worker:
                 if not more:
                     return None
                 text += more
-        except ConnectionResetError:  # a manager that was killed before it had read all that we told it
+        except ConnectionResetError:  # a manager that was killed before it had read everything
             return None
         if not text:
             return None
-        os.set_inheritable(pipes[0], False)  # what the file starts shall not keep the pipe open
-        return Request.from_json(text), pipes[0]
+        os.set_inheritable(pipes[0], False)  # what the file starts must not keep the pipe open
+        return ParseJob.from_json(text), pipes[0]
 
-    def _tell(self, **what: Any) -> None:
+    def _send(self, **what: Any) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # the manager is gone: `_receive` sees it too
             self._control.sendall(json.dumps(what).encode() + b"\n")
 
 
-def _rehearse() -> None:
-    """Make a DAG once: what is filled at first use (zones, patterns, caches) every child would fill for itself."""
+def _warm_up() -> None:
+    """Makes a DAG once: what is filled at first use (zones, validators, caches) every child would fill for itself."""
     for settings in (DagSettings, TaskSettings, SqlSettings, YamlDag):
         adapter(settings)
     made = dag("rehearsal", schedule="0 5 * * *", timezone="Europe/Berlin", start_date="2013-01-01")
@@ -215,8 +215,8 @@ def _has_ended(child: int) -> bool:
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _end_orphans() -> None:
-    """Processes that left the file's session: on Linux they come to us when their parent ends, elsewhere to nobody."""
+def _kill_orphans() -> None:
+    """Processes that left the file's session: on Linux this process inherits them when their parent ends."""
     while True:
         try:
             ended, _ = os.waitpid(-1, os.WNOHANG)
@@ -246,8 +246,8 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _stand_back() -> None:
-    """Behind the manager for cores, before it when memory runs out; children inherit it."""
+def _lower_priority() -> None:
+    """The manager goes first for cores, the workers when memory runs out; children inherit it."""
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -258,5 +258,5 @@ def _stand_back() -> None:
 if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         sys.path.pop(0)  # `-m` puts the current directory there; the manager's own path came in PYTHONPATH
-    _stand_back()
+    _lower_priority()
     Worker(socket.socket(fileno=int(sys.argv[1]))).serve()

@@ -1,7 +1,7 @@
-"""A worker as the manager sees it: a process that is asked to read one file after another, and may die of each.
+"""The manager's end of a worker: a process that parses one file after another, and may die of each.
 
-What it is told and answers stands in `worker`. Nothing that a file does to its own process, to the worker or to the
-pipe comes out of here as anything but a `Reply`.
+`worker` has the protocol. Nothing that a file does to its own process, to the worker or to the
+pipe comes out of here as anything but a `ParseReply`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.dags.importing.parse_file import Request
+from backfill_manager.dags.importing.parse_file import ParseJob
 
-LARGEST_ANSWER: Final = 64 << 20
+MAX_RESULT_SIZE: Final = 64 << 20
 OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
-_START_UP_S: Final = 120.0  # for the worker to start, and to import pandas or PySpark on a busy machine
+_STARTUP_TIMEOUT_S: Final = 120.0  # for the worker to start, and to import pandas or PySpark on a busy machine
 _GRACE_S: Final = 10.0  # for the worker, which waits `GRACE_S` of its own, to end the file's process first
-_STOP_S: Final = 5.0
+_STOP_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True)
-class Reply:
-    """`began`: the file's process was there. `code`: how it ended; None when nobody is left to tell, because the worker
-    was lost: `worker_code` then says how. `late`: it took longer than its time. `refused`: why it was not read."""
+class ParseReply:
+    """What came of a file. `began`: its process was started. `code`: how that ended; None when the worker was lost
+    (`worker_code`: how). `late`: it took longer than its time. `refused`: why it was not parsed."""
 
-    told: bytes = b""
+    output: bytes = b""
     began: bool = False
     code: int | None = None
     worker_code: int | None = None
@@ -60,24 +60,24 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, request: Request) -> Reply:
-        """Have one file read. Afterwards the worker may be lost (`lives`)."""
+    def parse(self, job: ParseJob) -> ParseReply:
+        """Parses one file. Afterwards the worker may be lost (`is_alive`)."""
         pipe, theirs = os.pipe()
         try:
             try:
-                socket.send_fds(self._control, [request.to_json().encode() + b"\n"], [theirs])
+                socket.send_fds(self._control, [job.to_json().encode() + b"\n"], [theirs])
             except OSError:  # it has died, or was stopped, while it had nothing to do
                 return self._lost(None, b"")
             finally:
                 os.close(theirs)
-            reply = self._listen(pipe, request.seconds)
+            reply = self._listen(pipe, job.seconds)
         finally:
             os.close(pipe)
         if reply.code is not None:
-            self.preloaded |= set(request.preload)
+            self.preloaded |= set(job.preload)
         return reply
 
     def stop(self) -> None:
@@ -85,7 +85,7 @@ class WorkerProcess:
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         try:
-            self._process.wait(_STOP_S)
+            self._process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -97,53 +97,53 @@ class WorkerProcess:
 
     # ---------------------------------------------------------------------------------------------------------------
 
-    def _listen(self, pipe: int, seconds: float) -> Reply:
-        told, lines = bytearray(), bytearray()
+    def _listen(self, pipe: int, seconds: float) -> ParseReply:
+        output, lines = bytearray(), bytearray()
         child: int | None = None
-        deadline = self._clock.monotonic() + _START_UP_S
+        deadline = self._clock.monotonic() + _STARTUP_TIMEOUT_S
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
             selector.register(self._control, selectors.EVENT_READ)
             while True:
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
-                    return self._lost(child, told, late=True)
+                    return self._lost(child, output, late=True)
                 for key, _ in selector.select(left):
                     if key.fd == pipe:
-                        if not _read(pipe, told):
+                        if not _read(pipe, output):
                             selector.unregister(pipe)
-                        if len(told) > LARGEST_ANSWER:
-                            return self._lost(child, told)
+                        if len(output) > MAX_RESULT_SIZE:
+                            return self._lost(child, output)
                         continue
                     heard = _receive(self._control)
                     if not heard:
-                        return self._lost(child, told)
+                        return self._lost(child, output)
                     lines += heard
                 while b"\n" in lines:
                     line, _, lines = lines.partition(b"\n")
                     message: dict[str, Any] = json.loads(line)
                     if "pid" not in message:
-                        _drain(pipe, told)
-                        return Reply(bytes(told), began="code" in message, **message)
+                        _drain(pipe, output)
+                        return ParseReply(bytes(output), began="code" in message, **message)
                     child = message["pid"]
                     deadline = self._clock.monotonic() + seconds + _GRACE_S
 
-    def _lost(self, child: int | None, told: bytes | bytearray, late: bool = False) -> Reply:
+    def _lost(self, child: int | None, output: bytes | bytearray, late: bool = False) -> ParseReply:
         """It can't be used any more. The file's process first: as long as the worker is there, its id is its own."""
         if child is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child, signal.SIGKILL)
-        if late or len(told) > LARGEST_ANSWER:
+        if late or len(output) > MAX_RESULT_SIZE:
             self._process.kill()
         self.stop()
-        return Reply(bytes(told), began=child is not None, worker_code=self._process.returncode, late=late)
+        return ParseReply(bytes(output), began=child is not None, worker_code=self._process.returncode, late=late)
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with the same modules to be found, but no way into our JVM: a DAG file that starts Spark when it is read
+    """The manager's environment and module path, but no way into its JVM: a DAG file that starts Spark when it is read
     would otherwise be given, and could stop, the session that tasks are running in."""
-    kept = {name: value for name, value in os.environ.items() if name not in OUR_JVM}
-    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environ = {name: value for name, value in os.environ.items() if name not in OUR_JVM}
+    return {**environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def _receive(control: socket.socket) -> bytes:
@@ -160,8 +160,8 @@ def _read(pipe: int, into: bytearray) -> bool:
 
 
 def _drain(pipe: int, into: bytearray) -> None:
-    """What is in the pipe still. Its end is not waited for: whoever got away from us may hold the pipe open."""
+    """What is in the pipe still. Its end is not waited for: a process that escaped may hold the pipe open."""
     os.set_blocking(pipe, False)
     with suppress(BlockingIOError):
-        while len(into) <= LARGEST_ANSWER and _read(pipe, into):
+        while len(into) <= MAX_RESULT_SIZE and _read(pipe, into):
             pass

@@ -2,10 +2,9 @@
 and other people's, who find here what they need (docs/bundles.md)."""
 
 from backfill_manager.dags.importing.dag_file import DagFile
-from backfill_manager.dags.parsers.bundle_state import Fetched
-from backfill_manager.dags.parsers.options import ParserOptions
+from backfill_manager.dags.parsers.builtin import StandardBundleParser
+from backfill_manager.dags.parsers.bundle_state import Fetched, ParserOptions
 from backfill_manager.dags.parsers.parser import BundleParser, Changes
-from backfill_manager.dags.parsers.standard import StandardBundleParser
 from backfill_manager.dags.submission import Submission
 
 __all__ = [

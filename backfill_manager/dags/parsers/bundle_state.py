@@ -1,4 +1,4 @@
-"""A bundle as its parser sees it: bring its files here, see what they are, read some of them."""
+"""A bundle as its parser uses it: fetches its files, lists what they are, keeps them, imports some of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, create_model
 
 from backfill_manager.dags.bundles.files import (
     ALL_FILES,
@@ -17,11 +19,42 @@ from backfill_manager.dags.bundles.files import (
 )
 from backfill_manager.dags.bundles.manifest import read_manifest, with_manifest
 from backfill_manager.dags.bundles.snapshot import take
-from backfill_manager.dags.bundles.source import source_of
+from backfill_manager.dags.bundles.sources import source_of
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
-from backfill_manager.dags.parsers.options import ParserOptions, SaidOptions
-from backfill_manager.settings import BundleSettings, LimitSettings
+from backfill_manager.errors import InvalidConfig
+from backfill_manager.settings import BundleSettings, LimitSettings, Loc, RawSettings
+
+
+class ParserOptions(BaseModel):
+    """Base of a parser's `Options`, a pydantic model. An unknown key is an error that names the nearest known one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class RawOptions:
+    """The options of a bundle as they were written: those of its manifest under those of its configuration. `places` are
+    the lines of the manifest."""
+
+    values: Mapping[str, Any]
+    configured: Mapping[str, Any]
+    places: Mapping[Loc, str]
+    bundle: str
+
+    def checked(self, model: type[ParserOptions], parser: str) -> ParserOptions:
+        """As the parser's model. `InvalidConfig` has a line with the place of each thing that is wrong."""
+        where = f"bundle {self.bundle!r}"
+        raw = RawSettings({"options": dict(self.values)}, {(): where, **self.places})
+        for key in self.configured:
+            raw.places = {at: place for at, place in raw.places.items() if at[:2] != ("options", key)}
+            raw.places["options", key] = where
+        if self.values and not model.model_fields:
+            place = raw.place(("options", next(iter(self.values))))
+            raise InvalidConfig(f"{place}: options must be left out: the parser {parser!r} has none")
+        holder = create_model("Holder", options=(model, ...))
+        checked_options: ParserOptions = raw.validate(holder).options  # type: ignore[attr-defined]
+        return checked_options
 
 
 @dataclass(frozen=True)
@@ -34,28 +67,28 @@ class Fetched:
     commit_id: str | None
 
 
-class AnotherParser(Exception):
-    """The bundle's manifest names another parser than the one that fetched it: that one is to read the files."""
+class ParserChanged(Exception):
+    """The bundle's manifest names another parser than the one that fetched it."""
 
 
 class BundleState:
     def __init__(self, settings: BundleSettings, *, snapshots: Path, limits: LimitSettings | None = None) -> None:
         """`snapshots` is the folder that keeps files by content; clones and unpacked archives lie beside them."""
         self.settings = settings
-        self.parser = settings.parser  # by name; as the manifest says when that has been read
-        self.options = ParserOptions()  # of the parser, as configuration and manifest say
+        self.parser = settings.parser  # by name; the manifest's when that has been read
+        self.options = ParserOptions()  # of the parser, from configuration and manifest
         self._snapshots, self._limits = snapshots, (limits or LimitSettings()).model_dump()
-        self._said_options = SaidOptions(settings.options, settings.options, {}, settings.name)
-        self._read_by: str | None = None  # the parser that reads it, once there is one
+        self._raw_options = RawOptions(settings.options, settings.options, {}, settings.name)
+        self._parser_in_use: str | None = None  # the parser that reads it, once there is one
         self._options_model: type[ParserOptions] = ParserOptions
         self._dag_files = PYTHON_AND_YAML
         self._source = source_of(settings, cache=snapshots / "fetched")
-        self._stamps = FileFingerprints()
+        self._fingerprints = FileFingerprints()
 
     @property
-    def said_options(self) -> Mapping[str, Any]:
+    def raw_options(self) -> Mapping[str, Any]:
         """The options as they were written, for a process that checks them again."""
-        return self._said_options.values
+        return self._raw_options.values
 
     @property
     def name(self) -> str:
@@ -66,39 +99,45 @@ class BundleState:
         """Where it comes from, for people."""
         return self.settings.place
 
-    def read_by(self, dag_files: DagFiles, options: type[ParserOptions]) -> None:
-        """From now on the parser that `parser` names reads it: `dag_files` are part of the bundle, `options` is what that
-        parser may be told. `InvalidConfig` when it is told something else."""
-        self.options = self._said_options.checked(options, self.parser)
-        self._read_by, self._options_model = self.parser, options
+    def use_parser(self, dag_files: DagFiles, options: type[ParserOptions]) -> None:
+        """From now on the parser that `parser` names reads it: `dag_files` are part of the bundle, `options` is the model of
+        its options. `InvalidConfig` when those that are set don't fit."""
+        self.options = self._raw_options.checked(options, self.parser)
+        self._parser_in_use, self._options_model = self.parser, options
         if dag_files != self._dag_files:
-            self._dag_files, self._stamps = dag_files, FileFingerprints()
+            self._dag_files, self._fingerprints = dag_files, FileFingerprints()
             self._source = source_of(self.settings, cache=self._snapshots / "fetched", dag_files=dag_files)
 
     def fetch(self) -> Fetched:
-        """`InvalidInput` when it can't be had, `InvalidConfig` when its manifest is wrong."""
-        came = self._source.fetch()
-        manifest = read_manifest(self.settings, came.root)
+        """`InvalidInput` when it can't be fetched, `InvalidConfig` when its manifest is wrong."""
+        origin = self._source.fetch()
+        manifest = read_manifest(self.settings, origin.root)
         settings = with_manifest(self.settings, manifest)
         self.parser = settings.parser
-        self._said_options = SaidOptions(
+        self._raw_options = RawOptions(
             settings.options, self.settings.options, manifest.raw.places if manifest else {}, self.name
         )
-        if self._read_by is not None:
-            if self.parser != self._read_by:
-                raise AnotherParser(self.parser)
-            self.options = self._said_options.checked(self._options_model, self.parser)
-        content = read_bundle(came.root, without=self._snapshots, stamps=self._stamps, dag_files=self._dag_files)
-        return Fetched(came.root, content, settings, came.commit_id)
+        if self._parser_in_use is not None:
+            if self.parser != self._parser_in_use:
+                raise ParserChanged(self.parser)
+            self.options = self._raw_options.checked(self._options_model, self.parser)
+        content = read_bundle(
+            origin.root, without=self._snapshots, fingerprints=self._fingerprints, dag_files=self._dag_files
+        )
+        return Fetched(origin.root, content, settings, origin.commit_id)
 
-    def keep(self, fetched: Fetched) -> tuple[str, BundleContent]:
-        """Have its files kept; returns the snapshot's folder and what is in it (files may have changed meanwhile)."""
+    def take_snapshot(self, fetched: Fetched) -> tuple[str, BundleContent]:
+        """Keeps its files; returns the snapshot's folder and what is in it (files may have changed meanwhile)."""
         snapshot = take(
-            fetched.root, self._snapshots, content=fetched.content, stamps=self._stamps, dag_files=self._dag_files
+            fetched.root,
+            self._snapshots,
+            content=fetched.content,
+            fingerprints=self._fingerprints,
+            dag_files=self._dag_files,
         )
         return str(snapshot.path), snapshot.content
 
-    def kept(self, content_hash: str) -> BundleContent | None:
+    def snapshot_content(self, content_hash: str) -> BundleContent | None:
         """What the snapshot of that content holds; None when there is none any more."""
         folder = self._snapshots.absolute() / content_hash
         return read_bundle(folder, dag_files=ALL_FILES) if content_hash and folder.is_dir() else None
@@ -113,7 +152,7 @@ class BundleState:
         reader: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> list[ParsedFile | FailedFile]:
-        """Execute files of a snapshot, each in a process of its own. `reader` is `module:Class` of a parser that makes the
+        """Imports files of a snapshot, each in a process of its own. `reader` is `module:Class` of a parser that makes the
         DAGs of a file itself, with its `options`."""
         return loader.load(
             Path(snapshot),

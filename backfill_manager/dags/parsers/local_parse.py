@@ -1,4 +1,4 @@
-"""Parsing without a manager: in the process that wants to know (`dags test`, a dry run when nobody leads, tests)."""
+"""Parses a bundle without a manager, in this process: for `dags test`, a dry run when no manager is active, tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.dags.catalog import DagCatalog, DagStore, SubmissionResult
 from backfill_manager.dags.importing.loader import DagLoader
 from backfill_manager.dags.parsers.bundle_state import BundleState
-from backfill_manager.dags.parsers.parser import check_submission, failure_of, unreadable, unreadable_for
+from backfill_manager.dags.parsers.parser import check_submission, parser_failure, unreadable, unreadable_because
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput
@@ -27,43 +27,43 @@ def parse_bundle(
     clock: Clock | None = None,
     loader: DagLoader | None = None,
 ) -> Submission:
-    """All of a bundle, read by its own parser; what can't be had is an error in it. `loader` is used and left open; without
+    """All of a bundle, parsed by its own parser; what fails is an error in it. `loader` is used and left open; without
     one, one is made and closed again."""
     bundle = BundleState(settings, snapshots=snapshots, limits=limits)
     with nullcontext(loader) if loader else DagLoader() as loader:
         try:
             parser = parser_for(bundle, loader, DagStore(DagCatalog()), clock or SystemClock())
-            found = parser.parse()
-            check_submission(found, parser)
-            return replace(found, asked=False, deactivates=True)
+            submission = parser.parse()
+            check_submission(submission, parser)
+            return replace(submission, on_request=False, deactivates=True)
         except InvalidInput as error:
-            return unreadable_for(error, bundle, bundle.parser)
-        except Exception as error:  # noqa: BLE001 - a parser may be somebody else's
-            return unreadable(bundle, bundle.parser, f"bundle {bundle.name!r}: {failure_of(error, bundle.parser)}")
+            return unreadable_because(error, bundle, bundle.parser)
+        except Exception as error:  # noqa: BLE001 - a parser may come from another package
+            return unreadable(bundle, bundle.parser, f"bundle {bundle.name!r}: {parser_failure(error, bundle.parser)}")
 
 
 def preview(
     settings: BundleSettings,
     subpath: str,
-    known: Iterable[Record],
+    rows: Iterable[Record],
     *,
     snapshots: Path,
     limits: LimitSettings | None = None,
     clock: Clock | None = None,
     deactivate_removed: bool = False,
 ) -> SubmissionResult:
-    """What parsing `subpath` would change, given the rows that are `known` of DAGs, their versions and errors."""
-    clock, shelf = clock or SystemClock(), DagCatalog()
-    for row in known:
-        shelf.put(row)
-    store = DagStore(shelf)
+    """What parsing `subpath` would change, given the `rows` of DAGs, their versions and errors."""
+    clock, catalog = clock or SystemClock(), DagCatalog()
+    for row in rows:
+        catalog.put(row)
+    store = DagStore(catalog)
     with DagLoader() as loader:
         parser = parser_for(BundleState(settings, snapshots=snapshots, limits=limits), loader, store, clock)
         try:
-            found = parser.parse(subpath, deactivate_removed=deactivate_removed)
-            check_submission(found, parser)
+            submission = parser.parse(subpath, deactivate_removed=deactivate_removed)
+            check_submission(submission, parser)
         except BackfillManagerError:
             raise
         except Exception as error:
-            raise InvalidInput(f"bundle {settings.name!r}: {failure_of(error, parser.bundle.parser)}") from error
-        return store.preview(found, clock.now())
+            raise InvalidInput(f"bundle {settings.name!r}: {parser_failure(error, parser.bundle.parser)}") from error
+        return store.preview(submission, clock.now())

@@ -1,15 +1,15 @@
 """The contract of a bundle's parser: a bundle, a loader and the store in; submissions out.
 
-A parser says three things, each with a default:
+A parser defines three things, each with a default:
 
-- when: `next_look(last)`, the instant of its next look at the bundle, given the one of its last;
+- when: `next_scan(last)`, the instant of its next scan of the bundle, given the one of its last;
 - which files: the patterns in `files`, and `may_make_dags(file, content)`;
 - how a file becomes DAGs: `read(file, options)`, a class method that is called in a process of its own.
 
-It may also say what it submits of a look (`look`), and what it can be told (`Options`). The manager calls `findings`
-whenever `due_in` says so, from a thread of the bundle, and hands what comes to the store. Every parser can also be asked to
-parse a path here and now (`bfm bundles parse`). A parser of one's own is a subclass that a package names in the
-entry-point group `backfill_manager.bundle_parsers`; `docs/bundles.md` is the guide.
+It may also define what it submits of a scan (`scan`), and its options (`Options`). The manager calls `scan_results` whenever
+`due_in` says so, from a thread of the bundle, and hands the submissions to the store. Every parser can also parse a path on
+request (`parse`). A third-party parser is a subclass that a package names in the entry-point group
+`backfill_manager.bundle_parsers`; `docs/bundles.md` is the guide.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.dag_file import DagFile
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
-from backfill_manager.dags.parsers.bundle_state import AnotherParser, BundleState, Fetched
-from backfill_manager.dags.parsers.options import ParserOptions
+from backfill_manager.dags.parsers.bundle_state import BundleState, Fetched, ParserChanged, ParserOptions
 from backfill_manager.dags.submission import Submission, paths_to
 from backfill_manager.errors import InvalidConfig, InvalidInput, error_message
 
 
 @dataclass(frozen=True)
-class Read:
-    """A file as it was read last, and what that depended on."""
+class ParseRecord:
+    """The last result of a file, and what it depended on."""
 
     result: ParsedFile | FailedFile
-    ground: tuple[object, ...]
+    dependencies: tuple[object, ...]
     at: float  # monotonic seconds
 
 
@@ -60,43 +59,51 @@ class BundleParser(ABC):
     files: ClassVar[tuple[str, ...]] = PYTHON_AND_YAML.patterns  # `*` matches `/` too; these belong to the bundle
     Options: ClassVar[type[ParserOptions]] = ParserOptions  # what `options` of a bundle may hold
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Parsers of packages made for releases before 0.2 define `next_look` and `look`: the same methods by older names."""
+        super().__init_subclass__(**keywords)
+        for name, older in (("next_scan", "next_look"), ("scan", "look")):
+            if older in cls.__dict__ and name not in cls.__dict__:
+                setattr(cls, name, cls.__dict__[older])
+            setattr(cls, older, getattr(cls, name))
+
     def __init__(self, bundle: BundleState, loader: DagLoader, store: DagStore, clock: Clock) -> None:
         self.bundle, self.loader, self.store, self.clock = bundle, loader, store, clock
         self._dag_files = DagFiles(self.files, self.may_make_dags)
-        bundle.read_by(self._dag_files, self.Options)
-        self._read: dict[str, Read] = {}
+        bundle.use_parser(self._dag_files, self.Options)
+        self._read: dict[str, ParseRecord] = {}
         self._last_look: datetime | None = None
         self._look_failed = False
         self._last_parse: datetime | None = None  # by this object
         self._content_parsed: BundleContent | None = None
 
-    # -- what a parser says -------------------------------------------------------------------------------------------
+    # -- what a parser defines ----------------------------------------------------------------------------------------
     @abstractmethod
-    def next_look(self, last: datetime | None) -> datetime | None:
-        """The instant (with a time zone) from which `look` is to be called; one that has passed is now, None is never, until
-        somebody asks. `last` is the last look: of this process, else the last parse of the manager before it; None: there
-        was none. A look that fails is repeated after `fetch_interval`, whatever this says."""
+    def next_scan(self, last: datetime | None) -> datetime | None:
+        """The instant (with a time zone) from which `scan` is to be called; a past one means now, None never. `last` is the
+        last scan: of this process, else the last parse of the manager before it; None: there was none. A scan that fails is
+        repeated after `fetch_interval` in any case."""
 
-    def look(self) -> Iterable[Submission]:
-        """What is to be stored of a look. By default all of the bundle; files are read that have changed, or that read
-        something that has. `InvalidInput` when the bundle can't be had, `InvalidConfig` when its manifest is wrong."""
+    def scan(self) -> Iterable[Submission]:
+        """The submissions of a scan. By default one for all of the bundle, in which files are parsed that have changed, or that
+        read something that has. `InvalidInput` when the bundle can't be fetched, `InvalidConfig` when its manifest is wrong."""
         yield self.submission(self.bundle.fetch())
 
     @classmethod
     def may_make_dags(cls, file: str, content: bytes) -> bool:
-        """Whether a file that fits `files` is worth reading: a cheap look at its path within the bundle and its bytes. By
-        default a `.py` file that holds the words `dag` and `backfill_manager`, and whatever is no `.py` file; but none whose
-        name begins with `_`."""
+        """Whether a file that fits `files` is worth reading: a cheap test of its path within the bundle and its bytes. By
+        default a `.py` file that holds the words `dag` and `backfill_manager`, and every other kind of file, unless its name
+        begins with `_`."""
         is_ours = PYTHON_AND_YAML.fits(file)
         return may_make_dags(file, content) if is_ours else not file.rpartition("/")[2].startswith("_")
 
     @classmethod
     def read(cls, file: DagFile, options: Any) -> object:
-        """Make the DAGs of a file, with `dag`, `sql` and `task` as a Python file does. Called in a process of its own, with the
+        """Makes the DAGs of a file, with `dag`, `sql` and `task` as a Python file does. Called in a process of its own, with the
         limits of the bundle; again where the tasks run, if there are Python tasks. By default for Python and YAML."""
         return file.as_usual()
 
-    # -- what a parser is told ----------------------------------------------------------------------------------------
+    # -- what a parser can use ----------------------------------------------------------------------------------------
     @property
     def options(self) -> Any:
         """Of the bundle's configuration and manifest, as `Options`; as they were when the bundle was last fetched."""
@@ -114,7 +121,7 @@ class BundleParser(ABC):
         before = self._content_parsed
         if before is None:
             row = self.store.bundle(self.bundle.name)
-            before = self.bundle.kept(row.content_hash) if row else None
+            before = self.bundle.snapshot_content(row.content_hash) if row else None
         was, now = before.files if before else {}, fetched.content.files
         return Changes(
             added=tuple(sorted(now.keys() - was.keys())),
@@ -124,10 +131,10 @@ class BundleParser(ABC):
 
     # -- how it is run ------------------------------------------------------------------------------------------------
     def due_in(self) -> float | None:
-        """Seconds until `look` is to be called; 0 or less is now, None is never."""
+        """Seconds until `scan` is to be called; 0 or less is now, None is never."""
         now = self.clock.now()
         last = self._last_look or self.last_parse
-        at: Any = self.next_look(last if last is None else min(last, now))
+        at: Any = self.next_scan(last if last is None else min(last, now))
         now = self.clock.now()  # what was now a moment ago has come
         if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
             raise InvalidInput(
@@ -138,33 +145,34 @@ class BundleParser(ABC):
             at = again if at is None else min(at, again)
         return None if at is None else float((at - now).total_seconds())
 
-    def findings(self) -> Iterator[Submission]:
-        """What `look` finds, or that it can't. Nothing when the manifest names another parser by now (`bundle.parser`)."""
+    def scan_results(self) -> Iterator[Submission]:
+        """The submissions of a scan, or one that says why it failed. None when the manifest now names another parser
+        (`bundle.parser`)."""
         self._last_look, self._look_failed = self.clock.now(), True
-        is_told = False
+        has_submitted = False
         try:
-            for submission in self.look():
+            for submission in self.scan():
                 check_submission(submission, self)
-                is_told = True
+                has_submitted = True
                 yield submission
-        except AnotherParser:
+        except ParserChanged:
             return
         except InvalidInput as error:
-            yield unreadable_for(error, self.bundle, self.name)
+            yield unreadable_because(error, self.bundle, self.name)
             return
         self._look_failed = False
-        if not is_told and {".", MANIFEST} & self.store.files_of(self.bundle.name):
-            yield readable_again(self.bundle, self.name)
+        if not has_submitted and {".", MANIFEST} & self.store.files_of(self.bundle.name):
+            yield readable(self.bundle, self.name)
 
     def parse(self, subpath: str = "", *, deactivate_removed: bool = False) -> Submission:
-        """Read the files under `subpath` ("" is all) because someone asks for it, changed or not. `InvalidInput` when
-        the bundle, or such a path in it, can't be had; `InvalidConfig` when its manifest is wrong."""
+        """Parses the files under `subpath` ("" is all) on request, changed or not. `InvalidInput` when the bundle can't be
+        fetched or has no such path; `InvalidConfig` when its manifest is wrong."""
         subpath = subpath.strip("/")
         fetched = self.bundle.fetch()
-        known = (*fetched.content.files, *self.store.files_of(self.bundle.name))
-        if subpath and not any(subpath in paths_to(file) for file in known):
+        candidates = (*fetched.content.files, *self.store.files_of(self.bundle.name))
+        if subpath and not any(subpath in paths_to(file) for file in candidates):
             raise InvalidInput(f"bundle {self.bundle.name!r} has no file or folder {subpath!r} ({self.bundle.place})")
-        return self.submission(fetched, covers=(subpath,), again=True, deactivates=deactivate_removed, asked=True)
+        return self.submission(fetched, covers=(subpath,), again=True, deactivates=deactivate_removed, on_request=True)
 
     # -- what parsers are made of -------------------------------------------------------------------------------------
     def submission(
@@ -175,29 +183,29 @@ class BundleParser(ABC):
         leaves_out: tuple[str, ...] = (),
         again: bool = False,
         deactivates: bool = True,
-        asked: bool = False,
+        on_request: bool = False,
     ) -> Submission:
         """All that the files under `covers` but not under `leaves_out` define. Files are read that have changed, or whose
         reading read something that has; with `again` all of them."""
         settings = fetched.settings
-        snapshot, content = self.bundle.keep(fetched)
+        snapshot, content = self.bundle.take_snapshot(fetched)
         reader = self._reader()
         empty = Submission(
             self.bundle.name, self.bundle.place, self.name, content, snapshot=snapshot, commit_id=fetched.commit_id,
             covers=covers, leaves_out=leaves_out, deactivates=deactivates, keep_last_good=settings.keep_last_good,
-            asked=asked, settings_json=self._settings_json(fetched), reader_json=self._reader_json(reader),
+            on_request=on_request, settings_json=self._settings_json(fetched), reader_json=self._reader_json(reader),
         )  # fmt: skip
-        files = sorted(file for file in self.dag_files(content) if empty.speaks_for(file))
-        wanted = files if again else self.stale(files, content)
-        now, names = self.clock.monotonic(), _Names(content)
+        files = sorted(file for file in self.dag_files(content) if empty.covers_file(file))
+        stale_files = files if again else self.stale(files, content)
+        now, names = self.clock.monotonic(), _Dependencies(content)
         results = self.bundle.load(
-            self.loader, snapshot, wanted, settings, reader=reader, options=self.bundle.said_options
+            self.loader, snapshot, stale_files, settings, reader=reader, options=self.bundle.raw_options
         )
-        for file, result in zip(wanted, results, strict=True):
-            self._read[file] = Read(result, names.ground(file, result), now)
+        for file, result in zip(stale_files, results, strict=True):
+            self._read[file] = ParseRecord(result, names.dependencies(file, result), now)
         for file in [file for file in self._read if file not in content.files]:
             del self._read[file]
-        if wanted:
+        if stale_files:
             self._last_parse = self.clock.now()
         self._content_parsed = content
         read = [self._read[file].result for file in files]
@@ -205,22 +213,24 @@ class BundleParser(ABC):
             empty,
             parsed=tuple(result for result in read if isinstance(result, ParsedFile)),
             failed=tuple(result for result in read if isinstance(result, FailedFile)),
-            parsed_at=self._last_parse if wanted else None,
+            parsed_at=self._last_parse if stale_files else None,
         )
 
     def dag_files(self, content: BundleContent) -> Collection[str]:
         """Files of the bundle that DAGs are read from: those that may make some, and those that did or broke: one that was
         cut off in the middle of a copy may not look like a DAG file any more."""
-        known = {file for file in self.store.files_of(self.bundle.name) if self._dag_files.fits(file)} - {MANIFEST}
-        return {*content.candidates, *(known & set(content.files))}
+        read_before = {file for file in self.store.files_of(self.bundle.name) if self._dag_files.fits(file)} - {
+            MANIFEST
+        }
+        return {*content.candidates, *(read_before & set(content.files))}
 
     def stale(self, files: Iterable[str], content: BundleContent) -> list[str]:
-        """Those that were never read, or whose reading depended on something that is not as it was."""
-        names = _Names(content)
+        """Those that were never parsed, or whose result depended on something that has changed."""
+        names = _Dependencies(content)
 
         def is_stale(file: str) -> bool:
             before = self._read.get(file)
-            return before is None or names.ground(file, before.result) != before.ground
+            return before is None or names.dependencies(file, before.result) != before.dependencies
 
         return [file for file in files if is_stale(file)]
 
@@ -234,11 +244,11 @@ class BundleParser(ABC):
         before = self._read.get(file)
         return before is not None and isinstance(before.result, FailedFile)
 
-    def may_be_taken(self) -> bool:
-        """A file was read well and counted for nothing, because another one, maybe of another bundle, had an id of its
-        DAGs. Now it may have it."""
+    def has_released_ids(self) -> bool:
+        """A file was parsed and then rejected, because another one, maybe of another bundle, had an id of its DAGs; now that
+        id is free."""
         parsed = [read.result for read in self._read.values() if isinstance(read.result, ParsedFile)]
-        return self.store.may_be_taken(self.bundle.name, parsed)
+        return self.store.has_released_ids(self.bundle.name, parsed)
 
     def _reader(self) -> str:
         """`module:Class` when the class has a `read` of its own; the process that reads a file imports it by that."""
@@ -263,8 +273,8 @@ class BundleParser(ABC):
 
 
 def check_submission(submission: object, parser: BundleParser) -> None:
-    """`InvalidInput` for what the manager could not take in, from a parser that makes submissions by itself: it decides from
-    them in the one thread that all bundles share."""
+    """`InvalidInput` for what the manager could not apply, from a parser that makes submissions itself: they are applied in the
+    one thread that all bundles share."""
     who = f"its parser {parser.name!r} gave"
     if not isinstance(submission, Submission):
         raise InvalidInput(
@@ -288,40 +298,41 @@ def check_submission(submission: object, parser: BundleParser) -> None:
 
 
 def unreadable(bundle: BundleState, parser: str, why: str, file: str = ".") -> Submission:
-    """The bundle can't be had, or can't be read: its DAGs stay as they are. `file` is to blame; `.` is the bundle."""
+    """A submission for a bundle that can't be fetched or read: its DAGs stay as they are. `file` is to blame; `.` is the
+    bundle."""
     failed = FailedFile(file, None, why)
     return Submission(bundle.name, bundle.place, parser, BundleContent({}, ()), failed=(failed,), readable=False)
 
 
-def readable_again(bundle: BundleState, parser: str) -> Submission:
-    """The bundle could be had after all, and there is nothing to say of its files."""
+def readable(bundle: BundleState, parser: str) -> Submission:
+    """A submission that only clears the bundle's own error: it could be fetched again."""
     content = BundleContent({}, ())
     return Submission(bundle.name, bundle.place, parser, content, covers=(), deactivates=False)
 
 
-def failure_of(error: Exception, parser: str) -> str:
-    """One line about what a parser raised and should not have."""
+def parser_failure(error: Exception, parser: str) -> str:
+    """One line about an unexpected exception of a parser."""
     return f"its parser {parser!r} failed: {type(error).__name__}: {error_message(error).partition(chr(10))[0]}"
 
 
-def unreadable_for(error: InvalidInput, bundle: BundleState, parser: str) -> Submission:
-    """The same for what `fetch` raised. What is wrong in the manifest is the manifest's error."""
+def unreadable_because(error: InvalidInput, bundle: BundleState, parser: str) -> Submission:
+    """`unreadable` for an error of `fetch`. An error of the manifest is reported as that file's."""
     if isinstance(error, InvalidConfig) and str(error).startswith(MANIFEST):
         return unreadable(bundle, parser, str(error), MANIFEST)
-    told = str(error) if str(error).startswith(f"bundle {bundle.name!r}") else f"bundle {bundle.name!r}: {error}"
-    return unreadable(bundle, parser, told)
+    message = str(error) if str(error).startswith(f"bundle {bundle.name!r}") else f"bundle {bundle.name!r}: {error}"
+    return unreadable(bundle, parser, message)
 
 
-class _Names:
+class _Dependencies:
     """What a bundle holds, for grounds: what the reading of a file depended on."""
 
     def __init__(self, content: BundleContent) -> None:
         self._content = content
         self._listings: dict[str, tuple[str, ...]] = {}
 
-    def ground(self, file: str, result: ParsedFile | FailedFile) -> tuple[object, ...]:
-        """Digests of the file and of all that it read, names in the folders that it listed. What a file that failed
-        had read is not known: it depends on everything."""
+    def dependencies(self, file: str, result: ParsedFile | FailedFile) -> tuple[object, ...]:
+        """Digests of the file and of all that it read, names in the folders that it listed. A file that failed
+        depends on everything: what it had read is lost."""
         if isinstance(result, FailedFile):
             return (self._content.hash,)
         files = self._content.files

@@ -14,12 +14,9 @@ from typing import Final
 from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.loader import DagLoader
-from backfill_manager.dags.parsers.bundle_state import AnotherParser, BundleState
-from backfill_manager.dags.parsers.event import EventBundleParser
-from backfill_manager.dags.parsers.options import ParserOptions, SaidOptions
+from backfill_manager.dags.parsers.builtin import EventBundleParser, SinglePassBundleParser, StandardBundleParser
+from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChanged, ParserOptions, RawOptions
 from backfill_manager.dags.parsers.parser import BundleParser
-from backfill_manager.dags.parsers.single_pass import SinglePassBundleParser
-from backfill_manager.dags.parsers.standard import StandardBundleParser
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import PARSER_GROUP, Loc, RawSettings, Settings, unknown_parser
 
@@ -30,8 +27,8 @@ OURS: Final[dict[str, type[BundleParser]]] = {
 
 def parser_for(bundle: BundleState, loader: DagLoader, store: DagStore, clock: Clock) -> BundleParser:
     """The parser that is configured; where nothing is, the one that the bundle's manifest names now. `InvalidInput` when the
-    bundle can't be had, `InvalidConfig` when its manifest, its parser or the parser's options are wrong."""
-    with suppress(AnotherParser):  # which one is known now
+    bundle can't be fetched, `InvalidConfig` when its manifest, its parser or the parser's options are wrong."""
+    with suppress(ParserChanged):  # bundle.parser is the one it names
         bundle.fetch()
     return parser_named(bundle.parser)(bundle, loader, store, clock)
 
@@ -44,22 +41,22 @@ def parser_named(name: str) -> type[BundleParser]:
     if point is None:
         raise InvalidConfig(f"There is no bundle parser {name!r}: it {unknown_parser(name)}")
     try:
-        found = point.load()
-    except (Exception, SystemExit) as error:  # a package of somebody else's may raise anything
+        cls = point.load()
+    except (Exception, SystemExit) as error:  # another package may raise anything
         why = str(error).partition("\n")[0] or type(error).__name__
         raise InvalidConfig(f"The bundle parser {name!r} ({point.value}) can't be imported: {why}") from error
-    if not (isinstance(found, type) and issubclass(found, BundleParser)):
-        raise InvalidConfig(f"The bundle parser {name!r} ({point.value}) is no subclass of BundleParser: {found!r}")
-    lacking = ", ".join(sorted(found.__abstractmethods__))
+    if not (isinstance(cls, type) and issubclass(cls, BundleParser)):
+        raise InvalidConfig(f"The bundle parser {name!r} ({point.value}) is no subclass of BundleParser: {cls!r}")
+    lacking = ", ".join(sorted(cls.__abstractmethods__))
     if lacking:
         raise InvalidConfig(f"The bundle parser {name!r} ({point.value}) lacks {lacking}; see docs/bundles.md")
-    if not (isinstance(found.Options, type) and issubclass(found.Options, ParserOptions)):
+    if not (isinstance(cls.Options, type) and issubclass(cls.Options, ParserOptions)):
         raise InvalidConfig(f"Options of the bundle parser {name!r} ({point.value}) is no subclass of ParserOptions")
-    if isinstance(found.files, str) or not all(isinstance(pattern, str) and pattern for pattern in found.files):
+    if isinstance(cls.files, str) or not all(isinstance(pattern, str) and pattern for pattern in cls.files):
         raise InvalidConfig(
             f'`files` of the bundle parser {name!r} ({point.value}) must be patterns such as ("*.csv",)'
         )
-    return found
+    return cls
 
 
 def check_parsers(settings: Settings, raw: RawSettings) -> None:
@@ -77,9 +74,9 @@ def check_parsers(settings: Settings, raw: RawSettings) -> None:
             continue
         places = {where[2:]: place for where, place in raw.places.items() if where[:2] == at}
         try:
-            SaidOptions(bundle.options, {}, places, bundle.name).checked(model, bundle.parser)
+            RawOptions(bundle.options, {}, places, bundle.name).checked(model, bundle.parser)
         except InvalidConfig as error:
-            told = [line for line in str(error).splitlines() if not line.endswith(" is missing")]
-            wrong += [line.replace(": options", f": bundles[{n}].options", 1) for line in told]
+            lines = [line for line in str(error).splitlines() if not line.endswith(" is missing")]
+            wrong += [line.replace(": options", f": bundles[{n}].options", 1) for line in lines]
     if wrong:
         raise InvalidConfig("\n".join(wrong))

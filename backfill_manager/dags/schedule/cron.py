@@ -1,7 +1,7 @@
 """A cron expression as five sets, and the walk over the wall-clock readings that match it.
 
 `croniter` reads the expression (once); everything after that is set membership and bisection, here and, from the same
-sets, in `planning/sql/cron_firings.sql`. No zone is known here: readings are local seconds since 1970-01-01.
+sets, in `planning/sql/cron_firings.sql`. Time zones play no part here: readings are local seconds since 1970-01-01.
 
 What is special about days is taken over from croniter, so that someone who comes from Airflow gets the same dates:
 - both day fields restricted: day-of-month OR day-of-week; a restricted field is one without `*` (so `1-31` restricts);
@@ -41,7 +41,7 @@ _RIGHT: Final = (
     "1-12 or JAN-DEC",
     "0-7 or SUN-SAT, MON#2 for the second Monday, L5 for the last Friday",
 )
-_LONGEST: Final = 1000  # characters; a list of all minutes has 169
+_MAX_LENGTH: Final = 1000  # characters; a list of all minutes has 169
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _RANDOM: Final = re.compile(r"(?:^|,)[hr](?:\(|/|,|$)", re.IGNORECASE)
 
@@ -116,7 +116,7 @@ class Cron:
     def _find_days(self, year: int, month: int) -> list[int]:
         first_weekday, length = calendar.monthrange(year, month)
         first = date(year, month, 1).toordinal() - _EPOCH_DAY
-        found = []
+        matching = []
         for day in range(1, length + 1):
             weekday = (first_weekday + day) % 7  # monthrange counts from Monday, cron from Sunday
             in_month = self._by_day_of_month(year, month, day, length)
@@ -128,8 +128,8 @@ class Cron:
                 or (self.day_rule == "either" and (in_month or in_week))
                 or (self.day_rule == "both" and in_month and in_week)
             ):
-                found.append(first + day - 1)
-        return found
+                matching.append(first + day - 1)
+        return matching
 
     def _by_day_of_month(self, year: int, month: int, day: int, length: int) -> bool:
         if self.nearest_to:
@@ -160,12 +160,12 @@ def parse_cron(text: str) -> Cron:
     the expression never fires. The text is expected as `timetable.parse_schedule` leaves it."""
     fields = PRESETS.get(text.lower(), text).split()
     shown = repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
-    if len(text) > _LONGEST or not text.isascii():
-        raise InvalidSchedule(f"the cron expression {shown} must be at most {_LONGEST} plain ASCII characters")
+    if len(text) > _MAX_LENGTH or not text.isascii():
+        raise InvalidSchedule(f"the cron expression {shown} must be at most {_MAX_LENGTH} plain ASCII characters")
     if len(fields) != 5:
         why = " (seconds and years are not supported)" if len(fields) in (6, 7) else ""
         raise InvalidSchedule(
-            f"the cron expression {shown} has {len(fields)} field{'' if len(fields) == 1 else 's'}, five are wanted"
+            f"the cron expression {shown} has {len(fields)} field{'' if len(fields) == 1 else 's'}, but needs five"
             f"{why}: minute hour day month weekday"
         )
     for name, value in zip(_FIELDS, fields, strict=True):

@@ -1,4 +1,4 @@
-"""A schedule in words, for tables and pages: the everyday ones in plain English, others as their expression."""
+"""Describes a schedule for tables and pages: everyday ones in plain English, others by their expression."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from backfill_manager.dags.schedule.cron import Cron
 _WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _UNITS: Final = (("week", 604_800), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 _EVERY_DAY: Final = frozenset(range(7))
-_MOST_TIMES: Final = 4  # more than these are not spelled out
+_MAX_TIMES: Final = 4  # more than these are not spelled out
 
 
-def in_words(schedule: str | dict[str, float] | None, cron: Cron | None, timezone: str) -> str:
+def describe_schedule(schedule: str | dict[str, float] | None, cron: Cron | None, timezone: str) -> str:
     if schedule is None:
-        return "only when asked"
+        return "only when triggered"
     if isinstance(schedule, dict):
         return f"every {_length(int(schedule['seconds']))}"
     if cron is None:
@@ -52,14 +52,14 @@ def _times(cron: Cron) -> str | None:
         if minutes == list(range(0, 60, step)) and 60 % step == 0:
             return "every minute" if step == 1 else f"every {step} minutes"
         return None
-    if len(cron.times) > _MOST_TIMES:
+    if len(cron.times) > _MAX_TIMES:
         return None
     spelled = [f"{minute // 60:02}:{minute % 60:02}" for minute in cron.times]
     return spelled[0] if len(spelled) == 1 else f"{', '.join(spelled[:-1])} and {spelled[-1]}"
 
 
 def _days(cron: Cron) -> str | None:
-    """` every Monday`, ` on day 1 of each month`, nothing for every day; None when it takes more than that to say."""
+    """` every Monday`, ` on day 1 of each month`, nothing for every day; None for anything longer."""
     every_month = len(cron.months) == 12
     if cron.day_rule == "any":
         return "" if every_month else None

@@ -1,6 +1,6 @@
 """Schedules: how they are written, and when they fire. Pure; the scheduler's next run and the planner's SQL share it.
 
-A schedule divides time into half-open intervals between consecutive firings (SEMANTICS.md, "Interval, logical date,
+A schedule divides time into half-open intervals between consecutive firings (docs/semantics.md, "Interval, logical date,
 time zone"). A firing is found without stepping through the minutes: the zone's windows (`dags.schedule.timezones`) cut time into
 stretches with one offset, and within a stretch the next matching reading is a bisection (`dags.schedule.cron`). It costs some
 microseconds.
@@ -28,13 +28,14 @@ from backfill_manager.dags.schedule.timezones import (
     windows_between,
     windows_of_year,
 )
-from backfill_manager.errors import InvalidInput, InvalidSchedule, nearest
+from backfill_manager.errors import InvalidSchedule, nearest
+from backfill_manager.schemas import errors
 
 if TYPE_CHECKING:
     from backfill_manager.dags.definition import DagSpec
 
 __all__ = [
-    "ONCE", "Schedule", "Timetable", "check_timezone", "day_alone", "end_of_day", "parse_date", "parse_end", "parse_last",
+    "ONCE", "Schedule", "Timetable", "check_timezone", "date_only", "end_of_day", "parse_date", "parse_end", "parse_last",
     "parse_schedule", "parse_start", "timetable_of",
 ]  # fmt: skip
 
@@ -42,8 +43,10 @@ Schedule = str | dict[str, float] | None  # as `DagSpec.schedule` keeps it
 
 ONCE: Final = "@once"
 _SECOND: Final = 1_000_000  # micros
-_LONGEST_STEP: Final = 100 * 366 * 86_400
-_SPARSEST: Final = 45  # years between two firings at most: 29 February on a given weekday, across a year like 2100
+_MAX_STEP_S: Final = 100 * 366 * 86_400
+_MAX_YEARS_APART: Final = (
+    45  # years between two firings at most: 29 February on a given weekday, across a year like 2100
+)
 _DATE: Final = re.compile(
     r"(?P<day>\d{4}-\d{2}-\d{2})"
     r"(?:[T ](?P<time>\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?)(?P<offset>Z|[+-]\d{2}(?::?\d{2})?)?)?",
@@ -78,10 +81,10 @@ def _parse_text(value: str) -> str:
     if not text:
         raise InvalidSchedule("the text is empty; give a cron expression, a preset such as '@daily', or None")
     if text.startswith("@"):
-        known = (*PRESETS, ONCE)
-        if text.lower() not in known:
+        presets = (*PRESETS, ONCE)
+        if text.lower() not in presets:
             raise InvalidSchedule(
-                f"there is no preset {text[:60]!r}{nearest(text.lower(), known) or '; one of ' + ', '.join(known)}"
+                f"there is no preset {text[:60]!r}{nearest(text.lower(), presets) or '; one of ' + ', '.join(presets)}"
             )
         return text.lower()
     parse_cron(text)
@@ -110,7 +113,7 @@ def _parse_seconds(value: Mapping[Any, Any]) -> dict[str, float]:
 
 
 def _step(seconds: int) -> dict[str, float]:
-    if not 1 <= seconds <= _LONGEST_STEP:
+    if not 1 <= seconds <= _MAX_STEP_S:
         raise InvalidSchedule(f"the duration {seconds} s must be from one second to a hundred years")
     return {"seconds": seconds}
 
@@ -119,32 +122,33 @@ def parse_date(value: str | date, timezone: str, *, name: str) -> datetime:
     """What people write for a date, as an instant in UTC: `2013-01-01`, `2013-01-01T05:00`, with `Z` or an offset.
 
     Without an offset it is wall-clock time in `timezone`, the date alone midnight there; a reading that the clocks
-    skip or repeat is the instant at which a cron schedule with that time fires. `InvalidInput` names the option
+    skip or repeat is the instant at which a cron schedule with that time fires. `InvalidInput` names the field
     (`name`).
     """
     zone = check_timezone(timezone)
     if isinstance(value, datetime):  # made plain, whatever class it came as
-        said = value.isoformat()
+        shown = value.isoformat()
         read = datetime.combine(value.date(), value.time(), value.tzinfo)
     elif isinstance(value, date):
-        read, said = datetime.combine(value, wall_time()), value.isoformat()
+        read, shown = datetime.combine(value, wall_time()), value.isoformat()
     else:
-        read, said = _read_date(value, name), value
+        read, shown = _read_date(value, name), value
     if not FIRST_YEAR <= read.year < LAST_YEAR:
-        raise InvalidInput(f"{name}: {said!r} is out of range; a year from {FIRST_YEAR} to {LAST_YEAR - 1} is wanted")
+        years = f"{FIRST_YEAR} to {LAST_YEAR - 1}"
+        raise errors.INVALID_DATE(field=name, problem=f"{shown!r} is out of range; use a year from {years}")
     return instant_of_reading(read, zone) if read.tzinfo is None else read.astimezone(UTC)
 
 
 def parse_start(value: str | date, timezone: str, *, name: str) -> datetime:
     """The start of a range as people write it, as an instant in UTC. The date alone is the first instant of that day."""
-    at, day = parse_date(value, timezone, name=name), day_alone(value)
+    at, day = parse_date(value, timezone, name=name), date_only(value)
     return at if day is None else start_of_day(day, check_timezone(timezone))
 
 
 def parse_end(value: str | date, timezone: str, *, name: str) -> datetime:
     """The inclusive end of a range as people write it, as an instant in UTC. The date alone means the whole day: its
     last microsecond. With a time it is that instant."""
-    at, day = parse_date(value, timezone, name=name), day_alone(value)
+    at, day = parse_date(value, timezone, name=name), date_only(value)
     return at if day is None else end_of_day(day, timezone) - timedelta(microseconds=1)
 
 
@@ -152,20 +156,20 @@ def parse_last(value: str | date, timetable: Timetable, *, name: str) -> datetim
     """The same for the end of a range of intervals: of a date alone the last instant at which an interval starts on that
     day, or its first instant when none does. No interval starts between this and the end of the day."""
     end = parse_end(value, timetable.timezone, name=name)
-    if (day := day_alone(value)) is None:
+    if (day := date_only(value)) is None:
         return end
     begin = start_of_day(day, check_timezone(timetable.timezone))
     return max(begin, timetable.last_at_or_before(end) or begin) if timetable.repeats else begin
 
 
-def day_alone(value: str | date) -> date | None:
+def date_only(value: str | date) -> date | None:
     """The day, of a date without a time."""
     if isinstance(value, datetime):
         return None
     if isinstance(value, date):
         return value
-    found = _DATE.fullmatch(value.strip()) if isinstance(value, str) else None
-    return date.fromisoformat(found["day"]) if found is not None and found["time"] is None else None
+    match = _DATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return date.fromisoformat(match["day"]) if match is not None and match["time"] is None else None
 
 
 def end_of_day(day: date, timezone: str) -> datetime:
@@ -174,12 +178,12 @@ def end_of_day(day: date, timezone: str) -> datetime:
 
 
 def _read_date(text: str, name: str) -> datetime:
-    wanted = "2013-01-31, 2013-01-31T05:00 or 2013-01-31T05:00+01:00 is wanted"
-    found = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
-    if found is None:
+    expected = "use 2013-01-31, 2013-01-31T05:00 or 2013-01-31T05:00+01:00"
+    match = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
         shown = text if not isinstance(text, str) or len(text) <= 60 else f"{text[:60]}..."
-        raise InvalidInput(f"{name}: {shown!r} is not a date; {wanted}")
-    clock, offset = found["time"] or "00:00", (found["offset"] or "").upper()
+        raise errors.INVALID_DATE(field=name, problem=f"{shown!r} is not a date; {expected}")
+    clock, offset = match["time"] or "00:00", (match["offset"] or "").upper()
     if "." in clock or "," in clock:
         whole, part = re.split("[.,]", clock)
         clock = f"{whole}.{part[:6]:0<6}"
@@ -188,13 +192,13 @@ def _read_date(text: str, name: str) -> datetime:
     elif offset and ":" not in offset:
         offset = f"{offset[:3]}:{offset[3:] or '00'}"
     try:
-        return datetime.fromisoformat(f"{found['day']}T{clock}{offset}")
+        return datetime.fromisoformat(f"{match['day']}T{clock}{offset}")
     except ValueError as error:
-        raise InvalidInput(f"{name}: {text!r} is not a date: {error}; {wanted}") from None
+        raise errors.INVALID_DATE(field=name, problem=f"{text!r} is not a date: {error}; {expected}") from None
 
 
 def timetable_of(dag: DagSpec, range_start: datetime | None = None) -> Timetable:
-    """The DAG's timetable. A duration counts from the DAG's `start_date`, or else from where the range asked for
+    """The DAG's timetable. A duration counts from the DAG's `start_date`, or else from where the range
     starts."""
     return Timetable(dag.schedule, dag.timezone, dag.start_date or range_start)
 
@@ -202,8 +206,8 @@ def timetable_of(dag: DagSpec, range_start: datetime | None = None) -> Timetable
 class Timetable:
     """When a schedule fires. All instants are aware; what is given back is UTC.
 
-    `anchor` is where a duration's grid passes through (it goes on before it), and the one firing of `@once`. Without
-    one, a duration fires at whatever instant it is asked about, and `@once` never. `None` as schedule never fires.
+    `anchor` is where a duration's grid passes through (also before it), and the one firing of `@once`. Without
+    one, a duration fires at any instant it is given, and `@once` never. `None` as schedule never fires.
     """
 
     def __init__(self, schedule: Schedule, timezone: str = "UTC", anchor: datetime | None = None) -> None:
@@ -264,7 +268,7 @@ class Timetable:
             yield at, until
             at = until
 
-    def about_how_many(self, start: datetime, end: datetime) -> int:
+    def estimate_count(self, start: datetime, end: datetime) -> int:
         """Intervals that start in `[start, end]`: exact for a duration, else right to a few days' worth, and quick."""
         if start > end:
             return 0
@@ -289,9 +293,9 @@ class Timetable:
 
     def describe(self) -> str:
         """The schedule in words: `every day at 00:00 (Europe/Amsterdam)`."""
-        from backfill_manager.dags.schedule.description import in_words
+        from backfill_manager.dags.schedule.description import describe_schedule
 
-        return in_words(self.schedule, self.cron, self.timezone)
+        return describe_schedule(self.schedule, self.cron, self.timezone)
 
     def nearest_starts(self, start: datetime, end: datetime) -> str:
         """For a range without any start: `the nearest start at X and Y`."""
@@ -307,7 +311,7 @@ class Timetable:
 
     def _first(self, cron: Cron, at: int) -> int | None:
         year = from_micros(at * _SECOND).year
-        for each in range(max(year, FIRST_YEAR), min(year + _SPARSEST, LAST_YEAR + _SPARSEST) + 1):
+        for each in range(max(year, FIRST_YEAR), min(year + _MAX_YEARS_APART, LAST_YEAR + _MAX_YEARS_APART) + 1):
             best: int | None = None
             for window in windows_of_year(self.timezone, each, cron.every_hour):
                 if window.utc_until <= at:
@@ -323,7 +327,7 @@ class Timetable:
 
     def _last(self, cron: Cron, at: int) -> int | None:
         year = from_micros(at * _SECOND).year
-        for each in range(min(year, LAST_YEAR + _SPARSEST), max(year - _SPARSEST, FIRST_YEAR) - 1, -1):
+        for each in range(min(year, LAST_YEAR + _MAX_YEARS_APART), max(year - _MAX_YEARS_APART, FIRST_YEAR) - 1, -1):
             best: int | None = None
             for window in windows_of_year(self.timezone, each, cron.every_hour):
                 if window.utc_from > at:

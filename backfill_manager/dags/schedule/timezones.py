@@ -1,8 +1,8 @@
-"""Time zones as small tables: which wall-clock reading is which instant, by the clock-change rule of SEMANTICS.md.
+"""Time zones as small tables: which wall-clock reading is which instant, by the clock-change rule of docs/semantics.md.
 
 Offsets come from `zoneinfo` alone, never from the JVM, so that the planner's SQL and the scheduler read the same
 data. A zone becomes *windows*: stretches of local readings, each with one offset, so that within a window `instant =
-reading - offset` and nothing else has to be known. Two sets of windows make the two halves of the rule:
+reading - offset` and nothing else matters. Two sets of windows make the two halves of the rule:
 
 - every instant counts (hour field `*`): one window for each stretch of constant offset. In a repeated hour two windows
   overlap, so a reading there is two instants; in a skipped hour there is none.
@@ -25,9 +25,9 @@ from zoneinfo import ZoneInfo, available_timezones
 from backfill_manager.clock import EPOCH, UTC
 from backfill_manager.errors import InvalidInput, nearest
 
-FIRST_YEAR: Final = 1900  # what `parse_date` lets in; tables are made for a year at a time, when asked for
+FIRST_YEAR: Final = 1900  # what `parse_date` lets in; tables are made for a year at a time, on demand
 LAST_YEAR: Final = 2200
-_STEP: Final = 43_200  # seconds between two looks for a change of offset: no zone has ever changed twice in half a day
+_STEP: Final = 43_200  # seconds between two probes for a change of offset: no zone has ever changed twice in half a day
 _NEAR: Final = 2 * 86_400  # no change of clocks was larger than a day
 _ALWAYS_UTC: Final = frozenset({"UTC", "Etc/UTC", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT", "Etc/Universal", "Universal"})
 
@@ -61,14 +61,14 @@ def check_timezone(name: str) -> ZoneInfo:
     except (KeyError, ValueError, OSError, TypeError, AttributeError):
         near = nearest(name, available_timezones()) if isinstance(name, str) else ""
         raise InvalidInput(
-            f"timezone: there is no time zone {name!r}{near or '; a name such as Europe/Amsterdam or UTC is wanted'}"
+            f"timezone: there is no time zone {name!r}{near or '; use a name such as Europe/Amsterdam or UTC'}"
         ) from None
 
 
 def instant_of_reading(naive: datetime, zone: ZoneInfo) -> datetime:
     """The one instant of a wall-clock reading: a repeated one at its second occurrence, a skipped one moved forward by
     the gap. `fold=0` reads a skipped time with the offset of before, `fold=1` a repeated one with the offset of after:
-    in both cases what is wanted is the later of the two."""
+    in both cases the later of the two is meant."""
     return max(naive.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
 
 
@@ -107,7 +107,7 @@ def windows_between(zone: str, utc_from: int, utc_until: int, every_instant: boo
 
 
 def _joined(windows: Iterable[Window]) -> Iterable[Window]:
-    """Windows that go on where one before them with the same offset ended become one."""
+    """Joins windows of the same offset of which one begins where another ends."""
     open_ends: dict[tuple[int, int], int] = {}
     joined: list[Window] = []
     for window in windows:

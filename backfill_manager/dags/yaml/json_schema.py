@@ -54,9 +54,9 @@ def _add_defaults(properties: dict[str, Schema], spec: type[DagSpec] | type[Task
             entry["default"] = defaults[name]
 
 
-def as_text() -> str:
+def to_utf8() -> str:
     return json.dumps(schema(), indent=2) + "\n"
 
 
 if __name__ == "__main__":
-    print(as_text(), end="")
+    print(to_utf8(), end="")

@@ -52,16 +52,16 @@ def find_function(reference: str, import_module: ImportModule, who: str = "") ->
     """The function of the bundle that `module:function` names. `InvalidDag`, beginning with `who`, when there is none."""
     module, _, name = reference.partition(":")
     try:
-        found = import_module(module)
+        loaded = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # it is there, and imports something that is not
         raise InvalidDag(f"{who}{reference} names the module {module}, which is not in the bundle") from None
-    function = getattr(found, name, None)
+    function = getattr(loaded, name, None)
     if isinstance(function, authoring.TaskFunction):
         raise InvalidDag(f"{who}{reference} is a @task; name a plain function, its settings stand here")
     if not isinstance(function, FunctionType):
-        functions = [name for name, value in vars(found).items() if isinstance(value, FunctionType)]
+        functions = [name for name, value in vars(loaded).items() if isinstance(value, FunctionType)]
         what = (
             f"of {module}{nearest(name, functions, n=1)}"
             if function is None

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -21,12 +21,15 @@ from backfill_manager.clock import Clock
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, has_run_seq
 from backfill_manager.store.base import Condition, check_next_term
-from backfill_manager.store.delta_base import DeltaLeader
+from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, Term
 from backfill_manager.store.delta_rs.compaction import CompactionTarget, Compactor
 from backfill_manager.store.delta_rs.sql import arrow_table, literal, predicate, python_columns, run, select
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
-from backfill_manager.store.rows import in_predicate, run_seq_spans
+from backfill_manager.store.rows import run_seq_spans
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FENCE_ATTEMPTS: Final = 50  # a leader that was overtaken may commit between our look and our fence; not so often
 MAX_IDLE: Final = timedelta(minutes=RETENTION_MINUTES / 2)
@@ -48,9 +51,7 @@ def take_over(tables: DeltaRsTables, row: Manager, clock: Clock) -> DeltaRsLeade
     numbered = [name for name in LED_TABLES if has_run_seq(TABLES[name])]
     maxima = {name: _value(handles[name], name, "max(run_seq)") for name in numbered}
     highest = {name: -1 if seq is None else seq for name, seq in maxima.items()}
-    leader = DeltaRsLeader(tables, row, handles, 1 + max(0, *highest.values()), clock)
-    leader.delete_orphans(highest)
-    return leader
+    return DeltaRsLeader(row, highest, DeltaRsWriter(tables, row.term, handles, clock))
 
 
 def _fenced(tables: DeltaRsTables, table: str, term: int) -> DeltaTable:
@@ -79,105 +80,92 @@ def _append(handle: DeltaTable, rows: Any, term: int, **options: Any) -> None:
     write_deltalake(handle, rows, mode="append", commit_properties=leaders_commit(term), **options)
 
 
-class DeltaRsLeader(DeltaLeader):
-    def __init__(
-        self, tables: DeltaRsTables, row: Manager, handles: dict[str, DeltaTable], first_seq: int, clock: Clock
-    ) -> None:
-        super().__init__(row, first_seq)
-        self._tables = tables
-        self._handles = handles
+class DeltaRsWriter(DeltaWriter):
+    def __init__(self, tables: DeltaRsTables, term: int, handles: dict[str, DeltaTable], clock: Clock) -> None:
+        self.term = Term(term)
+        self.tables = tables
+        self.handles = handles
+        self.compactor = Compactor(handles)
+        self.mark = leaders_commit(term)
         self._clock = clock
         self._used = dict.fromkeys(handles, clock.now())
-        self._over: str | None = None  # why this term is over
-        self._lease_lock = threading.Lock()  # heartbeats come from a thread of their own
-        self._compactor = Compactor(handles)
 
-    # -- every commit passes here -------------------------------------------------------------------------------------
     @contextmanager
-    def _committing(self, table: str) -> Iterator[DeltaTable]:
-        if self._over:
-            raise LostLease(self._over)
-        handle, now = self._handles[table], self._clock.now()
+    def committing(self, table: str) -> Iterator[DeltaTable]:
+        """Every commit passes here."""
+        self.term.check()
+        handle, now = self.handles[table], self._clock.now()
         if abs(now - self._used[table]) > MAX_IDLE:
-            self._check_not_overtaken(table)
+            self.check_not_overtaken(table)
         try:
-            with self._tables.translate_errors(table, "written"):
+            with self.tables.translate_errors(table, "written"):
                 try:
                     yield handle
                 except CommitFailedError as error:
-                    raise self._lost() from error
+                    raise self.term.lost() from error
         except StateError:
-            self._check_not_overtaken(table)  # an error may be no more than the way in which a lost race shows itself
+            self.check_not_overtaken(table)  # an error may be no more than the way in which a lost race shows itself
             raise
         self._used[table] = now
 
-    def _check_not_overtaken(self, table: str) -> None:
-        if self._tables.open(table).version() != self._handles[table].version():
-            raise self._lost()
+    def check_not_overtaken(self, table: str) -> None:
+        if self.tables.open(table).version() != self.handles[table].version():
+            raise self.term.lost()
 
-    def _lost(self) -> LostLease:
-        self._over = f"Term {self.term} is over: another manager has written to the state."
-        return LostLease(self._over)
+    def append(self, record: type[Record], rows: Sequence[Record] | pa.Table) -> None:
+        options = {"target_file_size": ITEM_FILE_BYTES} if record is BackfillItem else {}
+        with self.committing(record.TABLE) as handle:
+            table = arrow_table(record, rows) if isinstance(rows, Sequence) else rows
+            _append(handle, table, self.term.number, **options)
 
-    def _end_term(self, reason: str) -> None:
-        self._over = reason
-
-    # -- the contract -------------------------------------------------------------------------------------------------
-    _to_arrow = staticmethod(arrow_table)
-
-    def _append(self, table: str, rows: Any) -> None:
-        options = {"target_file_size": ITEM_FILE_BYTES} if table == BackfillItem.TABLE else {}
-        with self._committing(table) as handle:
-            _append(handle, rows, self.term, **options)
-
-    def _merge(self, record: type[Record], rows: Sequence[Record]) -> dict[str, Any]:
-        """The engine's figures of the MERGE."""
-        same = [f"t.{name} = s.{name}" for name in record.KEY]
-        if has_run_seq(record):
-            spans = run_seq_spans(rows)
-            same = [in_predicate(spans), "t.run_seq = s.run_seq", *same]
-            self._compactor.touched(record.TABLE, spans[-1][0])
-        with self._committing(record.TABLE) as handle:
+    def merge(self, record: type[Record], rows: Sequence[Record]) -> dict[str, Any]:
+        """Returns the engine's figures."""
+        spans = run_seq_spans(rows) if has_run_seq(record) else []
+        if spans:
+            self.compactor.touched(record.TABLE, spans[-1][0])
+        with self.committing(record.TABLE) as handle:
             merge = handle.merge(
-                arrow_table(record, rows), " AND ".join(same), source_alias="s", target_alias="t",
-                commit_properties=leaders_commit(self.term),
+                arrow_table(record, rows), self.merge_condition(record, spans), source_alias="s", target_alias="t",
+                commit_properties=self.mark,
             )  # fmt: skip
             figures: dict[str, Any] = merge.when_matched_update_all().when_not_matched_insert_all().execute()
         return figures
 
-    def _delete(self, table: str, where: Sequence[Condition]) -> None:
-        with self._committing(table) as handle:
+    def delete(self, table: str, where: Sequence[Condition]) -> None:
+        with self.committing(table) as handle:
             if _value(handle, table, "count(*)", predicate(where)):
-                handle.delete(predicate(where), commit_properties=leaders_commit(self.term))
+                handle.delete(predicate(where), commit_properties=self.mark)
 
-    def _update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None:
-        with self._committing(table) as handle:
-            handle.update(  # as expressions: `new_values` of deltalake 1.6 cuts a text at its first quote
-                {name: literal(value) for name, value in values.items()},
-                predicate=predicate(where),
-                commit_properties=leaders_commit(self.term),
-            )
+    def update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None:
+        # as expressions: `new_values` of deltalake 1.6 cuts a text at its first quote
+        expressions = {name: literal(value) for name, value in values.items()}
+        with self.committing(table) as handle:
+            handle.update(expressions, predicate=predicate(where), commit_properties=self.mark)
+
+
+class DeltaRsLeader(DeltaLeader):
+    _writer: DeltaRsWriter
+
+    def __init__(self, row: Manager, highest: Mapping[str, int], writer: DeltaRsWriter) -> None:
+        super().__init__(row, highest, writer)
+        self._lease_lock = threading.Lock()  # heartbeats come from a thread of their own
 
     def _update_lease(self, **fields: Any) -> None:
         with self._lease_lock:
             row = self.row.evolve(**fields)
-            self._merge(Manager, [row])
+            self._writer.merge(Manager, [row])
             self.row = row
 
     def compact(self, *, everywhere: bool = False) -> dict[str, int]:
-        if self._over:
-            raise LostLease(self._over)
-        files: dict[str, int] = {}
+        writer, compactor, files = self._writer, self._writer.compactor, dict[str, int]()
+        writer.term.check()
         for table in (*LED_TABLES, Manager.TABLE):
-            if everywhere or self._compactor.is_due(table):
-                with self._lease_lock if table == Manager.TABLE else nullcontext(), self._committing(table) as handle:
-                    self._check_not_overtaken(
-                        table
-                    )  # vacuum trusts the handle: a stale one would take a successor's files
-                    target = CompactionTarget(table, handle, leaders_commit(self.term))
-                    files[table] = self._compactor.compact(target, everywhere)
-        if everywhere or self._compactor.is_due(Request.TABLE, self._tables.fresh(Request.TABLE)):
-            with self._tables.translate_errors(Request.TABLE, "compacted"):
-                handle = self._tables.open(Request.TABLE)
-                files[Request.TABLE] = self._compactor.compact_shared(Request.TABLE, handle, everywhere)
+            if everywhere or compactor.is_due(table):
+                with self._lease_lock if table == Manager.TABLE else nullcontext(), writer.committing(table) as handle:
+                    writer.check_not_overtaken(table)  # vacuum through a stale handle would take a successor's files
+                    files[table] = compactor.compact(CompactionTarget(table, handle, writer.mark), everywhere)
+        table = Request.TABLE
+        if everywhere or compactor.is_due(table, writer.tables.fresh(table)):
+            with writer.tables.translate_errors(table, "compacted"):
+                files[table] = compactor.compact_shared(table, writer.tables.open(table), everywhere)
         return files

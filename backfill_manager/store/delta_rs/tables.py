@@ -12,25 +12,22 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeVar
 
-from deltalake import DeltaTable, Field, Schema
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.schema import PrimitiveType
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import Manager, Record, columns
+from backfill_manager.model.records import Manager, Record
 from backfill_manager.store.delta_base import DeltaTables
-from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, is_older, properties
+from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, arrow_schema, is_older, properties
 from backfill_manager.store.uri import is_local
 
 T = TypeVar("T")
 LIST_INTERVAL_S: Final = 1.0
 Entry = tuple[int, int, int]  # of a log: inode, time and size of its file; one of a state made anew differs
-_DELTA_TYPES: Final = {str: "string", int: "long", float: "double", bool: "boolean", datetime: "timestamp"}
 UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
 
 
@@ -154,7 +151,7 @@ class DeltaRsTables(DeltaTables):
 
     def _create(self, record: type[Record]) -> None:
         DeltaTable.create(
-            self.location(record.TABLE), schema=_delta_schema(record), mode="ignore",
+            self.location(record.TABLE), schema=Schema.from_arrow(arrow_schema(record)), mode="ignore",
             configuration=dict(properties(self.ENGINE)), raise_if_key_not_exists=False,
         )  # fmt: skip
 
@@ -163,16 +160,7 @@ class DeltaRsTables(DeltaTables):
         if not is_older(handle.metadata().configuration):
             return False
         there = {field.name for field in handle.schema().fields}
-        if missing := [field for field in _delta_schema(record).fields if field.name not in there]:
+        if missing := [field for field in Schema.from_arrow(arrow_schema(record)).fields if field.name not in there]:
             handle.alter.add_columns(missing)
         handle.alter.set_table_properties({VERSION_PROPERTY: str(SCHEMA_VERSION)}, raise_if_not_exists=False)
         return True
-
-
-def _delta_schema(record: type[Record]) -> Schema:
-    return Schema(
-        [
-            Field(name, PrimitiveType(_DELTA_TYPES[kind]), nullable=nullable)
-            for name, (kind, nullable) in columns(record).items()
-        ]
-    )

@@ -23,15 +23,15 @@ from pyspark.sql import functions as f
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model.records import TABLES, Manager, Record, Request, has_run_seq
 from backfill_manager.store.base import Condition, check_next_term
-from backfill_manager.store.delta_base import DeltaLeader
+from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, Term
+from backfill_manager.store.delta_spark.conflicts import CONFLICTS
 from backfill_manager.store.delta_spark.store import DeltaSparkStore, column_of
-from backfill_manager.store.delta_spark.tables import CONFLICTS, DeltaSparkTables, own_session
-from backfill_manager.store.rows import in_predicate, run_seq_spans, to_arrow
+from backfill_manager.store.delta_spark.tables import DeltaSparkTables, own_session
+from backfill_manager.store.rows import run_seq_spans, to_arrow
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 COMPACT_AFTER: Final = 100  # commits to a table
 WRITE_ATTEMPTS: Final = 5
@@ -47,44 +47,38 @@ def take_over(store: DeltaSparkStore, row: Manager) -> DeltaSparkLeader:
     last = store.lease()
     check_next_term(row, last.term if last else 0)
     numbers = itertools.count(row.term * 2**40)
-    writer = Writer(store.tables, own_session(store.tables.spark, store.root), row, numbers)
-    writer.append(Manager.TABLE, to_arrow(Manager, [row]))
+    writer = Writer(store.tables, row, numbers, Term(row.term))
+    writer.append(Manager, [row])
     with ThreadPoolExecutor(4, thread_name_prefix="bfm-fence") as threads:
         list(threads.map(writer.fence, LED_TABLES))
     highest = writer.highest_seqs([name for name in LED_TABLES if has_run_seq(TABLES[name])])
-    leader = DeltaSparkLeader(store, row, writer, numbers, 1 + max(0, *highest.values()))
-    leader.delete_orphans(highest)
-    return leader
+    return DeltaSparkLeader(store, row, highest, writer)
 
 
-class Writer:
+class Writer(DeltaWriter):
     """Writes in one session of its own (the marks of a MERGE are settings of the session) under one term."""
 
-    def __init__(self, tables: DeltaSparkTables, session: SparkSession, row: Manager, numbers: Iterator[int]) -> None:
+    def __init__(self, tables: DeltaSparkTables, row: Manager, numbers: Iterator[int], term: Term) -> None:
         self._tables = tables
-        self._session = session
+        self._session = own_session(tables.spark, tables.root)
         self._row = row
         self._numbers = numbers
-        self.over: str | None = None
+        self.term = term
         self.commits: Counter[str] = Counter()
 
-    def lost(self) -> LostLease:
-        self.over = self._is_over()
-        return LostLease(self.over)
-
-    def _is_over(self) -> str:
-        return f"Term {self._row.term} is over: another manager has written to the state."
+    def twin(self) -> Writer:
+        """Another one under the same term, for another thread."""
+        return Writer(self._tables, self._row, self._numbers, self.term)
 
     @contextmanager
     def _committing(self, table: str) -> Iterator[dict[str, str]]:
-        if self.over:
-            raise LostLease(self.over)
+        self.term.check()
         number = next(self._numbers)
         try:
             with self._tables.translate_errors(table, "written"):
                 yield {"app": LEADER_APP_ID, "version": str(number), "mark": f"{self._row.manager_id} {number}"}
         except CONFLICTS as error:
-            raise LostLease(self._is_over()) from error
+            raise LostLease(f"Term {self._row.term} is over: another manager has written to the state.") from error
         self.commits[table] += 1
 
     @contextmanager
@@ -99,17 +93,19 @@ class Writer:
                 for key in _MARKS.values():
                     self._session.conf.unset(key)
 
-    def append(self, table: str, rows: pa.Table) -> None:
+    def append(self, record: type[Record], rows: Sequence[Record] | pa.Table) -> None:
+        table = record.TABLE
         with self._committing(table) as marks:
             self._tables.ensure_owned(table)
-            frame = self._tables.rows_frame(TABLES[table], rows, self._session)
+            arrow = to_arrow(record, rows) if isinstance(rows, Sequence) else rows
+            frame = self._tables.rows_frame(record, arrow, self._session)
             write = frame.write.format("delta").mode("append").option("userMetadata", marks["mark"])
             write = write.option("txnAppId", marks["app"]).option("txnVersion", marks["version"])
             write.saveAsTable(self._tables.location(table))
             self._expect_last(table, marks["mark"])
 
     def fence(self, table: str) -> None:
-        self.insist(table, lambda: self.append(table, to_arrow(TABLES[table], [])))
+        self.insist(table, lambda: self.append(TABLES[table], []))
 
     def insist(self, table: str, write: Callable[[], None]) -> None:
         """Write once more after a conflict: with the predecessor, in the middle of its last commit, or with an OPTIMIZE,
@@ -125,15 +121,13 @@ class Writer:
         )
 
     def merge(self, record: type[Record], rows: Sequence[Record]) -> None:
-        same = [f"t.{name} = s.{name}" for name in record.KEY]
-        if has_run_seq(record):
-            same = [in_predicate(run_seq_spans(rows)), "t.run_seq = s.run_seq", *same]
+        spans = run_seq_spans(rows) if has_run_seq(record) else []
         with self._changing(record.TABLE):
             source = self._tables.rows_frame(record, to_arrow(record, rows), self._session).alias("s")
             target = self._tables.delta(record.TABLE, self._session).alias("t")
-            merge = target.merge(source, " AND ".join(same)).whenMatchedUpdateAll().whenNotMatchedInsertAll()
-            if not merge.execute().collect():  # no report: skipped, as the table has seen a higher number
-                raise self.lost()
+            merge = target.merge(source, self.merge_condition(record, spans))
+            if not merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute().collect():
+                raise self.term.lost()  # no report: skipped, as the table has seen a higher number
 
     def delete(self, table: str, where: Sequence[Condition]) -> None:
         if self._has_any(table, where):
@@ -155,7 +149,7 @@ class Writer:
     def _expect_last(self, table: str, mark: str) -> None:
         last = self._tables.delta(table, self._session).history(1).select("userMetadata").first()
         if last is None or last[0] != mark:
-            raise self.lost()
+            raise self.term.lost()
 
     def highest_seqs(self, tables: Sequence[str]) -> dict[str, int]:
         """Table -> its highest `run_seq` (-1 when it is empty), in one Spark job."""
@@ -182,41 +176,13 @@ def _all(where: Sequence[Condition]) -> Column:
 
 
 class DeltaSparkLeader(DeltaLeader):
-    def __init__(
-        self, store: DeltaSparkStore, row: Manager, writer: Writer, numbers: Iterator[int], first_seq: int
-    ) -> None:
-        super().__init__(row, first_seq)
+    _writer: Writer
+
+    def __init__(self, store: DeltaSparkStore, row: Manager, highest: Mapping[str, int], writer: Writer) -> None:
+        super().__init__(row, highest, writer)
         self._store = store
-        self._writer = writer
-        # heartbeats come from a thread of their own
-        self._lease_writer = Writer(store.tables, own_session(store.tables.spark, store.root), row, numbers)
+        self._lease_writer = writer.twin()  # heartbeats come from a thread of their own
         self._compacted_requests = 0  # version of `request` when it was last compacted
-
-    def _check_term(self) -> None:
-        self._writer.over = self._writer.over or self._lease_writer.over
-        if self._writer.over:
-            raise LostLease(self._writer.over)
-
-    def _end_term(self, reason: str) -> None:
-        self._writer.over = self._lease_writer.over = reason
-
-    _to_arrow = staticmethod(to_arrow)
-
-    def _append(self, table: str, rows: pa.Table) -> None:
-        self._check_term()
-        self._writer.append(table, rows)
-
-    def _merge(self, record: type[Record], rows: Sequence[Record]) -> None:
-        self._check_term()
-        self._writer.merge(record, rows)
-
-    def _delete(self, table: str, where: Sequence[Condition]) -> None:
-        self._check_term()
-        self._writer.delete(table, where)
-
-    def _update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None:
-        self._check_term()
-        self._writer.update(table, where, values)
 
     def _update_lease(self, **fields: Any) -> None:
         row = self.row.evolve(**fields)
@@ -224,8 +190,8 @@ class DeltaSparkLeader(DeltaLeader):
         self.row = row
 
     def compact(self, *, everywhere: bool = False) -> dict[str, int]:
-        self._check_term()
-        commits = self._writer.commits
+        term, commits = self._writer.term, self._writer.commits
+        term.check()
         commits[Manager.TABLE] += self._lease_writer.commits.pop(Manager.TABLE, 0)
         due = [table for table in (*LED_TABLES, Manager.TABLE) if everywhere or commits[table] >= COMPACT_AFTER]
         requests_version = self._store.requests_version()
@@ -236,9 +202,9 @@ class DeltaSparkLeader(DeltaLeader):
             return {}
         last = self._store.lease()
         if last is None or last.term != self.term:  # OPTIMIZE carries no number: it would disturb the real leader
-            raise self._writer.lost()
+            raise term.lost()
         files: dict[str, int] = {}
         for table in due:
-            self._check_term()  # it may take minutes, in which a heartbeat meets a successor
+            term.check()  # it may take minutes, in which a heartbeat meets a successor
             files[table] = self._writer.compact(table)
         return files

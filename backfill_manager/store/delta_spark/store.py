@@ -19,7 +19,8 @@ from backfill_manager.errors import StateError
 from backfill_manager.model.records import TABLES, Manager, Request
 from backfill_manager.store.base import Condition, Leader, Store
 from backfill_manager.store.delta_base import DeltaStore, first_line, query_error
-from backfill_manager.store.delta_spark.tables import CONFLICTS, DeltaSparkTables
+from backfill_manager.store.delta_spark.conflicts import CONFLICTS
+from backfill_manager.store.delta_spark.tables import DeltaSparkTables
 from backfill_manager.store.filters import record_of
 from backfill_manager.store.rows import python_columns, to_arrow
 from backfill_manager.store.sql_guard import single_query, tables_named

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from delta import exceptions as conflicts  # without it Delta's conflicts arrive as bare Py4J errors
 from delta.tables import DeltaTable
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
@@ -16,9 +14,10 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import RECORDS, Manager, Record, columns
+from backfill_manager.model.records import RECORDS, Manager, Record
 from backfill_manager.store.delta_base import DeltaTables, first_line, sql_text
-from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, is_older, properties
+from backfill_manager.store.delta_spark.conflicts import CONFLICTS
+from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, arrow_schema, is_older, properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,17 +36,6 @@ SESSION_CONF: Final = {
 }
 # On where a platform switches them on by itself; each is a feature that some reader of these tables lacks.
 FEATURES_OFF: Final = {"delta.enableDeletionVectors": "false", "delta.enableRowTracking": "false"}
-# Of commits that met: in PySpark they have no base of their own, whatever the name of the first one says.
-CONFLICTS: Final[tuple[type[Exception], ...]] = (
-    conflicts.DeltaConcurrentModificationException,
-    conflicts.ConcurrentWriteException,
-    conflicts.MetadataChangedException,
-    conflicts.ProtocolChangedException,
-    conflicts.ConcurrentAppendException,
-    conflicts.ConcurrentDeleteReadException,
-    conflicts.ConcurrentDeleteDeleteException,
-    conflicts.ConcurrentTransactionException,
-)
 _MISSING: Final = (
     "TABLE_OR_VIEW_NOT_FOUND",
     "SCHEMA_NOT_FOUND",
@@ -174,15 +162,6 @@ def _create_table(name: str, record: type[Record]) -> str:
 
 
 def spark_schema(record: type[Record]) -> StructType:
-    from pyspark.sql import types as t
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    kinds = {
-        str: t.StringType(),
-        int: t.LongType(),
-        float: t.DoubleType(),
-        bool: t.BooleanType(),
-        datetime: t.TimestampType(),
-    }
-    return t.StructType(
-        [t.StructField(name, kinds[kind], nullable) for name, (kind, nullable) in columns(record).items()]
-    )
+    return from_arrow_schema(arrow_schema(record))

@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import ONCE, parse_date, parse_start, timetable_of
-from backfill_manager.requests.backfills import ON_SCHEDULE, RANGED, CreateBackfill, read_end
-from backfill_manager.schemas.commands import BackfillInput
+from backfill_manager.planning.backfill_range import ON_SCHEDULE, RANGED, read_end, with_defaults
+from backfill_manager.schemas.commands import BackfillInput, CreateBackfill
 from backfill_manager.schemas.fields import fields_of
 from backfill_manager.web.pages.form_fields import (
     FORM_FIELDS,
@@ -81,19 +81,19 @@ def read_form(typed: Typed, dag: DagSpec, errors: Errors) -> CreateBackfill | No
     values |= read_settings(typed, errors)
     if values.get("tasks") is None:  # the checkbox has no meaning then
         values["with_upstream"] = True
-    return None if errors else CreateBackfill(**values)
+    return None if errors else read_field(errors, "", CreateBackfill.parse, values)
 
 
 def _start(dag: DagSpec, text: str) -> datetime:
-    return parse_start(text, dag.timezone, name="--from")
+    return parse_start(text, dag.timezone, name="start_date")
 
 
 def _end(dag: DagSpec, kind: str, text: str, start: datetime | None) -> datetime:
-    return read_end(dag, kind, text, start, name="--to")
+    return read_end(dag, kind, text, start)
 
 
 def _dates(texts: list[str], zone: str) -> tuple[datetime, ...]:
-    return tuple(parse_date(text, zone, name="--date") for text in texts)
+    return tuple(parse_date(text, zone, name="dates") for text in texts)
 
 
 def _moment(typed: Typed, end: str) -> str:
@@ -104,9 +104,9 @@ def _moment(typed: Typed, end: str) -> str:
 
 def estimated_items(command: CreateBackfill, dag: DagSpec, now: datetime) -> int:
     """About how many items there will be, before anything is planned."""
-    command = command.with_defaults(dag, now)
+    command = with_defaults(command, dag, now)
     if command.kind in ON_SCHEDULE and command.start_date is not None and command.end_date is not None:
-        return timetable_of(dag, command.start_date).about_how_many(command.start_date, command.end_date)
+        return timetable_of(dag, command.start_date).estimate_count(command.start_date, command.end_date)
     return len(command.dates) or len(command.partitions) or 1
 
 

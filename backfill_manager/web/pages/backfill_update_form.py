@@ -21,8 +21,9 @@ from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.model.records import Pool
 from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
 from backfill_manager.queries.backfill_settings import SettingsNow, settings_now
-from backfill_manager.requests.command_types import BACKFILL_SET, REFUSED
 from backfill_manager.requests.validation import changed_backfill
+from backfill_manager.schemas.errors import refusal
+from backfill_manager.schemas.kinds import BACKFILL_SET, REFUSED
 from backfill_manager.store.base import Store
 from backfill_manager.web import links
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
@@ -76,7 +77,7 @@ async def save(context: OperatorContext, backfill_id: str) -> Response:
             BACKFILL_SET, lambda _: changed_backfill(context.store, context.app.settings, backfill, changes, was)
         )
         if sent.answer is not None and sent.answer.outcome == REFUSED:
-            raise Refused(sent.answer.message)
+            raise refusal(sent.answer)
     except StateError:
         raise
     except (InvalidInput, NotFound, Refused) as error:

@@ -32,8 +32,8 @@ from backfill_manager.queries.backfills import (
 )
 from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.item_map import Cell, ItemMap, Label, read_items_seen, wider_ranges
-from backfill_manager.requests import command_types
-from backfill_manager.requests.validation import going_on, retried_backfill
+from backfill_manager.requests.validation import check_not_ended, retried_backfill
+from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.web import links
 from backfill_manager.web.filters import plain_day
@@ -279,12 +279,12 @@ def cell_label(cell: Cell, zone: str, label: Label) -> str:
 
 @router.post("/backfills/{backfill_id}/pause")
 async def pause(context: OperatorContext, backfill_id: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _act(context, backfill_id, command_types.BACKFILL_PAUSE, lambda row: going_on(row, "pause"), back)
+    return await _act(context, backfill_id, kinds.BACKFILL_PAUSE, lambda row: check_not_ended(row, "pause"), back)
 
 
 @router.post("/backfills/{backfill_id}/unpause")
 async def unpause(context: OperatorContext, backfill_id: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _act(context, backfill_id, command_types.BACKFILL_UNPAUSE, lambda row: going_on(row, "resume"), back)
+    return await _act(context, backfill_id, kinds.BACKFILL_UNPAUSE, lambda row: check_not_ended(row, "resume"), back)
 
 
 @router.post("/backfills/{backfill_id}/cancel")
@@ -296,13 +296,13 @@ async def cancel(
 ) -> Response:
     finish = {"let_running_finish": running == "finish"}
     return await _act(
-        context, backfill_id, command_types.BACKFILL_CANCEL, lambda row: going_on(row, "cancel") | finish, back
+        context, backfill_id, kinds.BACKFILL_CANCEL, lambda row: check_not_ended(row, "cancel") | finish, back
     )
 
 
 @router.post("/backfills/{backfill_id}/retry")
 async def retry(context: OperatorContext, backfill_id: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _act(context, backfill_id, command_types.BACKFILL_RETRY, retried_backfill, back)
+    return await _act(context, backfill_id, kinds.BACKFILL_RETRY, retried_backfill, back)
 
 
 async def _act(context: PageContext, backfill_id: str, kind: str, payload: Any, back: str | None) -> Response:

@@ -10,16 +10,17 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
+from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.queries.dags import all_dags, current_dag, spec_reader
-from backfill_manager.requests.clearing import ClearTasks
-from backfill_manager.requests.command_types import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
+from backfill_manager.schemas.commands import ClearTasks
+from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.web import links
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router
 from backfill_manager.web.pages.dag import dag_page
+from backfill_manager.web.pages.form_fields import message_of
 
 router: Final = page_router()
 RUNS_SHOWN: Final = 100  # of a preview
@@ -44,10 +45,13 @@ class ClearForm(BaseModel):
 
     def command(self, dag_id: str) -> ClearTasks:
         run, start, end, tasks = (text.strip() for text in (self.run, self.start, self.end, self.tasks))
-        command = ClearTasks(
-            dag=dag_id, start=start or None, end=end or None, tasks=tasks or None, run_ids=(run,) if run else (),
-            upstream=self.upstream, downstream=self.downstream, only_failed=self.only == "failed",
-            only_running=self.only == "running", latest_version=self.latest_version,
+        command = ClearTasks.parse(
+            {
+                "dag_id": dag_id, "start_date": start or None, "end_date": end or None, "tasks": tasks or None,
+                "run_ids": (run,) if run else (), "upstream": self.upstream, "downstream": self.downstream,
+                "only_failed": self.only == "failed", "only_running": self.only == "running",
+                "latest_version": self.latest_version,
+            }
         )  # fmt: skip
         command.check()
         return command
@@ -124,17 +128,3 @@ def _clear_page(
         except (InvalidInput, NotFound) as refusal:  # of the preview: nothing was submitted, so the status is 200
             error = message_of(refusal)
     return dag_page(context, dag_id, "clear", status=status, form=form, plan=plan, runs_shown=RUNS_SHOWN, error=error)
-
-
-_OPTIONS: Final = {
-    "--logical-date": "Logical date", "--only-failed": "“failed”", "--only-running": "“running”", "--tasks": "Tasks",
-    "--latest-version": "Use the current DAG version", "--conf": "Parameters", "--start-date": "From",
-    "--end-date": "To", "add --allow-future": "select “Allow a logical date in the future”",
-}  # fmt: skip
-
-
-def message_of(error: BackfillManagerError) -> str:
-    message = error.worded(lambda field: f"“{field}”")
-    for option, label in _OPTIONS.items():
-        message = message.replace(option, label)
-    return message

@@ -13,19 +13,16 @@ from typing import Any, Final, Literal
 
 from fastapi import Request
 
-from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
-from backfill_manager.requests.json_input import parse_conf, parse_settings
-from backfill_manager.schemas.commands import BackfillInput, BackfillSettings
-from backfill_manager.schemas.errors import NOT_A_WHOLE_NUMBER, TOO_LARGE
-from backfill_manager.schemas.fields import Field, fields_of
+from backfill_manager.errors import BackfillManagerError, InvalidInput
+from backfill_manager.requests.json_input import parse_conf, parse_overrides
+from backfill_manager.schemas.commands import BackfillInput, BackfillSettings, find_field
+from backfill_manager.schemas.errors import INVALID_VALUE
+from backfill_manager.schemas.fields import DeclaredField, fields_of
 
 Typed = dict[str, str]  # text by field; a checkbox is "on" or ""
 Errors = dict[str, str]  # message by field; "" is the form as a whole
 MAX_TEXT_LENGTH: Final = 200_000
 _FIELDS: Final = fields_of(BackfillInput)
-_LABELS: Final = {name: field.label for name, field in _FIELDS.items()}
-_OPTIONS: Final = {spelling: name for name, field in _FIELDS.items() for spelling in field.spellings}
-_OPTION: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class FormField:
     widget: Literal["number", "text", "checkbox", "pool", "lines"]
 
 
-def _form_field(field: Field) -> FormField:
+def _form_field(field: DeclaredField) -> FormField:
     widget: Literal["number", "text", "checkbox", "pool", "lines"] = "text"
     if field.name == "pool":
         widget = "pool"
@@ -74,21 +71,20 @@ async def form_of(request: Request) -> dict[str, str]:
 
 def add_error(errors: Errors, error: BackfillManagerError, field: str | None = None) -> None:
     """Words an error with the labels of fields and puts it to its field, or to the form as a whole."""
-    is_pool = isinstance(error, NotFound) and error.kind == "pool"
-    name = field or error.field or ("pool" if is_pool else _field_in(str(error)))
+    name = field or error.field or ""
     errors.setdefault(name if name in FORM_FIELDS else "", message_of(error))
 
 
 def message_of(error: BackfillManagerError) -> str:
-    text = error.worded(lambda field: f"“{_LABELS.get(field, field)}”")
-    text = _OPTION.sub(lambda match: f"“{_LABELS[_OPTIONS[match[0]]]}”" if match[0] in _OPTIONS else match[0], text)
+    """An error as a sentence, with the labels of fields."""
+    text = error.worded(_quoted_label)
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def _field_in(message: str) -> str:
-    """Until every error of `requests` has its field: the first option that the message names."""
-    return next((_OPTIONS[option] for option in _OPTION.findall(message) if option in _OPTIONS), "")
+def _quoted_label(name: str) -> str:
+    field = find_field(name)
+    return f"“{field.label if field else name}”"
 
 
 def as_typed(name: str, value: Any) -> str:
@@ -105,7 +101,7 @@ def as_typed(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """As `parse_settings` reads it back: a text without quotes unless it would be taken for JSON."""
+    """As `parse_overrides` reads it back: a text without quotes unless it would be taken for JSON."""
     if isinstance(value, str):
         try:
             json.loads(value)
@@ -131,7 +127,7 @@ def read_field(errors: Errors, name: str, read: Callable[..., Any], *args: Any) 
 
 def _read(field: FormField, text: str) -> Any:
     if len(text) > MAX_TEXT_LENGTH:
-        raise TOO_LARGE(
+        raise INVALID_VALUE(
             field=field.name, problem=f"holds {len(text):,} characters; up to {MAX_TEXT_LENGTH:,} are possible"
         )
     text = text.strip()
@@ -139,11 +135,11 @@ def _read(field: FormField, text: str) -> Any:
     if field.widget == "checkbox":
         value = text == "on"
     elif field.name == "overrides":
-        value = parse_settings([line for line in text.splitlines() if line.strip()])
+        value = parse_overrides([line for line in text.splitlines() if line.strip()])
     elif field.name == "conf":
         value = parse_conf(text or None)
     elif field.widget == "number" and text:
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-            raise NOT_A_WHOLE_NUMBER(field=field.name, limits="", value=repr(text[:30]))
+            raise INVALID_VALUE(field=field.name, problem=f"must be a whole number, not {text[:30]!r}")
         value = int(text)
     return getattr(BackfillSettings.parse({field.name: value}), field.name)

@@ -19,14 +19,16 @@ from starlette.responses import Response
 
 from backfill_manager import humanise
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
+from backfill_manager.errors import InvalidInput, NotFound, StateError
+from backfill_manager.planning.backfill_range import with_defaults
 from backfill_manager.queries.dags import current_dag, current_dags
 from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.plan_preview import plan_shown
-from backfill_manager.requests.backfills import CreateBackfill
-from backfill_manager.requests.command_types import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.requests.submit import id_from
 from backfill_manager.requests.validation import new_backfill
+from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.errors import refusal
+from backfill_manager.schemas.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.web import links
 from backfill_manager.web.filters import plain_day
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
@@ -132,7 +134,7 @@ async def _create(context: PageContext, submitted: SubmittedForm, ask: Mapping[s
         idempotency_key=f"ui:{once or secrets.token_hex(8)}:{digest}",
     )  # fmt: skip
     if sent.answer is not None and sent.answer.outcome == REFUSED:
-        errors = {"": message_of(Refused(sent.answer.message))}
+        errors = {"": message_of(refusal(sent.answer))}
         return await run_in_threadpool(_page, context, submitted.dag, submitted.typed, errors=errors, status=409)
     return redirect(links.to("backfills", id_from(sent.request_id), request_id=sent.request_id))
 
@@ -141,7 +143,7 @@ async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool
     """What the preview shows. `is`: plan, no_manager, slow, large or refused."""
     assert submitted.command is not None and submitted.payload is not None
     now, dag = context.app.clock.now(), submitted.dag
-    config = submitted.command.with_defaults(dag, now).config()
+    config = with_defaults(submitted.command, dag, now).config()
     about = await run_in_threadpool(estimated_items, submitted.command, dag, now)
     base = {
         "what": humanise.backfill_config(config, lambda at: plain_day(at, dag.timezone)), "about": about,
@@ -155,7 +157,7 @@ async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool
     if sent.answer is None:
         return {"is": "slow", **base}
     if sent.answer.outcome == REFUSED:
-        return {"is": "refused", **base, "message": message_of(Refused(sent.answer.message))}
+        return {"is": "refused", **base, "message": message_of(refusal(sent.answer))}
 
     def shown(document: str) -> dict[str, Any]:
         plan = plan_shown(json.loads(document))

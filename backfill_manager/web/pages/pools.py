@@ -8,8 +8,8 @@ from fastapi import Form
 from starlette.responses import Response
 
 from backfill_manager.queries.pools import list_pools, waiting_by_pool
-from backfill_manager.requests.command_types import POOL_SET
 from backfill_manager.requests.validation import set_pool
+from backfill_manager.schemas.kinds import POOL_SET
 from backfill_manager.web import links
 from backfill_manager.web.page import OperatorContext, ViewerContext, page_router
 

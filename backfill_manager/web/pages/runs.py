@@ -12,8 +12,8 @@ from backfill_manager.queries.dags import spec_of_run
 from backfill_manager.queries.gantt import spans_of_run
 from backfill_manager.queries.runs import find_run, run_details
 from backfill_manager.queries.tasks import list_task_instances
-from backfill_manager.requests.command_types import RUN_CANCEL, RUN_MARK
 from backfill_manager.requests.validation import cancelled_run, marked_run
+from backfill_manager.schemas.kinds import RUN_CANCEL, RUN_MARK
 from backfill_manager.web import links
 from backfill_manager.web.links import PageNumber, paginate
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect

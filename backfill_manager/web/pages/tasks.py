@@ -12,8 +12,8 @@ from backfill_manager.queries.dags import spec_of_run
 from backfill_manager.queries.managers import spark_pages
 from backfill_manager.queries.runs import run_view
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_tries, log_tail, task_view
-from backfill_manager.requests.command_types import TASK_MARK
 from backfill_manager.requests.validation import marked_task
+from backfill_manager.schemas.kinds import TASK_MARK
 from backfill_manager.web import links
 from backfill_manager.web.page import OperatorContext, ViewerContext, page_router, redirect
 from backfill_manager.web.pages.runs import run_of

@@ -28,7 +28,7 @@ class SheetParser(BundleParser):
     files = ("*.sheet",)
     Options = SheetOptions
 
-    def next_look(self, last: datetime | None) -> datetime | None:
+    def next_scan(self, last: datetime | None) -> datetime | None:
         return self.clock.now() if last is None else last + timedelta(seconds=self.options.look_every)
 
     def look(self) -> Iterator[Submission]:

@@ -11,7 +11,7 @@ import pytest
 
 from backfill_manager.clock import UTC
 from backfill_manager.errors import NotFound
-from backfill_manager.manager import dag_test
+from backfill_manager.manager import single_run
 from backfill_manager.settings import BundleSettings, Settings
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_a_run_is_tried_out_and_leaves_no_state(settings: Settings, spark: SparkSession) -> None:
-    told = dag_test.run_dag_once(settings, "counting", None, spark=spark)
+    told = single_run.run_dag_once(settings, "counting", None, spark=spark)
     assert (told["run"]["state"], told["run"]["run_id"]) == ("success", "manual__2024-01-01T00:00:00Z")
     assert [(ti["task_id"], ti["state"]) for ti in told["tasks"]] == [("count", "success"), ("picky", "success")]
     assert any("counting 2024-01-01" in line for line in told["logs"])
@@ -58,7 +58,7 @@ def test_a_run_is_tried_out_and_leaves_no_state(settings: Settings, spark: Spark
 
 
 def test_a_run_that_fails_says_which_task_and_why(settings: Settings, spark: SparkSession) -> None:
-    told = dag_test.run_dag_once(settings, "counting", datetime(2024, 1, 3, tzinfo=UTC), spark=spark)
+    told = single_run.run_dag_once(settings, "counting", datetime(2024, 1, 3, tzinfo=UTC), spark=spark)
     assert told["run"]["state"] == "failed"
     (picky,) = [ti for ti in told["tasks"] if ti["task_id"] == "picky"]
     assert "not on the third" in picky["error"]
@@ -68,10 +68,10 @@ def test_an_unknown_dag_is_told_with_the_files_that_could_not_be_loaded(
     settings: Settings, spark: SparkSession
 ) -> None:
     with pytest.raises(NotFound, match=r"no DAG 'count'; did you mean 'counting'"):
-        dag_test.run_dag_once(settings, "count", None, spark=spark)
+        single_run.run_dag_once(settings, "count", None, spark=spark)
     with pytest.raises(NotFound, match=r"broken\.py, line 2: NameError"):
-        dag_test.run_dag_once(settings, "xyz", None, spark=spark)
+        single_run.run_dag_once(settings, "xyz", None, spark=spark)
     for name in ("b", "c", "d", "xyz"):
         Path(settings.bundles[0].path, f"{name}.py").write_text("# dag of backfill_manager\n1 / 0\n")
     with pytest.raises(NotFound, match=r"loaded: xyz\.py, line 2: ZeroDivisionError.*b\.py, line 2.*; and 2 more$"):
-        dag_test.run_dag_once(settings, "xyz", None, spark=spark)
+        single_run.run_dag_once(settings, "xyz", None, spark=spark)

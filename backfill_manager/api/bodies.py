@@ -1,0 +1,124 @@
+"""Bodies of changes: the fields of the commands (`schemas.commands`) without those that the address has.
+
+They are validated strictly (no "1" for 1, no unknown field), and dates are text, read in the DAG's zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+
+from backfill_manager.schemas import commands
+from backfill_manager.schemas.json_limits import invalid_json_values
+
+MAX_LISTED: Final = 100_000  # dates or partitions
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_json(cls, value: Any) -> Any:
+        for problem in invalid_json_values(value):
+            raise ValueError(problem)
+        return value
+
+
+def _body_of(command: type[BaseModel], *, without: Collection[str] = (), nullable: bool = False) -> Any:
+    """A body with the fields of a command. `nullable`: each may be null or left out, whatever the command's default."""
+    fields: dict[str, Any] = {}
+    for name, field in command.model_fields.items():
+        if name in without:
+            continue
+        fields[name] = (field.annotation, field)
+        if nullable:
+            parts = (field.annotation, *field.metadata)
+            declared: Any = Annotated[parts]
+            fields[name] = (declared | None, Field(default=None, description=field.description))
+    return create_model(f"{command.__name__}Body", __base__=Body, **fields)
+
+
+class NewBackfill(commands.BackfillInput, Body):
+    dates: Annotated[tuple[commands.DateText, ...], Field(max_length=MAX_LISTED, strict=False)] = ()
+    partitions: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=commands.MAX_PARTITION_KEY_LENGTH)], ...],
+        Field(max_length=MAX_LISTED, strict=False),
+    ] = ()
+
+
+class ExpectedSettings(_body_of(commands.BackfillSettings, nullable=True)):  # type: ignore[misc]
+    """Settings of an unfinished backfill."""
+
+    def given(self) -> dict[str, Any]:
+        """The settings that were sent; null is kept where it means none, and else the same as left out."""
+        values: dict[str, Any] = self.model_dump(exclude_unset=True, exclude={"was"})
+        nullable = {"stop_on_failure", "window", "tasks"}
+        return {name: value for name, value in values.items() if value is not None or name in nullable}
+
+
+class BackfillChanges(ExpectedSettings):
+    """Settings of an unfinished backfill that change."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"priority": 10, "max_active_runs": 4, "was": {"priority": 0}}]}
+    )
+
+    was: ExpectedSettings | None = Field(
+        default=None,
+        description="The values that you saw of the settings that change: refused if one of them has another value now.",
+    )
+
+
+class Cancel(_body_of(commands.CancelBackfill, without={"backfill_id"})):  # type: ignore[misc]
+    pass
+
+
+class DagChanges(Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"is_paused": True}]})
+
+    is_paused: bool
+
+
+class NewRun(commands.TriggerInput, Body):
+    pass
+
+
+class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"})):  # type: ignore[misc]
+    """Which finished tasks run again. Without dates, tasks or runs: all of them."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"dry_run": True, "start_date": "2013-01-05", "only_failed": True}]}
+    )
+
+    run_ids: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=2000)], ...], Field(max_length=1000, strict=False)
+    ] = ()
+    dry_run: bool = Field(default=False, description="Only return what would be cleared.")
+
+
+class MarkRun(Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"state": "success"}]})
+
+    state: Literal["success", "failed", "skipped"] = Field(description="`skipped` is for a task only.")
+    task_id: commands.Name | None = Field(default=None, description="Left out: the whole run.")
+
+    @model_validator(mode="after")
+    def _a_run_is_not_skipped(self) -> MarkRun:
+        if self.task_id is None and self.state == "skipped":
+            raise ValueError("a run is marked success or failed; skipped is for a task (task_id)")
+        return self
+
+
+class PoolChanges(_body_of(commands.SetPool, without={"name"}, nullable=True)):  # type: ignore[misc]
+    model_config = ConfigDict(json_schema_extra={"examples": [{"slots": 32}]})
+
+
+class Parse(_body_of(commands.ParseBundle, without={"bundle"})):  # type: ignore[misc]
+    """Files of a bundle to be parsed now, changed or not."""
+
+
+class Deactivate(Body):
+    subpath: Annotated[commands.Subpath, Field(min_length=1, max_length=1000, examples=["old_reports"])]

@@ -1,0 +1,153 @@
+"""`Group` and `Command`: functions as commands of `bfm`.
+
+A command's function takes the `CliContext` and its own options. It gets the global options too, so that
+`bfm --output json dags list` and `bfm dags list --output json` are the same. An option of the command's own wins over a
+global one of the same spelling: `backfill list --state failed` filters, `backfill create --conf '{}'` are run parameters.
+
+Only the command that the line calls is handed to Typer (its options are built then), which keeps the start fast.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, Final, Literal
+
+import typer
+
+from backfill_manager.cli.airflow_aliases import AirflowOption
+from backfill_manager.cli.options import options_of, typed_values
+
+Function = Callable[..., int | None]  # what it returns is the exit code; None is 0
+
+
+def _global(spelling: str, help: str, **more: Any) -> Any:
+    return typer.Option(spelling, rich_help_panel="Global options (before or after the command)", help=help, **more)
+
+
+GLOBAL_OPTIONS: Final[Mapping[str, Any]] = {
+    "state": Annotated[
+        str | None,
+        _global(
+            "--state",
+            metavar="URI",
+            help="Where the state tables are: a path, s3://, abfss://, gs://, or catalog.schema. Also BFM_STATE. "
+            "\\[default: ./state]",
+        ),
+    ],
+    "server": Annotated[
+        str | None,
+        _global(
+            "--server",
+            metavar="URL",
+            help="Use this `bfm serve` in place of the tables. Also BFM_SERVER; its token is in BFM_TOKEN, or in the file "
+            "that BFM_TOKEN_FILE names.",
+        ),
+    ],
+    "conf": Annotated[
+        str | None,
+        _global("--conf", metavar="FILE", help="The configuration. Also BFM_CONF. \\[default: conf/manager.yaml]"),
+    ],
+    "output": Annotated[
+        Literal["table", "json", "yaml"] | None, _global("--output", help="Output format. \\[default: table]")
+    ],
+    "debug": Annotated[bool | None, _global("--debug", help="Show tracebacks of errors.", show_default=False)],
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """`schema`: a class of `schemas.commands` whose fields (`without` some) become options; the function gets those that
+    were typed as `values`. `aliases` of options are understood, and not listed in the help."""
+
+    name: str
+    function: Function
+    schema: str | None = None
+    without: Sequence[str] = ()
+    show_defaults: bool = True
+    aliases: Sequence[AirflowOption] = ()
+    hidden: bool = False
+
+    def add_to(self, app: typer.Typer) -> None:
+        signature = inspect.signature(self.function, eval_str=True)
+        own = [option for name, option in signature.parameters.items() if name not in ("context", "values")]
+        of_schema = options_of(self.schema, self.without, self.show_defaults) if self.schema else []
+        own = of_schema + own
+        taken = {spelling for option in own for spelling in _spellings(option)}
+        parameters = [
+            parameter("ctx", typer.Context),
+            *own,
+            *(parameter(f"global_{n}", kind, None) for n, kind in GLOBAL_OPTIONS.items() if f"--{n}" not in taken),
+            *(parameter(f"alias_{n}", alias.annotation, alias.default) for n, alias in enumerate(self.aliases)),
+        ]
+        defaults = {option.name: option.default for option in own}
+
+        def run(**values: Any) -> int | None:
+            context = values.pop("ctx").obj
+            context.override(**{name: values.pop(f"global_{name}", None) for name in GLOBAL_OPTIONS})
+            for number, alias in enumerate(self.aliases):
+                if value := values.pop(f"alias_{number}"):
+                    context.out.note(alias.message)
+                    if alias.parameter and values[alias.parameter] == defaults[alias.parameter]:
+                        values[alias.parameter] = value if alias.value is None else alias.value
+            if self.schema:
+                typed = {option.name: values.pop(option.name) for option in of_schema}
+                values["values"] = typed_values(self.schema, typed)
+            return self.function(context, **values)
+
+        run.__doc__ = self.function.__doc__
+        app.command(self.name, hidden=self.hidden)(with_signature(run, parameters))
+
+
+class Group:
+    """The commands of one noun."""
+
+    def __init__(self, name: str, help: str) -> None:
+        self.name, self.help = name, help
+        self.commands: dict[str, Command] = {}
+
+    def command(self, name: str, **more: Any) -> Callable[[Function], Function]:
+        """Registers a function; `more` as in `Command`."""
+
+        def register(function: Function) -> Function:
+            self.commands[name] = Command(name, function, **more)
+            return function
+
+        return register
+
+    def typer_app(self, args: Sequence[str]) -> typer.Typer:
+        """With the command that `args` call; with all of them where that can't be told (a wrong word, `--help`)."""
+        app = typer.Typer(
+            name=self.name, help=self.help, no_args_is_help=True, rich_markup_mode="rich", add_completion=False
+        )
+        app.callback()(lambda: None)  # a group, also with one command
+        called = [after for word, after in pairwise(args) if word == self.name]
+        chosen = [self.commands[called[0]]] if called and called[0] in self.commands else self.commands.values()
+        for command in chosen:
+            command.add_to(app)
+        return app
+
+
+def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def with_signature(function: Function, parameters: Sequence[inspect.Parameter]) -> Function:
+    """The function, which Typer shall read as one with these parameters."""
+    keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    function.__annotations__ = {one.name: one.annotation for one in keywords}
+    function.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    return function
+
+
+def _spellings(option: inspect.Parameter) -> Iterator[str]:
+    """`--state`, `-S`: within `Annotated`, Typer keeps the first of them where a default would stand."""
+    spellings = [
+        text
+        for info in getattr(option.annotation, "__metadata__", ())
+        for text in (getattr(info, "default", None), *(getattr(info, "param_decls", None) or ()))
+        if isinstance(text, str) and text.startswith("-")
+    ]
+    yield from spellings or [f"--{option.name.replace('_', '-')}"]

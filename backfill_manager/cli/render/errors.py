@@ -1,0 +1,46 @@
+"""Errors in the command line's terms: options in place of fields, and commands as hints."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from backfill_manager.errors import BackfillManagerError
+
+# hint -> what could be done next; filled with the error's params
+HINTS: Final = {
+    "see_dags": "see `bfm dags list`",
+    "see_runs": "see `bfm runs list`",
+    "see_backfills": "see `bfm backfill list`",
+    "see_bundles": "see `bfm bundles list`",
+    "see_requests": "see `bfm requests list`",
+    "check_state": "`bfm state check` tells more",
+    "start_manager": "start one with `bfm manager start`",
+    "stop_manager": "`bfm --state {root} manager stop`",
+    "init_state": "make it with `bfm --state {root} state init`",
+    "adopt_state": "`bfm --state {root} state adopt --as-copy` if it is the one at {other}, `bfm --state {root} state adopt "
+    "--as-original` if it is this one",
+    "new_pool": "a new one is made in conf/manager.yaml, for the manager's next start",
+    "create_backfill": "create a backfill with `bfm backfill create {dag_id} --from {start} --to {end}`",
+    "create_first_backfill": "create one with `bfm backfill create DAG --from T --to T`",
+    "watch_backfill": "`bfm backfill watch {backfill_id}` waits for its end",
+    "clear_failed_tasks": "`bfm tasks clear {dag_id} --only-failed --tasks {tasks}`",
+    "clear_callback": "`bfm tasks clear {dag_id} --run RUN -t {task_id}`",
+    "cancel_run": "`bfm runs cancel {run_id}`",
+    "parse_bundle": "`bfm bundles parse {bundle}`",
+    "conf_is_no_file": "the configuration file is named before the command: `bfm --conf {text} backfill create …`",
+}
+
+
+def worded(error: BackfillManagerError) -> str:
+    """The message with options for fields, and the hint's command at its end."""
+    text = error.worded(option_of)
+    hint = HINTS.get(error.hint or "")
+    return text if hint is None else f"{text.rstrip('.')}; {hint.format(**error.params)}."
+
+
+def option_of(field: str) -> str:
+    """`start_date` -> `--from`; a name that is no option stays."""
+    from backfill_manager.schemas.commands import find_field
+
+    declared = find_field(field)
+    return field if declared is None or field in ("dag_id", "name") else declared.spellings[0]

@@ -1,0 +1,72 @@
+"""Whether Spark is still there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import signal
+import subprocess
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from backfill_manager.execution.error_format import one_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXIT_TIMEOUT_S: Final = 5.0  # of a JVM that does not answer, to learn its exit code
+MAX_CALLS: Final = 3  # that fail one after another before the JVM counts as dead
+
+
+@contextlib.contextmanager
+def ignore_stopped_context() -> Iterator[None]:
+    """For cleaning up only: without Spark there is nothing to clean up."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (Py4JError, OSError):
+        return
+    except AttributeError:  # a stopped SparkContext has no `_jsc`
+        return
+
+
+def spark_gone_reason(spark: SparkSession) -> str | None:
+    """Why this session's Spark is gone, as part of a sentence; None while it is there. Two calls to the JVM.
+
+    A call that fails proves little (this process may be out of file descriptors, one connection may have broken), so it is
+    repeated before the JVM counts as dead."""
+    from py4j.protocol import Py4JError
+
+    context = spark.sparkContext
+    java_context = context._jsc
+    if java_context is None:
+        return "its SparkContext was stopped"
+    jvm = getattr(context._gateway, "proc", None)  # the process, if PySpark started it
+    failed: Exception | None = None
+    for _ in range(MAX_CALLS):
+        try:
+            return "its SparkContext was stopped" if java_context.sc().isStopped() else None
+        except (Py4JError, OSError) as error:
+            if _is_out_of_descriptors(error):
+                return None
+            failed = error
+    if jvm is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # its connections end before the process does
+            return f"its JVM (pid {jvm.pid}) has ended with {_exit(jvm.wait(EXIT_TIMEOUT_S))}"
+    return f"its JVM does not answer ({one_line(failed)})" if failed else None
+
+
+def _exit(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+
+
+def _is_out_of_descriptors(error: BaseException | None) -> bool:
+    """Anywhere in the chain: Py4J raises an error of its own when a connection could not be made."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return True
+        error = getattr(error, "cause", None) or error.__cause__ or error.__context__
+    return False

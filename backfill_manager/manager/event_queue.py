@@ -1,0 +1,74 @@
+"""What other threads report to the manager's loop, and what the loop sleeps on. Made first, and handed to both sides."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from backfill_manager.execution.messages import Event
+from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
+from backfill_manager.manager.planner import PlanResult
+
+ManagerEvent = Event | PlanResult | ParseResult | AllBundlesParsed
+
+
+class EventQueue:
+    """Any thread puts and wakes; only the loop takes and sleeps."""
+
+    def __init__(self) -> None:
+        self._events: queue.SimpleQueue[ManagerEvent] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._is_woken = True
+        self._is_urgent = False  # a client waits for a response: no pause
+        self.has_requests = True  # some may be unanswered
+
+    def put(self, event: ManagerEvent) -> None:
+        self._events.put(event)
+        if isinstance(event, PlanResult) or (isinstance(event, ParseResult) and event.request is not None):
+            self._is_urgent = True
+        self.wake()
+
+    def wake_for_requests(self) -> None:
+        """The request table has changed."""
+        self.has_requests = self._is_urgent = True
+        self.wake()
+
+    def wake(self) -> None:
+        with self._changed:
+            self._is_woken = True
+            self._changed.notify_all()
+
+    @property
+    def is_empty(self) -> bool:
+        return self._events.empty() and not self.has_requests
+
+    @property
+    def is_woken(self) -> bool:
+        return self._is_woken
+
+    def take(self) -> list[ManagerEvent]:
+        """Every event so far, in the order in which they came."""
+        with self._changed:
+            self._is_woken = False
+        self._is_urgent = False
+        events: list[ManagerEvent] = []
+        while not self._events.empty():
+            events.append(self._events.get_nowait())
+        return events
+
+    def sleep(self, seconds: float | None) -> None:
+        """Until woken, for so long at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_woken, timeout=seconds)
+
+    def wait(self, seconds: float) -> None:
+        """For the next event, for so long at most; also when there are some already."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def pause(self, at_least: float, at_most: float, until: Callable[[], bool]) -> None:
+        """Let events gather: `at_least` so many seconds, then `until` something holds. A client that waits ends it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_urgent, timeout=at_least)
+            self._changed.wait_for(lambda: self._is_urgent or until(), timeout=at_most)

@@ -1,0 +1,73 @@
+"""Short leaderships for one job: compacting a state that no manager leads, and adopting a copy. Only a leader may write."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from backfill_manager import __version__
+from backfill_manager.clock import Clock
+from backfill_manager.errors import LostLease, StateError
+from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
+from backfill_manager.manager.state_identity import COPY, ORIGINAL, Adopted, other_place
+from backfill_manager.model.records import Manager
+from backfill_manager.schemas import errors
+from backfill_manager.settings import Settings
+from backfill_manager.store.base import Store
+
+POLL_INTERVAL_S: Final = 0.5
+
+
+def compact_state(store: Store, settings: Settings, clock: Clock) -> dict[str, int]:
+    """Compacts every table; returns table -> files now. Waits for the lease of a manager that was killed to run out. `LostLease`
+    when another manager was quicker, or took over meanwhile: nothing is lost then, and a manager compacts by itself."""
+    lease_s = settings.lease.seconds
+    leader = LeaderElector(store, clock, lease_s=lease_s, version=__version__).wait(threading.Event())
+    if leader is None:
+        raise LostLease("The lease of the state can't be had.")
+    with Heartbeat(leader, clock, lease_s=lease_s).holding():
+        return leader.compact(everywhere=True)
+
+
+@dataclass(frozen=True)
+class Adoption:
+    state_id: str
+    previous_id: str | None
+    other: str | None  # where the other state is, if there is one
+    other_id: str | None  # its id from now on; None: it was left as it is
+
+
+def adopt_state(store: Store, settings: Settings, clock: Clock, how: Adopted) -> Adoption:
+    """Resolves "this state is a copy" (state_identity.py). As a copy, the state gets a new id. As the original, it keeps its id,
+    and the state at its last place gets a new one, if that can be reached: no two states may share one. `Refused` while a manager
+    leads either of them."""
+    last = store.lease()
+    other = other_place(store, last) if last is not None else None
+    other_id = None
+    if how == ORIGINAL and other is not None:
+        try:
+            beside = store.beside(other[0])
+            lease = beside.lease()
+            if lease is not None and last is not None and lease.state_id == last.state_id:
+                other_id = _lead_once(beside, settings, clock, COPY).state_id
+        except StateError:  # out of reach from here, which the command says
+            other_id = None
+    now = _lead_once(store, settings, clock, how)
+    assert now.state_id is not None
+    return Adoption(now.state_id, last.state_id if last else None, other[0] if other else None, other_id)
+
+
+def _lead_once(store: Store, settings: Settings, clock: Clock, how: Adopted) -> Manager:
+    """The lease row of a term that is given back at once. Waits for the lease of a manager that was killed."""
+    elector = LeaderElector(store, clock, lease_s=settings.lease.seconds, version=__version__, adopted=how)
+    first, never = store.lease(), threading.Event()
+    while (leader := elector.run_once()) is None:
+        row = store.lease()
+        if row is not None and row != first:
+            raise errors.STATE_IS_LED(term=row.term, pid=row.pid, host=row.host, root=store.root)
+        never.wait(POLL_INTERVAL_S)
+    with contextlib.suppress(LostLease):  # a standby was quicker: it goes on from our row
+        leader.resign(clock.now())
+    return leader.row

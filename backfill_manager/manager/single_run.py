@@ -1,0 +1,140 @@
+"""`bfm dags test`: one run of one DAG in this process, with real Spark and a state that is thrown away.
+
+The tick, the executor and the exactly-once output are the manager's; only the state is in memory. Output tables are real. The
+state is a new one each time, so what a test has written is written again by the next one, and by the manager.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from backfill_manager.clock import SystemClock
+from backfill_manager.dags.catalog import DagStore
+from backfill_manager.dags.importing.code_cache import CodeCache
+from backfill_manager.dags.parsers.local_parse import parse_bundle
+from backfill_manager.dags.schedule.timetable import timetable_of
+from backfill_manager.errors import NotFound, SparkGone
+from backfill_manager.execution.catalog import register_tables
+from backfill_manager.execution.executor import Executor
+from backfill_manager.execution.session import SparkProvider
+from backfill_manager.manager.create_run import make_run
+from backfill_manager.manager.event_queue import EventQueue
+from backfill_manager.manager.leader_election import LeaderElector
+from backfill_manager.manager.manager import add_configured_pools
+from backfill_manager.manager.state import ManagerState, RunKey
+from backfill_manager.manager.state_identity import identity_of
+from backfill_manager.manager.tick import TickLoop
+from backfill_manager.model import states as s
+from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, TaskLog
+from backfill_manager.planning.next_run import manual_interval
+from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
+from backfill_manager.queries.runs import run_details
+from backfill_manager.queries.tasks import task_view
+from backfill_manager.schemas import errors
+from backfill_manager.settings import Settings
+from backfill_manager.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAX_PROBLEMS_SHOWN: Final = 3
+CLOSE_TIMEOUT_S: Final = 5.0
+
+
+def run_dag_once(
+    settings: Settings, dag_id: str, logical_date: datetime | None, *, spark: SparkSession | None = None
+) -> dict[str, Any]:
+    """Run `dag_id` once for the interval that starts at `logical_date` (default: the DAG's first interval). Returns
+    `{"run": ..., "tasks": [...], "logs": [...]}`; the run's state says how it went. `spark` is left running; without one, a
+    session is built and stopped again."""
+    clock, store, state, session = SystemClock(), MemoryStore(), ManagerState(), SparkProvider(settings, spark)
+    store.init()
+    leader = LeaderElector(store, clock, lease_s=3600, version="test").run_once()
+    assert leader is not None
+    add_configured_pools(state, settings)
+    with tempfile.TemporaryDirectory(prefix="bfm-test-") as scratch:
+        _load_dags(state, settings, Path(scratch), clock.now())
+        if dag_id not in state.catalog.dags:
+            catalog = state.catalog
+            raise NotFound("DAG", dag_id, catalog.dags, _import_problems(catalog.problems.values(), dag_id))
+        key = _make_manual_run(state, dag_id, logical_date, clock.now(), leader.next_seq(1))
+        events, has_ended, gone = EventQueue(), threading.Event(), list[str]()
+
+        def on_spark_gone(reason: str) -> None:
+            gone.append(reason)
+            events.wake()
+
+        try:
+            executor = Executor(
+                session.get(state.pools.values()),
+                code_cache=CodeCache(),
+                on_event=events.put,
+                clock=clock,
+                term=leader.term,
+                is_leader=lambda: not has_ended.is_set(),
+                state=identity_of(store, leader.row),
+                slots={pool.name: pool.slots for pool in state.pools.values()},
+                on_spark_gone=on_spark_gone,
+            )
+            register_tables(session.get())
+            loop = TickLoop(state, store, leader, clock=clock, executor=executor, events=events)
+            try:
+                loop.run_until(lambda: key not in state.runs or bool(gone))
+            finally:
+                executor.close(CLOSE_TIMEOUT_S)
+                has_ended.set()
+        finally:
+            session.stop()
+    if key in state.runs:
+        raise SparkGone(f"Spark is gone: {gone[0]}. The run has not finished; what it has written stays.")
+    run = next(row for row in store.read(DagRun) if row.key == key)
+    lines = sorted(store.read(TaskLog), key=lambda line: (line.at, line.line))
+    return {
+        "run": run_details(run),
+        "tasks": [task_view(ti) for ti in store.read(TaskInstance, order_by=["started_at"])],
+        "logs": [f"{line.task_id}: {line.level} {line.message}" for line in lines],
+    }
+
+
+def _load_dags(state: ManagerState, settings: Settings, snapshots: Path, now: datetime) -> None:
+    """Every DAG of the configured bundles, paused: nothing but the one run is to be made."""
+    dags = DagStore(state.catalog)
+    for bundle in settings.bundles:
+        dags.submit(parse_bundle(bundle, snapshots=snapshots, limits=settings.limits), now)
+    for row in list(state.catalog.dags.values()):
+        state.put(row.evolve(is_paused=True))
+
+
+def _import_problems(problems: Iterable[ImportProblem], dag_id: str) -> str:
+    """Files that could not be imported, which may be why the DAG is missing; those whose names hold its id first."""
+    shown = [
+        f"{p.file}, line {p.line}: {p.message}" if p.line else f"{p.file}: {p.message}"
+        for p in sorted(problems, key=lambda problem: dag_id not in problem.file)
+    ]
+    if not shown:
+        return ""
+    more = f"; and {len(shown) - MAX_PROBLEMS_SHOWN} more" if len(shown) > MAX_PROBLEMS_SHOWN else ""
+    return f". Files that could not be loaded: {'; '.join(shown[:MAX_PROBLEMS_SHOWN])}{more}"
+
+
+def _make_manual_run(
+    state: ManagerState, dag_id: str, logical_date: datetime | None, now: datetime, run_seq: int
+) -> RunKey:
+    """Adds a manual run for the interval of the DAG's schedule that begins at `logical_date` or next after it."""
+    spec = state.current_spec(dag_id)
+    at = logical_date or spec.start_date
+    if at is None:
+        raise errors.NO_DATE_TO_TEST(dag_id=dag_id)
+    first = at if spec.schedule is None else timetable_of(spec, at).first_at_or_after(at) or at
+    start, end = manual_interval(spec, first, now)
+    row = DagRun(
+        dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, timeline_key(start, None)), run_type=s.MANUAL_RUN,
+        state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
+        logical_date=start, interval_start=start, interval_end=end,
+    )  # fmt: skip
+    return make_run(state, row, spec, stretch=TimelineWindow(), now=now).key

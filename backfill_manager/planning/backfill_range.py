@@ -1,0 +1,82 @@
+"""The range of a backfill: ends as people write them, and those that were left out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.schedule.timetable import (
+    check_timezone,
+    date_only,
+    end_of_day,
+    parse_date,
+    parse_end,
+    parse_last,
+    parse_start,
+    timetable_of,
+)
+from backfill_manager.schemas.commands import CreateBackfill
+
+ON_SCHEDULE: Final = frozenset({"schedule", "missing", "stale"})  # kinds whose items are intervals of the schedule
+RANGED: Final = ON_SCHEDULE | {"single"}  # kinds that take a start and an end
+MAX_ITEMS: Final = 10_000_000  # of one backfill
+
+
+def with_defaults(command: CreateBackfill, dag: DagSpec, now: datetime) -> CreateBackfill:
+    """The command with the ends of its range that were left out: the DAG's own `start_date`, and the last interval that is
+    complete now, but none after the DAG's `end_date`."""
+    if command.kind not in RANGED:
+        return command
+    start = command.start_date or dag.start_date
+    return command.evolve(start_date=start, end_date=command.end_date or _last_end(command, dag, start, now))
+
+
+def with_settled_ends(command: CreateBackfill, dag: DagSpec, now: datetime) -> CreateBackfill:
+    """The same as far as it will be the same whenever it is planned: an end that goes with the clock stays left out, so that
+    a request means the same when it is sent again."""
+    filled = with_defaults(command, dag, now)
+    complete = timetable_of(dag, filled.start_date).last_complete(now)
+    if complete is None or (dag.end_date is not None and dag.end_date <= complete[0]):
+        return filled
+    return filled.evolve(end_date=command.end_date)
+
+
+def read_range(dag: DagSpec, kind: str, start: str | None, end: str | None) -> dict[str, datetime | None]:
+    """`start_date` and `end_date` of a backfill as people write them, in the DAG's zone. A date alone as the end means the
+    whole day: its last interval, or (`single`) up to the next local midnight."""
+    begins = None if start is None else parse_start(start, dag.timezone, name="start_date")
+    return {"start_date": begins, "end_date": None if end is None else read_end(dag, kind, end, begins)}
+
+
+def read_end(dag: DagSpec, kind: str, text: str, start: datetime | None) -> datetime:
+    """The end alone; `start` is where the range begins, from which a duration without a `start_date` counts."""
+    if kind == "single":
+        at, day = parse_end(text, dag.timezone, name="end_date"), date_only(text)
+        return at if day is None else end_of_day(day, dag.timezone)
+    last = parse_last(text, timetable_of(dag, start), name="end_date")
+    if (
+        start is not None and last < start and date_only(text) is not None
+    ):  # it starts on that day, after its last interval
+        return min(start, parse_end(text, dag.timezone, name="end_date"))
+    return last
+
+
+def _last_end(command: CreateBackfill, dag: DagSpec, start: datetime | None, now: datetime) -> datetime | None:
+    """The end that was left out; None where nothing says it."""
+    timetable = timetable_of(dag, start)
+    complete = timetable.last_complete(now)
+    if complete is None:  # no schedule, so no interval: a range ends with the day of the DAG's end
+        return dag.end_date if command.kind in ON_SCHEDULE else _end_of_single(dag)
+    last = complete[0] if dag.end_date is None else min(complete[0], dag.end_date)
+    if command.kind in ON_SCHEDULE:
+        return last
+    begins = timetable.last_at_or_before(last)
+    return None if begins is None else timetable.next_after(begins)
+
+
+def _end_of_single(dag: DagSpec) -> datetime | None:
+    if dag.end_date is None:
+        return None
+    day = dag.end_date.astimezone(check_timezone(dag.timezone)).date()
+    return end_of_day(day, dag.timezone) if dag.end_date == parse_date(day, dag.timezone, name="") else dag.end_date

@@ -1,0 +1,44 @@
+"""Delta's conflicts between concurrent commits, and repeating a commit that lost to another.
+
+Modules that run tasks import this at their top, and with it `delta`: that package imports itself in a circle, and tasks that were
+the first to import it, concurrently, found half of it ("cannot import name 'DeltaTable' from partially initialized module").
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from delta import exceptions  # without it Delta's conflicts arrive as bare Py4J errors
+
+if TYPE_CHECKING:
+    import tenacity
+
+MAX_ATTEMPTS: Final = 8  # against writers in other processes; with the waits below about 20 s
+# In PySpark they have no base class of their own, whatever the name of the first one says.
+CONFLICTS: Final[tuple[type[Exception], ...]] = (
+    exceptions.DeltaConcurrentModificationException,
+    exceptions.ConcurrentWriteException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentTransactionException,
+)
+
+
+def retry_on_conflict(log: logging.Logger, what: str) -> tenacity.Retrying:
+    """For a `for` loop around one commit. A conflict means that Delta has refused the commit: nothing of it is there, and it may
+    be done again from the table as it is now."""
+    import tenacity
+
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(CONFLICTS),
+        wait=tenacity.wait_random_exponential(multiplier=0.2, max=5),
+        stop=tenacity.stop_after_attempt(MAX_ATTEMPTS),
+        before_sleep=lambda state: log.info(
+            "another writer was first at %s; trying again (%d)", what, state.attempt_number
+        ),
+        reraise=True,
+    )
