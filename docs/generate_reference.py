@@ -462,7 +462,28 @@ def errors_page() -> str:
 
 
 def error_codes() -> list[str]:
-    return []
+    """Sections of the error catalogue: codes with their templates, grouped as in schemas/errors.py."""
+    from backfill_manager.errors import ErrorTemplate
+    from backfill_manager.schemas import errors
+
+    sections = [
+        "Errors of commands have a `code`, often a `field`, and `params`. `[start_date]` in a text is a field: the command "
+        "line words it as `--from`, a page as its label, REST as the name itself. `{names}` are params."
+    ]
+    title, rows = "", []
+    for line in inspect.getsource(errors).splitlines():
+        if heading := re.fullmatch(r"# -- (.+?) -+", line):
+            if rows:
+                sections.append(f"## {title.capitalize()}\n\n" + table(("code", "field", "class", "text"), rows))
+            title, rows = heading[1], []
+        elif declared := re.match(r"([A-Z][A-Z0-9_]+)(?:: Final)? = ", line):
+            template = getattr(errors, declared[1])
+            if isinstance(template, ErrorTemplate):
+                name = getattr(template.error, "__name__", "")
+                rows.append((code(declared[1].lower()), code(template.field or ""), code(name), template.template))
+    if rows:
+        sections.append(f"## {title.capitalize()}\n\n" + table(("code", "field", "class", "text"), rows))
+    return sections
 
 
 PAGES: Final[dict[str, Callable[[], str]]] = {

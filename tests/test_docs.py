@@ -216,3 +216,14 @@ def test_every_command_route_setting_and_table_is_in_the_reference() -> None:
     assert [name for name in TABLES if f"## {name}\n" not in tables] == []
     for pairs in LEGAL.values():
         assert [pair for pair in pairs if f"    {pair[0]} --> {pair[1]}\n" not in states] == []
+
+
+EXAMPLE = "jobs/bundles/first.py"  # made by the reader of docs/how-to/first-dag.md
+
+
+# -- paths ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", [name for name in WRITTEN_BY_HAND if name != "CHANGELOG.md"])
+def test_files_that_are_named_exist(name: str) -> None:
+    roots = (REPOSITORY, REPOSITORY / "backfill_manager", (REPOSITORY / name).parent)
+    named = re.findall(r"`((?:[\w.-]+/)+(?:[\w.-]+\.(?:py|sql|sh|yaml)))`", text_of(name))
+    assert [path for path in named if path != EXAMPLE and not any((root / path).exists() for root in roots)] == []

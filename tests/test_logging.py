@@ -1,4 +1,4 @@
-"""The manager's log lines: on standard error, in UTC, without secrets, and nobody else's logging is touched."""
+"""The manager's log lines: on standard error, in UTC, without secrets, and other loggers are left alone."""
 
 from __future__ import annotations
 

@@ -259,23 +259,23 @@ def test_a_token_that_was_pasted_in_place_of_its_hash_is_not_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"),
+    ("written", "seconds"),
     [
         ("45", 45), ("0.5", 0.5), ("90s", 90), ("'45'", 45), ("5 minutes", 300), ("1 minute", 60), ("2h", 7200),
         ("1.5 hours", 5400), ("1 day", 86400), ("2 Days", 172800), ("3min", 180), ("10 sec", 10),
     ],
 )  # fmt: skip
-def test_a_time_may_have_a_unit(said: str, seconds: float) -> None:
-    text = f"bundles: [{{name: a, path: b, fetch_interval: {said}}}]"
+def test_a_time_may_have_a_unit(written: str, seconds: float) -> None:
+    text = f"bundles: [{{name: a, path: b, fetch_interval: {written}}}]"
     assert load(text).bundles[0].fetch_interval == seconds
-    assert load("bundles: [{name: a, path: b}]", {"BFM_BUNDLES__A__FETCH_INTERVAL": said.strip("'")}).bundles[
+    assert load("bundles: [{name: a, path: b}]", {"BFM_BUNDLES__A__FETCH_INTERVAL": written.strip("'")}).bundles[
         0
     ].fetch_interval == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("said", ["5ms", "soon", "-5", "1 h 30", "1e3", "''", "٣ minutes", "0x10h", "5 minutess"])
-def test_a_time_that_is_none_is_reported(said: str) -> None:
-    (line,) = wrong(f"bundles: [{{name: a, path: b, import_timeout: {said}}}]")
+@pytest.mark.parametrize("written", ["5ms", "soon", "-5", "1 h 30", "1e3", "''", "٣ minutes", "0x10h", "5 minutess"])
+def test_a_time_that_is_none_is_reported(written: str) -> None:
+    (line,) = wrong(f"bundles: [{{name: a, path: b, import_timeout: {written}}}]")
     assert "bundles[0].import_timeout must be " in line
 
 

@@ -75,6 +75,12 @@ class Problem(BaseModel):
     detail: str = Field(description="What is wrong this time, and what would be right.")
     instance: str = Field(description="The path of the request.")
     errors: list[FieldProblem] = Field(default=[], description="Each value that does not fit.")
+    code: str | None = Field(
+        default=None, description="The situation; stays the same when the wording of `detail` changes."
+    )
+    field: str | None = Field(default=None, description="The field of the body that is wrong.")
+    params: dict[str, Any] = Field(default={}, description="The values in `detail`.")
+    hint: str | None = Field(default=None, description="What could be done next, as a code.")
 
 
 def problem(
@@ -85,12 +91,18 @@ def problem(
     type: str | None = None,
     title: str | None = None,
     fields: list[FieldProblem] | None = None,
+    error: errors.BackfillManagerError | None = None,
 ) -> dict[str, Any]:
-    """A problem document. By default type and title are those of the status."""
+    """A problem document. By default type and title are those of the status. With an `error` clients can word it anew."""
     title = title or TITLES.get(status, "Problem")
     type = TYPE_PREFIX + (type or title.lower().replace(" ", "-"))
-    made = Problem(type=type, title=title, status=status, detail=detail, instance=path, errors=fields or [])
-    return made.model_dump()
+    document = Problem(
+        type=type, title=title, status=status, detail=detail, instance=path, errors=fields or []
+    ).model_dump()
+    if error is not None:
+        params = {name: one if isinstance(one, str | int | float) else str(one) for name, one in error.params.items()}
+        document |= {"code": error.code, "field": error.field, "params": params, "hint": error.hint}
+    return document
 
 
 def problem_response(
@@ -125,7 +137,7 @@ def error_response(path: str, error: errors.BackfillManagerError, headers: Mappi
         headers["Retry-After"] = str(error.retry_after_s)
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="backfill_manager"'
-    return problem_response(path, status, str(error), type=type, title=title, headers=headers)
+    return problem_response(path, status, str(error), type=type, title=title, headers=headers, error=error)
 
 
 def add_error_handlers(app: FastAPI) -> None:

@@ -51,6 +51,10 @@ def typed_values(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def spellings(model: str) -> list[str]:
+    return [field.spellings[0] for field in _fields(model).values()]
+
+
 def _fields(model: str) -> Mapping[str, DeclaredField]:
     from backfill_manager.schemas import commands
     from backfill_manager.schemas.fields import fields_of

@@ -19,6 +19,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from backfill_manager import errors
 from backfill_manager.errors import BackfillManagerError, InvalidInput, Unreachable
+from backfill_manager.schemas.errors import CATALOGUE
 
 PREFIX: Final = "/api/v1"
 ATTEMPTS: Final = 4
@@ -172,6 +173,10 @@ def error_of(status: int, problem: Mapping[str, Any]) -> errors.BackfillManagerE
     message = str(problem.get("detail") or problem.get("title") or f"The server answered with {status}.")
     error = kind.__new__(kind, message)
     BackfillManagerError.__init__(error, message)  # not that of the class: some make their message from ids
+    error.code, error.field, error.hint = problem.get("code") or error.code, problem.get("field"), problem.get("hint")
+    error.params = problem.get("params") or {}
+    if error.code in CATALOGUE and error.params:
+        error.template = CATALOGUE[error.code].template
     return error
 
 

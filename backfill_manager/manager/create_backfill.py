@@ -59,7 +59,7 @@ def _make(
     items = plan.items
     first = leader.next_seq(items.num_rows + 1)
     leader.append_items(plan.rows_for(wanted.backfill_id, first))
-    full = replace(wanted, command=plan.ask)  # with the ends of its range filled in
+    full = replace(wanted, command=plan.command)  # with the ends of its range filled in
     row = backfill_row(full, plan.dag, dag_version, items.num_rows, first + items.num_rows, now, parents)
     made.put(row)
     counted = items.column("state").value_counts().to_pylist()

@@ -25,7 +25,7 @@ from backfill_manager.manager.instructions import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
-from backfill_manager.planning.downstream_plan import Dags, plan_as_asked
+from backfill_manager.planning.downstream_plan import Dags, plan_with_downstream
 from backfill_manager.planning.estimates import with_estimates
 from backfill_manager.planning.reruns import with_reruns
 from backfill_manager.schemas.commands import CreateBackfill
@@ -117,7 +117,7 @@ class Planner(Service):
 
     def _planned(self, job: _Job) -> BackfillPlan:
         now = self._clock.now()
-        plan = plan_as_asked(
+        plan = plan_with_downstream(
             self._session, self._store, job.request.command, job.spec, job.dag_version, job.others, now
         )
         if job.request.kind == BACKFILL_DRY_RUN:  # a backfill is created without waiting for its estimates

@@ -17,7 +17,7 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerSta
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRow, DagRun
 from backfill_manager.planning.dependency_tracker import FAILED, DependencyTracker
-from backfill_manager.planning.partial_runs import with_partial_told
+from backfill_manager.planning.partial_runs import with_partial_marked
 from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.store.base import Condition, Store
@@ -125,7 +125,7 @@ def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str],
             Condition("interval_end", ">", first),
         ]
         found += store.read(DagRun, [*standing, *reaching])
-    return with_partial_told(found, store)
+    return with_partial_marked(found, store)
 
 
 def _lacks_recent(state: ManagerState, dag: DagRow) -> bool:

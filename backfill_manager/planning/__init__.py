@@ -1,6 +1,5 @@
-"""A request becomes a value: intervals (Spark SQL), the backfill plan with all downstream of it and its estimates,
-batches, readiness, the timeline.
+"""A command becomes a plan: intervals (Spark SQL), the backfill plan with all downstream of it and its estimates, clears,
+batches, trigger rules, the timeline. What is decided here is printed by a dry run and performed by the manager from one value.
 
-May import `errors`, `clock`, `settings`, `logging`, `model`, `store`, `dags`, `requests`. What is decided here is
-printed by a dry run and performed by the manager from the same value.
+May import `errors`, `clock`, `logging`, `settings`, `model`, `schemas`, `store`, `dags`.
 """

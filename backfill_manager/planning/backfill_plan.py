@@ -1,32 +1,31 @@
-"""A backfill as asked for -> the items it consists of: one value that the dry run prints and the manager performs.
+"""Plans a backfill: the items it consists of, one value that the dry run prints and the manager performs.
 
-How each kind becomes items (SEMANTICS.md, "Backfill"):
+How each kind becomes items (docs/semantics.md, "Backfill"):
 
-- `schedule`: every interval of the schedule that starts in `[start_date, end_date]`. The DAG's own start and end
-  dates don't restrict it: a backfill reaches dates before the DAG's first on purpose. A start that is left out is the
-  DAG's; an end that is left out is the last interval that is complete now, but none after the DAG's end.
+- `schedule`: every interval of the schedule that starts in `[start_date, end_date]`. The DAG's own start and end dates don't
+  restrict it: a backfill reaches dates before the DAG's first on purpose. A start that is left out is the DAG's; an end that is
+  left out is the last interval that is complete now, but none after the DAG's end.
 - `single`: one run over `[start_date, end_date)`, logical date = its start.
-- `dates`: each date starts an interval that ends at the schedule's next firing, on a firing or off it. A DAG without a
-  schedule (or `@once`) has nothing that would end it: there the interval is empty, start = end, as for a run by hand.
-- `partitions`: no interval and no logical date; the order is the one given.
-- `missing`: of the intervals that `schedule` gives, those without a successful run (never run, failed, cancelled).
-- `stale`: of the intervals that `schedule` gives, those whose run is a success of an older version than the current one.
+- `dates`: each date starts an interval that ends at the schedule's next firing, on a firing or off it. A DAG without a schedule
+  (or `@once`) has nothing that would end it: there the interval is empty, start = end, as for a manual run.
+- `partitions`: no interval and no logical date; in the order given.
+- `missing`: of the intervals of `schedule`, those without a successful run (never run, failed, cancelled).
+- `stale`: of the intervals of `schedule`, those whose run is a success of an older version than the current one.
 
-A run that left tasks out by choice is partial. A whole backfill takes its date, once it has finished, for one that has
-no run (`stale`: for one that is not of the current version); a backfill that chooses tasks itself takes it like any other.
+A run that left tasks out by choice is partial. A whole backfill treats the date of a finished partial run as if it had no run
+(`stale`: as one of an older version); a backfill that selects tasks itself treats it like any other.
 
-Dates and partitions named twice are one item. What exists already is still an item, `skipped` with its reason: `in
-flight` for a queued or running run whatever was asked, else `already exists` unless `reprocess` says otherwise (a
-cancelled run counts like a failed one; `failed_tasks` takes the same dates as `failed`).
-An interval that has not ended is `skipped: not complete yet`, unless the
-request says `allow_future`. `missing` and `stale` have no item at all for what they don't mean; a live run
-is an item of theirs, `in flight`, as nobody knows yet how it ends.
+Dates and partitions named twice are one item. What exists already is still an item, `skipped` with its reason: `in flight` for
+a queued or running run in any case, else `already exists` unless `reprocess` says otherwise (a cancelled run counts like a
+failed one; `failed_tasks` takes the same dates as `failed`). An interval that has not ended is `skipped: not complete yet`,
+unless `allow_future` is set. `missing` and `stale` have no item for other dates, but one for a live run, `in flight`, as
+nobody knows yet how it ends.
 
-A run of several items (a batch) stands for every date in its interval: an item without a run on its own date is judged
-by the batch that covers it (`coverage`).
+A run of several items (a batch) covers every date in its interval: an item without a run on its own date is judged by the batch
+that covers it (`coverage`).
 
 A plan is one Spark job of one task, without a shuffle; a million items stay columns all the way. The caller chooses the
-scheduler pool, and the session: time zones of session and process don't matter, all instants cross as epoch micros.
+scheduler pool and the session: time zones of session and process don't matter, all instants cross as epoch micros.
 """
 
 from __future__ import annotations
@@ -66,16 +65,16 @@ _RUN_COLUMNS = (
     "items", "is_partial",
 )  # fmt: skip
 _INSTANTS = ("logical_date", "interval_start", "interval_end")
-_MOST_NAMED = 1000  # partition keys in one condition; beyond, all partitioned runs of the DAG are read
+_MAX_NAMED = 1000  # partition keys in one condition; beyond, all partitioned runs of the DAG are read
 
 
 @dataclass(frozen=True)
 class BackfillPlan:
     """`items` has the columns `ordinal logical_date interval_start interval_end partition_key state reason`, by
-    ordinal; instants are timestamp[us, UTC]. `ask` has the range's ends filled in. The last three are of a cascade
+    ordinal; instants are timestamp[us, UTC]. `command` has the range's ends filled in. The last three are of a cascade
     (`cascade`)."""
 
-    ask: CreateBackfill
+    command: CreateBackfill
     dag: DagSpec
     dag_version: int
     items: pa.Table
@@ -89,13 +88,15 @@ class BackfillPlan:
     def batches(self) -> pa.ChunkedArray:
         """For each item the ordinal of the first item of its run, null for the skipped: as it would be if all runs were
         made now."""
-        return batches(self.items, self.ask.batch, run_backwards=self.ask.run_backwards)
+        return batches(self.items, self.command.batch, run_backwards=self.command.run_backwards)
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks that its runs run, but for callbacks."""
-        ask = self.ask
-        chosen = selected_tasks(ask.tasks, self.dag, upstream=ask.with_upstream, downstream=ask.with_downstream)
+        command = self.command
+        chosen = selected_tasks(
+            command.tasks, self.dag, upstream=command.with_upstream, downstream=command.with_downstream
+        )
         return tuple(task_id for task_id in chosen if not self.dag.is_callback(task_id))
 
     @cached_property
@@ -111,19 +112,19 @@ class BackfillPlan:
         again = {rerun.run_id: rerun.failed_tasks for rerun in self.reruns.values()}
         runs = pc.sum(pc.equal(self.batches, self.items["ordinal"]), min_count=0).as_py()
         return {
-            "dag_id": self.ask.dag_id,
-            "kind": self.ask.kind,
+            "dag_id": self.command.dag_id,
+            "kind": self.command.kind,
             "items": self.items.num_rows,
             "pending": self.items.num_rows - sum(reasons.values()),
             "runs": runs - len(self.reruns) + len(again),  # what runs again may stand for several items
             "skipped": dict(sorted(reasons.items())),
             "first": format_instant(ends["min"]),
             "last": format_instant(ends["max"]),
-            "reprocess": self.ask.reprocess,
-            "max_active_runs": self.ask.max_active_runs or self.dag.max_active_runs,
-            **({"tasks": list(self.tasks)} if self.ask.tasks is not None else {}),
+            "reprocess": self.command.reprocess,
+            "max_active_runs": self.command.max_active_runs or self.dag.max_active_runs,
+            **({"tasks": list(self.tasks)} if self.command.tasks is not None else {}),
             **({"reruns": {"runs": len(again), "failed_tasks": sum(again.values())}} if again else {}),
-            **({"left_out": dict(self.left_out)} if self.ask.downstream else {}),
+            **({"left_out": dict(self.left_out)} if self.command.downstream else {}),
             **({"estimate": self.estimate.to_json_document()} if self.estimate else {}),
         }
 
@@ -147,12 +148,12 @@ class BackfillPlan:
         """What a dry run prints: the items as they would be made, the summary, and the same of all downstream."""
         below = [
             {
-                "dag_id": plan.ask.dag_id,
-                "waits_for": list(plan.parents),
-                "items": plan._items(),
-                "summary": plan.summary,
+                "dag_id": one.command.dag_id,
+                "waits_for": list(one.parents),
+                "items": one._items(),
+                "summary": one.summary,
             }
-            for plan in self.downstream
+            for one in self.downstream
         ]
         return {"items": self._items(), "summary": self.summary, "downstream": below}
 
@@ -163,7 +164,7 @@ class BackfillPlan:
             found = [self.reruns.get(ordinal) for ordinal in columns["ordinal"]]
             columns["run_id"] = [rerun and rerun.run_id for rerun in found]
             columns["failed_tasks"] = [rerun and rerun.failed_tasks for rerun in found]
-        columns["batch"] = [None] * self.items.num_rows if self.ask.batch == 1 else self.batches.to_pylist()
+        columns["batch"] = [None] * self.items.num_rows if self.command.batch == 1 else self.batches.to_pylist()
         names = ["ordinal", *_INSTANTS, "partition_key", "state", "reason", "run_id", "batch"]
         names += ["failed_tasks"] if self.reruns else []
         if self.estimate is not None:
@@ -174,61 +175,61 @@ class BackfillPlan:
 
 
 def plan_backfill(
-    spark: SparkSession, ask: CreateBackfill, dag: DagSpec, dag_version: int, existing: pa.Table, now: datetime
+    spark: SparkSession, command: CreateBackfill, dag: DagSpec, dag_version: int, existing: pa.Table, now: datetime
 ) -> BackfillPlan:
     """The plan. `dag` and `dag_version` are the current ones; `existing`: the runs that may meet it, as `existing_runs`
     reads them. An empty range gives an empty plan; `requests.backfill_checks` refuses it, and all else that makes no
     sense, before."""
-    ask = with_defaults(ask, dag, now)
-    known = _that_count(existing, ask, dag)
+    command = with_defaults(command, dag, now)
+    known = _relevant_runs(existing, command, dag)
     planned = spark.sql(
         sql_text("numbered_items"),
         args={
-            "kind": ask.kind,
-            "redoes": ask.effective_reprocess,
-            "run_backwards": str(ask.run_backwards).lower(),
-            "complete_until": "" if ask.allow_future else str(micros(now)),
+            "kind": command.kind,
+            "redoes": command.effective_reprocess,
+            "run_backwards": str(command.run_backwards).lower(),
+            "complete_until": "" if command.allow_future else str(micros(now)),
         },
-        wanted=_covered(spark, _wanted(spark, ask, dag), covered_ranges(known, dag_version)),
+        wanted=_covered(spark, _intervals_of(spark, command, dag), covered_ranges(known, dag_version)),
         runs=_runs(spark, known, dag_version),
     )
-    return BackfillPlan(ask, dag, dag_version, _as_items(planned.toArrow()))
+    return BackfillPlan(command, dag, dag_version, _as_items(planned.toArrow()))
 
 
-def existing_runs(store: Store, ask: CreateBackfill, dag: DagSpec) -> pa.Table:
-    """The DAG's runs that an item of this backfill (`ask`: with both ends of its range) may meet: not overridden, not
+def existing_runs(store: Store, command: CreateBackfill, dag: DagSpec) -> pa.Table:
+    """The DAG's runs that an item of this backfill (`command`: with both ends of its range) may meet: not overridden, not
     external, on a date asked for or with an interval that reaches into the range. Columns `run_id run_type state
     logical_date partition_key dag_version interval_start interval_end items is_partial`."""
     found = store.read_arrow(
         "dag_run",
         _RUN_COLUMNS,
-        [Condition("dag_id", "=", dag.dag_id), *CURRENT_RUNS, *_where_they_may_meet(ask)],
+        [Condition("dag_id", "=", dag.dag_id), *CURRENT_RUNS, *_that_may_meet(command)],
     )
-    return _with_partial_told(found, dag.dag_id, store)
+    return _with_partial_filled(found, dag.dag_id, store)
 
 
-def _with_partial_told(runs: pa.Table, dag_id: str, store: Store) -> pa.Table:
+def _with_partial_filled(runs: pa.Table, dag_id: str, store: Store) -> pa.Table:
     """`is_partial` true or false also of runs of an older release, which did not write it down."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    told = runs["is_partial"].cast(pa.bool_())
-    if told.null_count:
+    is_partial = runs["is_partial"].cast(pa.bool_())
+    if is_partial.null_count:
         partial = pa.array([run_id for _, run_id in partial_runs_of_older_releases(store, [dag_id])], pa.string())
-        told = pc.coalesce(told, pc.is_in(runs["run_id"].cast(pa.string()), partial))
-    return runs.set_column(runs.column_names.index("is_partial"), "is_partial", told)
+        is_partial = pc.coalesce(is_partial, pc.is_in(runs["run_id"].cast(pa.string()), partial))
+    return runs.set_column(runs.column_names.index("is_partial"), "is_partial", is_partial)
 
 
-def _that_count(existing: pa.Table, ask: CreateBackfill, dag: DagSpec) -> pa.Table:
+def _relevant_runs(existing: pa.Table, command: CreateBackfill, dag: DagSpec) -> pa.Table:
     """The runs that this backfill may meet, each with what a finished partial one is to it: for a whole backfill nothing,
     but of `stale` something that is not of the current version."""
     import pyarrow.compute as pc
 
-    if not is_whole(ask, dag):
+    if not is_whole(command, dag):
         return existing
     done = pc.invert(pc.is_in(existing["state"].cast("string"), _as_strings(sorted(states.RUN_LIVE))))
     partial = pc.and_(pc.fill_null(existing["is_partial"], False), done)
-    if ask.kind != "stale":
+    if command.kind != "stale":
         return existing.filter(pc.invert(partial))
     at = existing.column_names.index("dag_version")
     return existing.set_column(at, "dag_version", pc.if_else(partial, 0, existing["dag_version"]))
@@ -240,35 +241,35 @@ def _as_strings(values: Sequence[str]) -> pa.Array:
     return pa.array(values, pa.string())
 
 
-def _where_they_may_meet(ask: CreateBackfill) -> Sequence[Condition]:
-    if ask.kind == "partitions":
-        keys = tuple(dict.fromkeys(ask.partitions))
-        named = len(keys) <= _MOST_NAMED
+def _that_may_meet(command: CreateBackfill) -> Sequence[Condition]:
+    if command.kind == "partitions":
+        keys = tuple(dict.fromkeys(command.partitions))
+        named = len(keys) <= _MAX_NAMED
         return [Condition("partition_key", "in", keys) if named else Condition("partition_key", "not_null")]
-    if ask.kind == "dates":
-        first, last = min(ask.dates), max(ask.dates)
+    if command.kind == "dates":
+        first, last = min(command.dates), max(command.dates)
     else:
-        first, last = _range(ask)
+        first, last = _range(command)
     # A run with a date has an interval; one that begins before the range may reach into it.
     return [Condition("interval_end", ">=", first), Condition("logical_date", "<=", last)]
 
 
-def _range(ask: CreateBackfill) -> tuple[datetime, datetime]:
-    if ask.start_date is None or ask.end_date is None:
-        raise errors.NO_ENDS(kind=ask.kind)
-    return ask.start_date, ask.end_date
+def _range(command: CreateBackfill) -> tuple[datetime, datetime]:
+    if command.start_date is None or command.end_date is None:
+        raise errors.NO_ENDS(kind=command.kind)
+    return command.start_date, command.end_date
 
 
-def _wanted(spark: SparkSession, ask: CreateBackfill, dag: DagSpec) -> DataFrame:
-    if ask.kind in ON_SCHEDULE:
-        start, end = _range(ask)
+def _intervals_of(spark: SparkSession, command: CreateBackfill, dag: DagSpec) -> DataFrame:
+    if command.kind in ON_SCHEDULE:
+        start, end = _range(command)
         return intervals(spark, timetable_of(dag, start), start, end)
-    if ask.kind == "partitions":
-        return _as_frame(spark, partition_key=list(dict.fromkeys(ask.partitions)))
-    if ask.kind == "single":
-        start, end = _range(ask)
+    if command.kind == "partitions":
+        return _as_frame(spark, partition_key=list(dict.fromkeys(command.partitions)))
+    if command.kind == "single":
+        start, end = _range(command)
         return _as_frame(spark, interval_start=[start], interval_end=[end])
-    timetable, dates = timetable_of(dag), sorted(set(ask.dates))
+    timetable, dates = timetable_of(dag), sorted(set(command.dates))
     ends = [timetable.next_after(at) or at if timetable.repeats else at for at in dates]
     return _as_frame(spark, interval_start=dates, interval_end=ends)
 

@@ -1,8 +1,8 @@
-"""Which pending items of a backfill make one run together (`batch=N`): pure, decided each time when runs are made.
+"""Decides which pending items of a backfill make one run together (`batch=N`): pure, each time when runs are created.
 
-Items join while they follow each other without a gap: in the plan (a skipped item between them is a run to be kept) and
-in time (the end of one is the start of the next; newest first it is the other way round). Those that bear a number in
-`batch` are the half of a batch that failed, and stay by themselves. The dry run counts whole columns by the same rule.
+Items join while they follow each other without a gap: in the plan (a skipped item between them is a run to be kept) and in time
+(the end of one is the start of the next; newest first it is the other way round). Those with a number in `batch` are half of a
+batch that failed, and stay by themselves. The dry run counts whole columns by the same rule.
 """
 
 from __future__ import annotations

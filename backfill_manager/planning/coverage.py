@@ -1,8 +1,8 @@
-"""Runs that took several intervals together -> the stretches of time that they stand for, none overlapping another.
+"""Turns batches (runs of several intervals) into the ranges of time that they cover, none overlapping another.
 
-A batch stands for every date in its interval. Where one lies in another (a part of a month has been done again), the
-date is the later one's, which is the one that starts last: what it re-did on its own dates is overridden. A live one is
-live on all of its dates, whatever was done within it since.
+A batch covers every date in its interval. Where one lies in another (a part of a month has been reprocessed), the date is the
+later one's, which starts last: what it reprocessed on its own dates is overridden. A live one is live on all of its dates,
+whatever was done within it since.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def covered_ranges(runs: pa.Table, dag_version: int) -> pa.Table:
     overlaps = pc.less(found["covers_from"][1:], found["covers_until"][:-1])
     if not pc.any(overlaps).as_py():
         return found
-    return pa.Table.from_pylist(list(_parted(found.to_pylist())), schema=found.schema)
+    return pa.Table.from_pylist(list(_split(found.to_pylist())), schema=found.schema)
 
 
 def _micros(instants: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -49,7 +49,7 @@ def _micros(instants: pa.ChunkedArray) -> pa.ChunkedArray:
     return instants.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
 
 
-def _parted(batches: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _split(batches: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Cut wherever one starts or ends; the piece is the one's that started last. `batches` are in the order of their
     starts."""
     cuts = sorted({batch[end] for batch in batches for end in ("covers_from", "covers_until")})

@@ -1,4 +1,4 @@
-"""What the items of one backfill of a cascade wait for: the items of its parents whose intervals they overlap.
+"""Tracks what the items of one backfill of a cascade wait for: the items of its parents whose intervals they overlap.
 
 Held for a window of items only, and only what is not done yet; kept up to date by `remember`. Pure.
 """
@@ -18,7 +18,7 @@ FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
 
 
 class DependencyTracker:
-    """Made of the parents' items that were not done when it was made."""
+    """Made of the parents' items that were not done at the time."""
 
     def __init__(self, items: Iterable[BackfillItem]) -> None:
         self._items: dict[tuple[str, int], BackfillItem] = {}
@@ -31,12 +31,12 @@ class DependencyTracker:
             starts.sort()
 
     def remember(self, item: BackfillItem) -> None:
-        """An item of any backfill has changed."""
+        """Takes a changed item of any backfill."""
         if (item.backfill_id, item.ordinal) in self._items:
             self._items[item.backfill_id, item.ordinal] = item
 
     def evaluate(self, item: BackfillItem) -> tuple[str, BackfillItem | None]:
-        """`("start", None)`, `("wait", the one it waits for)`, or `("fail", the one that will not come)`."""
+        """`("start", None)`, `("wait", the one it waits for)`, or `("fail", the one that will not succeed)`."""
         waits_for: BackfillItem | None = None
         for before in self._overlapping(item):
             if before.state in FAILED:

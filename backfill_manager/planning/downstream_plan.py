@@ -1,10 +1,10 @@
-"""`--downstream`: a backfill, and with it one of every DAG that reads what it writes, and so on.
+"""Plans the backfills downstream of a backfill: one of every DAG that reads what it writes, and so on.
 
-A DAG stands below another if it reads a table that the other writes; names are the same whatever their case. Each DAG of
-the tree is planned once, after all that it waits for: the intervals of its own schedule that overlap at least one item
-that will run of a DAG that it reads from. They are done again whether they have succeeded or not, as their input
-changes; one that has not ended (this week, of days that have) is skipped like any other: its own schedule runs it. A DAG
-that reads its own output is not below itself; DAGs that read from each other in a circle are refused.
+A DAG is downstream of another if it reads a table that the other writes; names are the same whatever their case. Each DAG of
+the tree is planned once, after all that it waits for: the intervals of its own schedule that overlap at least one item that
+will run of a DAG that it reads from. They are reprocessed whether they have succeeded or not, as their input changes; one that
+has not ended (this week, of days that have) is skipped like any other: its own schedule runs it. A DAG that reads its own
+output is not downstream of itself; DAGs that read from each other in a circle are refused.
 """
 
 from __future__ import annotations
@@ -39,18 +39,24 @@ Dags = Mapping[str, tuple[DagSpec, int]]  # by dag_id: the current definition of
 PlanOne = Callable[[CreateBackfill, DagSpec, int], BackfillPlan]
 
 
-def plan_as_asked(
-    spark: SparkSession, store: Store, ask: CreateBackfill, dag: DagSpec, dag_version: int, others: Dags, now: datetime
+def plan_with_downstream(
+    spark: SparkSession,
+    store: Store,
+    command: CreateBackfill,
+    dag: DagSpec,
+    dag_version: int,
+    others: Dags,
+    now: datetime,
 ) -> BackfillPlan:
-    """The plan of a request: with its overrides and, if asked for, all that stands below it among the `others`. What the
-    manager performs and every dry run prints. What has not ended by `now` is not complete, in all of them."""
+    """The plan of a command with its overrides and, if it says so, all that is downstream of it among the `others`. The manager
+    performs it, every dry run prints it. What has not ended by `now` is not complete, in all of them."""
 
-    def plan_one(ask: CreateBackfill, dag: DagSpec, dag_version: int) -> BackfillPlan:
-        ask = with_defaults(ask, dag, now)
-        return plan_backfill(spark, ask, dag, dag_version, existing_runs(store, ask, dag), now)
+    def plan_one(command: CreateBackfill, dag: DagSpec, dag_version: int) -> BackfillPlan:
+        command = with_defaults(command, dag, now)
+        return plan_backfill(spark, command, dag, dag_version, existing_runs(store, command, dag), now)
 
-    plan = plan_one(ask, with_overrides(dag, ask.overrides), dag_version)
-    return with_downstream(plan, others, plan_one) if ask.downstream else plan
+    plan = plan_one(command, with_overrides(dag, command.overrides), dag_version)
+    return with_downstream(plan, others, plan_one) if command.downstream else plan
 
 
 def with_downstream(root: BackfillPlan, others: Dags, plan_one: PlanOne) -> BackfillPlan:
@@ -61,14 +67,14 @@ def with_downstream(root: BackfillPlan, others: Dags, plan_one: PlanOne) -> Back
         dag, dag_version = others[dag_id]
         parents = tuple(writer for writer in writers if writer in planned)
         changed = _changed([planned[parent] for parent in parents])
-        ask = _ask_below(root.ask, dag, changed)
-        if isinstance(ask, CreateBackfill):
-            plan = _only_meeting(plan_one(ask, dag, dag_version), changed)
+        command = _command_for(root.command, dag, changed)
+        if isinstance(command, CreateBackfill):
+            plan = _only_meeting(plan_one(command, dag, dag_version), changed)
             if plan.items.num_rows:
                 planned[dag_id] = dataclasses.replace(plan, parents=parents)
                 continue
-            ask = "none of its intervals overlaps one that would run"
-        left_out[dag_id] = ask
+            command = "none of its intervals overlaps one that would run"
+        left_out[dag_id] = command
     del planned[root.dag.dag_id]
     return dataclasses.replace(root, downstream=tuple(planned.values()), left_out=left_out)
 
@@ -138,7 +144,7 @@ def _intervals(items: pa.Table) -> tuple[Numbers, Numbers]:
     return micros_of(items["interval_start"]), micros_of(items["interval_end"])
 
 
-def _ask_below(root: CreateBackfill, dag: DagSpec, changed: _Changed) -> CreateBackfill | str:
+def _command_for(root: CreateBackfill, dag: DagSpec, changed: _Changed) -> CreateBackfill | str:
     """What is asked of a DAG below, over the range of what it reads; or why it is left out."""
     if dag.schedule is None or dag.schedule == ONCE:
         has = "it has no schedule" if dag.schedule is None else f"it has the schedule {ONCE!r}"

@@ -1,11 +1,11 @@
-"""What a plan will read, and how long it will take: for the dry run only, from figures that are there already.
+"""Estimates what a plan will read, and how long it will take: for the dry run only, without reading any data.
 
-What is read comes from the logs of the Delta tables that the DAG names in `reads`, without a scan: a file counts for an
-item if the values of its time column, from the smallest to the largest, meet the item's interval. A file that does not
-say, and a table that is read without a time column, count for every item. So the figures are what Spark opens, at most:
-a file counts in full however few of its rows are wanted. Items that make one run together read a file once.
+What is read comes from the logs of the Delta tables that the DAG names in `reads`: a file counts for an item if the values of
+its time column, from the smallest to the largest, overlap the item's interval. A file without such statistics, and a table
+that is read without a time column, count for every item. So the figures are upper bounds of what Spark opens: a file counts in
+full however few of its rows are needed. Items that make one run together read a file once.
 
-How long it takes comes from the DAG's own last runs that succeeded, as if nobody else wanted the slots.
+How long it takes comes from the DAG's own last runs that succeeded, as if nothing else used the slots.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from backfill_manager.planning.interval_overlap import Numbers
 
 FIGURES: Final = ("rows", "files", "bytes")
-PAST_RUNS: Final = 100  # that are looked at
+MAX_PAST_RUNS: Final = 100
 FilesOf = Callable[[str, str | None], pa.Table | None]  # table, time column -> store.file_statistics; None: not there
 
 
@@ -46,9 +46,9 @@ class Durations:
     shortest: float
     longest: float
 
-    def total(self, items: int, runs: int, at_once: int) -> float:
-        """Seconds for so many items in so many runs, of which up to `at_once` go on at a time."""
-        return self.median * items / max(1, min(at_once, runs))
+    def total(self, items: int, runs: int, max_active_runs: int) -> float:
+        """Seconds for so many items in so many runs, of which up to `max_active_runs` are active at once."""
+        return self.median * items / max(1, min(max_active_runs, runs))
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def with_estimates(plan: BackfillPlan, store: Store, files_of: FilesOf, now: dat
 
 
 def past_runs(store: Store, plan: BackfillPlan) -> list[DagRun]:
-    """The DAG's last runs that succeeded, newest first. A run of one task by hand is none of them, nor a partial one."""
+    """The DAG's last successful runs, newest first, without external and partial ones."""
     where = [
         Condition("dag_id", "=", plan.dag.dag_id),
         Condition("state", "=", states.SUCCESS),
@@ -91,7 +91,7 @@ def past_runs(store: Store, plan: BackfillPlan) -> list[DagRun]:
         Condition("started_at", "not_null"),
         Condition("ended_at", "not_null"),
     ]
-    found = store.read(DagRun, where, order_by=("-ended_at",), limit=PAST_RUNS)
+    found = store.read(DagRun, where, order_by=("-ended_at",), limit=MAX_PAST_RUNS)
     return [run for run in found if not run.is_partial]
 
 
@@ -104,7 +104,7 @@ def estimate(plan: BackfillPlan, past: Sequence[DagRun], files_of: FilesOf, now:
     total_s = None if durations is None else durations.total(pending, runs, plan.summary["max_active_runs"])
     return Estimate(
         items=_per_item(plan, tables),
-        read=_in_all(plan, tables),
+        read=_totals(plan, tables),
         durations=durations,
         total_s=total_s,
         finishes_at=None if total_s is None else _after(now, total_s),
@@ -197,7 +197,7 @@ def _per_item(plan: BackfillPlan, tables: Sequence[_Files]) -> pa.Table:
     return pa.table(columns)
 
 
-def _in_all(plan: BackfillPlan, tables: Sequence[_Files]) -> dict[str, int | None]:
+def _totals(plan: BackfillPlan, tables: Sequence[_Files]) -> dict[str, int | None]:
     """The totals over the runs that the pending items make, each over its joined interval."""
     joined = (
         plan.items.append_column("run", plan.batches)

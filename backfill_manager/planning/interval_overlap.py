@@ -1,7 +1,7 @@
-"""Which of many spans of time meet each of many intervals: counted with two searches in sorted ends, never pair by pair.
+"""Counts which of many spans of time meet each of many intervals: two searches in sorted ends, never pair by pair.
 
-A span is left out of an interval by beginning too late or by ending too early, never both: those that meet `[start, end)` are
-those that begin before `end` without those that end before `start`.
+A span misses an interval by beginning too late or by ending too early, never both: those that meet `[start, end)` are those
+that begin before `end` without those that end before `start`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A schedule over a range -> its intervals, expanded by Spark SQL (`sql/cron_firings.sql`, `sql/duration_firings.sql`).
+"""Expands a schedule over a range into its intervals by Spark SQL (`sql/cron_firings.sql`, `sql/duration_firings.sql`).
 
-Python works out a handful of values: the sets of the cron expression, the windows of the time zone (`dags.schedule.timezones`), and
-where the first firing after the range lies, which ends the last interval. There is no Python loop over intervals, and
-what comes out is a DataFrame of epoch micros (BIGINT), which no session time zone can touch: `place` (what the order
-of making goes by), `logical_date`, `interval_start`, `interval_end`, `partition_key` (null).
+Python computes a handful of values: the sets of the cron expression, the windows of the time zone (`dags.schedule.timezones`),
+and the first firing after the range, which ends the last interval. There is no Python loop over intervals, and the result is a
+DataFrame of epoch micros (BIGINT), which no session time zone can change: `place` (its position in the order of creation),
+`logical_date`, `interval_start`, `interval_end`, `partition_key` (null).
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def _cron_values(timetable: Timetable, cron: Cron, start: datetime, end: datetim
     ]
     return {
         "windows": json.dumps(windows),
-        "times": _words(cron.times),
-        "months": _words(cron.months),
+        "times": _joined(cron.times),
+        "months": _joined(cron.months),
         "day_rule": cron.day_rule,
-        "month_days": _words(cron.month_days),
+        "month_days": _joined(cron.month_days),
         "last_day": str(cron.last_day).lower(),
         "nearest_to": str(cron.nearest_to),
-        "weekdays": _words(cron.weekdays),
+        "weekdays": _joined(cron.weekdays),
         "nth_weekdays": " ".join(f"{weekday}#{n}" for weekday, n in sorted(cron.nth_weekdays)),
     }
 
@@ -71,5 +71,5 @@ def _grid(timetable: Timetable, start: datetime, end: datetime) -> dict[str, int
     return {"first": micros(first), "step": timetable.step, "count": count}
 
 
-def _words(numbers: tuple[int, ...] | frozenset[int]) -> str:
+def _joined(numbers: tuple[int, ...] | frozenset[int]) -> str:
     return " ".join(str(number) for number in sorted(numbers))

@@ -1,12 +1,12 @@
-"""Which interval the scheduler makes next, and when: pure, from the definition and the timeline's latest run that carries
-the schedule (`timeline.Stretch.farthest_end`).
+"""Decides which interval the scheduler makes a run of next, and when: pure, from the definition and the run that carries the
+schedule (`TimelineWindow.farthest_end`).
 
-Scheduled and backfill runs carry it, if their interval had ended when they were made: after a backfill has reached past
-today's schedule, the scheduler goes on from there. Manual and external runs, runs of a time to come and partial runs carry
-it nowhere; but a date that has a whole run already, made when its interval had ended, is passed over (`taken`). A changed
-schedule goes on from the end of what was made under the old one. With `catchup=False` only the latest complete interval is
-made; with `catchup=True` every one from `start_date` on, or, for a DAG without a `start_date`, from the latest run on. An
-interval is due at its end; `@once` is due at `start_date`, and has no length.
+Scheduled and backfill runs carry it, if their interval had ended when they were created: after a backfill has reached past
+today's schedule, the scheduler goes on from there. Manual, external and partial runs, and runs of a future interval don't; but
+a date that has a whole run already, created after its interval had ended, is passed over (`taken`). A changed schedule goes on
+from the end of the last run under the old one. With `catchup=False` only the latest complete interval is made; with
+`catchup=True` every one from `start_date` on, or, for a DAG without a `start_date`, from the latest run on. An interval is due
+at its end; `@once` is due at `start_date`, and has no length.
 """
 
 from __future__ import annotations
@@ -50,11 +50,6 @@ def upcoming(
     return None if end is None else Upcoming(start, end, end)
 
 
-def latest_complete(timetable: Timetable, now: datetime) -> tuple[datetime, datetime] | None:
-    """The last interval that has ended; None for a schedule without any."""
-    return timetable.last_complete(now)
-
-
 def _anchor(latest: DagRun | None) -> datetime:
     """Of a duration without a `start_date`: it goes on from where the timeline ends, else by whole multiples of itself."""
     if latest is None or latest.logical_date is None:
@@ -71,7 +66,7 @@ def _begin(spec: DagSpec, latest: DagRun | None) -> datetime | None:
 
 
 def _start(spec: DagSpec, timetable: Timetable, begin: datetime | None, now: datetime) -> datetime | None:
-    complete = latest_complete(timetable, now)
+    complete = timetable.last_complete(now)
     if begin is not None and (spec.catchup or complete is None or complete[0] < begin):
         return timetable.first_at_or_after(begin)
     return complete[0] if complete else timetable.first_at_or_after(now)
@@ -81,7 +76,7 @@ def manual_interval(spec: DagSpec, logical_date: datetime | None, now: datetime)
     """The interval of a manual run: from its logical date to the schedule's next firing; without a date, the last interval that
     is complete. A DAG without a schedule has no intervals: the run's ends at its start."""
     timetable = timetable_of(spec, logical_date)
-    complete = latest_complete(timetable, now)
+    complete = timetable.last_complete(now)
     if logical_date is None and complete is not None:
         return complete
     start = logical_date or now

@@ -1,7 +1,7 @@
-"""Which runs left tasks out by choice (`backfill create --tasks`), also among those of releases that did not write it down.
+"""Finds the runs that left tasks out by choice (`tasks` of a backfill), also those of releases that did not record it.
 
-A run says so itself (`dag_run.is_partial`). One of an older release does not: there a backfill that chose tasks is known by
-its `tasks`, and what its runs left out by those task instances. Nothing is read for a DAG that has no such backfill.
+A run has `is_partial`. In one of an older release it is null: there the backfill has `tasks`, and the task instances that its
+runs left out have an error of their own. Nothing is read for a DAG that has no such backfill.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from backfill_manager.store.base import Condition, Store
 RunKey = tuple[str, str]  # dag_id, run_id
 
 
-def with_partial_told(runs: Sequence[DagRun], store: Store) -> list[DagRun]:
+def with_partial_marked(runs: Sequence[DagRun], store: Store) -> list[DagRun]:
     """The same runs, each partial one marked as such."""
-    untold = {run.dag_id for run in runs if run.is_partial is None and run.backfill_id is not None}
-    partial = partial_runs_of_older_releases(store, untold) if untold else frozenset()
+    unmarked = {run.dag_id for run in runs if run.is_partial is None and run.backfill_id is not None}
+    partial = partial_runs_of_older_releases(store, unmarked) if unmarked else frozenset()
     return [run.evolve(is_partial=True) if run.key in partial else run for run in runs]
 
 

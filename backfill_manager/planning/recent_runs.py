@@ -1,6 +1,6 @@
-"""The newest end of many DAGs' timelines, as the tables have it: how far the schedule of each has come.
+"""Reads the newest end of many DAGs' timelines: how far the schedule of each has come.
 
-Read in a few statements for all of them, by the manager when it begins and by whoever shows which interval comes next.
+In a few statements for all of them, for the manager when it starts and for lists that show the next interval.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from typing import Final
 
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.partial_runs import with_partial_told
+from backfill_manager.planning.partial_runs import with_partial_marked
 from backfill_manager.planning.timeline import CURRENT_RUNS, TimelineWindow
 from backfill_manager.store.base import Condition, Store
 
 HORIZONS: Final = (*(timedelta(hours=8**n) for n in range(6)), None)  # 1 hour, 8, 64, ... nearly 4 years, all
 
 
-def recent_timelines(wanted: Mapping[str, int], store: Store, now: datetime) -> dict[str, TimelineWindow]:
-    """For each DAG its timeline from the newest run on of which so many, with those after it, carry the schedule (whatever
-    else has been made since: a thousand runs by hand hide none of them); of those that were overridden there the numbers,
-    as after a batch a date may be made again on which nothing stands any more.
+def recent_timelines(counts: Mapping[str, int], store: Store, now: datetime) -> dict[str, TimelineWindow]:
+    """For each DAG its timeline from the newest run on of which so many, with those after it, carry the schedule (whatever else
+    has run since: a thousand manual runs hide none of them); of those that were overridden there only the numbers, as after a
+    batch a date may be made again on which no run is current any more.
 
-    Thousands of DAGs are read together, when a manager begins. How far back their runs lie differs from minutes to years
-    and is not known, so they are looked for within an hour of the newest one that may carry it, then those that are not complete
-    within eight of the newest of theirs, and so on: a few statements, none of which reads much more than is wanted. (Counted
-    from now, an hour's gap between runs would not be told from an hour without a manager.)"""
+    Thousands of DAGs are read together. How far back their runs lie differs from minutes to years and is not known, so they are
+    looked for within an hour of the newest one that may carry the schedule, then those that are not complete within eight of
+    the newest of theirs, and so on: a few statements, none of which reads much more than is needed. (Counted from now, an
+    hour's gap between runs could not be told from an hour without a manager.)"""
     found: dict[str, TimelineWindow] = {}
     for horizon in HORIZONS:
-        missing = [dag_id for dag_id in wanted if dag_id not in found]
+        missing = [dag_id for dag_id in counts if dag_id not in found]
         if not missing:
             break
         of_these = [Condition("dag_id", "in", missing), Condition("run_type", "!=", s.EXTERNAL_RUN)]
         since = None if horizon is None else _back_from_newest(of_these, horizon, store, now)
         dated = Condition("logical_date", "not_null") if since is None else Condition("logical_date", ">=", since)
         runs = defaultdict[str, list[DagRun]](list)
-        for run in with_partial_told(store.read(DagRun, [*of_these, dated]), store):
+        for run in with_partial_marked(store.read(DagRun, [*of_these, dated]), store):
             runs[run.dag_id].append(run)
         for dag_id in missing:
-            recent = _newest(runs[dag_id], wanted[dag_id])
+            recent = _newest(runs[dag_id], counts[dag_id])
             if recent.floor is not None or since is None:
                 found[dag_id] = recent
     floors = {dag_id: recent.floor for dag_id, recent in found.items() if recent.floor is not None}
@@ -66,11 +66,9 @@ def _newest(runs: list[DagRun], most: int) -> TimelineWindow:
     all if there are fewer."""
     oldest = TimelineWindow.of(runs).carrier(most)
     floor = None if oldest is None else oldest.logical_date
-    stretch = TimelineWindow.of(
-        run for run in runs if floor is None or (run.logical_date and run.logical_date >= floor)
-    )
-    stretch.floor = floor
-    return stretch
+    window = TimelineWindow.of(run for run in runs if floor is None or (run.logical_date and run.logical_date >= floor))
+    window.floor = floor
+    return window
 
 
 def _put_batches_that_reach_in(

@@ -1,4 +1,4 @@
-"""Of a dry run with `--reprocess failed_tasks`: which item re-runs how many failed tasks of which run."""
+"""For a dry run with `reprocess` failed_tasks: which item re-runs how many failed tasks of which run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backfill_manager.store.base import Condition
 if TYPE_CHECKING:
     from backfill_manager.store.base import Store
 
-_MOST_NAMED: Final = 1000  # run ids in one condition; beyond, the failed tasks of all the DAG's runs are read
+_MAX_NAMED: Final = 1000  # run ids in one condition; beyond, the failed tasks of all the DAG's runs are read
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Rerun:
 
 def with_reruns(plan: BackfillPlan, store: Store) -> BackfillPlan:
     """The plan with its `reruns`, by ordinal."""
-    if plan.ask.effective_reprocess != "failed_tasks":
+    if plan.command.effective_reprocess != "failed_tasks":
         return plan
-    found = existing_runs(store, plan.ask, plan.dag).to_pylist()
+    found = existing_runs(store, plan.command, plan.dag).to_pylist()
     failed = {
         one["run_id"] for one in found if one["state"] in (states.FAILED, states.CANCELLED) and not one["is_partial"]
     }
@@ -41,14 +41,14 @@ def with_reruns(plan: BackfillPlan, store: Store) -> BackfillPlan:
         return plan
     holds_a_date = (one["run_id"] in failed or one["items"] > 1 or one["is_partial"] for one in found)
     timeline = TimelineWindow.of(_run(plan, one) for one, holds in zip(found, holds_a_date, strict=True) if holds)
-    wanted = plan.items.select(["ordinal", "logical_date", "partition_key", "state"]).to_pylist()
-    standing = {
+    items = plan.items.select(["ordinal", "logical_date", "partition_key", "state"]).to_pylist()
+    current = {
         item["ordinal"]: timeline.current_at(timeline_key(item["logical_date"], item["partition_key"]))
         or timeline.covering(item["logical_date"])
-        for item in wanted
+        for item in items
         if item["state"] == states.PENDING
     }
-    runs = {ordinal: run.run_id for ordinal, run in standing.items() if run is not None and run.run_id in failed}
+    runs = {ordinal: run.run_id for ordinal, run in current.items() if run is not None and run.run_id in failed}
     failures = _failures(plan, store, set(runs.values()))
     reruns = {ordinal: Rerun(run_id, failures[run_id]) for ordinal, run_id in runs.items() if failures[run_id]}
     return dataclasses.replace(plan, reruns=reruns)
@@ -63,7 +63,7 @@ def _run(plan: BackfillPlan, one: dict[str, Any]) -> DagRun:
 def _failures(plan: BackfillPlan, store: Store, run_ids: set[str]) -> Counter[str]:
     """Tasks that failed, could not start or were cancelled, by run; not callbacks."""
     where = [Condition("dag_id", "=", plan.dag.dag_id), Condition("state", "in", sorted(HAS_FAILED))]
-    if len(run_ids) <= _MOST_NAMED:
+    if len(run_ids) <= _MAX_NAMED:
         where.append(Condition("run_id", "in", sorted(run_ids)))
     counts: Counter[str] = Counter()
     for run_id, task_id in store.count("task_instance", ("run_id", "task_id"), where):

@@ -1,4 +1,4 @@
-"""May a task start? Decided from the states of what it waits for, by its trigger rule (Airflow's meanings).
+"""Decides whether a task may start: from the states of what it waits for, by its trigger rule (Airflow's meanings).
 
 Pure: states in, a verdict out. `cancelled` counts as failed, `removed` as success: neither will ever be anything else.
 """

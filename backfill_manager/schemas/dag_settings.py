@@ -255,15 +255,13 @@ class SqlSettings(TaskSettings, _OfSql, total=False):
 class _OfDag(TypedDict, total=False):
     dag_id: Annotated[Name, _help("Its name, in every command and table; no other DAG has it.")]
     schedule: Annotated[
-        Schedule,
-        _help("When its intervals end: cron, a preset, {seconds: 3600}; null: only when triggered."),
+        Schedule, _help("When its intervals end: cron, a preset, {seconds: 3600}; null: only when triggered.")
     ]
     start_date: Annotated[
         Date, _help("The first interval starts at or after it. In `timezone`, unless it has an offset.")
     ]
     end_date: Annotated[
-        Date,
-        _help("The last interval starts at or before it; a date alone is its whole day in `timezone`."),
+        Date, _help("The last interval starts at or before it; a date alone is its whole day in `timezone`.")
     ]
     timezone: Annotated[Text, Field(description="The zone of schedule and dates.", examples=["America/New_York"])]
     catchup: Annotated[
@@ -310,10 +308,7 @@ _TASK_RULES: Final[dict[str, Any]] = {
 class YamlTask(YamlDefaultArgs, _OfSql, total=False):
     """A task: what it runs (exactly one of sql, python and executor), what it comes after, its settings."""
 
-    sql: Annotated[
-        Text,
-        _help("Spark SQL with :interval_start, :interval_end and params, or a .sql file beside it."),
-    ]
+    sql: Annotated[Text, _help("Spark SQL with :interval_start, :interval_end and params, or a .sql file beside it.")]
     python: Annotated[Reference, _help("Called with `ctx` in a thread of the driver.")]
     executor: Annotated[Reference, _help("Called with `ctx` wholly on a Spark executor.")]
     after: Annotated[After, _help("The task, or tasks, that it waits for.")]

@@ -1,12 +1,6 @@
 """How a manager is set up: the model of its settings, and where they are read from."""
 
-from backfill_manager.settings.loader import (
-    DEFAULT_CONF,
-    Loc,
-    RawSettings,
-    load_settings,
-    settings_and_places,
-)
+from backfill_manager.settings.loader import DEFAULT_CONF, Loc, RawSettings, load_settings, settings_and_places
 from backfill_manager.settings.model import (
     GIT_TRANSPORTS,
     PARSER_GROUP,

@@ -197,7 +197,7 @@ WRONG = {
     "dates and partitions": (("flights", "--date", "2013-01-01", "--partition", "x"), 2, "don't go together"),
     "dates and a range": ((*JANUARY, "--date", "2013-01-01"), 2, "don't go with --date"),
     "dates of another kind": (("flights", "--date", "2013-01-01", "--kind", "single"), 2, "--kind dates"),
-    "partitions without any": (("flights", "--kind", "partitions"), 2, "at least one --partition"),
+    "partitions without any": (("flights", "--kind", "partitions"), 2, "--kind partitions needs --partition"),
     "an unknown kind": ((*JANUARY, "--kind", "weekly"), 2, "weekly"),
     "no runs at once": ((*JANUARY, "--max-active-runs", "0"), 2, "--max-active-runs"),
     "an unknown pool": ((*JANUARY, "--pool", "backfil"), 3, "did you mean 'backfill'"),
@@ -238,7 +238,7 @@ def test_without_a_state_it_says_how_to_make_one_and_makes_none(bfm: Bfm, tmp_pa
 
     assert said.code == 2
     assert "There is no state at nowhere" in said.error
-    assert "start a manager there" in said.error
+    assert "a manager that starts there makes it" in said.error
     assert list(tmp_path.iterdir()) == []
 
 

@@ -42,7 +42,7 @@ def test_a_backfill_is_asked_for_with_settings_of_its_own(bfm: Bfm, filled: Fill
     assert said.code == 0, said.err
     ask = CreateBackfill.from_payload(asked(filled)[1]["ask"])
     assert ask == CreateBackfill(
-        "flights", kind="stale", start_date=NEW_YEAR, end_date=NEW_YEAR + timedelta(days=30), batch=7,
+        dag_id="flights", kind="stale", start_date=NEW_YEAR, end_date=NEW_YEAR + timedelta(days=30), batch=7,
         overrides={"retries": 3, "clean.trigger_rule": "all_done"}, window="20:00-06:00", is_polite=True, downstream=True,
     )  # fmt: skip
     told = said.document
@@ -58,7 +58,7 @@ WRONG = {
     "no value": (("--set", "retries"), "must be NAME=VALUE"),
     "a setting twice": (("--set", "retries=1", "--set", "retries=2"), "names 'retries' twice"),
     "a batch of a DAG that is not batchable": (("--batch", "3"), "does not say batchable=True"),
-    "hours that are none": (("--window", "evenings"), "20:00-06:00 is wanted"),
+    "hours that are none": (("--window", "evenings"), "must be a span of hours such as 20:00-06:00"),
     "hours without length": (("--window", "20:00-20:00"), "begins where it ends"),
     "stale and reprocess": (("--kind", "stale", "--reprocess", "failed"), "says by itself what is done again"),
 }
@@ -127,8 +127,8 @@ UNCHANGEABLE = {
     "an unknown task": (("--set", "claen.retries=3"), 2, "did you mean 'clean'"),
     "an unknown pool": (("--pool", "backfil"), 3, "did you mean 'backfill'"),
     "the pool of the scheduled runs": (("--pool", "scheduled"), 2, "for scheduled runs"),
-    "tasks that there are not": (("--tasks", "^nothing"), 2, "it has clean, delays"),
-    "hours that are none": (("--window", "25:00-26:00"), 2, "is not a span of hours"),
+    "tasks that there are not": (("--tasks", "^nothing"), 2, "there are clean, delays"),
+    "hours that are none": (("--window", "25:00-26:00"), 2, "must be a span of hours"),
     "no runs at once": (("--max-active-runs", "0"), 2, "--max-active-runs"),
     "broken JSON": (("--conf", "{"), 2, "--conf is not JSON"),
 }

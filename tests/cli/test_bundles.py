@@ -249,7 +249,10 @@ def test_a_dag_that_a_person_deactivated_is_told_with_who_and_what_brings_it_bac
     why = "ada deactivated it at 2024-05-15T12:00:00Z; parsing the bundle 'mine' on request brings it back"
     assert why in bfm("dags", "show", "one").out
     said = bfm("dags", "pause", "one")
-    assert (said.code, " ".join(said.error.split())) == (4, f"DAG 'one' is not active: {why}.")
+    assert (said.code, " ".join(said.error.split())) == (
+        4,
+        f"DAG 'one' is not active: {why}. `bfm bundles parse mine`.",
+    )
 
 
 def test_the_schema_that_editors_use_is_printed(bfm: Bfm) -> None:

@@ -128,8 +128,8 @@ def test_every_flag_of_a_clear_arrives(bfm: Bfm, filled: FilledState) -> None:
 
     assert said.code == 0, said.err
     assert ClearTasks.from_payload(asked(filled)[1]["ask"]) == ClearTasks(
-        "fl.*s", is_regex=True, start_date="2013-01-01", end_date="2013-01-03", tasks="^clean", upstream=True, downstream=True,
-        only_failed=True, latest_version=True,
+        dag_id="fl.*s", is_regex=True, start_date="2013-01-01", end_date="2013-01-03", tasks="^clean", upstream=True,
+        downstream=True, only_failed=True, latest_version=True,
     )  # fmt: skip
 
 

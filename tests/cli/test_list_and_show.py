@@ -180,12 +180,10 @@ def test_callbacks_are_shown_as_what_they_are(bfm: Bfm, state: FilledState) -> N
     ]  # fmt: skip
     for people in (bfm("tasks", "list", "flights").out, bfm("dags", "show", "flights").out):
         assert "callback: failure of clean" in people
-        assert "tells of the run, when it succeeded" in people
+        assert "callback: success of the run" in people
     refused = bfm("tasks", "run", "flights", "clean.on_failure", "2013-01-05")
     assert refused.code == 3
-    assert (
-        "clean.on_failure is a callback and tells how something ended: clear it to have it told again" in refused.error
-    )
+    assert "clean.on_failure is a callback: clear it to have it called again" in refused.error
 
 
 def test_runs_and_their_tasks_are_listed_and_shown(bfm: Bfm, state: FilledState) -> None:

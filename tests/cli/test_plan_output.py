@@ -71,7 +71,7 @@ def test_what_will_be_read_and_how_long_it_takes_is_told(bfm: Bfm, state: Filled
     assert "2.0 MB" in out
     assert "They will read about 336,776 rows in 12 files, 8.5 MB." in out
     assert (
-        "An item takes about 12 s (8.0 s to 40 s so far); all of it about 6 min 00 s, until 2024-05-15T12:06:00Z."
+        "An item takes about 12 s (8.0 s to 40 s so far); full range about 6 min 00 s, until 2024-05-15T12:06:00Z."
         in out
     )
 
@@ -82,7 +82,7 @@ def test_what_will_be_read_and_how_long_it_takes_is_told(bfm: Bfm, state: Filled
         ({}, []),
         ({"rows": None, "run_s": None, "unknown": []}, []),
         ({"rows": 5, "files": 1, "bytes": 512}, ["They will read about 5 rows in 1 file, 512 B."]),
-        ({"unknown": ["raw", "old"]}, ["Nothing is known of the size of raw, old."]),
+        ({"unknown": ["raw", "old"]}, ["Unknown size: raw, old."]),
         ({"run_s": {"median": 3.0}}, ["An item takes about 3.0 s."]),
     ],
 )
@@ -116,7 +116,7 @@ def test_a_dag_that_is_left_out_of_the_tree_is_named_with_the_reason(bfm: Bfm, s
 
     said = bfm("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-04", "--downstream", "-n")
 
-    assert said.err == "by_hand would be left out: it has no schedule.\n"
+    assert said.err == "by_hand would be skipped: it has no schedule.\n"
 
 
 def test_a_tree_knows_a_single_parent_by_name() -> None:

@@ -45,7 +45,7 @@ def test_without_a_date_the_interval_that_the_manager_chose_is_told(bfm: Bfm, st
     said = bfm("dags", "trigger", "flights")
 
     assert asked(state)[1]["logical_date"] is None
-    assert said.out == "Asked for: run manual__2024-05-14T04:00:00Z from 14 to 15 May.\n"
+    assert said.out == "Triggered: run manual__2024-05-14T04:00:00Z from 14 to 15 May.\n"
 
 
 def test_a_triggered_run_as_a_document(bfm: Bfm, state: FilledState) -> None:

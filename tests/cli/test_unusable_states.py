@@ -31,7 +31,10 @@ def test_without_a_state_every_command_says_how_to_make_one(bfm: Bfm, tmp_path: 
     said = bfm("--state", "./nowhere", *args)
 
     assert said.code == 2
-    assert "There is no state at ./nowhere. Make it with `bfm --state ./nowhere state init`" in said.error
+    assert (
+        "There is no state at ./nowhere; a manager that starts there makes it. Create it with `bfm --state ./nowhere state init`"
+        in said.error
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""What the tests of this room share."""
+"""Fixtures of the tests of `dags`."""
 
 from __future__ import annotations
 

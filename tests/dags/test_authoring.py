@@ -439,21 +439,21 @@ def test_a_mistake_in_one_dag_leaves_the_next_one_untouched() -> None:
 # -- callbacks --------------------------------------------------------------------------------------------------------
 
 
-def tell(ctx: Any) -> None:
+def notify(ctx: Any) -> None:
     raise AssertionError("a callback never runs in the parser")
 
 
-def tell_more(ctx: Any) -> None:
+def notify_more(ctx: Any) -> None:
     raise AssertionError("a callback never runs in the parser")
 
 
 def test_callbacks_of_dag_task_and_sql_become_tasks_of_their_own() -> None:
-    @dag(on_success=tell)
+    @dag(on_success=notify)
     def flights() -> None:
-        @task(on_failure=tell, priority=4, retries=3, depends_on_past=True, pool="heavy")
+        @task(on_failure=notify, priority=4, retries=3, depends_on_past=True, pool="heavy")
         def clean(ctx: Any) -> None: ...
 
-        clean() >> sql("delays", "SELECT 1", on_success=tell_more, on_failure=tell)
+        clean() >> sql("delays", "SELECT 1", on_success=notify_more, on_failure=notify)
 
     spec = flights.spec
     assert [(one.task_id, one.watches, one.calls_back) for one in spec.callbacks] == [
@@ -471,14 +471,14 @@ def test_callbacks_of_dag_task_and_sql_become_tasks_of_their_own() -> None:
         None,
     )
     assert (message.priority, message.depends_on_past) == (4, False), "as urgent as its task, and nothing else of it"
-    assert flights.functions["clean.on_failure"] is tell and flights.functions["delays.on_success"] is tell_more
+    assert flights.functions["clean.on_failure"] is notify and flights.functions["delays.on_success"] is notify_more
     assert ([one.task_id for one in spec.work], spec.leaves) == (["clean", "delays"], ("delays",))
     assert [one.task_id for one in spec.in_order][:2] == ["clean", "delays"], "callbacks come last"
     assert DagSpec.from_json(spec.to_json()) == spec
 
 
 def test_default_args_give_every_task_a_callback_but_those_that_opt_out() -> None:
-    @dag(default_args={"on_failure": tell})
+    @dag(default_args={"on_failure": notify})
     def flights() -> None:
         @task
         def clean(ctx: Any) -> None: ...
@@ -486,13 +486,13 @@ def test_default_args_give_every_task_a_callback_but_those_that_opt_out() -> Non
         @task(on_failure=None)
         def quiet(ctx: Any) -> None: ...
 
-        @task.executor(on_failure=tell_more)
+        @task.executor(on_failure=notify_more)
         def fetch(ctx: Any) -> None: ...
 
         clean(), quiet(), fetch(), clean.override(task_id="again", on_failure=None)()
 
     assert [one.task_id for one in flights.spec.callbacks] == ["clean.on_failure", "fetch.on_failure"]
-    assert (flights.functions["clean.on_failure"], flights.functions["fetch.on_failure"]) == (tell, tell_more)
+    assert (flights.functions["clean.on_failure"], flights.functions["fetch.on_failure"]) == (notify, notify_more)
 
 
 def test_a_callback_may_have_some_of_its_arguments_already() -> None:
@@ -511,7 +511,7 @@ def _async_callback() -> Any:
     return late
 
 
-@pytest.mark.parametrize("value", ["tell", [tell], 5, task(tell), _async_callback(), lambda: None, Path])
+@pytest.mark.parametrize("value", ["notify", [notify], 5, task(notify), _async_callback(), lambda: None, Path])
 def test_a_callback_that_is_no_plain_function_is_reported(value: Any) -> None:
     for keyword in ("on_success", "on_failure"):
         with pytest.raises(InvalidDag, match=f"DAG 'd': {keyword} must be a plain function that takes one argument"):
@@ -522,7 +522,7 @@ def test_a_callback_that_is_no_plain_function_is_reported(value: Any) -> None:
 
 def test_a_task_with_the_id_of_a_callback_is_reported() -> None:
     def body() -> None:
-        sql("s", "SELECT 1", on_failure=tell)
+        sql("s", "SELECT 1", on_failure=notify)
         sql("s.on_failure", "SELECT 1")
 
     with pytest.raises(
@@ -530,7 +530,7 @@ def test_a_task_with_the_id_of_a_callback_is_reported() -> None:
     ):
         any_dag("d")(body)
     with pytest.raises(InvalidDag, match="callback 'on_failure' has the id of a task"):
-        any_dag("d", on_failure=tell)(lambda: sql("on_failure", "SELECT 1"))
+        any_dag("d", on_failure=notify)(lambda: sql("on_failure", "SELECT 1"))
 
 
 def test_nothing_waits_for_a_callback() -> None:

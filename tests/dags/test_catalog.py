@@ -1,4 +1,4 @@
-"""The single place that serialises and versions: what can be asked of it beside taking submissions in."""
+"""What `DagStore` does beside applying submissions."""
 
 from __future__ import annotations
 

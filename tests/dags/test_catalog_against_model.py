@@ -64,21 +64,21 @@ class Model:
     makes_none: set[Place] = field(default_factory=set)  # files that look like DAG files, and were read
 
     def take(self, it: Submission, files: Files) -> None:
-        asked = {file for file in files if it.covers_file(file)}
-        read = {file for file in asked if file in DAG_FILES}
+        covered = {file for file in files if it.covers_file(file)}
+        read = {file for file in covered if file in DAG_FILES}
         good = {file: files[file] for file in read if not files[file].is_broken}
         self.makes_none -= {(it.bundle, f) for _, f in self.makes_none if f not in files or f in read}
         self.makes_none |= {(it.bundle, file) for file, text in good.items() if not text.ids}
 
-        holders = self._holders(it, files, asked, good)
+        holders = self._holders(it, files, covered, good)
         accepted = {}
         for file in sorted(good, key=lambda file: ((it.bundle, file) not in holders.values(), file)):
-            here = (it.bundle, file)
-            if all(holders.get(dag_id, here) == here for dag_id in good[file].ids):
+            place = (it.bundle, file)
+            if all(holders.get(dag_id, place) == place for dag_id in good[file].ids):
                 accepted[file] = good[file]
-                holders |= dict.fromkeys(good[file].ids, here)
+                holders |= dict.fromkeys(good[file].ids, place)
             elif not it.keep_last_good:
-                holders = {dag_id: holder for dag_id, holder in holders.items() if holder != here}
+                holders = {dag_id: holder for dag_id, holder in holders.items() if holder != place}
         for file, text in accepted.items():
             for dag_id in text.ids:
                 self._made(dag_id, (it.bundle, file), self._content(it.bundle, files, file), it.on_request)
@@ -91,24 +91,26 @@ class Model:
         about = {(bundle, file) for bundle, file in self.errors if bundle == it.bundle and it.covers_file(file)}
         self.errors = self.errors - about - {(it.bundle, ".")} | {(it.bundle, file) for file in wrong}
 
-    def _holders(self, it: Submission, files: Files, asked: set[str], good: Files) -> dict[str, Place]:
+    def _holders(self, it: Submission, files: Files, covered: set[str], good: Files) -> dict[str, Place]:
         def holds(dag_id: str, dag: Expected) -> bool:
             bundle, file = dag.place
             if bundle != it.bundle:
                 return dag.is_active
             if file not in files or not (dag.is_active or dag.by_person):
                 return False
-            return file not in asked or dag_id in good.get(file, Text()).ids or (file not in good and it.keep_last_good)
+            return (
+                file not in covered or dag_id in good.get(file, Text()).ids or (file not in good and it.keep_last_good)
+            )
 
         return {dag_id: dag.place for dag_id, dag in self.dags.items() if holds(dag_id, dag)}
 
-    def _made(self, dag_id: str, place: Place, content: object, asked: bool) -> None:
+    def _made(self, dag_id: str, place: Place, content: object, covered: bool) -> None:
         dag = self.dags.get(dag_id)
         if dag is None:
             self.dags[dag_id] = Expected(place, content)
         elif dag.content != content:
             self.dags[dag_id] = Expected(place, content, dag.version + 1)
-        elif not dag.by_person or asked:
+        elif not dag.by_person or covered:
             dag.is_active, dag.by_person = True, False
 
     def _content(self, bundle: str, files: Files, file: str) -> object:
@@ -195,9 +197,9 @@ class StoreOfDags(RuleBasedStateMachine):
         if text := self.files[bundle].get(file):
             self.files[bundle][file] = Text(**{**vars(text), "is_broken": not text.is_broken})
 
-    # -- parsers look --------------------------------------------------------------------------------------------------
+    # -- parsers scan --------------------------------------------------------------------------------------------------
     @rule(bundle=bundles, keep=st.sampled_from([True, True, False]))
-    def look(self, bundle: str, keep: bool) -> None:
+    def scan(self, bundle: str, keep: bool) -> None:
         self._submit(bundle, keep_last_good=keep)
 
     @rule(

@@ -48,8 +48,8 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def at(self, url: str | None = None, **settings: str) -> BundleSource:
-        said = BundleSettings(name="b", git=url or str(self.bare), **settings)  # type: ignore[arg-type]
-        return source_of(said, cache=self.root / "cache")
+        settings_of_bundle = BundleSettings(name="b", git=url or str(self.bare), **settings)  # type: ignore[arg-type]
+        return source_of(settings_of_bundle, cache=self.root / "cache")
 
 
 @pytest.fixture
@@ -88,12 +88,17 @@ def test_a_branch_a_tag_and_a_commit_are_refs(repository: Repository) -> None:
     second = repository.commit({"a.py": "2"}, branch="feature/two")
     third = repository.commit({"a.py": "3"})
     refs = ["v1", "v1-signed-off", "feature/two", "main", "HEAD", first, first[:10], second, "refs/tags/v1"]
-    found = {ref: repository.at(ref=ref).fetch() for ref in refs}
-    assert {ref: fetched.commit_id for ref, fetched in found.items()} == {
+    fetched_files = {ref: repository.at(ref=ref).fetch() for ref in refs}
+    assert {ref: fetched.commit_id for ref, fetched in fetched_files.items()} == {
         "v1": first, "v1-signed-off": first, "feature/two": second, "main": third, "HEAD": third,
         first: first, first[:10]: first, second: second, "refs/tags/v1": first,
     }  # fmt: skip
-    assert [texts(found[ref])["a.py"] for ref in ("v1", "feature/two", "main", first[:10])] == ["1", "2", "3", "1"]
+    assert [texts(fetched_files[ref])["a.py"] for ref in ("v1", "feature/two", "main", first[:10])] == [
+        "1",
+        "2",
+        "3",
+        "1",
+    ]
 
 
 def test_a_branch_that_was_rewritten_is_followed(repository: Repository) -> None:
@@ -270,6 +275,6 @@ def test_two_processes_may_fetch_at_once(repository: Repository) -> None:
     commits = {branch: repository.commit({"a.py": branch}, branch=branch) for branch in ("one", "two", "three")}
     with ThreadPoolExecutor() as threads:
         fetched = dict(zip(commits, threads.map(lambda ref: repository.at(ref=ref).fetch(), commits), strict=True))
-    assert {ref: (found.commit_id, texts(found)["a.py"]) for ref, found in fetched.items()} == {
+    assert {ref: (fetched_files.commit_id, texts(fetched_files)["a.py"]) for ref, fetched_files in fetched.items()} == {
         ref: (commit, ref) for ref, commit in commits.items()
     }

@@ -49,7 +49,7 @@ def process_ids(loader: DagLoader) -> tuple[int, ...]:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[DagLoader]:
-    """One loader for most of these stories: what one file does to its worker, the next one would notice."""
+    """One loader for most of these tests: the next one would notice what a file does to its worker."""
     with DagLoader(workers=2) as loader:
         yield loader
 
@@ -61,7 +61,7 @@ def loader(shared: DagLoader) -> Iterator[DagLoader]:
 
 
 def children_of(pids: tuple[int, ...]) -> list[int]:
-    """On Linux; elsewhere nobody is asked."""
+    """On Linux; empty elsewhere."""
     lists = [Path(f"/proc/{pid}/task/{pid}/children") for pid in pids]
     return [int(child) for path in lists if path.exists() for child in path.read_text().split()]
 
@@ -318,11 +318,11 @@ def test_a_file_whose_name_is_no_text_is_reported_and_affects_no_other(loader: D
     assert isinstance(other, ParsedFile) and other.dag_ids == ("d",)
 
 
-@pytest.mark.parametrize("said", ["description='\\ud800'", "params={'a': ['\\udcff']}", "tags=['\\udfff']"])
+@pytest.mark.parametrize("setting", ["description='\\ud800'", "params={'a': ['\\udcff']}", "tags=['\\udfff']"])
 def test_half_a_character_that_no_table_could_hold_is_reported_with_its_line(
-    loader: DagLoader, bundle: BundleFolder, said: str
+    loader: DagLoader, bundle: BundleFolder, setting: str
 ) -> None:
-    bundle.write("f.py", GOOD.replace('schedule="@daily"', said))
+    bundle.write("f.py", GOOD.replace('schedule="@daily"', setting))
     failure = only_failure(loader, bundle)
     assert failure.message.startswith("DAG 'flights' holds half a character (a lone surrogate), in ...")
     assert failure.line == 4 and failure.message.isascii()
@@ -504,7 +504,7 @@ def test_what_a_file_changes_in_its_process_the_next_one_does_not_see(bundle: Bu
         helpers.left = 1
         raise ValueError("after all that")
     """
-    looks = """
+    reads_files = """
         import builtins, json, os, sys, backfill_manager, helpers
         assert "LEFT" not in os.environ and os.getcwd() != "/" and "/left" not in sys.path
         assert not [one for one in (builtins, json, backfill_manager, helpers) if hasattr(one, "left")]
@@ -512,14 +512,14 @@ def test_what_a_file_changes_in_its_process_the_next_one_does_not_see(bundle: Bu
     """
     bundle.write("helpers.py", "")
     bundle.write("a.py", "# dag of backfill_manager" + changes.replace("\n        ", "\n"))
-    bundle.write_dag("b.py", "b", top=looks.replace("\n        ", "\n"))
+    bundle.write_dag("b.py", "b", top=reads_files.replace("\n        ", "\n"))
     with DagLoader(workers=1) as own:
         first, second = load(own, bundle)
     assert isinstance(first, FailedFile)
     assert isinstance(second, ParsedFile), second
 
 
-# -- what a file looks at ---------------------------------------------------------------------------------------------
+# -- what a file reads ------------------------------------------------------------------------------------------------
 
 
 def test_the_bundles_files_and_folders_that_a_file_looks_at_are_reported(

@@ -61,7 +61,7 @@ class Reading:
         made = BundleState(self.bundle.settings(), snapshots=self.bundle.snapshots)
         self.parser: BundleParser = parser_for(made, self.loader, self.store, self.clock)
 
-    def look(self) -> None:
+    def scan(self) -> None:
         for submission in self.parser.scan_results():
             self.store.submit(submission, self.clock.now())
 
@@ -87,7 +87,7 @@ def test_nightly_reads_its_folder_at_its_hour_every_night_over_restarts(
     first = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
     it = Reading(bundle, loader, first)
     assert it.due_at() == first  # it never has
-    it.look()
+    it.scan()
     assert it.active == ["a"]
     bundle.write_dag("nightly/b.py", "b")
     for night in range(1, 4):
@@ -96,7 +96,7 @@ def test_nightly_reads_its_folder_at_its_hour_every_night_over_restarts(
         it.restart()
         assert it.due_at() == datetime(2024, 5, 1 + night, 4, tzinfo=timezone.utc)
         it.clock.advance(seconds=(it.due_at() - it.clock.now()).total_seconds())
-        it.look()
+        it.scan()
         assert it.active == ["a", "b"]
 
 
@@ -109,7 +109,7 @@ def test_tasks_reads_a_format_of_its_own_and_reports_the_line_of_a_mistake(
     bundle.write("wrong.tasks", "load: SELECT 1\nwhat is this\n")
     bundle.write("wrong_too.tasks", "load: SELECT 1\nload: SELECT 2\n")
     it = Reading(bundle, loader, datetime(2024, 5, 1, tzinfo=timezone.utc))
-    it.look()
+    it.scan()
     assert it.active == ["totals"]
     spec, _ = it.store.read("totals")
     assert [(task.task_id, task.upstream) for task in spec.tasks] == [("load", ()), ("check", ("load",))]

@@ -18,6 +18,7 @@ from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.catalog import DagCatalog, DagStore
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
+from backfill_manager.dags.parsers import StandardBundleParser
 from backfill_manager.dags.parsers.bundle_state import BundleState
 from backfill_manager.dags.parsers.parser import BundleParser
 from backfill_manager.dags.parsers.registry import OURS, parser_named
@@ -28,23 +29,23 @@ from backfill_manager.testing import FakeClock
 
 
 class CountingLoader(DagLoader):
-    """The real one; it remembers what it was asked to read."""
+    """The real one; it records the files that it parses."""
 
     def __init__(self) -> None:
         super().__init__(workers=1)
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def load(self, root: Path, files: Any, **settings: Any) -> Any:
-        self.asked += files
+        self.requested += files
         return super().load(root, files, **settings)
 
     def take(self) -> list[str]:
-        asked, self.asked = sorted(self.asked), []
-        return asked
+        requested, self.requested = sorted(self.requested), []
+        return requested
 
 
 class Watching:
-    """A bundle, its parser and a store; `look` lets the parser look and submits what it finds."""
+    """A bundle, its parser and a store; `scan` lets the parser look and submits what it finds."""
 
     def __init__(self, folder: BundleFolder, loader: CountingLoader, parser: str, **settings: Any) -> None:
         self.folder, self.clock, self.loader, self.catalog = folder, FakeClock(), loader, DagCatalog()
@@ -52,7 +53,7 @@ class Watching:
         bundle = BundleState(folder.settings(parser=parser, **settings), snapshots=folder.snapshots)
         self.parser = parser_named(parser)(bundle, self.loader, self.store, self.clock)
 
-    def look(self) -> list[str]:
+    def scan(self) -> list[str]:
         """What was read."""
         for submission in self.parser.scan_results():
             self.store.submit(submission, self.clock.now())
@@ -61,7 +62,7 @@ class Watching:
     def later(self, seconds: float) -> list[str]:
         self.clock.advance(seconds=seconds)
         due = self.parser.due_in()
-        return self.look() if due is not None and due <= 0 else []
+        return self.scan() if due is not None and due <= 0 else []
 
     def within(self, seconds: int) -> list[str]:
         """What was read while a manager looked whenever it was due."""
@@ -110,7 +111,7 @@ def folder(bundle: BundleFolder) -> BundleFolder:
 
 def test_the_standard_parser_reads_what_has_changed_and_nothing_else(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder, fetch_interval=30)
-    assert it.look() == ["a.py", "sub/b.py"]
+    assert it.scan() == ["a.py", "sub/b.py"]
     assert it.later(29) == [] and it.parser.due_in() == pytest.approx(1)
     assert it.later(1) == []
     folder.write_dag("a.py", "a", "a2")
@@ -134,7 +135,7 @@ def test_a_file_is_read_again_when_something_that_it_read_has_changed(folder: Bu
     )
     folder.write("more/one.txt", "")
     it = watch(folder)
-    assert len(it.look()) == 5
+    assert len(it.scan()) == 5
     folder.write("names.py", "NAMES = ['y']")
     assert it.later(30) == ["imports.py"]
     folder.write("params.json", '{"owner": "bob"}')
@@ -148,7 +149,7 @@ def test_every_dag_gets_a_version_when_shared_code_changes_whether_it_was_read_a
 ) -> None:
     folder.write("late.py", "X = 1")  # a task may import it when it runs
     it = watch(folder)
-    it.look()
+    it.scan()
     folder.write("late.py", "X = 2")
     assert it.later(30) == []
     assert it.versions == {"a": 2, "b": 2}
@@ -158,7 +159,7 @@ def test_a_broken_file_keeps_its_last_good_dags_and_is_read_again_at_every_chang
     folder: BundleFolder, watch: Watch
 ) -> None:
     it = watch(folder)
-    it.look()
+    it.scan()
     folder.write("a.py", "from backfill_manager import dag\n1 / 0")
     assert it.later(30) == ["a.py"]
     assert it.active == ["a", "b"] and "ZeroDivisionError" in it.errors["a.py"]
@@ -174,7 +175,7 @@ def test_a_file_that_made_dags_is_read_even_if_it_looks_like_no_dag_file_any_mor
     folder: BundleFolder, watch: Watch
 ) -> None:
     it = watch(folder)
-    it.look()
+    it.scan()
     folder.write("a.py", "from backf")  # cut off in the middle of a copy
     assert it.later(30) == ["a.py"]
     assert it.active == ["a", "b"] and "a.py" in it.errors
@@ -185,7 +186,7 @@ def test_a_file_that_made_dags_is_read_even_if_it_looks_like_no_dag_file_any_mor
 
 def test_a_folder_with_a_pace_of_its_own_is_looked_at_then(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder, directories=[{"path": "sub", "scan_interval": 100}])
-    it.look()
+    it.scan()
     folder.write_dag("a.py", "a", "a2")
     folder.write_dag("sub/b.py", "b", "b2")
     assert it.later(30) == ["a.py"]
@@ -199,7 +200,7 @@ def test_a_file_that_changes_all_the_time_is_not_read_more_often_than_its_folder
     folder: BundleFolder, watch: Watch
 ) -> None:
     it = watch(folder, fetch_interval=10, directories=[{"path": "sub", "min_file_parse_interval": 25}])
-    it.look()
+    it.scan()
     folder.write_dag("sub/b.py", "b", "b2")
     assert it.later(10) == []
     folder.write_dag("sub/b.py", "b", "b3")
@@ -211,7 +212,7 @@ def test_a_file_that_changes_all_the_time_is_not_read_more_often_than_its_folder
 
 def test_a_folder_that_is_gone_for_a_while_deactivates_nothing(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder)
-    it.look()
+    it.scan()
     folder.root.rename(folder.root.with_name("away"))
     assert it.later(30) == []
     assert it.active == ["a", "b"] and "does not exist" in it.errors["."]
@@ -220,11 +221,11 @@ def test_a_folder_that_is_gone_for_a_while_deactivates_nothing(folder: BundleFol
     assert it.active == ["a", "b"] and it.errors == {}
 
 
-def test_an_id_that_another_bundle_lets_go_is_taken_at_the_next_look(folder: BundleFolder, watch: Watch) -> None:
+def test_an_id_that_another_bundle_lets_go_is_taken_at_the_next_scan(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder)
     before = parsed_elsewhere("a")
     it.store.submit(before, it.clock.now())
-    it.look()
+    it.scan()
     assert it.active == ["a", "b"] and "already made by other.py of bundle 'elsewhere'" in it.errors["a.py"]
     it.store.submit(replace(before, parsed=()), it.clock.now())
     assert it.active == ["b"]
@@ -241,7 +242,7 @@ def parsed_elsewhere(dag_id: str) -> Submission:
 
 def test_without_keep_last_good_an_error_stays_until_the_file_is_mended(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder, keep_last_good=False)
-    it.look()
+    it.scan()
     folder.write("a.py", "from backf")  # it doesn't even look like a DAG file
     it.later(30)
     assert it.active == ["b"] and list(it.errors) == ["a.py"]
@@ -256,7 +257,7 @@ def test_without_keep_last_good_an_error_stays_until_the_file_is_mended(folder: 
 def test_a_manifest_sets_the_pace_and_a_wrong_one_stops_nothing(folder: BundleFolder, watch: Watch) -> None:
     folder.write("manifest.yaml", "version: v1beta\nfetch_interval: 5\n")
     it = watch(folder)
-    it.look()
+    it.scan()
     assert it.parser.due_in() == pytest.approx(5)
     folder.write("manifest.yaml", "version: v1beta\nfetch_intervall: 5\n")
     it.later(5)
@@ -313,7 +314,7 @@ def test_a_file_that_depends_on_something_outside_is_not_read_again_by_itself(
     folder: BundleFolder, watch: Watch, outside: Path
 ) -> None:
     it = watch(folder)
-    it.look()
+    it.scan()
     outside.write_text("x z")
     assert it.later(86400) == [] and it.active == ["a", "b", "x", "y"]
 
@@ -322,7 +323,7 @@ def test_every_file_is_read_again_within_max_file_parse_interval_although_nothin
     folder: BundleFolder, watch: Watch, outside: Path
 ) -> None:
     it = watch(folder, fetch_interval=30, max_file_parse_interval=60)
-    it.look()
+    it.scan()
     assert it.within(60) == ["a.py", "made.py", "sub/b.py"]
     assert (it.active, set(it.versions.values())) == (["a", "b", "x", "y"], {1})  # the same definitions: no new version
     outside.write_text("x z")
@@ -340,7 +341,7 @@ def test_a_definition_that_differs_when_it_is_read_again_is_a_new_version(folder
         f"{read}from backfill_manager import dag, sql\n@dag('o', owner=OWNER)\ndef o():\n    sql('s', 'SELECT 1')",
     )
     it = watch(folder, max_file_parse_interval=60)
-    it.look()
+    it.scan()
     owner.write_text("bob")
     it.within(60)
     assert it.versions == {"a": 1, "b": 1, "o": 2}
@@ -349,10 +350,10 @@ def test_a_definition_that_differs_when_it_is_read_again_is_a_new_version(folder
 
 def test_a_folder_has_a_max_file_parse_interval_of_its_own(folder: BundleFolder, watch: Watch) -> None:
     only_sub = watch(folder, directories=[{"path": "sub", "max_file_parse_interval": 60}])
-    only_sub.look()
+    only_sub.scan()
     assert only_sub.within(60) == ["sub/b.py"]
     both = watch(folder, max_file_parse_interval=600, directories=[{"path": "sub", "max_file_parse_interval": 60}])
-    both.look()
+    both.scan()
     assert sorted(both.within(600)) == ["a.py", *["sub/b.py"] * 10]
 
 
@@ -362,7 +363,7 @@ def test_reading_again_is_spread_over_the_interval_and_fetches_no_files(
     for n in range(20):
         bundle.write_dag(f"f{n}.py", f"d{n}")
     it = watch(bundle, fetch_interval=3600, max_file_parse_interval=1000)
-    it.look()
+    it.scan()
     fetched: list[object] = []
     fetch = it.parser.bundle.fetch
     monkeypatch.setattr(it.parser.bundle, "fetch", lambda: (fetched.append(1), fetch())[1])
@@ -378,7 +379,7 @@ def test_a_file_that_is_read_again_is_not_read_before_its_folder_allows(folder: 
         fetch_interval=10,
         directories=[{"path": "sub", "min_file_parse_interval": 50, "max_file_parse_interval": 100}],
     )
-    it.look()
+    it.scan()
     read_at = [0.0]
     for second in range(10, 2000, 10):
         folder.write_dag("sub/b.py", "b", top=f"# {second}")
@@ -391,7 +392,7 @@ def test_a_file_that_could_not_be_read_is_tried_again_as_the_reason_may_lie_outs
 ) -> None:
     outside.rename(outside.with_name("away"))
     it = watch(folder)
-    it.look()
+    it.scan()
     assert it.active == ["a", "b"] and "CalledProcessError" in it.errors["made.py"]
     outside.with_name("away").rename(outside)
     assert it.within(300) == ["made.py"]
@@ -432,7 +433,7 @@ def test_a_bundle_with_many_slow_files_holds_up_no_other(bundle: BundleFolder, w
 def test_the_single_pass_parser_scans_once(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder, "single_pass")
     assert it.parser.due_in() == 0
-    assert it.look() == ["a.py", "sub/b.py"]
+    assert it.scan() == ["a.py", "sub/b.py"]
     assert it.parser.due_in() is None
     folder.write_dag("a.py", "a", "a2")
     assert it.later(3600) == []
@@ -445,7 +446,7 @@ def test_the_single_pass_parser_scans_once(folder: BundleFolder, watch: Watch) -
 
 def test_the_event_parser_reads_only_on_request(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder, "event")
-    assert it.parser.due_in() is None and it.look() == []
+    assert it.parser.due_in() is None and it.scan() == []
     it.store.submit(it.parser.parse("sub"), it.clock.now())
     assert (it.active, it.loader.take()) == (["b"], ["sub/b.py"])
     it.store.submit(it.parser.parse("a.py"), it.clock.now())
@@ -457,12 +458,12 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(folder: BundleFold
     it.store.submit(it.parser.parse(), it.clock.now())
     folder.write_dag("a.py", "a", "a2")
     folder.write("sub/b.py", "from backfill_manager import dag\n1 / 0")
-    found = it.store.preview(it.parser.parse(), it.clock.now())
-    assert [(change.dag_id, change.what, change.version) for change in found.changes] == [
+    result = it.store.preview(it.parser.parse(), it.clock.now())
+    assert [(change.dag_id, change.what, change.version) for change in result.changes] == [
         ("a", "changed", 2),
         ("a2", "new", 1),
     ]
-    assert [problem.file for problem in found.errors] == ["sub/b.py"]
+    assert [problem.file for problem in result.errors] == ["sub/b.py"]
     assert (it.active, it.versions, it.errors) == (["a", "b"], {"a": 1, "b": 1}, {})
 
 
@@ -484,7 +485,7 @@ def test_a_path_that_the_bundle_does_not_have_is_refused(folder: BundleFolder, w
 
 def test_deactivating_a_path_holds_until_it_is_parsed_on_request(folder: BundleFolder, watch: Watch) -> None:
     it = watch(folder)
-    it.look()
+    it.scan()
     assert it.store.deactivate_subpath("b", "sub", by="ada", at=it.clock.now()) == ("b",)
     folder.write("note.txt", "")  # not their code; but the bundle is looked at
     (folder.root / "note.txt").unlink()
@@ -514,6 +515,24 @@ def test_a_parser_that_says_now_is_due_although_the_clock_goes_on_meanwhile(
     assert due is not None and due <= 0
 
 
+def test_a_parser_with_the_older_names_of_its_methods_still_works(folder: BundleFolder, loader: DagLoader) -> None:
+    class Older(StandardBundleParser):
+        name = "older"
+
+        def next_look(self, last: datetime | None) -> datetime | None:
+            return self.clock.now()
+
+        def look(self) -> Iterator[Submission]:
+            yield from super().look()  # type: ignore[misc]
+
+    parser = Older(
+        BundleState(folder.settings(), snapshots=folder.snapshots), loader, DagStore(DagCatalog()), FakeClock()
+    )
+    assert parser.due_in() == 0
+    (submission,) = parser.scan_results()
+    assert [parsed.file for parsed in submission.parsed] == ["a.py", "sub/b.py"]
+
+
 def test_a_parser_of_ones_own_is_a_subclass_with_two_methods(folder: BundleFolder, loader: DagLoader) -> None:
     class OnlyTop(BundleParser):
         name = "only_top"
@@ -521,7 +540,7 @@ def test_a_parser_of_ones_own_is_a_subclass_with_two_methods(folder: BundleFolde
         def next_scan(self, last: datetime | None) -> datetime | None:
             return self.clock.now()
 
-        def look(self) -> Iterator[Submission]:
+        def scan(self) -> Iterator[Submission]:
             yield self.submission(self.bundle.fetch(), leaves_out=("sub",))
 
     catalog, clock = DagCatalog(), FakeClock()

@@ -48,13 +48,13 @@ class Reading:
         self.bundle = BundleState(self.settings, snapshots=self.folder.snapshots)
         self.parser: BundleParser = parser_for(self.bundle, self.loader, self.store, self.clock)
 
-    def look(self) -> int:
+    def scan(self) -> int:
         """How many submissions came of it, if it was due."""
         due = self.parser.due_in()
-        found = list(self.parser.scan_results()) if due is not None and due <= 0 else []
-        for submission in found:
+        result = list(self.parser.scan_results()) if due is not None and due <= 0 else []
+        for submission in result:
             self.store.submit(submission, self.clock.now())
-        return len(found)
+        return len(result)
 
     @property
     def active(self) -> list[str]:
@@ -96,7 +96,7 @@ def test_files_of_its_format_become_dags_and_no_other_file_is_executed(
     touched = tmp_path / "touched"
     sheets.write("looks_like.py", f"# dag backfill_manager\nimport pathlib; pathlib.Path({str(touched)!r}).touch()")
     it = read()
-    assert it.look() == 1
+    assert it.scan() == 1
     assert (it.active, it.errors) == (["other", "totals"], {})
     spec, version = it.store.read("totals")
     assert [(task.task_id, task.upstream, task.sql) for task in spec.tasks] == [
@@ -111,11 +111,11 @@ def test_files_of_its_format_become_dags_and_no_other_file_is_executed(
 
 def test_an_edit_of_a_sheet_makes_a_version_of_the_dags_that_differ(sheets: BundleFolder, read: Read) -> None:
     it = read()
-    it.look()
+    it.scan()
     sheets.write("daily/totals.sheet", SHEET.replace("SELECT 2", "SELECT 22"))
     sheets.write("new.sheet", "dag,task,after,runs\nadded,t,,SELECT 1\n")
     it.clock.advance(seconds=30)
-    it.look()
+    it.scan()
     assert {row.dag_id: row.current_version for row in it.catalog.dags.values()} == {
         "totals": 2,
         "other": 2,
@@ -130,20 +130,20 @@ def test_a_bundle_in_an_archive_or_a_git_repository_brings_the_files_of_the_form
         for path in sorted(sheets.root.rglob("*.*")):
             archive.write(path, path.relative_to(sheets.root))
     git = ["git", "-c", "user.name=ada", "-c", "user.email=ada@example.org", "-C", str(sheets.root)]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "sheets"]):
-        subprocess.run([*git, *words], check=True, capture_output=True)
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "sheets"]):
+        subprocess.run([*git, *arguments], check=True, capture_output=True)
     for settings in (
         BundleSettings(name="zip", path=str(tmp_path / "sheets.zip")),
         BundleSettings(name="git", git=str(sheets.root)),
     ):
-        found = parse_bundle(settings, snapshots=tmp_path / "kept", loader=loader)
-        assert [(one.file, one.dag_ids) for one in found.parsed] == [("daily/totals.sheet", ("totals", "other"))]
+        result = parse_bundle(settings, snapshots=tmp_path / "kept", loader=loader)
+        assert [(one.file, one.dag_ids) for one in result.parsed] == [("daily/totals.sheet", ("totals", "other"))]
 
 
 def test_a_large_file_of_the_format_does_not_seem_to_be_gone(sheets: BundleFolder, read: Read) -> None:
     sheets.write("daily/totals.sheet", SHEET + "\n" * (2 << 20))
     it = read()
-    it.look()
+    it.scan()
     assert (it.active, it.errors) == (["other", "totals"], {})
 
 
@@ -153,10 +153,10 @@ def test_a_python_task_of_a_sheet_runs_the_function_of_its_version(
     sheets.write("helpers.py", "def clean(ctx):\n    return 'first'\n")
     sheets.write("p.sheet", "dag,task,after,runs\np,clean,,python helpers:clean\n")
     it = read()
-    it.look()
+    it.scan()
     sheets.write("helpers.py", "def clean(ctx):\n    return 'second'\n")
     it.clock.advance(seconds=30)
-    it.look()
+    it.scan()
     first, second = it.catalog.versions["p", 1], it.catalog.versions["p", 2]
     cache = CodeCache()
     assert [cache.dag(version).functions["clean"](None) for version in (first, second)] == ["first", "second"]
@@ -188,17 +188,17 @@ def test_a_mistake_in_a_sheet_is_an_import_error_with_its_line_and_the_others_go
     sheets.write("helpers.py", "def clean(ctx): ...\n")
     sheets.write("zbad.sheet", f"dag,task,after,runs\n{rows}")
     it = read()
-    it.look()
+    it.scan()
     assert it.active == ["other", "totals"]
     assert list(it.errors) == ["zbad.sheet"] and it.errors["zbad.sheet"].startswith(message)
 
 
 def test_a_sheet_that_breaks_keeps_its_last_good_dags(sheets: BundleFolder, read: Read) -> None:
     it = read()
-    it.look()
+    it.scan()
     (sheets.root / "daily/totals.sheet").write_bytes(SHEET.encode() + b"x,y,,\xff\n")
     it.clock.advance(seconds=30)
-    it.look()
+    it.scan()
     assert it.active == ["other", "totals"]
     assert it.errors == {"daily/totals.sheet": "5: not UTF-8 text: there is a byte 0xff; save the file as UTF-8"}
 
@@ -210,7 +210,7 @@ def test_its_options_come_from_manifest_and_configuration_which_wins(sheets: Bun
     sheets.write("manifest.yaml", MANIFEST + "  delimiter: ';'\n  look_every: 5\n")
     sheets.write("daily/totals.sheet", SHEET.replace(",", "|"))
     it = read(options={"delimiter": "|"})
-    assert it.look() == 1
+    assert it.scan() == 1
     assert (it.parser.options.delimiter, it.parser.options.look_every, it.active) == ("|", 5.0, ["other", "totals"])
     row = it.store.bundle("b")
     assert row is not None and row.settings_json is not None
@@ -256,15 +256,15 @@ def test_a_wrong_option_of_the_configuration_names_its_bundle(read: Read) -> Non
 
 def test_a_manifest_that_becomes_wrong_stops_nothing(sheets: BundleFolder, read: Read) -> None:
     it = read()
-    it.look()
+    it.scan()
     sheets.write("manifest.yaml", MANIFEST + "  delimitr: ';'\n")
     it.clock.advance(seconds=30)
-    it.look()
+    it.scan()
     assert it.active == ["other", "totals"]
     assert "line 5: options.delimitr is not a setting" in it.errors["manifest.yaml"]
     sheets.write("manifest.yaml", MANIFEST)
     it.clock.advance(seconds=30)
-    it.look()
+    it.scan()
     assert it.errors == {}
 
 
@@ -274,7 +274,7 @@ def test_the_spelling_of_aip_85_brings_options_too(sheets: BundleFolder, read: R
         "version: v1beta\nbundle_parser: sheets\nbundle_config:\n  - start_date: 2024-02-01\n    delimiter: ','\n",
     )
     it = read()
-    it.look()
+    it.scan()
     assert format_instant(it.store.read("totals")[0].start_date) == "2024-02-01T00:00:00Z"
 
 
@@ -286,20 +286,20 @@ def test_it_knows_when_it_last_parsed_and_what_has_changed_since_also_after_a_re
 ) -> None:
     it = read()
     assert it.parser.last_parse is None
-    it.look()
+    it.scan()
     first = it.clock.now()
     assert it.parser.last_parse == first
     it.clock.advance(seconds=60)
     it.restart()
     assert it.parser.last_parse == first
-    assert it.look() == 0  # nothing has changed: its own rule, which needs both
+    assert it.scan() == 0  # nothing has changed: its own rule, which needs both
     sheets.write("new.sheet", "dag,task,after,runs\nadded,t,,SELECT 1\n")
     sheets.write("daily/totals.sheet", SHEET.replace("SELECT 3", "SELECT 33"))
     it.restart()
     changes = it.parser.changes(it.parser.bundle.fetch())
     assert (changes.added, changes.edited, changes.removed) == (("new.sheet",), ("daily/totals.sheet",), ())
     it.clock.advance(seconds=60)
-    assert it.look() == 1
+    assert it.scan() == 1
     assert it.active == ["added", "other", "totals"] and it.parser.last_parse == it.clock.now()
 
 
@@ -307,10 +307,10 @@ def test_a_scan_that_fails_is_repeated_whatever_the_parser_says(sheets: BundleFo
     sheets.write("manifest.yaml", MANIFEST + "  look_every: 86400\n")
     it = read()
     sheets.root.rename(sheets.root.with_name("away"))
-    assert it.look() == 1 and "does not exist" in it.errors["."]
+    assert it.scan() == 1 and "does not exist" in it.errors["."]
     sheets.root.with_name("away").rename(sheets.root)
     it.clock.advance(seconds=30)
-    it.look()
+    it.scan()
     assert (it.active, it.errors) == (["other", "totals"], {})
 
 
@@ -320,9 +320,9 @@ def test_a_scan_that_fails_is_repeated_whatever_the_parser_says(sheets: BundleFo
 def test_parsing_on_demand_and_its_dry_run_go_through_the_parser(sheets: BundleFolder, sheet_parser: Path) -> None:
     sheets.write("broken.sheet", "dag,task\n")
     settings = sheets.settings()
-    found = preview(settings, "", [], snapshots=sheets.snapshots)
-    assert [(change.dag_id, change.what) for change in found.changes] == [("totals", "new"), ("other", "new")]
-    assert [(error.file, error.line) for error in found.errors] == [("broken.sheet", 1)]
+    result = preview(settings, "", [], snapshots=sheets.snapshots)
+    assert [(change.dag_id, change.what) for change in result.changes] == [("totals", "new"), ("other", "new")]
+    assert [(error.file, error.line) for error in result.errors] == [("broken.sheet", 1)]
     assert preview(settings, "daily", [], snapshots=sheets.snapshots).errors == ()
     with pytest.raises(InvalidInput, match="has no file or folder 'nope'"):
         preview(settings, "nope", [], snapshots=sheets.snapshots)
@@ -336,8 +336,8 @@ def test_a_bundle_that_can_not_be_had_for_a_test_of_a_dag_is_an_error_of_it_alon
             "There is no bundle parser 'not_installed'",
         ),
     ):
-        found = parse_bundle(settings, snapshots=tmp_path / "kept")
-        assert not found.readable and message in found.failed[0].message
+        result = parse_bundle(settings, snapshots=tmp_path / "kept")
+        assert not result.readable and message in result.failed[0].message
 
 
 # -- parsers that misbehave -------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ HELPERS = """
 from backfill_manager import task
 
 def clean(ctx): return f"cleaned {ctx}"
-def tell(ctx): ...
+def notify(ctx): ...
 def two(first, second): ...
 @task
 def decorated(ctx): ...
@@ -60,8 +60,8 @@ params: {region: eu, since: 2012-01-01, share: 0.5, none: null}
 tags: [demo]
 reads: {flights_raw: time_hour, airports: null}
 writes: [delays]
-on_failure: helpers:tell
-default_args: {retries: 2, on_success: helpers:tell}
+on_failure: helpers:notify
+default_args: {retries: 2, on_success: helpers:notify}
 tasks:
   clean:
     python: helpers:clean
@@ -130,8 +130,8 @@ def test_a_yaml_file_gives_the_very_dag_that_python_gives(bundle: BundleFolder) 
             schedule="@daily", start_date="2013-01-01", end_date="2013-12-31", timezone="America/New_York",
             max_active_runs=8, batchable=True, tags=["demo"], reads={"flights_raw": "time_hour", "airports": None},
             params={"region": "eu", "since": "2012-01-01", "share": 0.5, "none": None}, writes=["delays"],
-            description="Flights, day by day.", on_failure=helpers.tell,
-            default_args={"retries": 2, "on_success": helpers.tell},
+            description="Flights, day by day.", on_failure=helpers.notify,
+            default_args={"retries": 2, "on_success": helpers.notify},
         )
         def flights():
             clean = task(retry_delay=30)(helpers.clean)()
@@ -335,7 +335,7 @@ WRONG_TASK = {
     "a task": ("t:\n  python: helpers:decorated", 2, "is a @task; name a plain function, its settings stand here"),
     "arguments": ("t:\n  python: helpers:two", 2, "task 't' must take one argument, as in `def two(ctx)`"),
     "callback": ("t:\n  sql: S\n  on_success: helpers:two", 3, "on_success must be a plain function"),
-    "callback text": ("t:\n  sql: S\n  on_success: tell", 3, "on_success must be module:function"),
+    "callback text": ("t:\n  sql: S\n  on_success: notify", 3, "on_success must be module:function"),
 }  # fmt: skip
 SEEN_BY_THE_LOADER_ONLY = {
     "schedule", "zone", "date", "dates", "callback", "sql file", "sql outside", "upstream", "cycle", "itself",
@@ -440,12 +440,12 @@ def test_the_shipped_schema_is_the_one_that_the_code_makes() -> None:
 
 
 def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
-    said = json_schema.schema()
-    of_task = said["$defs"]["YamlTask"]["properties"]
-    assert set(said["properties"]) == {*settings_of(DagSettings), "tasks"}
+    document_values = json_schema.schema()
+    of_task = document_values["$defs"]["YamlTask"]["properties"]
+    assert set(document_values["properties"]) == {*settings_of(DagSettings), "tasks"}
     assert set(of_task) == {*settings_of(SqlSettings), *KINDS, "after"} - {"task_id"}
-    assert set(said["$defs"]["YamlDefaultArgs"]["properties"]) == set(settings_of(DefaultArgs))
-    message = {**said["properties"], **of_task, "default_args": said["$defs"]["YamlDefaultArgs"]}
+    assert set(document_values["$defs"]["YamlDefaultArgs"]["properties"]) == set(settings_of(DefaultArgs))
+    message = {**document_values["properties"], **of_task, "default_args": document_values["$defs"]["YamlDefaultArgs"]}
     assert [name for name, entry in message.items() if not entry.get("description")] == []
     defaults = {field.name: field.default for kind in (DagSpec, TaskSpec) for field in dataclasses.fields(kind)}
     wrong = [
@@ -503,29 +503,33 @@ OF_DAG: dict[str, st.SearchStrategy[Any]] = {
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
     names = draw(st.lists(IDS, min_size=1, max_size=5, unique=True))
-    said: dict[str, Any] = {"dag_id": draw(IDS), **draw(st.fixed_dictionaries({}, optional=OF_DAG)), "tasks": {}}
+    document_values: dict[str, Any] = {
+        "dag_id": draw(IDS),
+        **draw(st.fixed_dictionaries({}, optional=OF_DAG)),
+        "tasks": {},
+    }
     for number, name in enumerate(names):
         kind = draw(st.sampled_from(KINDS))
         runs = {kind: "SELECT 1" if kind == "sql" else "helpers:work"}
         own = draw(st.fixed_dictionaries({}, optional={**OF_TASK, **(OF_SQL if kind == "sql" else {})}))
         after = draw(st.lists(st.sampled_from(names[:number]), unique=True, max_size=3)) if number else []
-        said["tasks"][name] = {**runs, **own, **({"after": after} if after else {})}
-    return said
+        document_values["tasks"][name] = {**runs, **own, **({"after": after} if after else {})}
+    return document_values
 
 
-def in_python(said: dict[str, Any], work: Any) -> DagSpec:
+def in_python(document_values: dict[str, Any], work: Any) -> DagSpec:
     def body() -> None:
         made: dict[str, Any] = {}
-        for name, chosen in said["tasks"].items():
+        for name, chosen in document_values["tasks"].items():
             own = {key: value for key, value in chosen.items() if key not in {*KINDS, "after"}}
             if "sql" in chosen:
                 made[name] = sql(name, chosen["sql"], **own)
             else:
                 made[name] = (task if "python" in chosen else task.executor)(task_id=name, **own)(work)()
-        for name, chosen in said["tasks"].items():
+        for name, chosen in document_values["tasks"].items():
             [made[each] for each in chosen.get("after", [])] >> made[name]
 
-    spec: DagSpec = dag(**{key: value for key, value in said.items() if key != "tasks"})(body).spec
+    spec: DagSpec = dag(**{key: value for key, value in document_values.items() if key != "tasks"})(body).spec
     return spec
 
 
@@ -537,13 +541,15 @@ def helpers_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @settings(max_examples=150, deadline=None)
-@given(said=documents(), as_json=st.booleans())
+@given(document_values=documents(), as_json=st.booleans())
 def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
-    helpers_bundle: Path, said: dict[str, Any], as_json: bool
+    helpers_bundle: Path, document_values: dict[str, Any], as_json: bool
 ) -> None:
     def work(ctx: Any) -> None: ...
 
-    text = json.dumps(said) if as_json else yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
+    text = (
+        json.dumps(document_values) if as_json else yaml.safe_dump(document_values, sort_keys=False, allow_unicode=True)
+    )
     path = helpers_bundle / "f.dag.yaml"
     path.write_text(text, encoding="utf-8")
     bundle = open_scope(helpers_bundle)
@@ -551,7 +557,7 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
         (made,) = bundle.dags_of("f.dag.yaml")
     finally:
         bundle.close()
-    expected = in_python(said, work)
+    expected = in_python(document_values, work)
     assert made.spec == expected
     (document,) = documents_of(path)
     assert [error.message for error in VALIDATOR.iter_errors(document.content.value)] == []

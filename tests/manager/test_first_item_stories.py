@@ -189,9 +189,9 @@ def test_a_pool_that_is_not_there_or_closed_is_refused_by_the_manager_too() -> N
     backfill = ground.backfill("d", JANUARY[:3])
     ask = {"dag_id": "d", "start_date": "2013-01-01T00:00:00Z", "end_date": "2013-01-02T00:00:00Z"}
     for overrides, told in (
-        ({"load.pool": "scheduled"}, "--set load.pool=scheduled: the pool 'scheduled' is for scheduled runs"),
-        ({"pool": "nope"}, "--set pool: there is no pool 'nope'. There are backfill."),
-        ({"pool": ["x"]}, "--set pool: pool must be"),
+        ({"load.pool": "scheduled"}, "overrides load.pool=scheduled: the pool 'scheduled' is for scheduled runs"),
+        ({"pool": "nope"}, "overrides pool: there is no pool 'nope'. There are backfill."),
+        ({"pool": ["x"]}, "overrides pool: pool must be"),
     ):
         asked = {"backfill_id": "other", "ask": {**ask, "overrides": overrides}}
         assert told in refused(ground, "backfill.create", **asked)

@@ -632,7 +632,7 @@ def test_trigger_of_a_live_date_is_refused_with_what_to_do() -> None:
     ground = InMemoryManager(THREE, script=never)
     done(ground)
     told = refused(ground, "dag.trigger", dag_id="d", logical_date="2013-01-01T00:00:00Z", conf={})
-    assert f"bfm runs cancel {FIRST}" in told
+    assert "or cancel it" in told and FIRST in told
     assert [run.state for run in ground.runs("d")] == [s.RUNNING], "a run that is queued or running is never overridden"
 
 
@@ -905,11 +905,11 @@ def test_overrides_set_while_it_runs_hold_for_its_live_runs_too() -> None:
         ({}, "Nothing to set"),
         ({"run_backwards": True}, "can't be changed"),
         ({"max_active_run": 2}, "did you mean 'max_active_runs'"),
-        ({"max_active_runs": 0}, "--max-active-runs must be a whole number from 1 up"),
-        ({"max_active_runs": None}, "--max-active-runs must be a whole number from 1 up"),
-        ({"priority": "high"}, "--priority must be a whole number"),
+        ({"max_active_runs": 0}, "max_active_runs must be 1 or more, not 0"),
+        ({"max_active_runs": None}, "max_active_runs must be a whole number, not null"),
+        ({"priority": "high"}, "priority must be a whole number"),
         ({"batch": 2}, "batchable=True"),
-        ({"window": "20-06"}, "20:00-06:00 is wanted"),
+        ({"window": "20-06"}, "must be a span of hours such as 20:00-06:00"),
         ({"tasks": "^z$"}, "matches no task"),
         ({"tasks": "("}, "not a regular expression"),
         ({"overrides": {"retrys": 1}}, "did you mean 'retries'"),
@@ -989,7 +989,7 @@ def test_a_change_of_what_somebody_has_changed_meanwhile_is_refused_and_says_wha
         "was": {"priority": 0, "conf": {}, "window": None},
     }
     assert refused(ground, "backfill.set", backfill_id=backfill, **second) == (
-        '--conf is {"full": true} now, not {}; --priority is 3 now, not 0: '
+        'conf is {"full": true} now, not {}; priority is 3 now, not 0: '
         "somebody has changed it since you looked. Look again, and ask once more."
     )
     assert ground.row(backfill) == before
@@ -1031,7 +1031,7 @@ def test_run_backwards_can_not_come_to_meet_depends_on_past_by_a_change() -> Non
     backfill = ground.backfill("d", JANUARY[:2][::-1], config_json=config)
     ground.drain()
     told = refused(ground, "backfill.set", backfill_id=backfill, changes={"overrides": {"depends_on_past": True}})
-    assert "--run-backwards" in told and "'a'" in told
+    assert "run_backwards" in told and "'a'" in told
 
 
 def test_what_is_asked_of_a_backfill_that_is_being_planned_is_done_before_anything_of_it_starts(

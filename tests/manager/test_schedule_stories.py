@@ -271,8 +271,8 @@ def test_a_date_in_the_future_is_refused_unless_it_is_asked_for() -> None:
     ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), dag_spec("by_hand", "a", schedule=None))
     told = refused(ground, "dag.trigger", dag_id="d", logical_date="2024-01-05T00:00:00Z", conf={})
     assert told == (
-        "--logical-date 2024-01-05T00:00:00Z lies in the future (it is 2024-01-01T00:00:00Z now); to run it before its "
-        "time, add --allow-future"
+        "logical_date 2024-01-05T00:00:00Z lies in the future (it is 2024-01-01T00:00:00Z now); to run it before its "
+        "time, add allow_future"
     )
     refused(ground, "dag.trigger", dag_id="by_hand", logical_date="2024-01-01T00:00:01Z", conf={}, allow_future=False)
     answer = accepted(ground, "dag.trigger", dag_id="d", logical_date="2024-01-01T00:00:00Z", conf={})

@@ -108,7 +108,7 @@ def test_it_opens_at_the_first_open_minute(start: int, length: int, zone: str, w
     "text", ["", "20-06", "8:00-9:00", "25:00-06:00", "20:00-24:01", "20:60-21:00", "a-b", "２0:00-06:00"]
 )
 def test_what_is_no_span_of_hours_is_refused_with_what_would_be_right(text: str) -> None:
-    with pytest.raises(InvalidInput, match="20:00-06:00 is wanted"):
+    with pytest.raises(InvalidInput, match="20:00-06:00 is one"):
         TimeWindow.parse(text)
 
 

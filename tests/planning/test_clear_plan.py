@@ -353,7 +353,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(scene: Scene, asked: dict[st
 
 
 def test_more_runs_than_one_clear_takes_are_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clear_plan, "MOST_RUNS", 2)
+    monkeypatch.setattr(clear_plan, "MAX_RUNS", 2)
     for day in (1, 2):
         scene.run(day, ALL_WELL)
     assert len(scene.clear().runs) == 2
@@ -364,7 +364,7 @@ def test_more_runs_than_one_clear_takes_are_refused(scene: Scene, monkeypatch: p
 
 
 def test_tasks_of_many_runs_are_read_some_at_a_time(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clear_plan, "_AT_ONCE", 3)
+    monkeypatch.setattr(clear_plan, "_RUNS_PER_READ", 3)
     for day in range(10, 0, -1):
         scene.run(day, {"load": "success"})
 

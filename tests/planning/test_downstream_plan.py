@@ -15,7 +15,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.downstream_plan import plan_as_asked, tree
+from backfill_manager.planning.downstream_plan import plan_with_downstream, tree
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
 
@@ -123,7 +123,7 @@ def plan(
 ) -> BackfillPlan:
     others = {one.dag_id: (one, version) for version, one in enumerate([root, *below], 7)}
     ask = CreateBackfill(dag_id=root.dag_id, downstream=True, **said)
-    return plan_as_asked(spark, store or state_with(), ask, root, 7, others, at(now))
+    return plan_with_downstream(spark, store or state_with(), ask, root, 7, others, at(now))
 
 
 def dates(made: BackfillPlan) -> list[str]:
@@ -258,5 +258,5 @@ def test_the_dry_run_shows_the_whole_tree(spark: SparkSession) -> None:
 def test_without_downstream_others_are_not_looked_at(spark: SparkSession) -> None:
     root, reader = dag("root", writes=["a"]), dag("reader", reads=["a"])
     ask = CreateBackfill(dag_id="root", start_date=at("2024-01-01"), end_date=at("2024-01-02"))
-    made = plan_as_asked(spark, state_with(), ask, root, 1, {"reader": (reader, 1)}, at("2026-01-01"))
+    made = plan_with_downstream(spark, state_with(), ask, root, 1, {"reader": (reader, 1)}, at("2026-01-01"))
     assert made.to_json_document()["downstream"] == [] and "left_out" not in made.summary

@@ -15,7 +15,7 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.schedule.timetable import Timetable
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.next_run import Upcoming, latest_complete, upcoming
+from backfill_manager.planning.next_run import Upcoming, upcoming
 from backfill_manager.planning.timeline import TimelineWindow
 
 FAR = datetime(2200, 1, 1, tzinfo=UTC)
@@ -184,7 +184,7 @@ def test_once_is_made_once_at_start_date_or_at_once() -> None:
 
 def test_a_dag_without_a_schedule_is_never_due() -> None:
     assert upcoming(dag(None, start_date=at("2024-01-01"), catchup=True), None, FAR) is None
-    assert latest_complete(Timetable(None), FAR) is None
+    assert Timetable(None).last_complete(FAR) is None
 
 
 # -- what the timeline's latest run says ------------------------------------------------------------------------------

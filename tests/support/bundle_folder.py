@@ -1,4 +1,4 @@
-"""A bundle's folder that a test fills as it tells its story."""
+"""A bundle's folder for tests to fill."""
 
 from __future__ import annotations
 

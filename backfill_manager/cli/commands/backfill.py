@@ -10,7 +10,7 @@ from backfill_manager.cli.airflow_aliases import OF_BACKFILL_CREATE
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import DEFAULT_LIMIT, DagFilter, Limit, state_filter, state_uri_hint
+from backfill_manager.cli.options import DEFAULT_LIMIT, DagFilter, Limit, spellings, state_filter, state_uri_hint
 from backfill_manager.cli.render.backfill import format_config, format_item_counts, item_columns
 from backfill_manager.cli.render.output import Column, first_line, seconds
 from backfill_manager.cli.render.response import NO_ACTIVE_MANAGER, payload_of, print_response
@@ -217,6 +217,8 @@ def set_(context: CliContext, values: Document, id: IdArgument) -> None:
 
     [cyan]bfm backfill set latest --set retries=3 --set clean.timeout=600[/]
     """
+    if not values:
+        raise InvalidInput(f"Nothing to change was named; the options are {', '.join(spellings('BackfillSettings'))}.")
     if "overrides" in values:  # those that were set before stay
         values["overrides"] = {**context.backend.backfill(id)["overrides"], **values["overrides"]}
     _submit(context, kinds.BACKFILL_SET, "Change", id, changes=values)

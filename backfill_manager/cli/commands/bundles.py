@@ -83,7 +83,7 @@ def parse(
     if dry_run and not context.backend.has_active_manager():
         return _print_parsed(context, context.backend.preview(BUNDLE_PARSE, values), dry_run)
     request = context.backend.submit(BUNDLE_PARSE, values)
-    with _not_found(bundle):
+    with _not_found_as_such():
         response = wait_for_response(context, request, PARSE_TIMEOUT_S)
     if response is not None and response.payload_json is not None:
         return _print_parsed(context, json.loads(response.payload_json), dry_run)
@@ -121,18 +121,17 @@ def deactivate(
     """
     values = {"bundle": bundle, "subpath": subpath}
     request = context.backend.submit(BUNDLE_DEACTIVATE, values)
-    with _not_found(bundle):
+    with _not_found_as_such():
         print_response(context, request, f"Deactivate {subpath} of {bundle}", **values)
 
 
 @contextmanager
-def _not_found(bundle: str) -> Iterator[None]:
+def _not_found_as_such() -> Iterator[None]:
     """Only an active manager knows which bundles there are: its configuration may be another one than ours. That there
     is no such bundle ends with the same exit code as elsewhere."""
     try:
         yield
     except Refused as refused:
-        missing = str(NotFound("bundle", bundle)).removesuffix(".")
-        if str(refused).startswith(missing):
-            raise NotFound("bundle", bundle, more=str(refused).removeprefix(missing)) from None
+        if refused.code == "not_found":
+            refused.exit_code = NotFound.exit_code
         raise

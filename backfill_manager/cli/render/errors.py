@@ -16,7 +16,7 @@ HINTS: Final = {
     "check_state": "`bfm state check` tells more",
     "start_manager": "start one with `bfm manager start`",
     "stop_manager": "`bfm --state {root} manager stop`",
-    "init_state": "make it with `bfm --state {root} state init`",
+    "init_state": "Create it with `bfm --state {root} state init`",
     "adopt_state": "`bfm --state {root} state adopt --as-copy` if it is the one at {other}, `bfm --state {root} state adopt "
     "--as-original` if it is this one",
     "new_pool": "a new one is made in conf/manager.yaml, for the manager's next start",
@@ -32,10 +32,12 @@ HINTS: Final = {
 
 
 def worded(error: BackfillManagerError) -> str:
-    """The message with options for fields, and the hint's command at its end."""
+    """The message with options for fields, and the hint at its end: as a sentence, or a clause that begins in lower case."""
     text = error.worded(option_of)
-    hint = HINTS.get(error.hint or "")
-    return text if hint is None else f"{text.rstrip('.')}; {hint.format(**error.params)}."
+    if (hint := HINTS.get(error.hint or "")) is None:
+        return text
+    separator = "; " if hint[0].islower() else ". "
+    return f"{text.rstrip('.')}{separator}{hint.format(**error.params)}."
 
 
 def option_of(field: str) -> str:

@@ -46,10 +46,7 @@ WARM: Final = (  # what files and the reports of their mistakes need: imported o
     "yaml",
 )
 NICENESS: Final = 10  # ticks come before parsing
-PRELOADS: Final = {
-    "pyspark": ("pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types"),
-    "pandas": ("pandas",),
-}
+PRELOADS: Final = {"pyspark": ("pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types"), "pandas": ("pandas",)}
 _WITHOUT_THREADS: Final = {  # numpy's and Arrow's libraries start some when they are imported, unless these say otherwise
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",

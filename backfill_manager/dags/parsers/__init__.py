@@ -7,12 +7,4 @@ from backfill_manager.dags.parsers.bundle_state import Fetched, ParserOptions
 from backfill_manager.dags.parsers.parser import BundleParser, Changes
 from backfill_manager.dags.submission import Submission
 
-__all__ = [
-    "BundleParser",
-    "Changes",
-    "DagFile",
-    "Fetched",
-    "ParserOptions",
-    "StandardBundleParser",
-    "Submission",
-]
+__all__ = ["BundleParser", "Changes", "DagFile", "Fetched", "ParserOptions", "StandardBundleParser", "Submission"]
