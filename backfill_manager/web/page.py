@@ -118,8 +118,9 @@ class PageContext:
         """Submits a request and waits for the response; not at all if no manager runs."""
         assert self.user is not None, "the handler takes an `OperatorContext`"
         has_manager = await run_in_threadpool(has_active_manager, self.store, self.now)
+        wait_s = RESPONSE_TIMEOUT_S if timeout_s is None else timeout_s
         submitter = Submitter(self.app, self.user, self.request, source="ui", idempotency_key=idempotency_key)
-        return await submitter.submit(kind, payload, wait_s=(timeout_s or RESPONSE_TIMEOUT_S) if has_manager else 0.0)
+        return await submitter.submit(kind, payload, wait_s=wait_s if has_manager else 0.0)
 
     async def submit(self, kind: str, payload: Payload | Callable[[str], Payload], *, back: str | None) -> Response:
         """Submits a request and redirects to `back`, which shows the response."""

@@ -19,6 +19,7 @@ from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
 from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.errors import BackfillManagerError
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Manager, Record, Request, Response
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.backfills import find_backfill
@@ -610,7 +611,11 @@ class Hand:
     """The manager's hand for dry runs, which takes Spark: answers each at once with a plan of so many days."""
 
     def __init__(
-        self, ground: InMemoryManager, monkeypatch: pytest.MonkeyPatch, days_: int = 31, refusal: str = ""
+        self,
+        ground: InMemoryManager,
+        monkeypatch: pytest.MonkeyPatch,
+        days_: int = 31,
+        refusal: BackfillManagerError | None = None,
     ) -> None:
         self.ground, self.days, self.refusal = ground, days_, refusal
         self.asked: list[dict[str, Any]] = []
@@ -624,11 +629,20 @@ class Hand:
 
     def answer(self, request: Request) -> None:
         self.asked.append(json.loads(request.payload_json)["ask"])
-        outcome, message = ("refused", self.refusal) if self.refusal else ("accepted", "planned, not made")
+        outcome, message = ("refused", str(self.refusal)) if self.refusal else ("accepted", "planned, not made")
+        error = (
+            {
+                "error_code": self.refusal.code,
+                "error_field": self.refusal.field,
+                "error_params": json.dumps(self.refusal.params),
+            }
+            if self.refusal
+            else {}
+        )
         put(
             self.ground.leader,
             Response(request_id=request.request_id, kind=request.kind, outcome=outcome, object_id=None, message=message,
-                     payload_json=json.dumps(self.plan()), answered_at=request.requested_at, term=1),
+                     payload_json=json.dumps(self.plan()), answered_at=request.requested_at, term=1, **error),
         )  # fmt: skip
 
     def plan(self) -> dict[str, Any]:
@@ -745,8 +759,8 @@ def test_a_plan_that_the_manager_refuses_or_is_long_over_is_told(
 ) -> None:
     monkeypatch.setattr(new_backfill, "PLAN_TIMEOUT_S", 0.0)
     assert "No plan within" in led.post("/backfills/new/preview", data=FORM).text
-    Hand(ground, monkeypatch, refusal="--from lies before the beginning of time")
-    assert "“From” lies before the beginning of time." in led.post("/backfills/new/preview", data=FORM).text
+    Hand(ground, monkeypatch, refusal=KIND_IMPLIES_REPROCESS(kind="missing", reprocess="completed"))
+    assert "leave “Reprocess” completed out." in led.post("/backfills/new/preview", data=FORM).text
 
 
 def test_without_a_manager_it_says_so_and_can_be_asked_for_all_the_same(
