@@ -41,11 +41,11 @@ class BackfillManagerError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str = "", *, field: str | None = None, hint: str | None = None) -> None:
+    def __init__(self, message: str = "", *, field: str | None = None, hint: str | None = None, **params: Any) -> None:
         super().__init__(message)
         self.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
         self.field, self.hint = field, hint
-        self.params: dict[str, Any] = {}
+        self.params: dict[str, Any] = params  # of the template and of the hint
         self.template: str | None = None
         self.prefix = ""
 
@@ -122,8 +122,10 @@ class StateError(InvalidInput):
 
 class StateNotInitialised(StateError):
     def __init__(self, root: str) -> None:
-        super().__init__(f"There is no state at {root}; a manager that starts there makes it.", hint="init_state")
-        self.root, self.params = root, {"root": root}
+        super().__init__(
+            f"There is no state at {root}; a manager that starts there makes it.", hint="init_state", root=root
+        )
+        self.root = root
 
 
 class StateCopied(StateError):
@@ -131,9 +133,9 @@ class StateCopied(StateError):
         super().__init__(
             f"The state at {root} was last led at {other}, which {how}. Two copies of one state would take each other's "
             "output for their own. Say which one goes on as what it was.",
-            hint="adopt_state",
-        )
-        self.root, self.other, self.params = root, other, {"root": root, "other": other}
+            hint="adopt_state", root=root, other=other,
+        )  # fmt: skip
+        self.root, self.other = root, other
 
 
 # -- no such thing (3) ------------------------------------------------------------------------------------------------

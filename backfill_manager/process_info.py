@@ -1,4 +1,4 @@
-"""Processes of this machine: which machine that is, and whether one of them is still there."""
+"""Identifies this machine, and tells whether a process of it is alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @functools.cache
 def this_machine() -> str:
-    """Tells this machine (and, on Linux, this boot and process namespace) from others: a pid means nothing elsewhere."""
+    """Identifies this machine (on Linux also its boot and process namespace): a pid means nothing elsewhere."""
     parts = [socket.gethostname(), f"{uuid.getnode():x}"]
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         if os.path.lexists(path):
@@ -21,8 +21,7 @@ def this_machine() -> str:
 
 
 def is_process_alive(pid: int) -> bool:
-    """True while there is such a process. One that has ended and was not fetched by its parent yet does not count; where
-    there is no /proc to tell, it does."""
+    """Whether there is such a process. A zombie does not count where there is /proc to recognise it."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
@@ -32,9 +31,9 @@ def is_process_alive(pid: int) -> bool:
         return not Path("/proc/self").exists()
 
 
-def manager_id(of: str) -> str:
-    """The id of a manager that runs here: one of its own, and this machine."""
-    return f"{of}.{this_machine()}"
+def manager_id(own_id: str) -> str:
+    """The id of a manager that runs on this machine."""
+    return f"{own_id}.{this_machine()}"
 
 
 def ran_here(manager: str) -> bool:
@@ -42,5 +41,5 @@ def ran_here(manager: str) -> bool:
 
 
 def is_gone(manager: str, pid: int) -> bool:
-    """True when this manager was a process of this very machine that is not there any more."""
+    """Whether this manager was a process of this machine that has ended."""
     return ran_here(manager) and not is_process_alive(pid)

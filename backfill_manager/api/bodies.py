@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from backfill_manager.schemas import commands
+from backfill_manager.schemas.fields import fields_of
 from backfill_manager.schemas.json_limits import invalid_json_values
 
 MAX_LISTED: Final = 100_000  # dates or partitions
@@ -55,7 +56,8 @@ class ExpectedSettings(_body_of(commands.BackfillSettings, nullable=True)):  # t
     def given(self) -> dict[str, Any]:
         """The settings that were sent; null is kept where it means none, and else the same as left out."""
         values: dict[str, Any] = self.model_dump(exclude_unset=True, exclude={"was"})
-        nullable = {"stop_on_failure", "window", "tasks"}
+        declared = fields_of(commands.BackfillSettings)
+        nullable = {name for name in declared if declared[name].may_be_none} - {"max_active_runs"}
         return {name: value for name, value in values.items() if value is not None or name in nullable}
 
 

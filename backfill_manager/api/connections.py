@@ -159,7 +159,7 @@ class Connections:
             try:
                 peer, address = await loop.sock_accept(listener)
             except OSError as error:
-                if error.errno in descriptors.NONE_LEFT:
+                if error.errno in descriptors.NO_DESCRIPTOR_ERRNOS:
                     self._log("no free file descriptor: no connections are accepted for a moment")
                     await asyncio.sleep(NO_DESCRIPTORS_PAUSE_S)
                 else:  # the client has gone again

@@ -6,6 +6,7 @@ bug: status 500, and logged. At the addresses of pages the error is a page, wher
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -19,28 +20,14 @@ from starlette.routing import compile_path
 
 from backfill_manager import errors
 from backfill_manager.logging import get_logger
+from backfill_manager.schemas.errors import PROBLEM_TYPE, PROBLEMS
 
 PROBLEM_JSON: Final = "application/problem+json"
-TYPE_PREFIX: Final = "urn:backfill-manager:problem:"
 PAGE_PATHS: Final = r"(?!api/|api$|static/|metrics$|openapi\.json$).*"  # without the first slash
 _FASTAPI_UNREADABLE_BODY: Final = "There was an error parsing the body"
 ErrorPage = Callable[[Request, int, str], Awaitable[Response]]  # of a status and a message
 log = get_logger("api")
 
-# The most specific class first: the first that fits gives the status, the end of `type`, and the title.
-STATUSES: Final[tuple[tuple[type[errors.BackfillManagerError], int, str, str], ...]] = (
-    (errors.Unauthenticated, 401, "not-known", "Unauthenticated"),
-    (errors.Forbidden, 403, "not-allowed", "Forbidden"),
-    (errors.NotFound, 404, "not-found", "Not found"),
-    (errors.Refused, 409, "refused", "Refused by the manager"),
-    (errors.RateLimited, 429, "too-many", "Too many requests"),
-    (errors.StateError, 503, "state-error", "State unavailable"),
-    (errors.NoActiveManager, 503, "nobody-leads", "No manager"),
-    (errors.InvalidConfig, 500, "invalid-config", "Invalid configuration"),
-    (errors.Ambiguous, 422, "ambiguous", "Ambiguous id"),
-    (errors.InvalidInput, 422, "invalid-input", "Invalid input"),
-    (errors.BackfillManagerError, 500, "backfill-manager-error", "Failed"),
-)
 TITLES: Final[Mapping[int, str]] = {
     400: "Bad request", 404: "No such address", 405: "Method not allowed", 408: "Request timeout", 413: "Too large",
     415: "Unsupported media type", 422: "Invalid input", 431: "Request head too large", 500: "Unexpected error",
@@ -62,7 +49,7 @@ class Problem(BaseModel):
         json_schema_extra={
             "examples": [
                 {
-                    "type": f"{TYPE_PREFIX}not-found", "title": "Not found", "status": 404,
+                    "type": f"{PROBLEM_TYPE}not-found", "title": "Not found", "status": 404,
                     "detail": "There is no backfill 'abc'.", "instance": "/api/v1/backfills/abc", "errors": [],
                 }
             ]
@@ -84,25 +71,12 @@ class Problem(BaseModel):
 
 
 def problem(
-    path: str,
-    status: int,
-    detail: str,
-    *,
-    type: str | None = None,
-    title: str | None = None,
-    fields: list[FieldProblem] | None = None,
-    error: errors.BackfillManagerError | None = None,
+    path: str, status: int, detail: str, *, type: str | None = None, title: str | None = None, **more: Any
 ) -> dict[str, Any]:
     """A problem document. By default type and title are those of the status. With an `error` clients can word it anew."""
     title = title or TITLES.get(status, "Problem")
-    type = TYPE_PREFIX + (type or title.lower().replace(" ", "-"))
-    document = Problem(
-        type=type, title=title, status=status, detail=detail, instance=path, errors=fields or []
-    ).model_dump()
-    if error is not None:
-        params = {name: one if isinstance(one, str | int | float) else str(one) for name, one in error.params.items()}
-        document |= {"code": error.code, "field": error.field, "params": params, "hint": error.hint}
-    return document
+    type = PROBLEM_TYPE + (type or title.lower().replace(" ", "-"))
+    return Problem(type=type, title=title, status=status, detail=detail, instance=path, **more).model_dump()
 
 
 def problem_response(
@@ -126,18 +100,22 @@ async def page_or_problem(request: Request, response: Response, detail: str) -> 
 
 
 def status_of(error: errors.BackfillManagerError) -> int:
-    return next(status for kind, status, _, _ in STATUSES if isinstance(error, kind))
+    return next(status for kind, status, _, _ in PROBLEMS if isinstance(error, kind))
 
 
 def error_response(path: str, error: errors.BackfillManagerError, headers: Mapping[str, str] | None = None) -> Response:
     """The problem document of an error."""
-    _, status, type, title = next(entry for entry in STATUSES if isinstance(error, entry[0]))
+    _, status, type, title = next(entry for entry in PROBLEMS if isinstance(error, entry[0]))
     headers = dict(headers or {})
     if isinstance(error, errors.RateLimited):
         headers["Retry-After"] = str(error.retry_after_s)
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="backfill_manager"'
-    return problem_response(path, status, str(error), type=type, title=title, headers=headers, error=error)
+    params = {} if error.prefix else json.loads(json.dumps(error.params, default=str))
+    return problem_response(
+        path, status, str(error), type=type, title=title, headers=headers,
+        code=error.code, field=error.field, params=params, hint=error.hint,
+    )  # fmt: skip
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -182,12 +160,12 @@ def validation_response(path: str, error: RequestValidationError, content_type: 
     for one in error.errors():
         if one["type"] == "json_invalid":
             detail = f"The body is not JSON: {one['ctx']['error']}, at character {one['loc'][-1] + 1}."
-            return problem_response(path, 400, detail, fields=fields)
+            return problem_response(path, 400, detail, errors=fields)
         if isinstance(one.get("input"), bytes):  # not parsed as JSON, because of its content type
             detail = f"The body was sent as {content_type[:100]!r}; send JSON, with `Content-Type: application/json`."
-            return problem_response(path, 415, detail, fields=fields)
+            return problem_response(path, 415, detail, errors=fields)
     detail = "; ".join(f"{one.field}: {one.message}" for one in fields[:5])
-    return problem_response(path, 422, detail, type="invalid-input", fields=fields)
+    return problem_response(path, 422, detail, type="invalid-input", errors=fields)
 
 
 def _field_problem(error: Mapping[str, Any]) -> FieldProblem:

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from backfill_manager.api.errors import PROBLEM_JSON, FieldProblem, Problem
+from backfill_manager.schemas.resources import RequestDetails
 
 PREFIX: Final = "/api/v1"
 Responses = dict[int | str, dict[str, Any]]
@@ -59,9 +60,10 @@ CHANGES: Final[Responses] = {
 }
 
 
-def created(model: Any) -> Responses:
-    """The responses of a change that creates something."""
-    return {**CHANGES, 201: {"model": model, "description": "Created.", "headers": _LOCATION}}
+# How routes that change something are declared.
+CHANGE: Final[dict[str, Any]] = {"status_code": 202, "response_model": RequestDetails, "responses": CHANGES}
+_CREATED: Final = {"model": RequestDetails, "description": "Created.", "headers": _LOCATION}
+CREATE: Final[dict[str, Any]] = {**CHANGE, "responses": {**CHANGES, 201: _CREATED}}
 
 
 def customize_openapi(app: FastAPI) -> None:

@@ -25,12 +25,13 @@ from starlette.concurrency import run_in_threadpool
 
 from backfill_manager.api.auth import Operator, User, client_address
 from backfill_manager.api.context import AppContext, Context
-from backfill_manager.api.errors import problem_response
+from backfill_manager.api.errors import error_response
 from backfill_manager.api.openapi import PREFIX
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model import records
 from backfill_manager.queries.requests import request_details
 from backfill_manager.requests import submit
+from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import REFUSED
 from backfill_manager.store.base import Condition
 
@@ -138,10 +139,7 @@ class ApiSubmitter(Submitter):
         submitted = await self.submit(kind, payload, wait_s=self._wait_s)
         answer, headers = submitted.answer, {"Location": f"{PREFIX}/requests/{submitted.request_id}"}
         if answer is not None and answer.outcome == REFUSED:
-            return problem_response(
-                self._http_request.url.path, 409, answer.message, type="refused",
-                title="Refused by the manager", headers=headers,
-            )  # fmt: skip
+            return error_response(self._http_request.url.path, refusal(answer), headers)
         status = 202 if answer is None else 200 if location is None else 201
         if answer is not None and answer.object_id is not None and location is not None:
             headers["Location"] = location(answer.object_id)

@@ -94,9 +94,9 @@ def _app(args: Sequence[str]) -> typer.Typer:
 
 def _print_version(is_given: bool) -> None:
     if is_given:
-        from backfill_manager.cli import main
+        from importlib.metadata import version
 
-        main(["--version"])
+        print(f"backfill_manager {version('backfill-manager')}")
         raise typer.Exit
 
 

@@ -18,8 +18,8 @@ from httpx_sse import EventSource, ServerSentEvent
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from backfill_manager import errors
-from backfill_manager.errors import BackfillManagerError, InvalidInput, Unreachable
-from backfill_manager.schemas.errors import CATALOGUE
+from backfill_manager.errors import BackfillManagerError, InvalidInput, RateLimited, Unreachable
+from backfill_manager.schemas.errors import CATALOGUE, PROBLEM_TYPE, PROBLEMS
 
 PREFIX: Final = "/api/v1"
 ATTEMPTS: Final = 4
@@ -27,19 +27,6 @@ MIN_RETRY_DELAY_S: Final = 0.2  # doubled with each attempt
 MAX_RETRY_DELAY_S: Final = 10.0
 EVENTS_TIMEOUT_S: Final = 40.0  # without an event; the server sends a keep-alive every 15 s
 PROXY_ERRORS: Final = frozenset({502, 504})  # of a proxy in front of the server
-
-_TYPE_PREFIX: Final = "urn:backfill-manager:problem:"
-# Problem documents (RFC 9457) become the errors of this package, so `except` clauses and exit codes are those without a server.
-_BY_TYPE: Final[Mapping[str, type[errors.BackfillManagerError]]] = {
-    "not-known": errors.Unauthenticated, "not-allowed": errors.Forbidden, "not-found": errors.NotFound, "refused": errors.Refused,
-    "too-many": errors.RateLimited, "too-many-connections": errors.RateLimited, "state-error": errors.StateError,
-    "nobody-leads": errors.NoActiveManager, "invalid-config": errors.InvalidConfig, "ambiguous": errors.Ambiguous,
-    "invalid-input": errors.InvalidInput,
-}  # fmt: skip
-_BY_STATUS: Final[Mapping[int, type[errors.BackfillManagerError]]] = {
-    400: errors.InvalidInput, 401: errors.Unauthenticated, 403: errors.Forbidden, 409: errors.Refused, 413: errors.InvalidInput,
-    422: errors.InvalidInput, 429: errors.RateLimited, 431: errors.InvalidInput,
-}  # fmt: skip
 
 
 class _Retry(Exception):
@@ -166,10 +153,13 @@ def _network_errors(url: str) -> Iterator[None]:
         raise Unreachable(f"The server at {url} can't be reached: {error or type(error).__name__}.") from error
 
 
-def error_of(status: int, problem: Mapping[str, Any]) -> errors.BackfillManagerError:
-    """The error of a problem document, with its `detail` as the message."""
-    name = str(problem.get("type", "")).removeprefix(_TYPE_PREFIX)
-    kind = _BY_TYPE.get(name) or _BY_STATUS.get(status, errors.BackfillManagerError)
+def error_of(status: int, problem: Mapping[str, Any]) -> BackfillManagerError:
+    """The error of a problem document (RFC 9457): `except` clauses, exit codes and wording are those without a server."""
+    name = str(problem.get("type", "")).removeprefix(PROBLEM_TYPE)
+    kinds: dict[str | int, type[BackfillManagerError]] = {type: kind for kind, _, type, _ in PROBLEMS}
+    kinds |= {"too-many-connections": RateLimited} | dict.fromkeys((400, 413, 422, 431), InvalidInput)
+    kinds |= {401: errors.Unauthenticated, 403: errors.Forbidden, 409: errors.Refused, 429: RateLimited}
+    kind = kinds.get(name) or kinds.get(status, BackfillManagerError)
     message = str(problem.get("detail") or problem.get("title") or f"The server answered with {status}.")
     error = kind.__new__(kind, message)
     BackfillManagerError.__init__(error, message)  # not that of the class: some make their message from ids

@@ -1,7 +1,7 @@
-"""The catalog of DAGs, and the only place that changes it: applies submissions of parsers.
+"""The catalog of DAGs, which applies the submissions of parsers.
 
-A bundle's parser hands in a `Submission`; what it changes is decided in `versions` and put into the
-manager's catalog, which the next tick commits. Anyone else reads `dag` and `dag_version`.
+What a `Submission` changes is decided in `versions`. Only the manager's catalog is committed, by its next tick; anyone else
+reads the tables `dag` and `dag_version`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,42 @@ from backfill_manager.model.records import BundleRow, DagRow, DagVersion, Import
 What = Literal["new", "changed", "moved", "back", "deactivated"]
 
 
+@dataclass(frozen=True)
+class DagChange:
+    """`what` happened to a DAG; `version` is its current one now."""
+
+    dag_id: str
+    file: str
+    what: What
+    version: int
+
+
+@dataclass(frozen=True)
+class SubmissionResult:
+    """What a submission has changed."""
+
+    bundle: str
+    changes: tuple[DagChange, ...]
+    dags: int  # defined by the files that it covers
+    errors: tuple[ImportProblem, ...]  # of these files, as they are now
+    commit_id: str | None
+
+    def to_json_document(self) -> dict[str, Any]:
+        return {
+            "bundle": self.bundle,
+            "commit_id": self.commit_id,
+            "dags": self.dags,
+            "changes": [
+                {"dag_id": c.dag_id, "file": c.file, "change": c.what, "version": c.version} for c in self.changes
+            ],
+            "errors": [{"file": e.file, "line": e.line, "message": e.message} for e in self.errors],
+        }
+
+
 class DagCatalog:
-    """The rows of DAGs, versions, import errors and bundles. One by itself is for previews: nothing that is put there reaches a
-    table."""
+    """The rows of DAGs, versions, import errors and bundles. A catalog by itself is for previews: nothing of it is committed.
+
+    Not thread-safe but for `read`, `bundle`, `files_of` and `has_released_ids`, which parsers may call from their threads."""
 
     def __init__(self) -> None:
         self.dags: dict[str, DagRow] = {}
@@ -42,66 +75,27 @@ class DagCatalog:
         elif isinstance(row, BundleRow):
             self.bundles[row.name] = row
 
-
-@dataclass(frozen=True)
-class DagChange:
-    """`what` happened to a DAG; `version` is its current one now."""
-
-    dag_id: str
-    file: str
-    what: What
-    version: int
-
-
-@dataclass(frozen=True)
-class SubmissionResult:
-    """What a submission has changed."""
-
-    bundle: str
-    changes: tuple[DagChange, ...]
-    dags: int  # defined by the files that it spoke for
-    errors: tuple[ImportProblem, ...]  # of these files, as they are now
-    commit_id: str | None
-
-    def to_json_document(self) -> dict[str, Any]:
-        return {
-            "bundle": self.bundle,
-            "commit_id": self.commit_id,
-            "dags": self.dags,
-            "changes": [
-                {"dag_id": c.dag_id, "file": c.file, "change": c.what, "version": c.version} for c in self.changes
-            ],
-            "errors": [{"file": e.file, "line": e.line, "message": e.message} for e in self.errors],
-        }
-
-
-class DagStore:
-    """Not thread-safe but for `read`, `bundle`, `files_of` and `has_released_ids`, which parsers may call from theirs."""
-
-    def __init__(self, catalog: DagCatalog) -> None:
-        self._catalog = catalog
-
     def read(self, dag_id: str) -> tuple[DagSpec, DagVersion]:
         """The last good version. `NotFound` for a DAG that no bundle ever defined."""
-        row = self._catalog.dags.get(dag_id)
+        row = self.dags.get(dag_id)
         if row is None:
-            raise NotFound("DAG", dag_id, list(self._catalog.dags))
-        version = self._catalog.versions[dag_id, row.current_version]
+            raise NotFound("DAG", dag_id, list(self.dags))
+        version = self.versions[dag_id, row.current_version]
         return DagSpec.from_json(version.definition_json), version
 
     def bundle(self, name: str) -> BundleRow | None:
         """The bundle's row: when its files were last parsed (`parsed_at`) and what it held then; None: never."""
-        return self._catalog.bundles.get(name)
+        return self.bundles.get(name)
 
     def files_of(self, bundle: str) -> frozenset[str]:
         """The files that the bundle's active DAGs come from, and those with an error: they are read whatever they hold."""
-        made = (row.file for row in list(self._catalog.dags.values()) if row.bundle == bundle and row.is_active)
-        failed = (p.file for p in list(self._catalog.problems.values()) if p.bundle == bundle and p.is_current)
+        made = (row.file for row in list(self.dags.values()) if row.bundle == bundle and row.is_active)
+        failed = (p.file for p in list(self.problems.values()) if p.bundle == bundle and p.is_current)
         return frozenset((*made, *failed))
 
     def has_released_ids(self, bundle: str, parsed: Iterable[ParsedFile]) -> bool:
         """One of these files has an error because an id of it belonged to another file, which has released it since."""
-        failed = {p.file for p in list(self._catalog.problems.values()) if p.bundle == bundle and p.is_current}
+        failed = {p.file for p in list(self.problems.values()) if p.bundle == bundle and p.is_current}
         return any(
             all(self._is_free(dag_id, bundle, file.file) for dag_id in file.dag_ids)
             for file in parsed
@@ -109,7 +103,7 @@ class DagStore:
         )
 
     def _is_free(self, dag_id: str, bundle: str, file: str) -> bool:
-        row = self._catalog.dags.get(dag_id)
+        row = self.dags.get(dag_id)
         if row is None or (row.bundle, row.file) == (bundle, file):
             return True
         return not row.is_active and row.deactivated_by is None
@@ -119,7 +113,7 @@ class DagStore:
         rows = self._changes(submission, at)
         taken = self._result(submission, rows)
         for row in rows:
-            self._catalog.put(row)
+            self.put(row)
         return taken
 
     def preview(self, submission: Submission, at: datetime) -> SubmissionResult:
@@ -128,17 +122,17 @@ class DagStore:
 
     def deactivate_dag(self, dag_id: str, *, by: str, at: datetime) -> DagRow:
         """Until it has new content, or its file is parsed on request. Its runs continue."""
-        row = self._catalog.dags.get(dag_id)
+        row = self.dags.get(dag_id)
         if row is None:
-            raise NotFound("DAG", dag_id, list(self._catalog.dags))
-        self._catalog.put(row.evolve(is_active=False, deactivated_by=by, updated_at=at))
-        return self._catalog.dags[dag_id]
+            raise NotFound("DAG", dag_id, list(self.dags))
+        self.put(row.evolve(is_active=False, deactivated_by=by, updated_at=at))
+        return self.dags[dag_id]
 
     def deactivate_subpath(self, bundle: str, subpath: str, *, by: str, at: datetime) -> tuple[str, ...]:
         """Deactivates every active DAG of the files under `subpath`; "" is all of the bundle. Returns their ids."""
         dag_ids = [
             row.dag_id
-            for row in self._catalog.dags.values()
+            for row in self.dags.values()
             if row.bundle == bundle and row.is_active and subpath in paths_to(row.file)
         ]
         for dag_id in dag_ids:
@@ -147,28 +141,27 @@ class DagStore:
 
     def keep_bundles(self, names: Collection[str], at: datetime) -> tuple[str, ...]:
         """Deactivates DAGs, and clears errors, of bundles that are not configured any more; returns the ids of the DAGs."""
-        gone = [row for row in self._catalog.dags.values() if row.is_active and row.bundle not in names]
-        problems = [p for p in self._catalog.problems.values() if p.is_current and p.bundle not in names]
+        gone = [row for row in self.dags.values() if row.is_active and row.bundle not in names]
+        problems = [p for p in self.problems.values() if p.is_current and p.bundle not in names]
         for row in gone:
-            self._catalog.put(row.evolve(is_active=False, updated_at=at))
+            self.put(row.evolve(is_active=False, updated_at=at))
         for problem in problems:
-            self._catalog.put(problem.evolve(is_current=False, last_seen_at=at))
+            self.put(problem.evolve(is_current=False, last_seen_at=at))
         return tuple(sorted(row.dag_id for row in gone))
 
     def _changes(self, submission: Submission, at: datetime) -> list[Record]:
-        catalog = self._catalog
         return changes_for(
             submission,
-            catalog.dags.values(),
-            catalog.versions.values(),
-            catalog.problems.values(),
+            self.dags.values(),
+            self.versions.values(),
+            self.problems.values(),
             at,
-            catalog.bundles.get(submission.bundle),
+            self.bundles.get(submission.bundle),
         )
 
     def _result(self, submission: Submission, rows: Iterable[Record]) -> SubmissionResult:
         rows = list(rows)
-        problems = {p.file: p for p in self._catalog.problems.values() if p.bundle == submission.bundle}
+        problems = {p.file: p for p in self.problems.values() if p.bundle == submission.bundle}
         problems.update({row.file: row for row in rows if isinstance(row, ImportProblem)})
         return SubmissionResult(
             bundle=submission.bundle,
@@ -179,7 +172,7 @@ class DagStore:
         )
 
     def _change(self, now: DagRow) -> DagChange:
-        before = self._catalog.dags.get(now.dag_id)
+        before = self.dags.get(now.dag_id)
         what: What
         if not now.is_active:
             what = "deactivated"

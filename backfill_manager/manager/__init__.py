@@ -1,7 +1,7 @@
-"""The long-lived process: small loops round one working set, and `main`, where all is wired.
+"""The long-lived process: services around one `ManagerState`. `manager.py` wires them, `tick.py` is the loop.
 
-    inbox ─► planner ─► run_keeper ─► dispatcher ─► (commit) ─► executor ─► outcomes ─► ...        tick.py is the way through
+    request_handler ─► planner ─► backfills, schedule ─► runs ─► dispatcher ─► (commit) ─► executor ─► apply_outcomes ─► ...
 
-May import everything but `requests`' callers, `cli`, `api` and `ui`. Decisions (`run_keeper`, `dispatcher`, `outcomes`) are
-functions over the working set: no Spark, no Delta, no clock, no thread. What they decide is committed before it is done.
+May import everything but `api`, `web` and `cli`. Decisions (`runs`, `backfills`, `dispatcher`, `apply_outcomes`, ...) are
+functions over `ManagerState`: no Spark, no Delta, no clock, no thread. What they decide is committed before it is done.
 """

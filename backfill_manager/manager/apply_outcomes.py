@@ -1,5 +1,6 @@
-"""What the executor tells becomes changes: an outcome is a value, matched once. Pure, but for a line in the manager's log
-about a callback that failed: its run goes on as if nothing were, and nobody else would hear of it."""
+"""Turns the executor's events into changes: an outcome is a value, matched once. Pure, but for a line in the manager's log
+about a callback that failed: its run continues, and nothing else would report it.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ from backfill_manager.model.records import TaskInstance
 
 log = get_logger("outcomes")
 
-NOT_COUNTED_AS_TRY = (Lost, PutBack, Postponed)  # the try is told as `lost`, and the task has as many left as before
+NOT_COUNTED_AS_TRY = (Lost, PutBack, Postponed)  # the try ends as `lost`, and the task keeps its number of tries
 
 
 def apply_outcomes(state: ManagerState, events: list[Event], term: int) -> None:
-    """Fold events into the working set, in the order in which they came. An event of a start that is not the task's
-    present one (a try given up long ago) changes nothing."""
+    """Applies events in the order in which they came. An event of a start that is not the task's current one (a try abandoned
+    long ago) changes nothing."""
     for event in events:
         if isinstance(event, TaskLogged):
             for line in event.lines:
@@ -61,7 +62,7 @@ def apply_outcomes(state: ManagerState, events: list[Event], term: int) -> None:
 
 
 def moved_state(ti: TaskInstance) -> str:
-    """A try that is followed by another has failed, whatever its task is now."""
+    """The state of a try: one that is followed by another has failed, whatever its task's state is."""
     return s.FAILED if ti.state == s.UP_FOR_RETRY else ti.state
 
 

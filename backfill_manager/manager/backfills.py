@@ -1,13 +1,13 @@
-"""Items become runs; backfills end. Pure decisions over the working set.
+"""Advances backfills: items become runs, and backfills end. Pure decisions over `ManagerState`.
 
-Items are taken in order, as many at a time as the backfill's `batch` allows, while fewer than `max_active_runs` of its
-runs are live. The timeline is looked at once more before each: what has come to stand on a date since the plan was made
-decides whether it is re-done or left out. A whole backfill takes a date that has a partial run for one without any.
+Items are taken in order, as many at a time as the backfill's `batch` allows, while fewer than `max_active_runs` of its runs are
+active. The timeline is checked again before each: runs that have appeared on a date since the plan was made decide whether it is
+run again or skipped. To a backfill of all tasks a date with a partial run counts as one without any.
 
-With `reprocess` `failed_tasks`, the failed tasks of a run that is there, and all that depends on them, are run again in
-place: the run becomes this backfill's, and so its limits, its pool, pause and cancel are those that hold.
+With `reprocess` `failed_tasks`, the failed tasks of an existing run, and all that depends on them, run again in place: the run
+becomes this backfill's, whose limits, pool, pause and cancel apply to it.
 
-The state of a backfill is derived: it ends when its items have.
+The state of a backfill is derived: it ends when its items have ended.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Verdict = Literal["make", "rerun", "adopt", "in flight", "already exists"]
 
 
 def advance_backfills(state: ManagerState, now: datetime, next_seq: Callable[[int], int], todo: Instructions) -> None:
-    """Everything that follows for the backfills from the working set as it is."""
+    """Advances every active backfill as far as `state` allows."""
     for live in list(state.backfills.values()):
-        _keep_backfill(state, live, now, next_seq, todo)
+        _advance(state, live, now, next_seq, todo)
 
 
 def next_window_opening(state: ManagerState, now: datetime) -> datetime | None:
-    """When the next backfill that waits for its working hours may go on."""
+    """When the next backfill that waits for its time window may continue."""
     waiting = [
         TimeWindow.parse(live.row.window).opens_at(now, live.spec.timezone)
         for live in state.backfills.values()
@@ -57,7 +57,7 @@ def _is_open(live: ActiveBackfill, now: datetime) -> bool:
     return live.row.window is None or TimeWindow.parse(live.row.window).is_open(now, live.spec.timezone)
 
 
-def _keep_backfill(
+def _advance(
     state: ManagerState, live: ActiveBackfill, now: datetime, next_seq: Callable[[int], int], todo: Instructions
 ) -> None:
     failures = live.counts[s.FAILED] - live.row.failed_when_resumed
@@ -73,17 +73,19 @@ def _keep_backfill(
 
 
 def _make_runs(state: ManagerState, live: ActiveBackfill, now: datetime, next_seq: Callable[[int], int]) -> None:
-    if live.stretch.has_gap:
-        return  # read again before the next tick
+    if live.timeline.has_gap:
+        return  # read again by the next prefetch
     in_order = live.depends_on_past
-    at = 0  # items before this one wait for a parent of the cascade
+    at = 0  # items before this one wait for an upstream backfill
     while at < len(live.pending) and len(live.running) < live.row.max_active_runs:
-        batch = list(islice(live.pending, at, at + live.row.batch + 1))  # one more: it shows whether the batch is whole
+        batch = list(
+            islice(live.pending, at, at + live.row.batch + 1)
+        )  # one more: it shows whether the batch is complete
         if batch[0].batch is not None:  # half of a failed batch, which may have been larger than what is set now
             batch = [item for item in islice(live.pending, at, None) if item.batch == batch[0].batch]
         items = batch[: next_batch(batch, live.row.batch)]
         if at + len(items) == len(live.pending) and live.window_is_short and 1 < live.row.batch >= len(items):
-            return  # the rest of it has not been read yet
+            return  # the rest of the batch has not been read yet
         waits = _wait_verdict(state, live, items)
         if waits == "wait":
             if in_order:
@@ -93,23 +95,23 @@ def _make_runs(state: ManagerState, live: ActiveBackfill, now: datetime, next_se
         for _ in items:
             del live.pending[at]
         if waits == "start" and not _take(state, live, items, at, now, next_seq):
-            return  # read before the next tick
+            return  # read by the next prefetch
 
 
 def _wait_verdict(state: ManagerState, live: ActiveBackfill, items: list[BackfillItem]) -> str:
-    """`start`, `wait`, or `ended`: what they read will not come."""
+    """`start`, `wait`, or `ended` when the data that they read will not come."""
     if not live.parents:
         return "start"
     if live.waits is None:
-        return "wait"  # read before the next tick
-    told = [live.waits.evaluate(item) for item in items]
-    if any(word == "wait" for word, _ in told):
+        return "wait"  # read by the next prefetch
+    verdicts = [live.waits.evaluate(item) for item in items]
+    if any(verdict == "wait" for verdict, _ in verdicts):
         return "wait"
-    lost = next((before for word, before in told if word == "fail"), None)
-    if lost is None:
+    failed = next((before for verdict, before in verdicts if verdict == "fail"), None)
+    if failed is None:
         return "start"
     for item in items:
-        reason = f"it reads item {lost.ordinal} of backfill {lost.backfill_id}, which is {lost.state}"
+        reason = f"it reads item {failed.ordinal} of backfill {failed.backfill_id}, which is {failed.state}"
         state.put_item(live, item, c.item_ended(item, s.FAILED, reason))
     return "ended"
 
@@ -122,8 +124,8 @@ def _take(
     now: datetime,
     next_seq: Callable[[int], int],
 ) -> bool:
-    """Make one run of as many of the first items as may be run; those after one that may not come back to the queue.
-    False: the run whose failed tasks are to run again has to be read first."""
+    """Makes one run of as many of the first items as possible and returns the others to the queue. False: the run whose failed
+    tasks are to run again has to be read first."""
     verdicts = [_verdict(live, item) for item in items]
     first, standing = verdicts[0]
     taken, may_go_on = 1, True
@@ -149,15 +151,15 @@ def _take(
 
 
 def _verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun | None]:
-    """What becomes of an item, and the run that stands on its date (for `rerun` and `adopt`: or covers it)."""
-    standing = live.stretch.current_at(timeline_key(item.logical_date, item.partition_key))
-    there = standing or live.stretch.covering(item.logical_date)
+    """What to do with an item, and the current run of its date (for `rerun` and `adopt`: or the one that covers it)."""
+    standing = live.timeline.current_at(timeline_key(item.logical_date, item.partition_key))
+    there = standing or live.timeline.covering(item.logical_date)
     if there is None:
         return "make", None
     mine, is_live = there.backfill_id == live.row.backfill_id, there.state in s.RUN_LIVE
     counts = not (there.is_partial and live.is_whole)
     may_rerun = live.reruns_failed_tasks and counts and there.state in RERUN_STATES["failed_tasks"]
-    if mine and there.run_id == item.run_id and not is_live:  # its own run of before, which failed
+    if mine and there.run_id == item.run_id and not is_live:  # its own earlier run, which failed
         return ("rerun", there) if may_rerun and item.batch is None else ("make", standing)
     if mine and (there.ordinal == item.ordinal or live.took_over(there)):
         return "adopt", there
@@ -169,27 +171,27 @@ def _verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun 
 
 
 def runs_to_rerun(live: ActiveBackfill) -> list[DagRun]:
-    """Of the window's next items the runs whose failed tasks are to run again, as many as may be alive at once."""
-    wanted: dict[str, DagRun] = {}
+    """The runs whose failed tasks are to run again for the next pending items, as many as may be active at once."""
+    runs: dict[str, DagRun] = {}
     if live.reruns_failed_tasks:
         for item in live.pending:
             word, run = _verdict(live, item)
             if word == "rerun" and run is not None:
-                wanted[run.run_id] = run
-            if len(wanted) >= live.row.max_active_runs:
+                runs[run.run_id] = run
+            if len(runs) >= live.row.max_active_runs:
                 break
-    return list(wanted.values())
+    return list(runs.values())
 
 
 def _is_of(live: ActiveBackfill, item: BackfillItem, run: DagRun) -> bool:
-    """The run is the one that stands for the item's date."""
+    """Whether the run is the current one of the item's date."""
     place = timeline_key(item.logical_date, item.partition_key)
-    there = live.stretch.current_at(place) or live.stretch.covering(item.logical_date)
+    there = live.timeline.current_at(place) or live.timeline.covering(item.logical_date)
     return there is not None and there.run_id == run.run_id
 
 
 def _adopt(state: ManagerState, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> None:
-    """The run was committed, then a crash came before its items were: they are derived from the run."""
+    """Takes items into a run that was committed before a crash, when the items were not: they are derived from the run."""
     begun = _begin(state, live, items, run)
     if (run.dag_id, run.run_id) not in state.runs:
         del live.running[run.dag_id, run.run_id]
@@ -204,14 +206,14 @@ def _rerun(
     now: datetime,
     next_seq: Callable[[int], int],
 ) -> tuple[int, bool]:
-    """The failed tasks of a run that is there are set back, with what depends on them, and the run is this backfill's;
-    returns how many of the items it took, and False if it has to be read first."""
+    """Clears the failed tasks of an existing run, with what depends on them, and makes the run this backfill's; returns how many
+    items it took, and False if the run has to be read first."""
     seen, tasks = live.failed_runs.get(standing.key, (None, {}))
     if seen != standing:
         return 0, False
     spec = state.spec_of_run(standing, live.row)
     again = failed_and_after(spec, tasks.values())
-    if not again:  # nothing of it failed: a new run does the date over
+    if not again:  # no task of it failed: a new run replaces it
         own = standing if items[0].logical_date == standing.logical_date else None
         _make(state, live, items[:1], [own] if own else [], now, next_seq)
         return 1, True
@@ -242,22 +244,22 @@ def _make(
     now: datetime,
     next_seq: Callable[[int], int],
 ) -> None:
-    first = min(items, key=lambda item: item.interval_start or EPOCH)  # backwards the last one is the oldest
+    first = min(items, key=lambda item: item.interval_start or EPOCH)  # with run_backwards the last one is the oldest
     ends = [item.interval_end for item in items if item.interval_end is not None]
     place = timeline_key(first.logical_date, first.partition_key)
     row = DagRun(
-        dag_id=live.row.dag_id, run_id=live.stretch.next_run_id(s.BACKFILL_RUN, place), run_type=s.BACKFILL_RUN,
+        dag_id=live.row.dag_id, run_id=live.timeline.next_run_id(s.BACKFILL_RUN, place), run_type=s.BACKFILL_RUN,
         state=s.QUEUED, dag_version=live.row.dag_version, run_seq=next_seq(1), created_at=now,
         logical_date=first.logical_date, interval_start=first.interval_start, interval_end=max(ends, default=None),
         partition_key=first.partition_key, backfill_id=live.row.backfill_id, ordinal=items[0].ordinal,
         items=len(items), conf_json=live.row.conf_json,
     )  # fmt: skip
     run = make_run(
-        state, row, live.spec, stretch=live.stretch, overrides=standing, selected=live.selected,
+        state, row, live.spec, timeline=live.timeline, overrides=standing, selected=live.selected,
         priority=live.row.priority, now=now,
     )  # fmt: skip
     _begin(state, live, items, run.row)
-    if live.row.state == s.QUEUED:  # also one whose runs are all marked at once
+    if live.row.state == s.QUEUED:  # also when all its runs are marked at once
         state.put(c.backfill_started(live.row, now))
     if live.row.mark_success:
         for ti in list(run.tasks.values()):

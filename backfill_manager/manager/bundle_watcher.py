@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from backfill_manager.clock import Clock
-from backfill_manager.dags.catalog import DagStore
+from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import MAX_WORKERS, DagLoader, LoaderClosed
 from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChanged
@@ -63,7 +63,7 @@ class BundleWatcher:
         self,
         bundles: Sequence[BundleSettings],
         *,
-        dags: DagStore,
+        dags: DagCatalog,
         snapshots: Path,
         limits: LimitSettings,
         clock: Clock,
@@ -128,7 +128,7 @@ class BundleService(Service):
         self,
         bundle: BundleState,
         loader: DagLoader,
-        dags: DagStore,
+        dags: DagCatalog,
         clock: Clock,
         on_event: Callable[[ParseResult], None],
         on_parsed_once: Callable[[str], None],

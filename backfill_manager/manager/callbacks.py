@@ -1,10 +1,10 @@
-"""Callbacks are tasks of the run that tell how one of its tasks, or the whole run, has ended. Pure.
+"""Callbacks: tasks of a run that report how one of its tasks, or the whole run, has ended. Pure.
 
-A callback waits (`none`) until what it watches has ended. If that ended as it tells of, it is scheduled like any task: in
-the run's pool, with the run's version, with tries and a log of its own; else it is skipped. Those of the whole run wait
-for those of its tasks. The run ends after them, and its outcome is computed without them: they decide nothing.
+A callback waits (`none`) until what it watches has ended. If the end is of its kind (`on_failure`, ...), it is scheduled like
+any task: in the run's pool, with the run's version, with tries and a log of its own; else it is skipped. Callbacks of the
+whole run wait for those of its tasks. The run ends after them, and its outcome is computed without them.
 
-What is told is derived from the task instances alone, so a callback that a crash broke off is told the same again.
+What a callback is given is derived from the task instances alone, so after a crash it is given the same again.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.planning.trigger_rules import run_outcome
 
-NOTHING_TO_REPORT: Final = "nothing to tell"
+NOTHING_TO_REPORT: Final = "nothing to report"
 
 
 def add_callbacks(state: ManagerState, run: ActiveRun, now: datetime) -> None:
-    """Move the run's callbacks on as far as what they watch lets them."""
+    """Schedules or skips the run's callbacks whose watched task, or run, has ended."""
     for callback in run.spec.callbacks:
         ti = run.tasks.get(callback.task_id)
         if ti is None:
             continue
         if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= now):
             state.put(c.scheduled(ti))
-        if ti.state != s.NONE or (callback.watches is None and not _told_of_tasks(run)):
+        if ti.state != s.NONE or (callback.watches is None and not _task_callbacks_finished(run)):
             continue
         ended = ended_of(run, callback)
         if ended is not None:
-            has_to = ended.state == callback.calls_back
-            state.put(c.scheduled(ti) if has_to else c.skipped(ti, now, NOTHING_TO_REPORT))
+            is_called = ended.state == callback.calls_back
+            state.put(c.scheduled(ti) if is_called else c.skipped(ti, now, NOTHING_TO_REPORT))
 
 
 def ended_of(run: ActiveRun, callback: TaskSpec) -> Ended | None:
-    """How that has ended which the callback watches; None: it goes on."""
+    """How the task, or run, that the callback watches has ended; None: it has not."""
     if callback.watches is None:
         if any(ti.state not in s.TASK_FINISHED for ti in run.own_tasks):
             return None
@@ -51,8 +51,8 @@ def ended_of(run: ActiveRun, callback: TaskSpec) -> Ended | None:
     return Ended(watched.task_id, watched.state, watched.error) if watched.state in s.TASK_FINISHED else None
 
 
-def _told_of_tasks(run: ActiveRun) -> bool:
-    """The callbacks of its tasks have finished."""
+def _task_callbacks_finished(run: ActiveRun) -> bool:
+    """Whether the callbacks of the run's tasks have finished."""
     of_tasks = (run.tasks.get(callback.task_id) for callback in run.spec.callbacks if callback.watches is not None)
     return all(ti is None or ti.state in s.TASK_FINISHED for ti in of_tasks)
 
@@ -66,7 +66,7 @@ def outcome_of(run: ActiveRun) -> str:
 
 
 def reason_of(run: ActiveRun, state: str) -> str | None:
-    """Why it ended so, in one line; None: there is nothing to be said."""
+    """Why the run failed, in one line; None for other states, or no reason."""
     failed = sorted(ti.task_id for ti in run.own_tasks if ti.state == s.FAILED)
     if state != s.FAILED:
         return None
@@ -74,6 +74,6 @@ def reason_of(run: ActiveRun, state: str) -> str | None:
 
 
 def _deadlock(run: ActiveRun) -> str | None:
-    """Only a task that could never have started has `upstream_failed` and a reason."""
+    """The reason of a deadlock: only a task that could never start is `upstream_failed` with a reason."""
     tasks = (run.tasks[task.task_id] for task in run.spec.in_order if task.task_id in run.tasks)
     return next((ti.error for ti in tasks if ti.state == s.UPSTREAM_FAILED and ti.error), None)

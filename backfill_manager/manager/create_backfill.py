@@ -1,7 +1,7 @@
-"""A plan becomes a backfill (with `--downstream`: a tree of them), alive and in the tables.
+"""Creates a backfill from its plan (with `downstream`: a tree of them), in memory and in the tables.
 
-Its items go in first, as Arrow and never as Python rows; then the backfills' rows, all in one commit: a crash before that
-leaves items that nobody owns, which are swept away at the next take-over, and the request is planned again.
+Items are appended first, as Arrow and never as Python rows; then the backfills' rows, all in one commit. A crash before that
+leaves items without a backfill, which the next leader deletes, and the request is planned again.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from backfill_manager.schemas.backfill_row import STORED_OPTIONS, columns_of
 from backfill_manager.store.base import Leader, Store
 
 
-def make_backfills(
+def create_backfills(
     state: ManagerState, store: Store, leader: Leader, planned: PlanResult, new_id: Callable[[], str], now: datetime
 ) -> list[ActiveBackfill]:
-    """The one asked for, then those downstream of it. Commits by itself, ahead of the tick's own commit: no run may be
-    there before its backfill."""
+    """The requested backfill, then those downstream of it. Commits by itself, before the tick's own commit: no run may exist
+    before its backfill."""
     assert planned.plan is not None
-    wanted, made = planned.request, Changes()
-    ids = {planned.plan.dag.dag_id: wanted.backfill_id}
-    lives = [_make(state, leader, planned.plan, wanted, planned.dag_version, [], made, now)]
+    request, changes = planned.request, Changes()
+    ids = {planned.plan.dag.dag_id: request.backfill_id}
+    lives = [_make(state, leader, planned.plan, request, planned.dag_version, [], changes, now)]
     for plan in planned.plan.downstream:
         ids[plan.dag.dag_id] = new_id()
-        child = replace(wanted, backfill_id=ids[plan.dag.dag_id])
+        child = replace(request, backfill_id=ids[plan.dag.dag_id])
         parents = [ids[dag_id] for dag_id in plan.parents]
-        lives.append(_make(state, leader, plan, child, plan.dag_version, parents, made, now))
-    leader.commit(made)
+        lives.append(_make(state, leader, plan, child, plan.dag_version, parents, changes, now))
+    leader.commit(changes)
     for live in lives:
         refill(live, store)
         state.backfills[live.row.backfill_id] = live
@@ -50,25 +50,25 @@ def _make(
     state: ManagerState,
     leader: Leader,
     plan: BackfillPlan,
-    wanted: PlanRequest,
+    request: PlanRequest,
     dag_version: int,
     parents: list[str],
-    made: Changes,
+    changes: Changes,
     now: datetime,
 ) -> ActiveBackfill:
     items = plan.items
     first = leader.next_seq(items.num_rows + 1)
-    leader.append_items(plan.rows_for(wanted.backfill_id, first))
-    full = replace(wanted, command=plan.command)  # with the ends of its range filled in
+    leader.append_items(plan.rows_for(request.backfill_id, first))
+    full = replace(request, command=plan.command)  # with the ends of its range filled in
     row = backfill_row(full, plan.dag, dag_version, items.num_rows, first + items.num_rows, now, parents)
-    made.put(row)
+    changes.put(row)
     counted = items.column("state").value_counts().to_pylist()
     counts = Counter({one["values"]: one["counts"] for one in counted})
     return ActiveBackfill(row=row, spec=state.spec_of_backfill(row), counts=counts)
 
 
 def backfill_row(
-    wanted: PlanRequest,
+    request: PlanRequest,
     dag: DagSpec,
     dag_version: int,
     planned: int,
@@ -76,15 +76,15 @@ def backfill_row(
     now: datetime,
     parents: Sequence[str] = (),
 ) -> Backfill:
-    """The backfill as it begins its life."""
-    command = wanted.command
+    """A new backfill."""
+    command = request.command
     options = columns_of({name: getattr(command, name) for name in STORED_OPTIONS})
     derived = {
         "reprocess": command.effective_reprocess,
         "max_active_runs": command.max_active_runs or dag.max_active_runs,
     }
     return Backfill(
-        **{**options, **derived}, backfill_id=wanted.backfill_id, state=s.QUEUED, config_json=json.dumps(command.config()),
+        **{**options, **derived}, backfill_id=request.backfill_id, state=s.QUEUED, config_json=json.dumps(command.config()),
         is_paused=False, created_at=now, run_seq=run_seq, planned=planned, dag_version=dag_version,
-        parents_json=json.dumps(list(parents)), created_by=wanted.requested_by, request_id=wanted.request_id,
+        parents_json=json.dumps(list(parents)), created_by=request.requested_by, request_id=request.request_id,
     )  # fmt: skip

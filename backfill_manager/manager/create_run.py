@@ -1,7 +1,7 @@
-"""A run is made, and takes its place in the timeline: the only way in which one comes to be. Pure.
+"""Creates a run and gives it its place in the timeline: the only way in which one is made. Pure.
 
-Whatever stands on its date (or, for a batch, on the dates in its interval) is overridden by it; its successor's pointer
-moves to it; its task instances begin as `none`. All of this is one commit.
+It overrides the current run of its date (or, for a batch, of the dates in its interval); its successor's pointer moves to it; its
+task instances begin as `none`. All of this is one commit.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from backfill_manager.planning.timeline import TimelineWindow
 
 
 def selected_of(row: DagRun, spec: DagSpec, tasks: Iterable[TaskInstance]) -> frozenset[str]:
-    """The tasks that a run of before was made to run: those that were not left out when it was made."""
-    there = {ti.task_id: ti.state == s.SKIPPED and ti.error == NOT_SELECTED for ti in tasks}
+    """The tasks that an existing run was made to run: those that were not skipped as not selected."""
+    left_out = {ti.task_id: ti.state == s.SKIPPED and ti.error == NOT_SELECTED for ti in tasks}
     if row.run_type == s.EXTERNAL_RUN:
-        return frozenset(there)
-    return frozenset(task_id for task_id in spec.by_id if not there.get(task_id, False))
+        return frozenset(left_out)
+    return frozenset(task_id for task_id in spec.by_id if not left_out.get(task_id, False))
 
 
 def make_run(
@@ -31,22 +31,21 @@ def make_run(
     row: DagRun,
     spec: DagSpec,
     *,
-    stretch: TimelineWindow | None,
+    timeline: TimelineWindow | None,
     overrides: Iterable[DagRun] = (),
     selected: Collection[str] | None = None,
     priority: int = 0,
     now: datetime,
 ) -> ActiveRun:
-    """`stretch` holds the timeline round its date; None for an external run, which stands outside. `overrides` are
-    finished runs that it does over. Only `selected` tasks are to run (None: all); the others are skipped, and the run is
-    partial."""
-    for standing in overrides:
-        gone = c.run_overridden(standing, row.run_id)
+    """`timeline` is the timeline around its date; None for an external run, which is outside of it. `overrides` are finished runs
+    that it replaces. Only `selected` tasks are to run (None: all); the others are skipped, and the run is partial."""
+    for current in overrides:
+        gone = c.run_overridden(current, row.run_id)
         state.put(gone)
-        if stretch is not None:
-            stretch.remember(gone)
-    if stretch is not None:
-        previous, successor = stretch.previous(row.logical_date), stretch.successor(row.logical_date)
+        if timeline is not None:
+            timeline.remember(gone)
+    if timeline is not None:
+        previous, successor = timeline.previous(row.logical_date), timeline.successor(row.logical_date)
         row = row.evolve(previous_run_id=previous.run_id if previous else None)
         if successor is not None:
             state.put(c.run_follows(successor, row.run_id))
@@ -55,8 +54,8 @@ def make_run(
         row = row.evolve(is_partial=any(task.task_id not in chosen for task in spec.work))
     run = ActiveRun(row=row, spec=spec, tasks={}, selected=chosen)
     state.runs[run.key] = run
-    if stretch is not None:
-        for held in state.stretches(row.dag_id):
+    if timeline is not None:
+        for held in state.timelines(row.dag_id):
             held.put(row)
     state.put(row)
     for task in spec.tasks:

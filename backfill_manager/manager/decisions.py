@@ -1,8 +1,8 @@
 """What one tick decides, in its order: the one path through all decisions, for the manager and for tests in memory.
 
-    look ahead ─► outcomes ─► requests ─► time ─► runs ─► backfills ─► new runs ─► dispatch
+    prefetch ─► outcomes ─► requests ─► schedule ─► runs ─► backfills ─► new runs ─► dispatch
 
-Nothing here runs a task, commits or waits; the tables are read only between commits, when they say what memory says.
+Nothing here runs a task or waits; the tables are read only between commits, when they agree with memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from backfill_manager.store.base import Leader, Store
 
 
 class Decisions:
-    """The decisions of one term. `free`: by pool, slots that are neither taken nor spoken for."""
+    """The decisions of one term. `free`: by pool, slots that are neither used nor promised."""
 
     def __init__(self, state: ManagerState, store: Store, leader: Leader) -> None:
         self.state, self._store, self.leader = state, store, leader
@@ -54,31 +54,31 @@ class Decisions:
         if not draining:
             schedule.fire_schedules(state, now, next_seq)
         runs.advance_runs(state, now, todo)
-        known = set(state.runs)
+        before = set(state.runs)
         backfills.advance_backfills(state, now, next_seq, todo)
-        if set(state.runs) - known:
-            runs.advance_runs(state, now, todo)  # what has just been made may start in this same tick
+        if set(state.runs) - before:
+            runs.advance_runs(state, now, todo)  # new runs may start in this tick
         if not draining:
             dispatcher.dispatch(state, free, now, todo)
 
     def prefetch(self, now: datetime) -> None:
-        """Read what the decisions need. Before anything of this tick has changed."""
+        """Reads the rows that the decisions need, before anything changes in this tick."""
         prefetch(self.state, self._store, now)
 
     def commit(self, todo: Instructions) -> bool:
-        """The group commit of the tick; True if there was anything."""
+        """The group commit of the tick; True if there was anything to commit."""
         changes = self.state.take_changes()
         for move in todo.moves:
             self.leader.move_items(move.backfill_id, move.was, move.state, move.reason)
         if len(changes):
             self.leader.commit(changes)
-        if not self.requests.is_planning:  # a plan may come back for a version that is not current any more
+        if not self.requests.is_planning:  # a plan may come for a version that is no longer current
             self.state.evict_versions()
         return bool(len(changes) or todo.moves)
 
     def compact_state(self, request_id: str, now: datetime) -> None:
-        """The whole state, as somebody has asked for. What goes wrong is the answer: a manager that ended of it would be
-        asked the same again when it starts next."""
+        """Compacts the whole state for a request. A failure is the response: a manager that ended of it would handle the same
+        request again at its next start."""
         try:
             files = self.leader.compact(everywhere=True)
         except StateError as error:
@@ -87,8 +87,8 @@ class Decisions:
             self.requests.compacted(request_id, files, now)
 
     def next_due(self, now: datetime) -> datetime | None:
-        """When something is to be decided even if nothing happens: a retry, a scheduled run, working hours, the end of the
-        time that a task has to itself."""
+        """When the next decision is due even if nothing happens: a retry, a scheduled run, a time window, the end of the time
+        that a suspect task runs alone."""
         retries = [
             ti.retry_at for _, ti in self.state.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None
         ]

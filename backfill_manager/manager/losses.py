@@ -1,4 +1,4 @@
-"""Which task ends the manager's process? Losses in a row, counted over terms, and what follows from them. Pure.
+"""Finds the task that ends the manager's process, by its losses in a row, counted over terms. Pure.
 
 A start is *lost* when the manager's process or its JVM ends while it runs (`os._exit`, a crash in C, out of memory, `kill -9`).
 Every task that ran at that moment has lost a start, and only one of them, or none, is the cause. So a loss costs no try, and:
@@ -16,10 +16,10 @@ loss with every run that it makes. Such a task would end the process beside an i
 Why only 20 seconds alone at first, and not to its end: after two crashes in a row every long task is a suspect, and the schedule
 must not wait for hours.
 
-What counts: a start that was left behind by a leader which ended without giving its lease back (`rescuer`), and one beneath
-which Spark went away (`outcomes`). What does not: a stop, a drain or a hand-over (`PutBack`); a lease that is not certain for a
-moment, or a process without a thread to spare (`Postponed`); and what the executor had not begun. A success, failure, skip,
-cancel, mark or clear ends the row.
+What counts: a start that was left behind by a leader which ended without giving its lease back (`recovery`), and one beneath
+which Spark went away (`apply_outcomes`). What does not: a stop, a drain or a hand-over (`PutBack`); a lease that is not
+certain for a moment, or a process without a thread to spare (`Postponed`); and what the executor had not begun. A success,
+failure, skip, cancel, mark or clear ends the row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from backfill_manager.model.records import TaskInstance
 
 BACK_OFF_S: Final = (1.0, 10.0, 60.0)  # before the next start, by losses in a row
 POSTPONED_FOR_S: Final = 5.0
-MAX_LOSSES: Final = 3  # so many fail a task, if it ran alone
+MAX_LOSSES: Final = 3  # in a row; they fail a task that ran alone
 ALONE_FOR_S: Final = 20.0  # a suspect's first time; twice as long after each loss that proved nothing
 
 
@@ -47,23 +47,23 @@ def alone_for_s(suspect: TaskInstance) -> float:
 
 
 def after_loss(ti: TaskInstance, at: datetime, *, alone: bool, reason: str | None = None) -> TaskInstance:
-    """What becomes of a task whose start was lost at `at`."""
+    """The task after a start that was lost at `at`."""
     losses = (ti.losses or 0) + 1
     if losses >= MAX_LOSSES and alone:
         return c.failed_by_losses(
             ti, at,
             f"The manager's process or its JVM ended {losses} times in a row while this task ran, the last time with no other "
             "task beside it. Out of memory, a crash in native code and os._exit do that. It is not started again by itself: "
-            "mend it, then clear it to try again.",
+            "fix it, then clear it to try again.",
         )  # fmt: skip
-    told = reason or "the manager's process or its JVM ended while it ran"
+    message = reason or "the manager's process or its JVM ended while it ran"
     if losses > 1:
-        told += f"; {losses} times in a row now"
-    return c.lost(ti, at, told, at + timedelta(seconds=BACK_OFF_S[min(losses, len(BACK_OFF_S)) - 1]))
+        message += f"; {losses} times in a row now"
+    return c.lost(ti, at, message, at + timedelta(seconds=BACK_OFF_S[min(losses, len(BACK_OFF_S)) - 1]))
 
 
 def is_calm(tasks: Iterable[TaskInstance], now: datetime) -> bool:
-    """True when every task that was lost has been running again for a while. Until then the process may end at any moment."""
+    """Whether every task that was lost has been running again for a while. Until then the process may end at any moment."""
     for ti in tasks:
         if not ti.losses or ti.state in s.TASK_FINISHED:
             continue
@@ -77,8 +77,7 @@ def is_calm(tasks: Iterable[TaskInstance], now: datetime) -> bool:
 
 
 def held_until(tasks: Iterable[TaskInstance], now: datetime) -> datetime | None:
-    """Nothing is started before this instant: a suspect has its first seconds to itself, or waits for them. None: nothing is
-    held back."""
+    """The instant before which no task is started: a suspect runs alone at first, or waits to. None: there is none."""
     until = None
     for ti in tasks:
         if not is_suspect(ti):

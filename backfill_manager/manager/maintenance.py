@@ -15,6 +15,7 @@ from backfill_manager.manager.state_identity import COPY, ORIGINAL, Adopted, oth
 from backfill_manager.model.records import Manager
 from backfill_manager.schemas import errors
 from backfill_manager.settings import Settings
+from backfill_manager.store import open_like
 from backfill_manager.store.base import Store
 
 POLL_INTERVAL_S: Final = 0.5
@@ -48,7 +49,7 @@ def adopt_state(store: Store, settings: Settings, clock: Clock, how: Adopted) ->
     other_id = None
     if how == ORIGINAL and other is not None:
         try:
-            beside = store.beside(other[0])
+            beside = open_like(store, other[0])
             lease = beside.lease()
             if lease is not None and last is not None and lease.state_id == last.state_id:
                 other_id = _lead_once(beside, settings, clock, COPY).state_id

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager import __version__
 from backfill_manager.clock import Clock, SystemClock
-from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.descriptors import raise_limit
 from backfill_manager.errors import LostLease
@@ -145,7 +144,7 @@ class Manager:
         leader, events, shutdown = term.leader, term.events, term.shutdown
         state = restore_state(store, term=leader.term, now=clock.now())
         add_configured_pools(state, settings)
-        DagStore(state.catalog).keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
+        state.catalog.keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
         leader.commit(state.take_changes())
         spark = session.get(state.pools.values())
         lower_jvm_thread_priority(spark)
@@ -176,7 +175,7 @@ class Manager:
         )
         bundles = BundleWatcher(
             settings.bundles,
-            dags=DagStore(state.catalog),
+            dags=state.catalog,
             snapshots=snapshots,
             limits=settings.limits,
             clock=clock,

@@ -1,4 +1,4 @@
-"""How the manager does: counted by the tick, told by the heart in the lease row, shown by pages and `/metrics`."""
+"""Counters of the manager: written by the tick, sent with the heartbeat to the lease row, shown by pages and `/metrics`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import statistics
 from collections import deque
 from typing import Any, Final
 
-LAST: Final = 100  # ticks and commits that the medians are of
+WINDOW: Final = 100  # ticks and commits that medians are computed of
 
 
 class TickMetrics:
-    """Written by the ticking thread, read by the heart's."""
+    """Written by the loop's thread, read by the heartbeat's."""
 
     def __init__(self) -> None:
         self._ticks = self._commits = 0
-        self._tick_s: deque[float] = deque(maxlen=LAST)
-        self._commit_s: deque[float] = deque(maxlen=LAST)
+        self._tick_s: deque[float] = deque(maxlen=WINDOW)
+        self._commit_s: deque[float] = deque(maxlen=WINDOW)
 
     def record_tick(self, seconds: float, commit_seconds: float | None) -> None:
         """One tick; `commit_seconds` is None when there was nothing to commit."""

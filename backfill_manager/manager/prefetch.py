@@ -1,7 +1,7 @@
-"""What decisions will need next is read from the tables before they are made: they themselves read nothing.
+"""Reads from the tables what the decisions of a tick will need: they themselves read nothing.
 
-Only between commits, when the tables say all that memory says. Bounded: a window of pending items for each backfill, the
-stretch of timeline round it, and the last states of runs that a live run depends on.
+Only between commits, when the tables agree with memory. Bounded: a window of pending items for each backfill, the timeline around
+it, and the last states of runs that an active run depends on.
 """
 
 from __future__ import annotations
@@ -22,110 +22,104 @@ from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.store.base import Condition, Store
 
-MAX_RECENT_RUNS = 1000  # runs held of the newest end of a timeline, before it is trimmed
-WINDOW = 500  # pending items held for one backfill; more where batches are large
+MAX_RECENT_RUNS = 1000  # of the newest end of a timeline, before it is trimmed
+WINDOW = 500  # pending items of one backfill in memory; more where batches are large
 
 
-def prefetch(state: ManagerState, store: Store, now: datetime) -> bool:
-    """Bring in what is missing; True if anything was (then there may be something new to decide)."""
-    lacking = {
+def prefetch(state: ManagerState, store: Store, now: datetime) -> None:
+    """Reads what is missing."""
+    missing = {
         dag_id: lookback_depth(state.current_spec(dag_id))
         for dag_id, dag in state.catalog.dags.items()
         if _lacks_recent(state, dag)
     }
-    state.recent.update(recent_timelines(lacking, store, now))
+    state.recent.update(recent_timelines(missing, store, now))
     for dag_id, recent in state.recent.items():
-        if len(recent) > MAX_RECENT_RUNS:  # a backfill's, most of them
+        if len(recent) > MAX_RECENT_RUNS:  # most of them a backfill's
             recent.trim(lookback_depth(state.current_spec(dag_id)))
-    found = bool(lacking)
     for live in state.backfills.values():
         if live.window_is_short and len(live.pending) < _low_water(live):
             refill(live, store)
-            found = True
-        elif live.stretch.has_gap:
-            live.stretch = _stretch_of(live, store)
-            found = True
+        elif live.timeline.has_gap:
+            live.timeline = _timeline_of(live, store)
         if live.parents and live.waits is None:
             live.waits = _waits(live, store)
-            found = True
         if live.first is None and _needs_first(state, live):
             live.first = _first_not_skipped(live, store)
-            found = True
     _read_failed_runs(state, store)
-    return _read_pasts(state, store) or found
+    _read_pasts(state, store)
 
 
 def _read_failed_runs(state: ManagerState, store: Store) -> None:
-    """The tasks of those runs whose failed ones are to run again next."""
-    wanted = {live.row.backfill_id: runs_to_rerun(live) for live in state.backfills.values()}
-    loaded = LoadedRows(store, (run.key for runs in wanted.values() for run in runs))
-    for backfill_id, runs in wanted.items():
+    """Reads the tasks of runs whose failed ones are to run again next."""
+    by_backfill = {live.row.backfill_id: runs_to_rerun(live) for live in state.backfills.values()}
+    loaded = LoadedRows(store, (run.key for runs in by_backfill.values() for run in runs))
+    for backfill_id, runs in by_backfill.items():
         state.backfills[backfill_id].failed_runs = {run.key: (run, loaded.tasks(run)) for run in runs}
         for run in runs:
             version_spec(state, store, run.dag_id, run.dag_version)
 
 
-def _read_pasts(state: ManagerState, store: Store) -> bool:
-    """How the tasks ended of runs that have finished and that live runs depend on."""
+def _read_pasts(state: ManagerState, store: Store) -> None:
+    """Reads how the tasks ended of finished runs that active runs depend on."""
     waiting: list[tuple[ActiveRun, RunKey]] = []
     for run in state.runs.values():
         previous = (run.row.dag_id, run.row.previous_run_id or "")
         if run.past is None and run.needs_past and previous not in state.runs:
             waiting.append((run, previous))
     if not waiting:
-        return False
+        return
     finished = LoadedRows(store, (previous for _, previous in waiting))
     for run, previous in waiting:
         row = finished.rows.get(previous)
         run.past = {} if row is None else {ti.task_id: ti.state for ti in finished.tasks(row).values()}
-    return True
 
 
 def _low_water(live: ActiveBackfill) -> int:
-    """With fewer pending items at hand than this, more are read."""
+    """With fewer pending items in memory than this, more are read."""
     batch = live.row.batch
     return max(batch + 1, min(live.row.max_active_runs * batch, WINDOW // 2))
 
 
 def refill(live: ActiveBackfill, store: Store) -> None:
-    """The next pending items, the timeline that they will stand in, and what they wait for."""
+    """Reads the next pending items, the timeline around them, and what they wait for."""
     where = [Condition("backfill_id", "=", live.row.backfill_id), Condition("state", "=", s.PENDING)]
     window = max(WINDOW, 4 * live.row.batch)
     live.pending = deque(store.read(BackfillItem, where, order_by=["ordinal"], limit=window))
     if live.pending:
-        live.stretch = _stretch_of(live, store)
+        live.timeline = _timeline_of(live, store)
     if live.parents:
         live.waits = _waits(live, store)
 
 
-def _stretch_of(live: ActiveBackfill, store: Store) -> TimelineWindow:
+def _timeline_of(live: ActiveBackfill, store: Store) -> TimelineWindow:
     keys = [item.partition_key for item in live.pending if item.partition_key is not None]
     dates = [item.logical_date for item in live.pending if item.logical_date is not None]
-    return TimelineWindow.of(timeline_around(live.row.dag_id, dates or live.stretch.edges, keys, store))
+    return TimelineWindow.of(timeline_around(live.row.dag_id, dates or live.timeline.edges, keys, store))
 
 
 def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str], store: Store) -> list[DagRun]:
-    """Runs of the timeline on these dates or keys, between them, the nearest one on either side, and batches that reach
-    in from before; and those that were overridden there, for their numbers."""
+    """Runs of the timeline on these dates or keys, between them, the nearest one on either side, and earlier batches that reach
+    into them; also overridden ones, whose ids are taken."""
     base = [Condition("dag_id", "=", dag_id), Condition("run_type", "!=", s.EXTERNAL_RUN)]
-    standing = [*base, Condition("state", "!=", s.OVERRIDDEN)]
-    found: list[DagRun] = []
+    current = [*base, Condition("state", "!=", s.OVERRIDDEN)]
+    runs: list[DagRun] = []
     if keys:
-        found += store.read(DagRun, [*base, Condition("partition_key", "in", keys)])
+        runs += store.read(DagRun, [*base, Condition("partition_key", "in", keys)])
     if dates:
         first, last = min(dates), max(dates)
         between = [Condition("logical_date", ">=", first), Condition("logical_date", "<=", last)]
-        found += store.read(DagRun, [*base, *between])
+        runs += store.read(DagRun, [*base, *between])
         for operator, edge, order in (("<", first, "-logical_date"), (">", last, "logical_date")):
             beyond = Condition("logical_date", operator, edge)  # type: ignore[arg-type]
-            found += store.read(DagRun, [*standing, beyond], order_by=[order], limit=1)
+            runs += store.read(DagRun, [*current, beyond], order_by=[order], limit=1)
         reaching = [
             Condition("items", ">", 1),
             Condition("logical_date", "<", first),
             Condition("interval_end", ">", first),
         ]
-        found += store.read(DagRun, [*standing, *reaching])
-    return with_partial_marked(found, store)
+        runs += store.read(DagRun, [*current, *reaching])
+    return with_partial_marked(runs, store)
 
 
 def _lacks_recent(state: ManagerState, dag: DagRow) -> bool:
@@ -138,7 +132,7 @@ def _lacks_recent(state: ManagerState, dag: DagRow) -> bool:
 
 
 def _needs_first(state: ManagerState, live: ActiveBackfill) -> bool:
-    """Whether it matters which item is its first: also to a run that was moved to another version of the DAG."""
+    """Whether the backfill's first item matters: also to a run that was moved to another version of the DAG."""
     if not live.row.ignore_first_depends_on_past:
         return False
     runs = (state.runs.get(key) for key in live.running)
@@ -147,12 +141,12 @@ def _needs_first(state: ManagerState, live: ActiveBackfill) -> bool:
 
 def _first_not_skipped(live: ActiveBackfill, store: Store) -> int:
     where = [Condition("backfill_id", "=", live.row.backfill_id), Condition("state", "!=", s.SKIPPED)]
-    found = store.read(BackfillItem, where, order_by=["ordinal"], limit=1)
-    return found[0].ordinal if found else 0
+    rows = store.read(BackfillItem, where, order_by=["ordinal"], limit=1)
+    return rows[0].ordinal if rows else 0
 
 
 def _waits(live: ActiveBackfill, store: Store) -> DependencyTracker:
-    """Items of the parents that are not done and overlap the window."""
+    """Unfinished items of upstream backfills that overlap the window."""
     starts = [item.interval_start for item in live.pending if item.interval_start is not None]
     ends = [item.interval_end for item in live.pending if item.interval_end is not None]
     if not starts or not ends:

@@ -1,20 +1,21 @@
-"""A new leader goes on from the tables: what had finished stays finished, what was running runs again.
+"""Restores the state of a new leader from the tables: what had finished stays finished, what was running runs again.
 
-What was running under a leader that did not give its lease back has lost a start (`manager.losses`). One that gave it back had
-committed what became of its tasks before; what it could not commit (storage was away) is put back and not counted.
+Tasks that were running under a leader that did not give its lease back have lost a start (`manager.losses`). A leader that
+gave it back had committed the outcomes of its tasks before; what it could not commit (storage was away) is put back and not
+counted.
 
-    crash between ...                                     is mended here by
+    crash between ...                                     is repaired by
     task instances and their tries                        deriving the missing tries from the task instances
-    task instances and their run                          the run keeper, which derives a run from its tasks
-    a new run and its item                                adopting the run (run_keeper, `_adopt`)
+    task instances and their run                          `runs`, which derives a run from its tasks
+    a new run and its item                                adopting the run (`backfills._adopt`)
     a finished run and its items                          ending the items as the run ended
-    a cleared task or run and what it belongs to          bringing run, item and backfill back (`_bring_back`)
+    a cleared task or run and what it belongs to          reopening run, item and backfill (`_reopen_cleared`)
     failed tasks of a run that a backfill runs again,
     and the run that becomes the backfill's               taking the run over (`_taken_over`)
-    items and their backfill                              the run keeper
-    anything and its response                             the inbox, which answers again
+    items and their backfill                              `backfills`
+    anything and its response                             `request_handler`, which answers again
 
-Rows that were made but whose parents never came were swept away when the lease was taken (`Store.lead`).
+Rows whose parents were never committed were deleted when the lease was taken (`Store.lead`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from backfill_manager.store.base import Condition, Store
 
 
 def restore_state(store: Store, *, term: int, now: datetime) -> ManagerState:
-    """The working set as the tables tell it, with the changes that mend what a crash left (`ManagerState.changes`)."""
+    """The state as the tables have it, with the changes that repair what a crash left (`ManagerState.changes`)."""
     state = ManagerState()
     state.catalog.dags = {row.dag_id: row for row in store.read(DagRow)}
     state.pools = {row.name: row for row in store.read(Pool)}
@@ -57,20 +58,20 @@ def restore_state(store: Store, *, term: int, now: datetime) -> ManagerState:
     state.catalog.problems = {(row.bundle, row.file): row for row in standing}
     runs = store.read(DagRun, [Condition("state", "in", sorted(s.RUN_LIVE))])
     backfills = store.read(Backfill, [Condition("state", "in", (s.QUEUED, s.RUNNING, s.PAUSED))])
-    _bring_versions(state, store, runs, backfills)
+    _load_versions(state, store, runs, backfills)
     for row in backfills:
         state.backfills[row.backfill_id] = _backfill(state, store, row)
-    _bring_runs(state, store, runs, now)
+    _load_runs(state, store, runs, now)
     for live in state.backfills.values():
         _match_items(state, store, live)
-    _bring_back(state, store)
-    _mend_tries(state, store, term)
-    _start_again(state, store, term, now)
+    _reopen_cleared(state, store)
+    _complete_tries(state, store, term)
+    _restart_tasks(state, store, term, now)
     return state
 
 
-def _start_again(state: ManagerState, store: Store, term: int, now: datetime) -> None:
-    """What had been started and has not ended."""
+def _restart_tasks(state: ManagerState, store: Store, term: int, now: datetime) -> None:
+    """Puts back the tasks that had been started and have not ended."""
     started = [ti for _, ti in state.tasks() if ti.state in s.TASK_STARTED]
     if not started:
         return
@@ -86,12 +87,12 @@ def _start_again(state: ManagerState, store: Store, term: int, now: datetime) ->
         state.changes.put(c.try_of(gone.evolve(try_number=ti.try_number), term, try_state))
 
 
-def _bring_versions(state: ManagerState, store: Store, runs: list[DagRun], backfills: list[Backfill]) -> None:
+def _load_versions(state: ManagerState, store: Store, runs: list[DagRun], backfills: list[Backfill]) -> None:
     needed = {(row.dag_id, row.current_version) for row in state.catalog.dags.values()}
     needed |= {(run.dag_id, run.dag_version) for run in runs} | {(b.dag_id, b.dag_version) for b in backfills}
     where = [
         Condition("dag_id", "in", sorted({dag_id for dag_id, _ in needed})),
-        Condition("version", "in", sorted({version for _, version in needed})),  # not all there have been
+        Condition("version", "in", sorted({version for _, version in needed})),  # not all that there ever were
     ]
     for version in store.read(DagVersion, where):
         if (version.dag_id, version.version) in needed:
@@ -106,7 +107,7 @@ def _backfill(state: ManagerState, store: Store, row: Backfill) -> ActiveBackfil
     return live
 
 
-def _bring_runs(state: ManagerState, store: Store, runs: list[DagRun], now: datetime) -> None:
+def _load_runs(state: ManagerState, store: Store, runs: list[DagRun], now: datetime) -> None:
     if not runs:
         return
     for run in runs:
@@ -125,11 +126,11 @@ def _bring_runs(state: ManagerState, store: Store, runs: list[DagRun], now: date
         live.selected = selected_of(live.row, live.spec, live.tasks.values())
         for ti in list(live.tasks.values()):
             if ti.task_id not in live.spec.by_id and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
-                state.put(c.removed(ti, now))  # of a version that the run was not moved to after all
+                state.put(c.removed(ti, now))  # of a version that the run was not moved to
 
 
 def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> None:
-    """Running items find their runs; one whose run has finished ends as the run did."""
+    """Assigns running items to their runs; one whose run has finished ends as the run did."""
     where = [Condition("backfill_id", "=", live.row.backfill_id), Condition("state", "=", s.RUNNING)]
     taken: dict[RunKey, list[BackfillItem]] = {}
     for item in store.read(BackfillItem, where, order_by=["ordinal"]):
@@ -143,7 +144,7 @@ def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> Non
 
 
 def _as_it_ended(state: ManagerState, store: Store, live: ActiveBackfill, row: DagRun, loaded: LoadedRows) -> DagRun:
-    """A run may have been overridden in the very tick in which it ended: its tasks tell how."""
+    """The run as it ended: one that was overridden in the very tick in which it ended has its outcome from its tasks."""
     if row.state != s.OVERRIDDEN:
         return row
     version_spec(state, store, row.dag_id, row.dag_version)
@@ -153,11 +154,11 @@ def _as_it_ended(state: ManagerState, store: Store, live: ActiveBackfill, row: D
     return ended
 
 
-def _bring_back(state: ManagerState, store: Store) -> None:
-    """A finished run with tasks that are to run, and a live run whose items or backfill had ended: they were cleared."""
-    living = LoadedRows(store, (run.key for run in state.runs.values() if run.row.backfill_id))
+def _reopen_cleared(state: ManagerState, store: Store) -> None:
+    """Reopens finished runs with tasks that are to run, and items and backfills of active runs: they were cleared."""
+    active = LoadedRows(store, (run.key for run in state.runs.values() if run.row.backfill_id))
     for run in list(state.runs.values()):
-        owner = reopen_backfill_of(state, store, run.row, living)
+        owner = reopen_backfill_of(state, store, run.row, active)
         run.spec = state.spec_of_run(run.row, owner.row if owner else None)  # with its settings, though it had ended
     unfinished = sorted(set(s.TASK_STATES) - s.TASK_FINISHED)
     cleared = store.read(TaskInstance, [Condition("cleared_by", "not_null"), Condition("state", "in", unfinished)])
@@ -169,7 +170,7 @@ def _bring_back(state: ManagerState, store: Store) -> None:
 
 
 def _taken_over(state: ManagerState, store: Store, row: DagRun, cleared_by: str | None) -> DagRun:
-    """The run as the backfill's that had set its failed tasks back when the crash came."""
+    """The run as that of the backfill which had cleared its failed tasks when the crash came."""
     for live in state.backfills.values():
         if not live.reruns_failed_tasks or (live.row.request_id, live.row.dag_id) != (cleared_by, row.dag_id):
             continue
@@ -187,27 +188,25 @@ def _taken_over(state: ManagerState, store: Store, row: DagRun, cleared_by: str 
     return row
 
 
-def _mend_tries(state: ManagerState, store: Store, term: int) -> None:
-    """Every start that has ended has its try. What one came to is not known any more when its task was cleared, or
-    started again, in the tick that the crash broke off: then it is lost."""
-    begun = [ti for _, ti in state.tasks() if ti.launch]
-    if not begun:
+def _complete_tries(state: ManagerState, store: Store, term: int) -> None:
+    """Adds the missing tries of starts that have ended. The outcome is unknown when the task was cleared, or started again,
+    in the tick that the crash interrupted: then the try is lost."""
+    started = [ti for _, ti in state.tasks() if ti.launch]
+    if not started:
         return
     where = [
-        Condition("run_seq", ">=", min(ti.run_seq for ti in begun)),
-        Condition("run_id", "in", sorted({ti.run_id for ti in begun})),  # one may be of long ago: not all since then
+        Condition("run_seq", ">=", min(ti.run_seq for ti in started)),
+        Condition("run_id", "in", sorted({ti.run_id for ti in started})),  # one may be old: not all rows since then
     ]
-    told = {(t.dag_id, t.run_id, t.task_id, t.launch) for t in store.read(TaskTry, where)}
-    for ti in begun:
+    existing = {(t.dag_id, t.run_id, t.task_id, t.launch) for t in store.read(TaskTry, where)}
+    for ti in started:
         ended = ti.launch - 1 if ti.state in s.TASK_STARTED else ti.launch
         for launch in range(1, ended + 1):
-            if (*ti.key, launch) in told:
+            if (*ti.key, launch) in existing:
                 continue
             if launch == ti.launch and ti.state not in (s.NONE, s.SCHEDULED):
                 tried = c.try_of(ti, term, state=s.FAILED if ti.state == s.UP_FOR_RETRY else ti.state)
             else:
-                gone = ti.evolve(
-                    launch=launch, started_at=None, ended_at=None, duration_s=None, error="not known any more"
-                )
+                gone = ti.evolve(launch=launch, started_at=None, ended_at=None, duration_s=None, error="unknown")
                 tried = c.try_of(gone, term, state="lost")
             state.changes.put(tried)

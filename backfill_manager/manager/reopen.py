@@ -1,4 +1,4 @@
-"""What is finished lives again: a run whose tasks were cleared or marked, with the items it had taken and their backfill.
+"""Reopens finished runs whose tasks were cleared or marked, with the items they had taken and their backfill.
 
 States are derived: the run is `queued`, its items and its backfill `running`, and they end again by the usual rules.
 """
@@ -13,29 +13,29 @@ from typing import Final
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import Refused
 from backfill_manager.manager.create_run import selected_of
-from backfill_manager.manager.items import forget_waits
+from backfill_manager.manager.items import forget_dependencies
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState, RunKey
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, DagVersion, TaskInstance
 from backfill_manager.store.base import Condition, Store
 
-AT_ONCE: Final = 500  # runs that are read together
+READ_BATCH: Final = 500  # runs per query
 
 
 class LoadedRows:
-    """What the tables say of some runs, with their tasks and the items that they took: each read when it is first asked for,
-    and for all of them together, as a clear may name a hundred thousand."""
+    """Rows of some runs, with their tasks and items: each kind is read when it is first needed, and for all of the runs
+    together, as a clear may name a hundred thousand."""
 
     def __init__(self, store: Store, keys: Iterable[RunKey]) -> None:
-        self._store, wanted = store, sorted(set(keys))
-        self._parts = [wanted[start : start + AT_ONCE] for start in range(0, len(wanted), AT_ONCE)]
+        self._store, unique = store, sorted(set(keys))
+        self._parts = [unique[start : start + READ_BATCH] for start in range(0, len(unique), READ_BATCH)]
 
     @cached_property
     def rows(self) -> dict[RunKey, DagRun]:
-        found = (row for part in self._parts for row in self._store.read(DagRun, _of_runs(part)))
-        asked = {key for part in self._parts for key in part}
-        return {row.key: row for row in found if row.key in asked}
+        rows = (row for part in self._parts for row in self._store.read(DagRun, _of_runs(part)))
+        keys = {key for part in self._parts for key in part}
+        return {row.key: row for row in rows if row.key in keys}
 
     def tasks(self, row: DagRun) -> dict[str, TaskInstance]:
         """The task instances of a run, by task id."""
@@ -70,7 +70,7 @@ class LoadedRows:
 
 
 def _of_runs(keys: Sequence[RunKey]) -> list[Condition]:
-    """And some others: any of these DAGs with any of these ids."""
+    """Matches more than these runs: any of the DAGs with any of the ids."""
     return [
         Condition("dag_id", "in", sorted({dag_id for dag_id, _ in keys})),
         Condition("run_id", "in", sorted({run_id for _, run_id in keys})),
@@ -78,9 +78,9 @@ def _of_runs(keys: Sequence[RunKey]) -> list[Condition]:
 
 
 def reopen_run(state: ManagerState, store: Store, row: DagRun, loaded: LoadedRows) -> ActiveRun:
-    """`row` has finished. `Refused` if it was overridden: another run stands in its place."""
+    """Makes a finished run active again. `Refused` if it was overridden: another run has its place."""
     if row.state == s.OVERRIDDEN:
-        raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; repair that one.")
+        raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; use that one.")
     version_spec(state, store, row.dag_id, row.dag_version)
     tasks = loaded.tasks(row)
     owner = reopen_backfill_of(state, store, row, loaded)
@@ -92,7 +92,7 @@ def reopen_run(state: ManagerState, store: Store, row: DagRun, loaded: LoadedRow
 
 
 def reopen_backfill_of(state: ManagerState, store: Store, row: DagRun, loaded: LoadedRows) -> ActiveBackfill | None:
-    """The backfill that made this run, alive, with the run's items running."""
+    """Makes the backfill of this run active, with the run's items running."""
     if row.backfill_id is None:
         return None
     live = state.backfills.get(row.backfill_id)
@@ -114,12 +114,12 @@ def reopen_backfill_of(state: ManagerState, store: Store, row: DagRun, loaded: L
             running.append(item)
     if running:
         live.running[row.dag_id, row.run_id] = running
-        forget_waits(state, row.backfill_id)
+        forget_dependencies(state, row.backfill_id)
     return live
 
 
 def load_backfill(state: ManagerState, store: Store, row: Backfill) -> ActiveBackfill:
-    """With its counts, without its items: they are read ahead of the next tick."""
+    """An active backfill with its counts, without its items: the next prefetch reads them."""
     version_spec(state, store, row.dag_id, row.dag_version)
     live = ActiveBackfill(row=row, spec=state.spec_of_backfill(row))
     counted = store.count(BackfillItem.TABLE, ["state"], [Condition("backfill_id", "=", row.backfill_id)])
@@ -128,7 +128,7 @@ def load_backfill(state: ManagerState, store: Store, row: Backfill) -> ActiveBac
 
 
 def version_spec(state: ManagerState, store: Store, dag_id: str, version: int) -> DagSpec:
-    """The definition of any version that there ever was."""
+    """The definition of any version, also one that memory does not hold."""
     if (dag_id, version) not in state.catalog.versions:
         where = [Condition("dag_id", "=", dag_id), Condition("version", "=", version)]
         state.cache_versions(store.read(DagVersion, where))

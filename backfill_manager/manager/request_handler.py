@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest, shorten
 from backfill_manager.manager.instructions import Answer, Call, Instructions, ParseRequest, PlanRequest
@@ -46,7 +45,7 @@ class RequestHandler:
     def __init__(self, state: ManagerState, store: Store, leader: Leader) -> None:
         self._state, self._store, self._term = state, store, leader.term
         self._run_operations = RunOperations(state, store, leader)
-        self._dags = DagStore(state.catalog)
+        self._dags = state.catalog
         self._planning: dict[str, str] = {}  # request id -> backfill id; "" for a bundle or the state
         self.is_waiting = False  # a request could not be answered yet, and is handled again in the next tick
         self._handlers: dict[type[Command], Callable[[Any, Call], Answer | None]] = {

@@ -83,7 +83,7 @@ class RunOperations:
         row = self._new_run(call, dag, s.MANUAL_RUN, timeline.next_run_id(s.MANUAL_RUN, key)).evolve(
             logical_date=start, interval_start=start, interval_end=end, conf_json=json.dumps(command.conf)
         )
-        make_run(self._state, row, spec, stretch=timeline, overrides=[current] if current else [], now=call.now)
+        make_run(self._state, row, spec, timeline=timeline, overrides=[current] if current else [], now=call.now)
         over = f"; it overrides {current.run_id}" if current else ""
         early = (
             "; its interval has not ended: the schedule does it over when it has" if end > max(start, call.now) else ""
@@ -108,7 +108,7 @@ class RunOperations:
         row = self._new_run(call, dag, s.EXTERNAL_RUN, own_id if existing else run_id).evolve(
             logical_date=start, interval_start=start, interval_end=end
         )
-        make_run(self._state, row, spec, stretch=None, selected=[task_id], now=call.now)
+        make_run(self._state, row, spec, timeline=None, selected=[task_id], now=call.now)
         return row.run_id, f"task {task_id} runs in {row.run_id}"
 
     def _new_run(self, call: Call, dag: DagRow, run_type: str, run_id: str) -> DagRun:

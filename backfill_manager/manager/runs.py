@@ -1,12 +1,11 @@
-"""Tasks become ready; runs end. Pure decisions over the working set.
+"""Advances runs: tasks become ready, and runs end. Pure decisions over `ManagerState`.
 
-The state of a run is derived, never set on the side: it ends when its tasks and its callbacks have, as its tasks did. One
-that can never go on (all that is
-left waits for a past that failed) is a deadlock: found in the tick in which it comes about, and told with the run and
-the task that block.
+The state of a run is derived: it ends when its tasks and callbacks have, with the outcome of its tasks. A run that can never
+continue (all that is left waits for a past that failed) is a deadlock: found in the tick in which it arises, and reported
+with the run and the task that block it.
 
-Runs that nobody waits for with a slot of their own (scheduled and manual ones, and those that were cleared) start within
-`max_active_runs` of their DAG or backfill, older dates first: an older one never waits for a newer.
+Scheduled and manual runs, and those that were cleared, start within `max_active_runs` of their DAG or backfill, older dates
+first: an older run never waits for a newer one.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ IN_PROGRESS = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
 
 
 def advance_runs(state: ManagerState, now: datetime, todo: Instructions) -> None:
-    """What follows for every run from the working set as it is."""
+    """Advances every active run as far as `state` allows."""
     admitted = _admitted(state)
     for run in list(state.runs.values()):
-        _keep_run(state, run, run.key in admitted, now, todo)
+        _advance_run(state, run, run.key in admitted, now, todo)
 
 
 def _admitted(state: ManagerState) -> set[RunKey]:
     """The runs that may start tasks."""
     admitted, taken = set[RunKey](), Counter[tuple[str, str]]()
-    for run in sorted(state.runs.values(), key=_turn):
+    for run in sorted(state.runs.values(), key=_start_order):
         owner = state.owner_of(run.row)
         if run.row.run_type == s.EXTERNAL_RUN:
             admitted.add(run.key)
@@ -50,15 +49,15 @@ def _admitted(state: ManagerState) -> set[RunKey]:
     return admitted
 
 
-def _turn(run: ActiveRun) -> tuple[bool, datetime, int]:
-    """What runs keeps its place, then older dates first. Where tasks depend on the past an older run comes before all,
-    for a newer one that runs may be waiting for it."""
+def _start_order(run: ActiveRun) -> tuple[bool, datetime, int]:
+    """Running runs keep their place, then older dates come first. Where tasks depend on the past, an older run comes before all,
+    as a newer one that runs may be waiting for it."""
     waits_for_older = any(task.depends_on_past and task.task_id in run.selected for task in run.spec.tasks)
     keeps_place = run.row.state == s.RUNNING and not waits_for_older
     return (not keeps_place, run.row.logical_date or EPOCH, run.row.run_seq)
 
 
-def _keep_run(state: ManagerState, run: ActiveRun, may_start: bool, now: datetime, todo: Instructions) -> None:
+def _advance_run(state: ManagerState, run: ActiveRun, may_start: bool, now: datetime, todo: Instructions) -> None:
     run.may_start = may_start
     owner = state.owner_of(run.row)
     if owner is not None and owner.row.is_cancelling:
@@ -83,7 +82,7 @@ def _give_up(
     now: datetime,
     todo: Instructions,
 ) -> None:
-    """Nothing of it can ever start: a deadlock. `blocked` says why, by task."""
+    """Ends the tasks of a deadlocked run, none of which can ever start. `blocked` has the reasons by task."""
     never_began = all(ti.launch == 0 for ti in run.own_tasks)
     for ti in run.own_tasks:
         if ti.state == s.NONE:
@@ -91,17 +90,17 @@ def _give_up(
     if owner is not None and never_began and owner.counts[s.PENDING]:
         reason = next(iter(blocked.values()))
         close_pending(state, owner, s.FAILED, reason, todo)
-        state.put(owner.row.evolve(reason=reason))  # it may go on for a while: with what tells of it
+        state.put(owner.row.evolve(reason=reason))  # its callbacks may run for a while
 
 
 def _has_items_to_take(owner: ActiveBackfill, run: ActiveRun) -> bool:
-    """After a crash between a run and its items the backfill takes them first, and leaves out those before them."""
+    """After a crash between a run and its items: the backfill takes those items first, and skips those before them."""
     may_take = not owner.row.is_paused and not owner.row.is_cancelling
     return run.key not in owner.running and owner.counts[s.PENDING] > 0 and may_take
 
 
 def _advance_tasks(state: ManagerState, run: ActiveRun, now: datetime) -> dict[str, str]:
-    """Move tasks on as far as their upstream lets them; returns those that are blocked for ever, with the reason."""
+    """Advances tasks as far as their upstream allows; returns those that are blocked for ever, with the reason."""
     blocked: dict[str, str] = {}
     for task in run.spec.in_order:
         ti = run.tasks.get(task.task_id)
@@ -118,25 +117,25 @@ def _advance_tasks(state: ManagerState, run: ActiveRun, now: datetime) -> dict[s
             case "upstream_failed":
                 state.put(c.upstream_failed(ti, now))
             case "start":
-                waits_for = _past(state, run, task)
-                if waits_for is None:
+                obstacle = _past_obstacle(state, run, task)
+                if obstacle is None:
                     state.put(c.scheduled(ti))
-                elif waits_for:
-                    blocked[task.task_id] = waits_for
+                elif obstacle:
+                    blocked[task.task_id] = obstacle
             case "wait":
                 pass
     return blocked
 
 
-def _past(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str | None:
-    """None: the past does not hold it. "": it waits for a run that is going on (or is not known here yet). Else: why it
-    can never start."""
+def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str | None:
+    """What keeps a task with `depends_on_past` from starting. None: nothing. "": a run that is active, or not read yet. Else: why
+    it can never start."""
     if not task.depends_on_past or run.row.previous_run_id is None:
         return None
     owner = state.owner_of(run.row)
     if owner is not None and owner.row.ignore_first_depends_on_past:
         if owner.first is None:
-            return ""  # read before the next tick
+            return ""  # read by the next prefetch
         if owner.first == run.row.ordinal:
             return None
     previous = state.runs.get((run.row.dag_id, run.row.previous_run_id))
@@ -145,7 +144,7 @@ def _past(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str | None:
         return None if before is None or before.state in PAST_IS_DONE else ""
     if run.past is None:
         return ""
-    before_state = run.past.get(task.task_id, s.SUCCESS)  # a task that the previous run did not have holds nothing up
+    before_state = run.past.get(task.task_id, s.SUCCESS)  # the previous run may not have had the task
     if before_state in PAST_IS_DONE:
         return None
     return (
@@ -155,7 +154,7 @@ def _past(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str | None:
 
 
 def cancel_tasks(state: ManagerState, run: ActiveRun, reason: str, now: datetime, todo: Instructions) -> None:
-    """Stop what runs of it, and let nothing more start."""
+    """Stops running tasks of the run, and cancels the others."""
     for ti in list(run.tasks.values()):
         if ti.state in s.TASK_STARTED:
             todo.cancels.append(CancelTry((ti.dag_id, ti.run_id, ti.task_id, ti.launch), reason))
@@ -164,7 +163,7 @@ def cancel_tasks(state: ManagerState, run: ActiveRun, reason: str, now: datetime
 
 
 def end_run(state: ManagerState, run: ActiveRun, outcome: str, now: datetime, reason: str | None) -> None:
-    """It has ended: so have the items that it took."""
+    """Ends the run, and the items that it took."""
     state.put(c.run_ended(run.row, outcome, now, reason))
     del state.runs[run.key]
     for other in state.runs.values():

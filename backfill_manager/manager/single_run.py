@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.dags.schedule.timetable import timetable_of
@@ -103,7 +102,7 @@ def run_dag_once(
 
 def _load_dags(state: ManagerState, settings: Settings, snapshots: Path, now: datetime) -> None:
     """Every DAG of the configured bundles, paused: nothing but the one run is to be made."""
-    dags = DagStore(state.catalog)
+    dags = state.catalog
     for bundle in settings.bundles:
         dags.submit(parse_bundle(bundle, snapshots=snapshots, limits=settings.limits), now)
     for row in list(state.catalog.dags.values()):
@@ -137,4 +136,4 @@ def _make_manual_run(
         state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
         logical_date=start, interval_start=start, interval_end=end,
     )  # fmt: skip
-    return make_run(state, row, spec, stretch=TimelineWindow(), now=now).key
+    return make_run(state, row, spec, timeline=TimelineWindow(), now=now).key

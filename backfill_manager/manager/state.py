@@ -1,7 +1,7 @@
-"""What is alive, as plain values: the manager's memory. What is finished lives in the tables only.
+"""The manager's memory: active runs and backfills as plain values. What is finished is in the tables only.
 
-`ManagerState.put(row)` is the one way a decision changes anything: it changes memory and the tick's `Changes` alike, so that what
-is remembered and what is committed are the same list.
+`ManagerState.put(row)` is the one way in which a decision changes anything: it changes memory and the tick's `Changes` alike, so
+that memory and commit are the same list.
 """
 
 from __future__ import annotations
@@ -44,11 +44,9 @@ class ActiveRun:
     row: DagRun
     spec: DagSpec
     tasks: dict[str, TaskInstance]
-    selected: frozenset[str]  # task ids that this run is to run, callbacks too; the others are taken as done
-    past: dict[str, str] | None = (
-        None  # task states of the previous run once it is finished; None: not known here (yet)
-    )
-    may_start: bool = True  # `max_active_runs` has a place for it, as of this tick
+    selected: frozenset[str]  # task ids that this run is to run, callbacks too; the others count as done
+    past: dict[str, str] | None = None  # task states of the previous run once it is finished; None: not read (yet)
+    may_start: bool = True  # within `max_active_runs`, as of this tick
 
     @property
     def key(self) -> RunKey:
@@ -56,7 +54,7 @@ class ActiveRun:
 
     @property
     def is_for_schedule(self) -> bool:
-        """Made by the schedule, and not run again by a backfill."""
+        """Whether the schedule made it, and no backfill runs it again."""
         return self.row.run_type == s.SCHEDULED_RUN and self.row.backfill_id is None
 
     @property
@@ -74,19 +72,19 @@ class ActiveRun:
 
 @dataclass
 class ActiveBackfill:
-    """A backfill that has not ended, with the next of its pending items (a window: never all of a million)."""
+    """A backfill that has not ended, with the next of its pending items (a window, never all of a million)."""
 
     row: Backfill
     spec: DagSpec
     pending: deque[BackfillItem] = field(default_factory=deque)
     counts: Counter[str] = field(default_factory=Counter)  # items by state, all of them
-    running: dict[RunKey, list[BackfillItem]] = field(default_factory=dict)  # the items that each live run has taken
-    stretch: TimelineWindow = field(default_factory=TimelineWindow)  # the timeline around the window
-    waits: DependencyTracker | None = None  # of a cascade: what the window's items wait for; None: not known (any more)
-    first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not known (any more)
+    running: dict[RunKey, list[BackfillItem]] = field(default_factory=dict)  # the items of each active run
+    timeline: TimelineWindow = field(default_factory=TimelineWindow)  # around the window
+    waits: DependencyTracker | None = None  # what the items wait for, of upstream backfills; None: not read (any more)
+    first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not read (any more)
     failed_runs: dict[RunKey, tuple[DagRun, dict[str, TaskInstance]]] = field(
         default_factory=dict
-    )  # as the tables have them: the next whose failed tasks are to run again
+    )  # as the tables have them: the next runs whose failed tasks are to run again
 
     @property
     def selected(self) -> frozenset[str]:
@@ -94,32 +92,32 @@ class ActiveBackfill:
 
     @property
     def is_whole(self) -> bool:
-        """Its runs leave no task out."""
+        """Whether its runs leave no task out."""
         return self.row.tasks is None or self.selected >= {task.task_id for task in self.spec.work}
 
     @property
     def reruns_failed_tasks(self) -> bool:
-        """The failed tasks of runs that are there already are run again in place."""
+        """Whether the failed tasks of existing runs are run again in place."""
         return self.row.reprocess == "failed_tasks"
 
     def took_over(self, run: DagRun) -> bool:
-        """The run was there before this backfill, which runs its failed tasks again."""
+        """Whether the run existed before this backfill, which runs its failed tasks again."""
         return run.backfill_id == self.row.backfill_id and run.run_seq < self.row.run_seq
 
     @property
     def config(self) -> dict[str, Any]:
-        """What was asked for: the tagged union."""
+        """The dates or partitions of its command, as a tagged union."""
         config: dict[str, Any] = json.loads(self.row.config_json)
         return config
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Backfills that write what this one reads."""
+        """Ids of upstream backfills: they write what this one reads."""
         return tuple(json.loads(self.row.parents_json))
 
     @property
     def depends_on_past(self) -> bool:
-        """Whether a task that it runs does."""
+        """Whether one of its tasks does."""
         return self.spec.depends_on_past and any(self.spec.task(task_id).depends_on_past for task_id in self.selected)
 
     @property
@@ -150,20 +148,22 @@ class ManagerState:
         self.runs: dict[RunKey, ActiveRun] = {}
         self.recent: dict[str, TimelineWindow] = {}  # of DAGs with a schedule: the newest end of the timeline
         self.changes = Changes()  # since the last commit
-        self.due: dict[str, tuple[object, Upcoming | None]] = {}  # the timekeeper's: what comes next, and its ground
+        self.due: dict[
+            str, tuple[object, Upcoming | None]
+        ] = {}  # of `schedule`: the next run, and what it was computed of
         self._specs: dict[tuple[str, int], DagSpec] = {}
 
     def put(self, row: Record) -> None:
-        """Remember this row in its new form and have it committed."""
+        """Replaces this row in memory, and has it committed."""
         if isinstance(row, TaskInstance):
             self.runs[row.dag_id, row.run_id].tasks[row.task_id] = row
         elif isinstance(row, DagRun):
             if live := self.runs.get((row.dag_id, row.run_id)):
                 if live.row.previous_run_id != row.previous_run_id:
-                    live.past = None  # another run comes before it now
+                    live.past = None  # it has another predecessor now
                 live.row = row
-            for stretch in self.stretches(row.dag_id):
-                stretch.remember(row)
+            for timeline in self.timelines(row.dag_id):
+                timeline.remember(row)
         elif isinstance(row, Backfill):
             if owner := self.backfills.get(row.backfill_id):
                 owner.row = row
@@ -175,7 +175,7 @@ class ManagerState:
         self.changes.put(row)
 
     def put_item(self, backfill: ActiveBackfill, was: BackfillItem, now: BackfillItem) -> None:
-        """An item changes its state: the count by state goes with it."""
+        """Replaces an item, and updates the counts by state."""
         if now.state == s.SKIPPED and now.ordinal == backfill.first:
             backfill.first = None  # read again
         backfill.counts[was.state] -= 1
@@ -185,13 +185,13 @@ class ManagerState:
             if other.waits is not None:
                 other.waits.remember(now)
 
-    def stretches(self, dag_id: str) -> Iterator[TimelineWindow]:
-        """Every part of the DAG's timeline that is held here."""
+    def timelines(self, dag_id: str) -> Iterator[TimelineWindow]:
+        """Every part of the DAG's timeline that is in memory."""
         if dag_id in self.recent:
             yield self.recent[dag_id]
         for backfill in self.backfills.values():
             if backfill.row.dag_id == dag_id:
-                yield backfill.stretch
+                yield backfill.timeline
 
     def owner_of(self, run: DagRun) -> ActiveBackfill | None:
         """The backfill that made the run, or runs it again."""
@@ -202,14 +202,14 @@ class ManagerState:
         return taken
 
     def spec(self, dag_id: str, version: int) -> DagSpec:
-        """The definition of a version that the working set holds."""
+        """The definition of a version that is in memory."""
         key = (dag_id, version)
         if key not in self._specs:
             self._specs[key] = DagSpec.from_json(self.catalog.versions[key].definition_json)
         return self._specs[key]
 
     def spec_of_backfill(self, row: Backfill) -> DagSpec:
-        """The version it was asked with, and its own settings on top."""
+        """The definition of the version that it was created with, with its overrides."""
         return with_overrides(self.spec(row.dag_id, row.dag_version), json.loads(row.overrides_json))
 
     def spec_of_run(self, row: DagRun, owner: Backfill | None) -> DagSpec:
@@ -217,20 +217,20 @@ class ManagerState:
         if owner is None:
             return spec
         overrides = json.loads(owner.overrides_json)
-        if row.dag_version != owner.dag_version:  # it may lack a task that they name
+        if row.dag_version != owner.dag_version:  # which may lack a task that they name
             overrides = {
                 name: value for name, value in overrides.items() if name.rpartition(".")[0] in {"", *spec.by_id}
             }
         return with_overrides(spec, overrides)
 
     def cache_versions(self, versions: Iterable[DagVersion]) -> None:
-        """Versions that the tables hold already."""
+        """Keep versions that the tables have already."""
         for version in versions:
             self.catalog.versions[version.dag_id, version.version] = version
 
     def evict_versions(self) -> None:
-        """Those that nothing alive needs, once they are the larger part: who edits DAGs for months fills no memory. The
-        tables have them all (`bringing_back.version_spec`)."""
+        """Drops versions that nothing active needs, once they are the larger part. The tables have them all
+        (`reopen.version_spec`)."""
         if len(self.catalog.versions) <= 2 * (len(self.catalog.dags) + len(self.runs) + len(self.backfills)):
             return
         needed = {(row.dag_id, row.current_version) for row in self.catalog.dags.values()}
@@ -249,5 +249,5 @@ class ManagerState:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing runs and nothing is to be run (a paused backfill waits for a person, not for us)."""
+        """Whether nothing runs and nothing is to be run (a paused backfill waits for a person)."""
         return not self.runs and all(b.row.is_paused for b in self.backfills.values())

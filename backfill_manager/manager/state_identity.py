@@ -1,16 +1,16 @@
-"""Which state this is, and whether it is the only one that says so.
+"""The identity of a state, and whether another state has the same one.
 
 A state is given an id by the first manager that leads it; each term's row in `manager` carries the id on, and where the
 state was. The id is part of every output transaction (execution/output_identity.py). So a copy of a state, with the same
-id, would take the other's output for its own, and report success where it wrote nothing. Who wants to lead a state that is
-not where its last manager left it therefore looks there first:
+id, would take the other's output for its own, and report success where it wrote nothing. A manager whose state is
+not where its last manager left it therefore checks that place first:
 
 | at the last place is | it is | what follows |
 |---|---|---|
 | the very same folder (a link, a mount) | the same | it is led |
-| nothing, nothing that is seen from here, or another state | moved | it is led; the new place goes into the lease row |
-| a state of the same id | a copy | `StateCopied`: a person says which one goes on as what it was |
-| something that can't be looked at | perhaps a copy | the same |
+| nothing, nothing that is visible from here, or another state | moved | it is led; the new place goes into the lease row |
+| a state of the same id | a copy | `StateCopied`: a person says which one keeps the identity |
+| something that can't be read | perhaps a copy | the same |
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.errors import StateCopied, StateError
 from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.model.records import Manager
+from backfill_manager.store import open_like
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.uri import is_local
 
@@ -43,7 +44,7 @@ def identity_fields(store: Store, last: Manager | None, clock: Clock, adopted: A
 
 
 def identity_of(store: Store, row: Manager) -> StateIdentity:
-    """Of the state that is led with this row."""
+    """The identity of the state that is led with this row."""
     assert row.state_id is not None
     first = store.read(Manager, [Condition("state_id", "=", row.state_id)], order_by=["term"], limit=1)[0]
     before = store.read(Manager, [Condition("term", "<", first.term)], order_by=["-term"], limit=1)
@@ -52,7 +53,7 @@ def identity_of(store: Store, row: Manager) -> StateIdentity:
 
 
 def other_place(store: Store, last: Manager) -> tuple[str, str] | None:
-    """Where the same state is, or may be, beside here, and how that is known; None if this is the only one."""
+    """Another place where the same state is, or may be, and why; None if this is the only one."""
     there = last.state_root
     if there is None or last.state_id is None or there == store.place:
         return None
@@ -62,15 +63,15 @@ def other_place(store: Store, last: Manager) -> tuple[str, str] | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            return there, f"can't be looked at from here ({error.strerror})"
+            return there, f"can't be read from here ({error.strerror})"
         if is_local(store.place) and _are_one_folder(Path(there), Path(store.place)):
             return None
     try:
-        other = store.beside(there)
-        found = other.lease() if other.exists() else None
+        other = open_like(store, there)
+        lease = other.lease() if other.exists() else None
     except StateError as error:
-        return there, f"can't be looked at from here ({str(error).rstrip('.')})"
-    if found is None or found.state_id != last.state_id:
+        return there, f"can't be read from here ({str(error).rstrip('.')})"
+    if lease is None or lease.state_id != last.state_id:
         return None
     return there, "still holds the same state"
 
@@ -82,7 +83,7 @@ def refuse_a_copy(store: Store, last: Manager) -> None:
 
 
 def _are_one_folder(one: Path, other: Path) -> bool:
-    """True when what is written in one is seen in the other: also for two mounts of one share, whose device numbers differ
+    """Whether a file written in one appears in the other: also for two mounts of one share, whose device numbers differ
     (those of a snapshot do, too)."""
     if os.path.samefile(one, other):
         return True

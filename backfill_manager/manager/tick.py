@@ -21,12 +21,12 @@ from typing import Final, Protocol
 
 from backfill_manager import descriptors
 from backfill_manager.clock import Clock
-from backfill_manager.dags.catalog import DagStore, SubmissionResult
+from backfill_manager.dags.catalog import SubmissionResult
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
-from backfill_manager.manager.create_backfill import make_backfills
+from backfill_manager.manager.create_backfill import create_backfills
 from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.instructions import Instructions, ParseRequest, PlanRequest
@@ -87,7 +87,7 @@ class TickLoop:
         self._store, self._clock, self._executor, self._events = store, clock, executor, events
         self._planner, self._bundles, self._on_stop = planner, bundles, on_stop
         self._metrics = metrics or TickMetrics()
-        self._requests, self._dags = self.decisions.requests, DagStore(state.catalog)
+        self._requests, self._dags = self.decisions.requests, state.catalog
         self._commit_s: float | None = None  # duration of the last tick's commit; None: there was nothing to commit
         self.has_parsed_all = False  # every bundle, and committed what was found
         self.draining = False
@@ -170,7 +170,7 @@ class TickLoop:
 
     def _create_backfill(self, result: PlanResult, now: datetime) -> None:
         leader = self.decisions.leader
-        root, *others = make_backfills(self.state, self._store, leader, result, self._clock.new_id, now)
+        root, *others = create_backfills(self.state, self._store, leader, result, self._clock.new_id, now)
         for live in (root, *others):
             pending, skipped = live.counts[s.PENDING], live.counts[s.SKIPPED]
             log.info(

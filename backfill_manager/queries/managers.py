@@ -21,7 +21,6 @@ _STATUS_FIELDS: Final = (
     "leading", "term", "manager_id", "host", "pid", "state", "started_at", "heartbeat_at", "heartbeat_age_s", "lease_s",
     "ended_at", "version", "application_id", "spark_ui", "ticks", "commits", "tick_ms", "commit_ms", "advice",
 )  # fmt: skip
-START_ONE = "start one with `bfm manager start`"
 
 
 def is_lease_live(row: Manager | None, now: datetime) -> bool:
@@ -53,14 +52,14 @@ def manager_status(store: Store, now: datetime) -> dict[str, Any]:
 def status_of_lease(row: Manager | None, now: datetime) -> dict[str, Any]:
     """`manager_status` of a lease that has been read."""
     if row is None:
-        return {"leading": False, "term": None, "state": None, "advice": f"No manager has ever led here; {START_ONE}."}
+        return {"leading": False, "term": None, "state": None, "advice": "No manager has run here yet."}
     leading = is_lease_live(row, now)
     if leading:
         advice = None
     elif row.state == states.LEADING:
-        advice = f"The last manager went away without a word; {START_ONE}: it goes on where that one stopped."
+        advice = "The last manager ended without giving its lease back; the next one continues where it stopped."
     else:
-        advice = f"The last manager has stopped; {START_ONE}."
+        advice = "The last manager has stopped."
     age_s = round((now - row.heartbeat_at).total_seconds(), 1)
     return document(_STATUS_FIELDS, row, leading=leading, heartbeat_age_s=age_s, advice=advice)
 

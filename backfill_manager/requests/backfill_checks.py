@@ -146,7 +146,9 @@ def check_not_changed_meanwhile(row: Backfill, changes: Mapping[str, Any], was: 
         first, others = changed[0], changed[1:]
         raise errors.CHANGED_MEANWHILE(
             field=first, now=shown_value(option_of(row, first)), was=shown_value(was[first]),
-            more="".join(f"; {other} is {shown_value(option_of(row, other))} now, not {shown_value(was[other])}" for other in others),
+            more="".join(
+                f"; {other} is {shown_value(option_of(row, other))} now, not {shown_value(was[other])}" for other in others
+            ),
         )  # fmt: skip
 
 

@@ -248,6 +248,22 @@ CATALOGUE: Final[dict[str, ErrorTemplate]] = {
 }
 for _code, _template in CATALOGUE.items():
     _template.code = _code
+# -- problem documents of the REST API: of each class its status, the end of `type`, and the title --------------------
+# The most specific class first: the first that fits is taken.
+PROBLEM_TYPE: Final = "urn:backfill-manager:problem:"
+PROBLEMS: Final[tuple[tuple[type[BackfillManagerError], int, str, str], ...]] = (
+    (errors.Unauthenticated, 401, "not-known", "Unauthenticated"),
+    (errors.Forbidden, 403, "not-allowed", "Forbidden"),
+    (errors.NotFound, 404, "not-found", "Not found"),
+    (Refused, 409, "refused", "Refused by the manager"),
+    (errors.RateLimited, 429, "too-many", "Too many requests"),
+    (errors.StateError, 503, "state-error", "State unavailable"),
+    (errors.NoActiveManager, 503, "nobody-leads", "No manager"),
+    (errors.InvalidConfig, 500, "invalid-config", "Invalid configuration"),
+    (errors.Ambiguous, 422, "ambiguous", "Ambiguous id"),
+    (InvalidInput, 422, "invalid-input", "Invalid input"),
+    (BackfillManagerError, 500, "backfill-manager-error", "Failed"),
+)
 
 
 def error_columns(error: BackfillManagerError | str) -> dict[str, str | None]:

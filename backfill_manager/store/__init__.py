@@ -10,7 +10,7 @@ from typing import Any
 
 from backfill_manager.store.base import Condition, Leader, Store
 
-__all__ = ["Condition", "Leader", "Store", "open_store"]
+__all__ = ["Condition", "Leader", "Store", "open_like", "open_store"]
 
 
 def open_store(root: str, *, spark: Any = None) -> Store:
@@ -26,3 +26,8 @@ def open_store(root: str, *, spark: Any = None) -> Store:
     from backfill_manager.store.delta_rs.store import DeltaRsStore
 
     return DeltaRsStore(root)
+
+
+def open_like(store: Store, root: str) -> Store:
+    """The state at another root, reached as this one is. `StateError` if it can't be."""
+    return open_store(root, spark=getattr(getattr(store, "tables", None), "spark", None))

@@ -70,12 +70,6 @@ class Store(ABC):
         """Where this state is: the same text for the same place, however `root` spells it."""
         return canonical_place(self.root)
 
-    def beside(self, root: str) -> Store:
-        """The state at another root, reached as this one is. `StateError` if it can't be."""
-        from backfill_manager.store import open_store
-
-        return open_store(root)
-
     @abstractmethod
     def init(self) -> list[str]:
         """Creates the tables that are missing, and adds columns that an older release did not have; returns the names of the

@@ -86,9 +86,9 @@ class DeltaTables(ABC):
         if not self.exists():
             return StateNotInitialised(self.root)
         return StateError(
-            f"Table {table} of the state is missing at {self.location(table)}. Restore it, or make it anew, empty: "
-            f"`bfm --state {self.root} state init`."
-        )
+            f"Table {table} of the state is missing at {self.location(table)}. Restore it, or make it anew, empty.",
+            hint="init_state", root=self.root,
+        )  # fmt: skip
 
     def create_missing(self) -> list[str]:
         """Creates and upgrades what is needed; returns the names of the changed tables."""

@@ -58,8 +58,9 @@ def check_properties(
         )
     if int(version) < SCHEMA_VERSION and not may_be_older:
         raise StateError(
-            f"Table {table} at {place} has state version {version}, this backfill_manager works with {SCHEMA_VERSION}. "
-            "`bfm state init` adds what is missing, and so does a manager when it starts; older releases can't read it then."
+            f"Table {table} at {place} has state version {version}, this backfill_manager works with {SCHEMA_VERSION}. A "
+            "manager that starts adds what is missing; older releases can't read it then.",
+            hint="upgrade_state",
         )
     if owner != engine:
         raise StateError(

@@ -423,7 +423,7 @@ def test_a_body_that_is_not_said_to_be_json_is_told_what_to_say(stage: Stage, pa
 @pytest.mark.parametrize("run_id", ["a/b", "a%2Fb", "a%252Fb", "50%", "%", "a%/b", "%25/2F"])
 def test_an_id_with_slashes_and_percent_signs_is_that_very_one(stage: Stage, run_id: str) -> None:
     told = stage.call("GET", f"/runs/{quote(run_id, safe='')}")
-    assert told.json()["detail"] == f"There is no run {run_id!r}; see `bfm runs list`."
+    assert told.json()["detail"] == f"There is no run {run_id!r}."
 
 
 def test_a_tag_names_an_answer_whether_it_is_sent_as_weak_or_strong(stage: Stage) -> None:

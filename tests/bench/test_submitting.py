@@ -10,7 +10,6 @@ import pytest
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.bundles.files import BundleContent
-from backfill_manager.dags.catalog import DagStore
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.submission import Submission
@@ -36,7 +35,7 @@ def large_bundle(helper: str) -> Submission:
 
 
 def test_the_bundle_is_as_large_as_it_says() -> None:
-    assert len(DagStore(ManagerState()).submit(large_bundle("1"), AT).changes) == DAGS
+    assert len(ManagerState().catalog.submit(large_bundle("1"), AT).changes) == DAGS
 
 
 @pytest.mark.bench
@@ -49,7 +48,7 @@ def test_submitting_a_bundle_of_three_thousand_dags(tmp_path: Path) -> None:
     for what, helper in looks:
         found = large_bundle(helper)
         began, cpu = clock.monotonic(), time.thread_time()
-        changes = DagStore(state.catalog).submit(found, AT).changes
+        changes = state.catalog.submit(found, AT).changes
         submitted, cpu = clock.monotonic(), time.thread_time() - cpu
         rows = state.take_changes()
         if len(rows):

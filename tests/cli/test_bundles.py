@@ -13,7 +13,7 @@ from support.bfm import Bfm
 from support.sample_state import FilledState
 
 import backfill_manager
-from backfill_manager.dags.catalog import DagCatalog, DagStore
+from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.model.records import DagRow, Record, Request, Response
 from backfill_manager.settings import BundleSettings
@@ -52,7 +52,7 @@ class Parsing:
         self._shelf.put = lambda row: (rows.append(row), put(row))[1]  # type: ignore[method-assign]
         settings = BundleSettings(name="mine", path="dags")
         submission = parse_bundle(settings, snapshots=self._folder.parent / "snapshots")
-        DagStore(self._shelf).submit(submission, self._state.clock.at)
+        self._shelf.submit(submission, self._state.clock.at)
         self._state.put(*rows)
 
 

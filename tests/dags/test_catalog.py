@@ -1,4 +1,4 @@
-"""What `DagStore` does beside applying submissions."""
+"""What `DagCatalog` does beside applying submissions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pytest
 from support.bundle_folder import BundleFolder
 
-from backfill_manager.dags.catalog import DagCatalog, DagStore
+from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.errors import NotFound
 
 AT = datetime(2024, 1, 1, tzinfo=timezone.utc)
@@ -19,7 +19,7 @@ def catalog() -> DagCatalog:
 
 
 def test_the_last_good_version_is_what_is_read(bundle: BundleFolder, catalog: DagCatalog) -> None:
-    store = DagStore(catalog)
+    store = catalog
     bundle.write_dag("f.py", "d")
     store.submit(bundle.scan(), AT)
     bundle.write("f.py", "from backfill_manager import dag\nnot python")
@@ -32,7 +32,7 @@ def test_the_last_good_version_is_what_is_read(bundle: BundleFolder, catalog: Da
 
 
 def test_the_result_of_a_submission_is_reported_dag_by_dag(bundle: BundleFolder, catalog: DagCatalog) -> None:
-    store = DagStore(catalog)
+    store = catalog
     bundle.write_dag("f.py", "one", "two")
     assert [(c.dag_id, c.what) for c in store.submit(bundle.scan(), AT).changes] == [("one", "new"), ("two", "new")]
     assert store.submit(bundle.scan(), AT).changes == ()
@@ -48,7 +48,7 @@ def test_the_result_of_a_submission_is_reported_dag_by_dag(bundle: BundleFolder,
 def test_the_dags_of_a_bundle_that_is_configured_no_more_become_inactive(
     bundle: BundleFolder, catalog: DagCatalog
 ) -> None:
-    store = DagStore(catalog)
+    store = catalog
     bundle.write_dag("f.py", "d")
     bundle.write("g.py", "from backfill_manager import dag\n1 / 0")
     store.submit(bundle.scan(), AT)
@@ -61,4 +61,4 @@ def test_the_dags_of_a_bundle_that_is_configured_no_more_become_inactive(
 
 def test_only_a_dag_that_there_is_can_be_deactivated(catalog: DagCatalog) -> None:
     with pytest.raises(NotFound):
-        DagStore(catalog).deactivate_dag("d", by="ada", at=AT)
+        catalog.deactivate_dag("d", by="ada", at=AT)

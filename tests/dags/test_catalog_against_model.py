@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from backfill_manager.dags.bundles.files import BundleContent
-from backfill_manager.dags.catalog import DagCatalog, DagStore
+from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import ParsedFile
@@ -169,7 +169,7 @@ class StoreOfDags(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.catalog, self.model = RecordingShelf(), Model()
-        self.store = DagStore(self.catalog)
+        self.store = self.catalog
         self.at = datetime(2024, 1, 1, tzinfo=timezone.utc)
         self.files: dict[str, Files] = {bundle: {} for bundle in BUNDLES}
         self.ever: dict[tuple[str, int], DagVersion] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.bundle_folder import BundleFolder
 
-from backfill_manager.dags.catalog import DagCatalog, DagStore
+from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.importing.loader import DagLoader
 from backfill_manager.dags.parsers.bundle_state import BundleState
 from backfill_manager.dags.parsers.parser import BundleParser
@@ -54,7 +54,7 @@ def loader() -> Iterator[DagLoader]:
 class Reading:
     def __init__(self, bundle: BundleFolder, loader: DagLoader, at: datetime) -> None:
         self.bundle, self.loader, self.clock, self.catalog = bundle, loader, FakeClock(at), DagCatalog()
-        self.store = DagStore(self.catalog)
+        self.store = self.catalog
         self.restart()
 
     def restart(self) -> None:

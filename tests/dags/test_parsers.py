@@ -15,7 +15,7 @@ import pytest
 from support.bundle_folder import BundleFolder
 
 from backfill_manager.dags.bundles.files import BundleContent
-from backfill_manager.dags.catalog import DagCatalog, DagStore
+from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
 from backfill_manager.dags.parsers import StandardBundleParser
@@ -49,7 +49,7 @@ class Watching:
 
     def __init__(self, folder: BundleFolder, loader: CountingLoader, parser: str, **settings: Any) -> None:
         self.folder, self.clock, self.loader, self.catalog = folder, FakeClock(), loader, DagCatalog()
-        self.store = DagStore(self.catalog)
+        self.store = self.catalog
         bundle = BundleState(folder.settings(parser=parser, **settings), snapshots=folder.snapshots)
         self.parser = parser_named(parser)(bundle, self.loader, self.store, self.clock)
 
@@ -272,7 +272,7 @@ def test_a_wheel_is_a_bundle_and_a_new_one_in_its_place_makes_new_versions(
     folder: BundleFolder, loader: CountingLoader, tmp_path: Path
 ) -> None:
     wheel, catalog, clock = tmp_path / "dags-1.0-py3-none-any.whl", DagCatalog(), FakeClock()
-    store, settings = DagStore(catalog), BundleSettings(name="b", path=str(wheel))
+    store, settings = catalog, BundleSettings(name="b", path=str(wheel))
     parser = parser_named("standard")(BundleState(settings, snapshots=folder.snapshots), loader, store, clock)
     for expected in ({"a": 1, "b": 1}, {"a": 2, "b": 1}):
         with zipfile.ZipFile(tmp_path / "new.whl", "w") as archive:
@@ -525,9 +525,7 @@ def test_a_parser_with_the_older_names_of_its_methods_still_works(folder: Bundle
         def look(self) -> Iterator[Submission]:
             yield from super().look()  # type: ignore[misc]
 
-    parser = Older(
-        BundleState(folder.settings(), snapshots=folder.snapshots), loader, DagStore(DagCatalog()), FakeClock()
-    )
+    parser = Older(BundleState(folder.settings(), snapshots=folder.snapshots), loader, DagCatalog(), FakeClock())
     assert parser.due_in() == 0
     (submission,) = parser.scan_results()
     assert [parsed.file for parsed in submission.parsed] == ["a.py", "sub/b.py"]
@@ -544,7 +542,7 @@ def test_a_parser_of_ones_own_is_a_subclass_with_two_methods(folder: BundleFolde
             yield self.submission(self.bundle.fetch(), leaves_out=("sub",))
 
     catalog, clock = DagCatalog(), FakeClock()
-    store = DagStore(catalog)
+    store = catalog
     parser = OnlyTop(BundleState(folder.settings(), snapshots=folder.snapshots), loader, store, clock)
     for submission in parser.scan_results():
         store.submit(submission, clock.now())

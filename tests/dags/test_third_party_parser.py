@@ -16,7 +16,7 @@ from support.bundle_folder import BundleFolder
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML
-from backfill_manager.dags.catalog import DagCatalog, DagStore
+from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.importing.loader import DagLoader
 from backfill_manager.dags.parsers.bundle_state import BundleState
@@ -41,7 +41,7 @@ class Reading:
 
     def __init__(self, folder: BundleFolder, loader: DagLoader, **settings: Any) -> None:
         self.folder, self.loader, self.clock, self.catalog = folder, loader, FakeClock(), DagCatalog()
-        self.store, self.settings = DagStore(self.catalog), folder.settings(**settings)
+        self.store, self.settings = self.catalog, folder.settings(**settings)
         self.restart()
 
     def restart(self) -> None:
@@ -378,7 +378,7 @@ def odd(
         parser_class = __import__(module).Odd
         bundle.write("f.odd", "one\ntwo\nthree\n")
         catalog = DagCatalog()
-        store = DagStore(catalog)
+        store = catalog
         parser = parser_class(
             BundleState(bundle.settings(**settings), snapshots=bundle.snapshots), loader, store, FakeClock()
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backfill_manager.dags.catalog import DagCatalog, DagStore
+from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.manager import bundle_watcher
 from backfill_manager.manager.bundle_watcher import MIN_INTERVAL_S, AllBundlesParsed, BundleWatcher, ParseResult
 from backfill_manager.manager.instructions import ParseRequest
@@ -40,7 +40,7 @@ class Watching:
         """A bundle per parser: `good="standard"` has a folder `good` with a DAG of that name."""
         self.root, self.clock, self.shelf = tmp_path, FakeClock(), DagCatalog()
         self.events: SimpleQueue[Any] = SimpleQueue()
-        self.store = DagStore(self.shelf)
+        self.store = self.shelf
         bundles = []
         for name, parser in parsers.items():
             self.write(name, "f.py", DAG.format(name))

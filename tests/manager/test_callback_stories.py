@@ -75,7 +75,7 @@ def test_a_task_that_succeeds_calls_on_success_and_has_nothing_to_tell_on_failur
     assert states_of(ground) == {
         "a": s.SUCCESS, "b": s.SUCCESS, "a.on_success": s.SUCCESS, "a.on_failure": s.SKIPPED
     }  # fmt: skip
-    assert task_of(ground, FIRST, "a.on_failure").error == "nothing to tell"
+    assert task_of(ground, FIRST, "a.on_failure").error == "nothing to report"
     assert told(ground) == [Ended("a", s.SUCCESS)]
     assert ground.states(backfill) == {s.SUCCESS: 1}
 

@@ -23,7 +23,7 @@ def told(signum, frame):
     if {obeys}:
         os._exit(0)
 signal.signal(signal.SIGTERM, told)
-end_with_parent(also_with={also_with}, time_to_end_s={time_to_end_s})
+end_with_parent(also_with={also_with}, exit_timeout_s={exit_timeout_s})
 print(os.getpid(), flush=True)
 while True:
     ended.wait(60)
@@ -35,8 +35,8 @@ child.wait()
 """
 
 
-def _family(*, also_with: int | None = None, obeys: bool = True, time_to_end_s: float = 10) -> subprocess.Popen[str]:
-    child = CHILD.format(also_with=also_with, obeys=obeys, time_to_end_s=time_to_end_s)
+def _family(*, also_with: int | None = None, obeys: bool = True, exit_timeout_s: float = 10) -> subprocess.Popen[str]:
+    child = CHILD.format(also_with=also_with, obeys=obeys, exit_timeout_s=exit_timeout_s)
     return subprocess.Popen([sys.executable, "-c", PARENT, child], stdout=subprocess.PIPE, text=True)
 
 
@@ -51,7 +51,7 @@ def test_a_driver_whose_parent_is_killed_is_told_and_ends(how: signal.Signals) -
 
 
 def test_a_driver_that_does_not_obey_is_ended_all_the_same() -> None:
-    with _family(obeys=False, time_to_end_s=2) as parent:
+    with _family(obeys=False, exit_timeout_s=2) as parent:
         assert parent.stdout is not None
         driver = int(parent.stdout.readline())
         parent.kill()
@@ -62,7 +62,7 @@ def test_a_driver_that_does_not_obey_is_ended_all_the_same() -> None:
 def test_a_driver_ends_with_the_process_that_submitted_it_while_its_parent_lives() -> None:
     with (
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as submitter,
-        _family(also_with=submitter.pid, obeys=False, time_to_end_s=2) as parent,
+        _family(also_with=submitter.pid, obeys=False, exit_timeout_s=2) as parent,
     ):
         assert parent.stdout is not None
         driver = int(parent.stdout.readline())
@@ -75,7 +75,7 @@ def test_a_driver_ends_with_the_process_that_submitted_it_while_its_parent_lives
 
 def test_a_driver_that_ends_for_good_says_so_by_its_exit_code() -> None:
     told = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    code = CHILD.format(also_with=2**22 + 1, obeys=False, time_to_end_s=0)  # nobody has that pid
+    code = CHILD.format(also_with=2**22 + 1, obeys=False, exit_timeout_s=0)  # nobody has that pid
     done = subprocess.run([sys.executable, "-c", told + code], stdout=subprocess.PIPE, check=False)
     assert done.returncode == LOST_EXIT_CODE
 

@@ -133,7 +133,7 @@ def test_a_state_at_the_old_place_that_can_not_be_read_might_be_the_same_one(tmp
     original, copy, before = copied(tmp_path)
     newer = DeltaTable(str(original / "manager"))
     newer.alter.set_table_properties({VERSION_PROPERTY: "99"}, raise_if_not_exists=False)
-    with pytest.raises(StateCopied, match=r"which can't be looked at from here \(.*state version 99"):
+    with pytest.raises(StateCopied, match=r"which can't be read from here \(.*state version 99"):
         a_term(copy)
     made = adopt_state(DeltaRsStore(str(copy)), SETTINGS, CLOCK, "original")
     assert (made.state_id, made.other, made.other_id) == (before.state_id, str(original), None)

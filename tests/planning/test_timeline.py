@@ -92,7 +92,7 @@ class Timeline:
         row = _run(run_id, run_type, dates[0], len(dates), self.ground.leader.next_seq())
         self.made_at[dates[0]] = self.made_at.get(dates[0], 0) + 1
         assert number_of(row) == self.made_at[dates[0]], "numbers rise, whatever the type"
-        make_run(self.state, row, self.spec, stretch=stretch, overrides=held, now=DATES[0])
+        make_run(self.state, row, self.spec, timeline=stretch, overrides=held, now=DATES[0])
         self.state.recent["d"].trim(lookback_depth(self.spec))
         self.model = [(date, run) for date, run in self.model if run not in old]
         insort(self.model, (dates[0], run_id))
@@ -102,7 +102,7 @@ class Timeline:
     def _insert_external(self, date: datetime) -> None:
         run_id = run_id_for(s.EXTERNAL_RUN, timeline_key(date + timedelta(seconds=len(self.ids)), None))
         row = _run(run_id, s.EXTERNAL_RUN, date, 1, self.ground.leader.next_seq())
-        make_run(self.state, row, self.spec, stretch=None, selected=["t"], now=DATES[0])
+        make_run(self.state, row, self.spec, timeline=None, selected=["t"], now=DATES[0])
         self.ids.add(run_id)
         self.outside.add(run_id)
 
@@ -113,7 +113,7 @@ class Timeline:
         if run_type == s.SCHEDULED_RUN and (newest is None or dates[0] >= newest.logical_date):  # type: ignore[operator]
             return recent
         if run_type == s.BACKFILL_RUN and set(dates) <= set(WINDOW):
-            return self.state.backfills["b"].stretch
+            return self.state.backfills["b"].timeline
         return TimelineWindow.of(timeline_around("d", dates, [], self.store))
 
     def end(self, state: str, n: int) -> None:
@@ -123,7 +123,7 @@ class Timeline:
 
     def forget(self) -> None:
         self.state.recent.clear()
-        self.state.backfills["b"].stretch = TimelineWindow.of(timeline_around("d", WINDOW, [], self.store))
+        self.state.backfills["b"].timeline = TimelineWindow.of(timeline_around("d", WINDOW, [], self.store))
 
     def settle(self) -> None:
         """The tick is over: committed, and read ahead for the next."""
@@ -181,7 +181,7 @@ def told(history: list[tuple[str, int, int]]) -> Timeline:
             timeline.end(kind, at)
         timeline.settle()
         timeline.check_rows()
-        timeline.check_stretch(timeline.state.backfills["b"].stretch, WINDOW)
+        timeline.check_stretch(timeline.state.backfills["b"].timeline, WINDOW)
         timeline.check_newest_end(timeline.state.recent["d"])
     return timeline
 

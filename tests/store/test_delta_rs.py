@@ -50,7 +50,7 @@ def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it(tmp_
     store = open_store(str(tmp_path / "nothing"))
     assert not store.exists()
     for asked in (store.unanswered, store.lease, store.requests_version, lambda: store.append_request(request())):
-        with pytest.raises(StateNotInitialised, match="state init"):
+        with pytest.raises(StateNotInitialised, match="There is no state at"):
             asked()
     assert not (tmp_path / "nothing").exists()
     assert [finding.ok for finding in store.check()] == [False] * 14
@@ -59,7 +59,7 @@ def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it(tmp_
 def test_a_table_that_is_gone_is_told_by_name_and_place_and_can_be_made_anew(state: DeltaRsStore) -> None:
     shutil.rmtree(state.tables.location("dag_run"))
     message = refusal(open_store(state.root))
-    assert "dag_run" in message and state.tables.location("dag_run") in message and "state init" in message
+    assert "dag_run" in message and state.tables.location("dag_run") in message and "make it anew" in message
     assert [finding.table for finding in state.check() if not finding.ok] == ["dag_run"]
     assert state.init() == ["dag_run"]
     assert state.read(DagRun) == []

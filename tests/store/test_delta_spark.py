@@ -32,7 +32,7 @@ def test_a_schema_without_a_state_is_told_with_the_command_that_makes_it(spark: 
     store = open_store(f"spark_catalog.{unique('nothing')}", spark=spark)
     assert isinstance(store, DeltaSparkStore) and not store.exists()
     for asked in (store.unanswered, store.lease, store.requests_version, lambda: store.append_request(request())):
-        with pytest.raises(StateNotInitialised, match="state init"):
+        with pytest.raises(StateNotInitialised, match="There is no state at"):
             asked()
 
 

@@ -72,7 +72,7 @@ def test_the_engine_finds_what_python_finds(state: DeltaRsStore, where: list[Con
 def test_spark_takes_any_text_as_a_literal(spark: SparkSession, words: list[str]) -> None:
     from pyspark.sql import functions as f
 
-    from backfill_manager.store.delta_spark.store import column_of
+    from backfill_manager.store.delta_spark.tables import column_of
 
     rows = spark.createDataFrame([(n, word) for n, word in enumerate(words)], "n int, partition_key string")
     told = [f.max(f.when(column_of(Condition("partition_key", "=", word)), f.col("n"))) for word in words]

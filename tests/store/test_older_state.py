@@ -43,7 +43,7 @@ def test_columns_are_added_when_the_state_is_opened_to_lead_and_the_rows_stay(tm
     write_deltalake(place, arrow_table(DagRow, [ROW]).drop_columns(["deactivated_by"]), mode="append")
 
     store = DeltaRsStore(str(tmp_path))
-    with pytest.raises(StateError, match=r"state version 1.*state init"):
+    with pytest.raises(StateError, match="has state version 1"):
         store.read(DagRow)
     assert store.init() == ["dag"]
     assert store.read(DagRow) == [ROW]

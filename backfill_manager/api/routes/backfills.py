@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill
 from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.openapi import CHANGES, PLANS, PREFIX, READS, created
+from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, READS
 from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, page, to_cursor
 from backfill_manager.api.parameters import BackfillState, Id, ItemState, Kind
 from backfill_manager.api.submit import ApiSubmit, ApiSubmitter
@@ -21,14 +21,14 @@ from backfill_manager.queries import backfills
 from backfill_manager.queries.backfill_items import list_items as items_of
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import current_dag
-from backfill_manager.queries.managers import START_ONE, has_active_manager
+from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import validation
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.requests.submit import id_from
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.errors import refusal
-from backfill_manager.schemas.resources import Backfill, BackfillDetails, Item, Page, Plan, RequestDetails, RunningTask
+from backfill_manager.schemas.resources import Backfill, BackfillDetails, Item, Page, Plan, RunningTask
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
 
@@ -63,13 +63,7 @@ def list_backfills(
     return reader.response(TABLES, compute)
 
 
-@router.post(
-    "",
-    status_code=202,
-    operation_id="create_backfill",
-    response_model=RequestDetails,
-    responses=created(RequestDetails),
-)
+@router.post("", operation_id="create_backfill", **CREATE)
 async def create_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     """Creates a backfill. Its id is `payload.backfill_id` of the request, and can be read at once. With `wait`, `201` when
     the manager has accepted it."""
@@ -87,7 +81,7 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     def payload(request_id: str) -> dict[str, Any]:
         checked = _payload(body, submitter, request_id)
         if not has_active_manager(submitter.store, submitter.context.clock.now()):
-            raise NoActiveManager(f"A manager plans a dry run, and none is running: {START_ONE}.")
+            raise NoActiveManager("A manager plans a dry run, and none is running.", hint="start_manager")
         return checked
 
     submitted = await submitter.submit(kinds.BACKFILL_DRY_RUN, payload, wait_s=PLAN_TIMEOUT_S)
@@ -107,9 +101,7 @@ def get_backfill(backfill_id: Id, reader: Reader) -> Response:
     )  # fmt: skip
 
 
-@router.patch(
-    "/{backfill_id}", status_code=202, operation_id="change_backfill", response_model=RequestDetails, responses=CHANGES
-)
+@router.patch("/{backfill_id}", operation_id="change_backfill", **CHANGE)
 async def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: ApiSubmit) -> Response:
     """Changes the given settings of an unfinished backfill. `overrides` and `conf` are replaced as a whole. With `was`,
     a change that somebody else made meanwhile is not overwritten."""
@@ -122,9 +114,7 @@ async def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: Api
     return await submitter(kinds.BACKFILL_SET, payload)
 
 
-@router.delete(
-    "/{backfill_id}", status_code=202, operation_id="delete_backfill", response_model=RequestDetails, responses=CHANGES
-)
+@router.delete("/{backfill_id}", operation_id="delete_backfill", **CHANGE)
 async def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Cancels an unfinished backfill, and hides it from lists. Its runs stay, and its id still works."""
     return await submitter(
@@ -173,37 +163,25 @@ def list_running(backfill_id: Id, reader: Reader) -> Response:
     return reader.response((*TABLES, "dag_run", "task_instance"), compute, vary_by=(reader.period(1),))
 
 
-@router.post(
-    "/{backfill_id}/pause", status_code=202, operation_id="pause_backfill", response_model=RequestDetails,
-    responses=CHANGES,
-)  # fmt: skip
+@router.post("/{backfill_id}/pause", operation_id="pause_backfill", **CHANGE)
 async def pause(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Starts no new runs of it; running ones continue."""
     return await _steer(kinds.BACKFILL_PAUSE, "pause", backfill_id, submitter)
 
 
-@router.post(
-    "/{backfill_id}/unpause", status_code=202, operation_id="unpause_backfill", response_model=RequestDetails,
-    responses=CHANGES,
-)  # fmt: skip
+@router.post("/{backfill_id}/unpause", operation_id="unpause_backfill", **CHANGE)
 async def unpause(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Resumes it."""
     return await _steer(kinds.BACKFILL_UNPAUSE, "unpause", backfill_id, submitter)
 
 
-@router.post(
-    "/{backfill_id}/cancel", status_code=202, operation_id="cancel_backfill", response_model=RequestDetails,
-    responses=CHANGES,
-)  # fmt: skip
+@router.post("/{backfill_id}/cancel", operation_id="cancel_backfill", **CHANGE)
 async def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) -> Response:
     """Pending items never run; running ones are stopped, or may finish."""
     return await _steer(kinds.BACKFILL_CANCEL, "cancel", backfill_id, submitter, **(body or Cancel()).model_dump())
 
 
-@router.post(
-    "/{backfill_id}/retry", status_code=202, operation_id="retry_backfill", response_model=RequestDetails,
-    responses=CHANGES,
-)  # fmt: skip
+@router.post("/{backfill_id}/retry", operation_id="retry_backfill", **CHANGE)
 async def retry(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Runs its failed items again."""
     return await submitter(

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from backfill_manager.api.bodies import Deactivate, Parse
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.openapi import CHANGES, READS
+from backfill_manager.api.openapi import CHANGE, READS
 from backfill_manager.api.paging import Cursor, Limit, page_of_short_list
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit
@@ -17,7 +17,7 @@ from backfill_manager.queries.bundles import list_bundles
 from backfill_manager.queries.dags import list_import_errors
 from backfill_manager.requests import validation
 from backfill_manager.schemas import kinds
-from backfill_manager.schemas.resources import BundleInfo, ImportProblem, Page, RequestDetails
+from backfill_manager.schemas.resources import BundleInfo, ImportProblem, Page
 
 router = APIRouter(tags=["dags"])
 
@@ -35,10 +35,7 @@ def get_bundles(
     return reader.response(("bundle", "dag", "import_error"), compute)
 
 
-@router.post(
-    "/bundles/{name}/parse", status_code=202, operation_id="parse_bundle", response_model=RequestDetails,
-    responses=CHANGES,
-)  # fmt: skip
+@router.post("/bundles/{name}/parse", operation_id="parse_bundle", **CHANGE)
 async def parse(name: Id, submitter: ApiSubmit, body: Parse | None = None) -> Response:
     """Parses files of a bundle now, changed or not. The outcome is `result` of the request."""
 
@@ -49,10 +46,7 @@ async def parse(name: Id, submitter: ApiSubmit, body: Parse | None = None) -> Re
     return await submitter(kinds.BUNDLE_PARSE, payload)
 
 
-@router.post(
-    "/bundles/{name}/deactivate", status_code=202, operation_id="deactivate_in_bundle", response_model=RequestDetails,
-    responses=CHANGES,
-)  # fmt: skip
+@router.post("/bundles/{name}/deactivate", operation_id="deactivate_in_bundle", **CHANGE)
 async def deactivate(name: Id, body: Deactivate, submitter: ApiSubmit) -> Response:
     """Deactivates the DAGs of a file or folder, until they have new content or are parsed on request."""
 

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from backfill_manager.api.bodies import Clear, DagChanges, NewRun
 from backfill_manager.api.conditional_get import ConditionalReader, Reader
-from backfill_manager.api.openapi import CHANGES, READS, created
+from backfill_manager.api.openapi import CHANGE, CHANGES, CREATE, READS
 from backfill_manager.api.paging import (
     Bound,
     Cursor,
@@ -100,17 +100,14 @@ def get_dag(dag_id: Id, reader: Reader) -> Response:
     )  # fmt: skip
 
 
-@router.patch("/{dag_id}", status_code=202, operation_id="change_dag", response_model=RequestDetails, responses=CHANGES)
+@router.patch("/{dag_id}", operation_id="change_dag", **CHANGE)
 async def change_dag(dag_id: Id, body: DagChanges, submitter: ApiSubmit) -> Response:
     """Pauses it (no scheduled runs are created) or unpauses it. Its backfills are paused separately."""
     kind = kinds.DAG_PAUSE if body.is_paused else kinds.DAG_UNPAUSE
     return await submitter(kind, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id})
 
 
-@router.post(
-    "/{dag_id}/deactivate", status_code=202, operation_id="deactivate_dag", response_model=RequestDetails,
-    responses=CHANGES,
-)  # fmt: skip
+@router.post("/{dag_id}/deactivate", operation_id="deactivate_dag", **CHANGE)
 async def deactivate(dag_id: Id, submitter: ApiSubmit) -> Response:
     """Schedules and accepts no more runs of it, until it has new content or its file is parsed on request."""
     return await submitter(kinds.DAG_DEACTIVATE, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id})
@@ -133,10 +130,7 @@ def get_next_intervals(
 # -- its runs -----------------------------------------------------------------------------------------------------------
 
 
-@router.post(
-    "/{dag_id}/runs", status_code=202, operation_id="trigger_dag", response_model=RequestDetails,
-    responses=created(RequestDetails),
-)  # fmt: skip
+@router.post("/{dag_id}/runs", operation_id="trigger_dag", **CREATE)
 async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) -> Response:
     """Triggers a manual run: of the interval that starts at `logical_date`, or of the latest complete one. The schedule is
     not affected. A date in the future is refused, unless `allow_future`."""

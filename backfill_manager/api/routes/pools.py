@@ -9,14 +9,14 @@ from fastapi.responses import Response
 
 from backfill_manager.api.bodies import PoolChanges
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.openapi import CHANGES, READS
+from backfill_manager.api.openapi import CHANGE, READS
 from backfill_manager.api.paging import Cursor, Limit, page_of_short_list
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit
 from backfill_manager.queries.pools import list_pools
 from backfill_manager.requests import validation
 from backfill_manager.schemas import kinds
-from backfill_manager.schemas.resources import Page, Pool, RequestDetails
+from backfill_manager.schemas.resources import Page, Pool
 
 router = APIRouter(prefix="/pools", tags=["pools"])
 
@@ -35,7 +35,7 @@ def get_pools(
     )  # fmt: skip
 
 
-@router.patch("/{name}", status_code=202, operation_id="change_pool", response_model=RequestDetails, responses=CHANGES)
+@router.patch("/{name}", operation_id="change_pool", **CHANGE)
 async def change_pool(name: Id, body: PoolChanges, submitter: ApiSubmit) -> Response:
     """Slots change at once; Spark takes a new weight or share when the manager is restarted."""
     changes = body.model_dump()

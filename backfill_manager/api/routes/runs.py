@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from backfill_manager.api.backfill_cache import known_backfill
 from backfill_manager.api.bodies import MarkRun
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.openapi import CHANGES, PREFIX, READS
+from backfill_manager.api.openapi import CHANGE, PREFIX, READS
 from backfill_manager.api.paging import Cursor, Limit, Position, from_cursor, order_of, page
 from backfill_manager.api.parameters import Id, RunId, RunIdOfDag, RunState, RunType
 from backfill_manager.api.submit import ApiSubmit
@@ -26,7 +26,7 @@ from backfill_manager.queries.runs import list_runs as runs_of
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
 from backfill_manager.requests import validation
 from backfill_manager.schemas import kinds
-from backfill_manager.schemas.resources import Log, Page, RequestDetails, Run, RunDetails, RunTasks
+from backfill_manager.schemas.resources import Log, Page, Run, RunDetails, RunTasks
 from backfill_manager.store.base import Store
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -69,7 +69,8 @@ def _of_dag(request: Request, dag_id: Id, run_id: RunIdOfDag) -> None:
 
 
 def _run_key(request: Request) -> RunKey:
-    key: RunKey = request.state.run_key
+    # FastAPI solves all dependencies before it reports the invalid parameters of one.
+    key: RunKey = getattr(request.state, "run_key", RunKey("", None))
     return key
 
 
@@ -125,27 +126,15 @@ def get_run(key: Key, reader: Reader) -> Response:
     return reader.response(RUN_TABLES, lambda: run_details(key.find(reader.store)))
 
 
-@router.post(
-    "/{run_id}/cancel", status_code=202, operation_id="cancel_run", dependencies=BY_ID,
-    response_model=RequestDetails, responses=CHANGES,
-)  # fmt: skip
-@of_dag_router.post(
-    "/{run_id}/cancel", status_code=202, operation_id="cancel_run_of_dag", dependencies=OF_DAG,
-    response_model=RequestDetails, responses=CHANGES,
-)  # fmt: skip
+@router.post("/{run_id}/cancel", operation_id="cancel_run", dependencies=BY_ID, **CHANGE)
+@of_dag_router.post("/{run_id}/cancel", operation_id="cancel_run_of_dag", dependencies=OF_DAG, **CHANGE)
 async def cancel(key: Key, submitter: ApiSubmit) -> Response:
     """Stops its running tasks (their Spark jobs are cancelled); the others never start."""
     return await submitter(kinds.RUN_CANCEL, lambda _: validation.cancelled_run(key.find(submitter.store)))
 
 
-@router.post(
-    "/{run_id}/mark", status_code=202, operation_id="mark_run", dependencies=BY_ID,
-    response_model=RequestDetails, responses=CHANGES,
-)  # fmt: skip
-@of_dag_router.post(
-    "/{run_id}/mark", status_code=202, operation_id="mark_run_of_dag", dependencies=OF_DAG,
-    response_model=RequestDetails, responses=CHANGES,
-)  # fmt: skip
+@router.post("/{run_id}/mark", operation_id="mark_run", dependencies=BY_ID, **CHANGE)
+@of_dag_router.post("/{run_id}/mark", operation_id="mark_run_of_dag", dependencies=OF_DAG, **CHANGE)
 async def mark(key: Key, body: MarkRun, submitter: ApiSubmit) -> Response:
     """Sets a run, or one task of it (`task_id`), to a state, whatever its state is; running tasks are stopped."""
 

@@ -13,10 +13,7 @@ from backfill_manager.model.states import RUN_FINISHED
 from backfill_manager.queries import backfill_items, backfills, bundles, dags, pools, requests, runs, tasks, versions
 from backfill_manager.queries.eta import with_time_left
 from backfill_manager.queries.managers import has_active_manager, manager_status
-from backfill_manager.requests import submit, validation
-from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import BackfillInput, ClearTasks
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.uri import is_catalog_schema
@@ -114,11 +111,11 @@ class LocalBackend:
         return runs.run_details(runs.find_run(self.store, run_id, dag_id=dag_id))
 
     def run_tasks(self, run: Document) -> Document:
-        row = self._row(run)
+        row = self.run_row(run)
         return {"tasks": tasks.list_task_instances(self.store, row), "tries": tasks.list_tries(self.store, row)}
 
     def log(self, run: Document, task_id: str, *, try_number: int | None, after: tuple[int, int] | None) -> Log:
-        row = self._row(run)  # before its lines: a run that has ended has its whole log
+        row = self.run_row(run)  # before its lines: a run that has ended has its whole log
         state = tasks.find_task_instance(self.store, row, task_id).state
         lines = tasks.list_log_lines(self.store, row, task_id, try_number=try_number, after=after or (0, -1))
         return Log(lines, state, row.state in RUN_FINISHED)
@@ -137,9 +134,12 @@ class LocalBackend:
 
     # -- submit -------------------------------------------------------------------------------------------------------
     def submit(self, kind: str, values: Mapping[str, Any], request_id: str | None = None) -> Request:
+        from backfill_manager.cli.backend.local_submit import payload_of
+        from backfill_manager.requests.submit import submit
+
         request_id = request_id or self.clock.new_id()
-        payload = self._payload(kind, dict(values), request_id)
-        return submit.submit(self.store, self.clock, kind, payload, request_id=request_id)
+        payload = payload_of(self, kind, dict(values), request_id)
+        return submit(self.store, self.clock, kind, payload, request_id=request_id)
 
     def preview(self, kind: str, values: Mapping[str, Any]) -> Document:
         from backfill_manager.cli.backend import local_preview
@@ -151,53 +151,9 @@ class LocalBackend:
         return previews[kind](self, values)
 
     def wait(self, request: Request, timeout_s: float) -> Response | None:
-        pause = self.context.pause
-        return submit.wait_for_response(self.store, self.clock, request.request_id, timeout_s, pause=pause)
+        from backfill_manager.requests.submit import wait_for_response
 
-    def _payload(self, kind: str, values: dict[str, Any], request_id: str) -> Document:
-        store, settings, now = self.store, self.context.settings, self.clock.now()
-        match kind:
-            case kinds.BACKFILL_CREATE:
-                return self.new_backfill(values, submit.id_from(request_id))
-            case kinds.BACKFILL_RETRY:
-                return validation.retried_backfill(self.backfill(values["backfill_id"]))
-            case kinds.BACKFILL_SET:
-                backfill = self.backfill(values["backfill_id"])
-                return validation.changed_backfill(store, settings, backfill, values["changes"])
-            case kinds.BACKFILL_PAUSE | kinds.BACKFILL_UNPAUSE | kinds.BACKFILL_CANCEL:
-                backfill = self.backfill(values["backfill_id"])
-                return {**values, **validation.check_not_ended(backfill, kind.removeprefix("backfill."))}
-            case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE | kinds.DAG_DEACTIVATE:
-                return {"dag_id": dags.current_dag(store, values["dag_id"])[0].dag_id}
-            case kinds.DAG_TRIGGER:
-                values = {"logical_date": None, "conf": {}, **values}
-                return validation.triggered_dag(store, **values, now=now)
-            case kinds.BUNDLE_PARSE | kinds.BUNDLE_DEACTIVATE:
-                # An active manager knows its bundles best: its configuration may be another one than ours.
-                if not self.has_active_manager():
-                    validation.known_bundle(store, settings, values["bundle"])
-                return values
-            case kinds.RUN_CANCEL:
-                return validation.cancelled_run(self._row(values))
-            case kinds.RUN_MARK:
-                return validation.marked_run(self._row(values), values["state"])
-            case kinds.TASK_MARK:
-                return validation.marked_task(store, self._row(values), values["task_id"], values["state"])
-            case kinds.TASKS_CLEAR:
-                return {"ask": self.clear_command(values).to_payload()}
-            case kinds.POOL_SET:
-                return validation.set_pool(store, **{"weight": None, "min_share": None, **values})
-            case _:  # manager.stop, state.compact, task.run
-                return values
+        return wait_for_response(self.store, self.clock, request.request_id, timeout_s, pause=self.context.pause)
 
-    def new_backfill(self, values: Mapping[str, Any], backfill_id: str) -> Document:
-        """The payload of `backfill.create` and `backfill.dry_run`; dates are read in the DAG's zone."""
-        backfill = BackfillInput.parse(values)
-        command = read_backfill(backfill, dags.current_dag(self.store, backfill.dag_id)[1])
-        return validation.new_backfill(self.store, self.context.settings, command, backfill_id, self.clock.now())
-
-    def clear_command(self, values: Mapping[str, Any]) -> ClearTasks:
-        return validation.with_whole_run_ids(self.store, ClearTasks.parse(values))
-
-    def _row(self, run: Mapping[str, Any]) -> DagRun:
+    def run_row(self, run: Mapping[str, Any]) -> DagRun:
         return runs.find_run(self.store, run["run_id"], dag_id=run["dag_id"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.cli.backend.base import Document, accepted
+from backfill_manager.cli.backend.local_submit import clear_command, new_backfill
 from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 from backfill_manager.queries import dags
@@ -26,7 +27,7 @@ PLAN_TIMEOUT_S: Final = 60.0
 def plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
     """By an active manager, whose Spark is warm; without one in this process. Both call the same planner."""
     store, clock = backend.store, backend.clock
-    payload = backend.new_backfill(values, clock.new_id())
+    payload = new_backfill(backend, values, clock.new_id())
     if not backend.has_active_manager():
         return _plan_here(backend, CreateBackfill.from_payload(payload["ask"]))
     response = backend.wait(submit.submit(store, clock, BACKFILL_DRY_RUN, payload), PLAN_TIMEOUT_S)
@@ -60,7 +61,7 @@ def plan_clear(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
 
     store = backend.store
     return plan_clear(
-        store, backend.clear_command(values), dags.all_dags(store), dags.spec_reader(store)
+        store, clear_command(backend, values), dags.all_dags(store), dags.spec_reader(store)
     ).to_json_document()
 
 

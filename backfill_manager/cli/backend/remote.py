@@ -11,11 +11,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.cli.backend.base import Document, Log
+from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.client import Client, NoActiveManager
 from backfill_manager.client import models as m
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request, Response
-from backfill_manager.queries.managers import START_ONE
 from backfill_manager.schemas import kinds
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class RemoteBackend:
         if kind == kinds.TASKS_CLEAR:
             return self._client.plan_clear(**_clear(values)).document()
         raise NoActiveManager(
-            f"What a server is asked to parse is read by a manager, and none is running now: {START_ONE}, "
+            f"What a server is asked to parse is read by a manager, and none is running now: {HINTS['start_manager']}, "
             "or use --state where the bundle and its configuration are."
         )
 

@@ -14,12 +14,12 @@ from rich.text import Text
 
 from backfill_manager.cli.backend.base import Backend, Document
 from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.progress import failure_line, live_view, status_line, summary_line
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
 from backfill_manager.queries.eta import ObservedPace, items_ended
-from backfill_manager.queries.managers import START_ONE
 
 POLL_INTERVAL_S: Final = 0.5
 MIN_LINE_INTERVAL_S: Final = 2.0  # where every line stays, fewer of them
@@ -71,7 +71,12 @@ def _follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool) -> D
                 return backfill
             if at - last_slow_poll >= SLOW_POLL_INTERVAL_S:
                 if last_slow_poll == float("-inf") and not backend.has_active_manager():
-                    print_line(Text(f"No manager is running; the backfill waits for one: {START_ONE}.", style="yellow"))
+                    print_line(
+                        Text(
+                            f"No manager is running; the backfill waits for one: {HINTS['start_manager']}.",
+                            style="yellow",
+                        )
+                    )
                 last_slow_poll = at
                 latest = backend.backfill(backfill_id, with_eta=True)
                 eta = {name: latest[name] for name in ("time_left_s", "finishes_at")}

@@ -9,6 +9,7 @@ import typer
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.output import moment
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.schemas.kinds import MANAGER_STOP
@@ -69,7 +70,7 @@ def status(context: CliContext) -> int:
         context.out.print_fields(row, fields)
     if row["leading"]:
         return 0
-    context.out.note(row["advice"])
+    context.out.note(f"{row['advice'].rstrip('.')}; {HINTS['start_manager']}.")
     return 1
 
 

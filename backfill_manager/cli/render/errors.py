@@ -17,6 +17,7 @@ HINTS: Final = {
     "start_manager": "start one with `bfm manager start`",
     "stop_manager": "`bfm --state {root} manager stop`",
     "init_state": "Create it with `bfm --state {root} state init`",
+    "upgrade_state": "`bfm state init` does it, too",
     "adopt_state": "`bfm --state {root} state adopt --as-copy` if it is the one at {other}, `bfm --state {root} state adopt "
     "--as-original` if it is this one",
     "new_pool": "a new one is made in conf/manager.yaml, for the manager's next start",

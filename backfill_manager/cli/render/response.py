@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from backfill_manager.cli.backend.base import accepted
 from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.model.records import Request, Response
-from backfill_manager.queries.managers import START_ONE
 
 RESPONSE_TIMEOUT_S: Final = 5.0
-NO_ACTIVE_MANAGER: Final = f"No manager is running; the request waits for one: {START_ONE}."
+NO_ACTIVE_MANAGER: Final = f"No manager is running; the request waits for one: {HINTS['start_manager']}."
 
 
 def wait_for_response(context: CliContext, request: Request, timeout_s: float = RESPONSE_TIMEOUT_S) -> Response | None:

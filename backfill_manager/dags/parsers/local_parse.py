@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backfill_manager.clock import Clock, SystemClock
-from backfill_manager.dags.catalog import DagCatalog, DagStore, SubmissionResult
+from backfill_manager.dags.catalog import DagCatalog, SubmissionResult
 from backfill_manager.dags.importing.loader import DagLoader
 from backfill_manager.dags.parsers.bundle_state import BundleState
 from backfill_manager.dags.parsers.parser import check_submission, parser_failure, unreadable, unreadable_because
@@ -32,7 +32,7 @@ def parse_bundle(
     bundle = BundleState(settings, snapshots=snapshots, limits=limits)
     with nullcontext(loader) if loader else DagLoader() as loader:
         try:
-            parser = parser_for(bundle, loader, DagStore(DagCatalog()), clock or SystemClock())
+            parser = parser_for(bundle, loader, DagCatalog(), clock or SystemClock())
             submission = parser.parse()
             check_submission(submission, parser)
             return replace(submission, on_request=False, deactivates=True)
@@ -56,9 +56,8 @@ def preview(
     clock, catalog = clock or SystemClock(), DagCatalog()
     for row in rows:
         catalog.put(row)
-    store = DagStore(catalog)
     with DagLoader() as loader:
-        parser = parser_for(BundleState(settings, snapshots=snapshots, limits=limits), loader, store, clock)
+        parser = parser_for(BundleState(settings, snapshots=snapshots, limits=limits), loader, catalog, clock)
         try:
             submission = parser.parse(subpath, deactivate_removed=deactivate_removed)
             check_submission(submission, parser)
@@ -66,4 +65,4 @@ def preview(
             raise
         except Exception as error:
             raise InvalidInput(f"bundle {settings.name!r}: {parser_failure(error, parser.bundle.parser)}") from error
-        return store.preview(submission, clock.now())
+        return catalog.preview(submission, clock.now())

@@ -1,4 +1,4 @@
-"""The contract of a bundle's parser: a bundle, a loader and the store in; submissions out.
+"""The contract of a bundle's parser: a bundle, a loader and the catalog in; submissions out.
 
 A parser defines three things, each with a default:
 
@@ -7,7 +7,7 @@ A parser defines three things, each with a default:
 - how a file becomes DAGs: `read(file, options)`, a class method that is called in a process of its own.
 
 It may also define what it submits of a scan (`scan`), and its options (`Options`). The manager calls `scan_results` whenever
-`due_in` says so, from a thread of the bundle, and hands the submissions to the store. Every parser can also parse a path on
+`due_in` says so, from a thread of the bundle, and hands the submissions to the catalog. Every parser can also parse a path on
 request (`parse`). A third-party parser is a subclass that a package names in the entry-point group
 `backfill_manager.bundle_parsers`; `docs/bundles.md` is the guide.
 """
@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from backfill_manager.clock import Clock
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, BundleContent, DagFiles, may_make_dags
 from backfill_manager.dags.bundles.manifest import MANIFEST
-from backfill_manager.dags.catalog import DagStore
+from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.importing.dag_file import DagFile
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
@@ -67,8 +67,8 @@ class BundleParser(ABC):
                 setattr(cls, name, cls.__dict__[older])
             setattr(cls, older, getattr(cls, name))
 
-    def __init__(self, bundle: BundleState, loader: DagLoader, store: DagStore, clock: Clock) -> None:
-        self.bundle, self.loader, self.store, self.clock = bundle, loader, store, clock
+    def __init__(self, bundle: BundleState, loader: DagLoader, catalog: DagCatalog, clock: Clock) -> None:
+        self.bundle, self.loader, self.catalog, self.clock = bundle, loader, catalog, clock
         self._dag_files = DagFiles(self.files, self.may_make_dags)
         bundle.use_parser(self._dag_files, self.Options)
         self._read: dict[str, ParseRecord] = {}
@@ -112,7 +112,7 @@ class BundleParser(ABC):
     @property
     def last_parse(self) -> datetime | None:
         """When files of the bundle were last read, by this manager or one before it; None: never."""
-        row = self.store.bundle(self.bundle.name)
+        row = self.catalog.bundle(self.bundle.name)
         stored = row.parsed_at if row else None
         return max((at for at in (self._last_parse, stored) if at is not None), default=None)
 
@@ -120,7 +120,7 @@ class BundleParser(ABC):
         """What differs in `fetched` from what the bundle held when files of it were last read, also before a restart."""
         before = self._content_parsed
         if before is None:
-            row = self.store.bundle(self.bundle.name)
+            row = self.catalog.bundle(self.bundle.name)
             before = self.bundle.snapshot_content(row.content_hash) if row else None
         was, now = before.files if before else {}, fetched.content.files
         return Changes(
@@ -161,7 +161,7 @@ class BundleParser(ABC):
             yield unreadable_because(error, self.bundle, self.name)
             return
         self._look_failed = False
-        if not has_submitted and {".", MANIFEST} & self.store.files_of(self.bundle.name):
+        if not has_submitted and {".", MANIFEST} & self.catalog.files_of(self.bundle.name):
             yield readable(self.bundle, self.name)
 
     def parse(self, subpath: str = "", *, deactivate_removed: bool = False) -> Submission:
@@ -169,7 +169,7 @@ class BundleParser(ABC):
         fetched or has no such path; `InvalidConfig` when its manifest is wrong."""
         subpath = subpath.strip("/")
         fetched = self.bundle.fetch()
-        candidates = (*fetched.content.files, *self.store.files_of(self.bundle.name))
+        candidates = (*fetched.content.files, *self.catalog.files_of(self.bundle.name))
         if subpath and not any(subpath in paths_to(file) for file in candidates):
             raise InvalidInput(f"bundle {self.bundle.name!r} has no file or folder {subpath!r} ({self.bundle.place})")
         return self.submission(fetched, covers=(subpath,), again=True, deactivates=deactivate_removed, on_request=True)
@@ -219,7 +219,7 @@ class BundleParser(ABC):
     def dag_files(self, content: BundleContent) -> Collection[str]:
         """Files of the bundle that DAGs are read from: those that may make some, and those that did or broke: one that was
         cut off in the middle of a copy may not look like a DAG file any more."""
-        read_before = {file for file in self.store.files_of(self.bundle.name) if self._dag_files.fits(file)} - {
+        read_before = {file for file in self.catalog.files_of(self.bundle.name) if self._dag_files.fits(file)} - {
             MANIFEST
         }
         return {*content.candidates, *(read_before & set(content.files))}
@@ -248,7 +248,7 @@ class BundleParser(ABC):
         """A file was parsed and then rejected, because another one, maybe of another bundle, had an id of its DAGs; now that
         id is free."""
         parsed = [read.result for read in self._read.values() if isinstance(read.result, ParsedFile)]
-        return self.store.has_released_ids(self.bundle.name, parsed)
+        return self.catalog.has_released_ids(self.bundle.name, parsed)
 
     def _reader(self) -> str:
         """`module:Class` when the class has a `read` of its own; the process that reads a file imports it by that."""

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from backfill_manager.clock import Clock
-from backfill_manager.dags.catalog import DagStore
+from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.importing.loader import DagLoader
 from backfill_manager.dags.parsers.builtin import EventBundleParser, SinglePassBundleParser, StandardBundleParser
 from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChanged, ParserOptions, RawOptions
@@ -25,12 +25,12 @@ OURS: Final[dict[str, type[BundleParser]]] = {
 }
 
 
-def parser_for(bundle: BundleState, loader: DagLoader, store: DagStore, clock: Clock) -> BundleParser:
+def parser_for(bundle: BundleState, loader: DagLoader, catalog: DagCatalog, clock: Clock) -> BundleParser:
     """The parser that is configured; where nothing is, the one that the bundle's manifest names now. `InvalidInput` when the
     bundle can't be fetched, `InvalidConfig` when its manifest, its parser or the parser's options are wrong."""
     with suppress(ParserChanged):  # bundle.parser is the one it names
         bundle.fetch()
-    return parser_named(bundle.parser)(bundle, loader, store, clock)
+    return parser_named(bundle.parser)(bundle, loader, catalog, clock)
 
 
 def parser_named(name: str) -> type[BundleParser]:

@@ -25,13 +25,14 @@ from backfill_manager.model.records import TABLES, Manager, Record, Request, has
 from backfill_manager.store.base import Condition, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, Term
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
-from backfill_manager.store.delta_spark.store import DeltaSparkStore, column_of
-from backfill_manager.store.delta_spark.tables import DeltaSparkTables, own_session
+from backfill_manager.store.delta_spark.tables import DeltaSparkTables, column_of, own_session
 from backfill_manager.store.rows import run_seq_spans, to_arrow
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from backfill_manager.store.delta_spark.store import DeltaSparkStore
 
 COMPACT_AFTER: Final = 100  # commits to a table
 WRITE_ATTEMPTS: Final = 5

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from backfill_manager.clock import micros
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import TABLES, Manager, Request
-from backfill_manager.store.base import Condition, Leader, Store
+from backfill_manager.store.base import Condition, Leader
 from backfill_manager.store.delta_base import DeltaStore, first_line, query_error
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
-from backfill_manager.store.delta_spark.tables import DeltaSparkTables
+from backfill_manager.store.delta_spark.tables import DeltaSparkTables, column_of
 from backfill_manager.store.filters import record_of
 from backfill_manager.store.rows import python_columns, to_arrow
 from backfill_manager.store.sql_guard import single_query, tables_named
@@ -39,11 +38,6 @@ class DeltaSparkStore(DeltaStore):
 
     def __init__(self, root: str, spark: SparkSession | None = None) -> None:
         super().__init__(root, DeltaSparkTables(root, spark))
-
-    def beside(self, root: str) -> Store:
-        from backfill_manager.store import open_store
-
-        return open_store(root, spark=self.tables.spark)
 
     def _inspect(self, table: str) -> tuple[list[str], tuple[int, int]]:
         with self.tables.translate_errors(table):
@@ -140,35 +134,3 @@ def _narrowed(frame: DataFrame, conditions: Sequence[Condition]) -> DataFrame:
     for condition in conditions:
         frame = frame.where(column_of(condition))
     return frame
-
-
-def column_of(condition: Condition) -> Column:
-    """A checked condition as an expression of literals."""
-    column, value = f.col(condition.column), condition.value
-    match condition.operator:
-        case "is_null":
-            return column.isNull()
-        case "not_null":
-            return column.isNotNull()
-        case "in":
-            return column.isin([_literal(one) for one in value])
-        case "starts_with":
-            return column.startswith(_literal(value))
-        case "shorter_than":
-            return f.length(column) < _literal(value)
-        case "=":
-            return column == _literal(value)
-        case "!=":
-            return column != _literal(value)
-        case "<":
-            return column < _literal(value)
-        case "<=":
-            return column <= _literal(value)
-        case ">":
-            return column > _literal(value)
-        case _:
-            return column >= _literal(value)
-
-
-def _literal(value: Any) -> Column:
-    return f.timestamp_micros(f.lit(micros(value))) if hasattr(value, "tzinfo") else f.lit(value)

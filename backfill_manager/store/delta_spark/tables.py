@@ -11,10 +11,13 @@ from delta.tables import DeltaTable
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as f
 
+from backfill_manager.clock import micros
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import RECORDS, Manager, Record
+from backfill_manager.store.base import Condition
 from backfill_manager.store.delta_base import DeltaTables, first_line, sql_text
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
 from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, arrow_schema, is_older, properties
@@ -165,3 +168,35 @@ def spark_schema(record: type[Record]) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(arrow_schema(record))
+
+
+def column_of(condition: Condition) -> Column:
+    """A checked condition as an expression of literals."""
+    column, value = f.col(condition.column), condition.value
+    match condition.operator:
+        case "is_null":
+            return column.isNull()
+        case "not_null":
+            return column.isNotNull()
+        case "in":
+            return column.isin([_literal(one) for one in value])
+        case "starts_with":
+            return column.startswith(_literal(value))
+        case "shorter_than":
+            return f.length(column) < _literal(value)
+        case "=":
+            return column == _literal(value)
+        case "!=":
+            return column != _literal(value)
+        case "<":
+            return column < _literal(value)
+        case "<=":
+            return column <= _literal(value)
+        case ">":
+            return column > _literal(value)
+        case _:
+            return column >= _literal(value)
+
+
+def _literal(value: Any) -> Column:
+    return f.timestamp_micros(f.lit(micros(value))) if hasattr(value, "tzinfo") else f.lit(value)
