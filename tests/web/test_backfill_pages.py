@@ -19,7 +19,7 @@ from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
 from backfill_manager.clock import UTC, SystemClock
-from backfill_manager.errors import BackfillManagerError
+from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Manager, Record, Request, Response
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.backfills import find_backfill
@@ -912,7 +912,7 @@ def test_several_mistakes_are_told_at_once(browser: TestClient) -> None:
 def test_what_the_manager_refuses_comes_back_with_the_form(
     ground: InMemoryManager, browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Hand(ground, monkeypatch, refusal="there is nothing to run")
+    Hand(ground, monkeypatch, refusal=InvalidInput("there is nothing to run"))
     page = sent(browser, "/backfills/new", 409, **{**FORM, "window": "20:00-06:00"}, do="create")
     assert "There is nothing to run." in page.root.whole_text
     assert fields_of(page, "create-form")["window"] == "20:00-06:00"
