@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-Place = tuple[str | int, ...]
+Loc = tuple[str | int, ...]
 
 MAX_SIZE: Final = 2_000_000  # characters of all values, each counted with
 _SIZE_OF_A_VALUE: Final = 10  # more for the value itself
@@ -47,10 +47,10 @@ class Document:
     that are there twice; the value has the first."""
 
     value: Any = None
-    lines: dict[Place, int] = field(default_factory=dict)
+    lines: dict[Loc, int] = field(default_factory=dict)
     duplicates: list[YamlError] = field(default_factory=list)
 
-    def line(self, place: Place) -> int:
+    def line(self, place: Loc) -> int:
         """Its own, else that of what is around it: what a merge key brought stands elsewhere."""
         return next(self.lines[place[:end]] for end in range(len(place), -1, -1) if place[:end] in self.lines)
 
@@ -110,7 +110,7 @@ class _Reader:
         self._document.value = self._value(node, ())
         return self._document
 
-    def _value(self, node: Any, place: Place) -> Any:
+    def _value(self, node: Any, place: Loc) -> Any:
         self._document.lines.setdefault(place, node.start_mark.line + 1)
         self._count(node)
         if isinstance(node, self._yaml.ScalarNode):
@@ -129,7 +129,7 @@ class _Reader:
         self._open.pop()
         return value
 
-    def _mapping(self, node: Any, place: Place) -> dict[str, Any]:
+    def _mapping(self, node: Any, place: Loc) -> dict[str, Any]:
         own: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -140,7 +140,7 @@ class _Reader:
                     self._document.lines.update({(*place, key): line for key in source if key not in own})
                 continue
             key = self._key(key_node)
-            at: Place = (*place, key)
+            at: Loc = (*place, key)
             if key in own:
                 first = self._document.lines[at]
                 self._document.duplicates.append(YamlError(line, f"{key!r} is here twice; first on line {first}"))

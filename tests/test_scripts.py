@@ -14,14 +14,14 @@ import pytest
 from backfill_manager.settings import Settings
 
 REPOSITORY = Path(__file__).parents[1]
-PATIENCE_S = 180
+TIMEOUT_S = 180
 SUBMIT, RUN_TESTS = REPOSITORY / "spark-submit.sh", REPOSITORY / "tests" / "run"
 
 
 def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "PYTHON"}}
     return subprocess.run(
-        [str(word) for word in command], env={**clean, **environ}, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        [str(word) for word in command], env={**clean, **environ}, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def submit(*words: str, cwd: Path, **environ: str) -> subprocess.CompletedProces
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BFM_")}
     return subprocess.run(
         [sys.executable, str(REPOSITORY / "jobs" / "submit.py"), *words],
-        cwd=cwd, env={**clean, **environ}, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        cwd=cwd, env={**clean, **environ}, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
 
 

@@ -8,41 +8,44 @@ overridden is declared with them, in `schemas.dag_settings`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import BackfillManagerError, nearest
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.dag_settings import DagSettings, TaskSettings, overridable, validate
-
-OF_DAG: Final = overridable(DagSettings)
-OF_TASK: Final = overridable(TaskSettings)
-_OF_CALLBACK: Final = overridable(TaskSettings, of_callbacks=True)
 
 
 def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
     """The definition with these settings; `InvalidInput` in one line for one that is unknown or wrong."""
     if not overrides:
         return spec
+    from backfill_manager.schemas.dag_settings import (  # costs more than a light command
+        DagSettings,
+        TaskSettings,
+        overridable,
+    )
+
+    settings_of_dag, settings_of_task = overridable(DagSettings), overridable(TaskSettings)
+    settings_of_callback = overridable(TaskSettings, of_callbacks=True)
     of_dag: dict[str, Any] = {}
     of_tasks: dict[str, dict[str, Any]] = {task.task_id: {} for task in spec.tasks}
     for name in sorted(overrides, key=lambda name: "." in name):  # one task's own come after every task's
         value = overrides[name]
-        if name in OF_DAG:
+        if name in settings_of_dag:
             of_dag |= _checked(DagSettings, name, name, value)
             continue
         task_id, dot, setting = name.rpartition(".")
-        if setting in OF_DAG:
+        if setting in settings_of_dag:
             raise errors.OVERRIDE_OF_DAG(name=name, setting=setting)
-        if setting not in OF_TASK:
-            raise _unknown(name, setting)
+        if setting not in settings_of_task:
+            raise _unknown(name, setting, (*settings_of_dag, *settings_of_task))
         if dot and task_id not in of_tasks:
             near = _ended(nearest(task_id, of_tasks))
             raise errors.OVERRIDE_UNKNOWN_TASK(
                 name=name, dag_id=spec.dag_id, task_id=task_id, nearest=near, known=", ".join(of_tasks)
             )
-        if dot and spec.is_callback(task_id) and setting not in _OF_CALLBACK:
+        if dot and spec.is_callback(task_id) and setting not in settings_of_callback:
             raise errors.OVERRIDE_OF_CALLBACK(name=name, setting=setting)
         checked = _checked(TaskSettings, name, setting, value)
         for chosen in [task_id] if task_id else [task.task_id for task in spec.work]:
@@ -52,18 +55,19 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
 
 
 def _checked(settings: Any, name: str, setting: str, value: Any) -> dict[str, Any]:
+    from backfill_manager.schemas.dag_settings import validate
+
     checked, problems = validate(settings, {setting: value})
     if problems:
         raise errors.INVALID_OVERRIDE(problem=problems[0].describe(name))
     return checked
 
 
-def _unknown(name: str, setting: str) -> BackfillManagerError:
-    known = ", ".join((*OF_DAG, *OF_TASK))
+def _unknown(name: str, setting: str, known: Collection[str]) -> BackfillManagerError:
     if setting in errors.OVERRIDE_HAS_A_FIELD:
-        return errors.OVERRIDE_HAS_A_FIELD[setting](name=name, setting=setting, known=known)
+        return errors.OVERRIDE_HAS_A_FIELD[setting](name=name, setting=setting, known=", ".join(known))
     return errors.UNKNOWN_OVERRIDE(
-        name=name, setting=setting, nearest=_ended(nearest(setting, (*OF_DAG, *OF_TASK))), known=known
+        name=name, setting=setting, nearest=_ended(nearest(setting, known)), known=", ".join(known)
     )
 
 

@@ -1,6 +1,6 @@
 """How a manager is set up: the model of its settings, and where they are read from."""
 
-from backfill_manager.settings.loader import DEFAULT_CONF, Loc, RawSettings, load_settings, settings_and_places
+from backfill_manager.settings.loader import DEFAULT_CONF, RawSettings, load_settings, settings_and_places
 from backfill_manager.settings.model import (
     GIT_TRANSPORTS,
     PARSER_GROUP,
@@ -20,6 +20,6 @@ from backfill_manager.settings.model import (
 
 __all__ = [
     "DEFAULT_CONF", "GIT_TRANSPORTS", "PARSERS", "PARSER_GROUP", "ApiSettings", "BundleRules", "BundleSettings",
-    "DirectorySettings", "LimitSettings", "Loc", "PoolSettings", "RawSettings", "Settings", "SparkSettings", "TokenSettings",
+    "DirectorySettings", "LimitSettings", "PoolSettings", "RawSettings", "Settings", "SparkSettings", "TokenSettings",
     "load_settings", "settings_and_places", "unknown_parser", "unused_settings",
 ]  # fmt: skip

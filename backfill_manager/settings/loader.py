@@ -23,13 +23,12 @@ from pydantic_core import ErrorDetails
 from backfill_manager.errors import InvalidConfig, nearest
 from backfill_manager.settings.model import DEFAULT_POOLS, Settings
 from backfill_manager.value_rules import describe_error
-from backfill_manager.yaml_reader import Document, YamlError, decode, read_documents
+from backfill_manager.yaml_reader import Document, Loc, YamlError, decode, read_documents
 
 DEFAULT_CONF: Final = "conf/manager.yaml"
 _EXAMPLES: Final = "jobs/bundles"
 _PREFIX: Final = "BFM_"
 
-Loc = tuple[str | int, ...]
 _Model = TypeVar("_Model", bound=BaseModel)
 
 

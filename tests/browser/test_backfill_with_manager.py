@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.browser_server import served
-from support.manager_process import PATIENCE_S, PatientClock, wait_for
+from support.manager_process import TIMEOUT_S, PatientClock, wait_for
 from support.web_user import User, expect, screenshots
 
 from backfill_manager.cli.app import run
@@ -76,10 +76,10 @@ def manager(settings: Settings, spark: SparkSession) -> Iterator[None]:
         target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
     )  # fmt: skip
     thread.start()
-    assert ready.wait(PATIENCE_S), "the manager answers requests"
+    assert ready.wait(TIMEOUT_S), "the manager answers requests"
     yield
     stop.set()
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert not thread.is_alive()
 
 

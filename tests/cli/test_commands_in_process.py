@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.bfm import Bfm, Said
-from support.manager_process import PATIENCE_S, PatientClock, wait_for
+from support.manager_process import TIMEOUT_S, PatientClock, wait_for
 
 from backfill_manager.cli.app import run
 from backfill_manager.cli.context import CliContext
@@ -62,7 +62,7 @@ def bfm(folder: Path, spark: SparkSession, capfd: pytest.CaptureFixture[str]) ->
         target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
     )  # fmt: skip
     leading.start()
-    assert ready.wait(PATIENCE_S), "the manager answers requests"
+    assert ready.wait(TIMEOUT_S), "the manager answers requests"
 
     def run_it(*args: str) -> Said:
         capfd.readouterr()
@@ -71,7 +71,7 @@ def bfm(folder: Path, spark: SparkSession, capfd: pytest.CaptureFixture[str]) ->
 
     yield run_it
     stop.set()
-    leading.join(PATIENCE_S)
+    leading.join(TIMEOUT_S)
     assert not leading.is_alive()
 
 
@@ -150,8 +150,8 @@ def test_a_backfill_is_changed_and_retried(bfm: Bfm, folder: Path) -> None:
     assert failed.code == 1
     changed = bfm("backfill", "set", "latest", "--stop-on-failure", "100", "--set", "count.timeout=60")
     assert changed.code == 0, changed.err
-    told = bfm("backfill", "show", "latest", "--output", "json").document
-    assert (told["stop_on_failure"], told["overrides"]) == (100, {"retries": 0, "count.timeout": 60})
+    result = bfm("backfill", "show", "latest", "--output", "json").document
+    assert (result["stop_on_failure"], result["overrides"]) == (100, {"retries": 0, "count.timeout": 60})
 
     assert bfm("backfill", "retry", "latest").code == 4, "it lives: it is paused"
     assert bfm("backfill", "unpause", "latest").code == 0
@@ -173,7 +173,7 @@ def test_without_a_manager_one_task_is_run_by_this_process(folder: Path) -> None
     ended = process("tasks", "run", "two", "count", "2024-03-05", "--output", "json")
 
     assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout)
-    assert (told["task_id"], told["state"]) == ("count", "success")
-    assert "counted 7" in told["logs"][0]["message"]
+    result = json.loads(ended.stdout)
+    assert (result["task_id"], result["state"]) == ("count", "success")
+    assert "counted 7" in result["logs"][0]["message"]
     assert process("manager", "status").returncode == 1

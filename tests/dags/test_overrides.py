@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from backfill_manager.dags.overrides import OF_DAG, OF_TASK, with_overrides
+from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.errors import InvalidInput
+from backfill_manager.schemas.dag_settings import DagSettings, TaskSettings, overridable
 from backfill_manager.testing import dag_spec
 
+OF_DAG, OF_TASK = overridable(DagSettings), overridable(TaskSettings)
 SPEC = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"a": {"retries": 1}})
 
 

@@ -23,10 +23,10 @@ from backfill_manager.settings import (
     PARSERS,
     BundleRules,
     BundleSettings,
-    Loc,
     RawSettings,
     unknown_parser,
 )
+from backfill_manager.yaml_reader import Loc
 
 MANIFEST: Final = "manifest.yaml"
 VERSION: Final = "v1beta"

@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 from backfill_manager.dags.authoring import Dag, collecting
 from backfill_manager.dags.bundles.files import YAML_DAGS
 from backfill_manager.dags.importing.import_scope import ImportScope
-from backfill_manager.dags.yaml.reader import find_function
 from backfill_manager.dags.yaml.text import at_line, fail_at, text_of
 from backfill_manager.errors import InvalidDag
 
@@ -50,6 +49,8 @@ class DagFile:
         module, _, name = reference.partition(":")
         if not all(part.isidentifier() for part in (*module.split("."), name)):
             raise InvalidDag(f"must be module:function, such as helpers:clean, not {reference!r}")
+        from backfill_manager.dags.yaml.reader import find_function  # costs more than a light command
+
         return find_function(reference, self.import_module)
 
     def as_usual(self) -> list[Dag]:

@@ -23,7 +23,8 @@ from backfill_manager.dags.bundles.sources import source_of
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
 from backfill_manager.errors import InvalidConfig
-from backfill_manager.settings import BundleSettings, LimitSettings, Loc, RawSettings
+from backfill_manager.settings import BundleSettings, LimitSettings, RawSettings
+from backfill_manager.yaml_reader import Loc
 
 
 class ParserOptions(BaseModel):

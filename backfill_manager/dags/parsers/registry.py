@@ -18,7 +18,8 @@ from backfill_manager.dags.parsers.builtin import EventBundleParser, SinglePassB
 from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChanged, ParserOptions, RawOptions
 from backfill_manager.dags.parsers.parser import BundleParser
 from backfill_manager.errors import InvalidConfig
-from backfill_manager.settings import PARSER_GROUP, Loc, RawSettings, Settings, unknown_parser
+from backfill_manager.settings import PARSER_GROUP, RawSettings, Settings, unknown_parser
+from backfill_manager.yaml_reader import Loc
 
 OURS: Final[dict[str, type[BundleParser]]] = {
     parser.name: parser for parser in (StandardBundleParser, SinglePassBundleParser, EventBundleParser)

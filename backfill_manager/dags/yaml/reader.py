@@ -31,7 +31,7 @@ from backfill_manager.dags.definition import CALLBACKS
 from backfill_manager.dags.yaml.text import Document, documents_of
 from backfill_manager.errors import InvalidDag, nearest
 from backfill_manager.schemas.dag_settings import KINDS, SqlSettings, TaskSettings, YamlDag, settings_of, validate
-from backfill_manager.yaml_reader import Place
+from backfill_manager.yaml_reader import Loc
 
 ImportModule = Callable[[str], ModuleType]
 
@@ -82,7 +82,7 @@ class _Task:
     after: list[str]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Loc:
         return ("tasks", self.task_id)
 
     def make(self) -> authoring.Task:
@@ -175,7 +175,7 @@ class _Reader:
             cycle: list[str] = error.args[1]
             wrong(by_id[cycle[-1]], f"itself: {' >> '.join(cycle)}")
 
-    def _with_callbacks(self, settings: Mapping[str, Any], place: Place, who: str) -> dict[str, Any]:
+    def _with_callbacks(self, settings: Mapping[str, Any], place: Loc, who: str) -> dict[str, Any]:
         """The settings with functions for callbacks, instead of their names."""
         functions: dict[str, Any] = {}
         for name in CALLBACKS:
@@ -185,5 +185,5 @@ class _Reader:
                 functions |= self._document.at(at, partial(authoring.check_settings, "DefaultArgs", function, who))
         return {**settings, **functions}
 
-    def _function(self, reference: str, place: Place, who: str) -> FunctionType:
+    def _function(self, reference: str, place: Loc, who: str) -> FunctionType:
         return self._document.at(place, partial(find_function, reference, self._import_module, who))

@@ -10,7 +10,7 @@ from typing import NoReturn, TypeVar
 
 from backfill_manager import yaml_reader
 from backfill_manager.errors import InvalidDag
-from backfill_manager.yaml_reader import Place, YamlError
+from backfill_manager.yaml_reader import Loc, YamlError
 
 T = TypeVar("T")
 
@@ -39,11 +39,11 @@ class Document:
     path: Path
     content: yaml_reader.Document
 
-    def at(self, place: Place, do: Callable[[], T]) -> T:
+    def at(self, place: Loc, do: Callable[[], T]) -> T:
         """See `at_line`."""
         return at_line(self.path, self.content.line(place), do)
 
-    def wrong(self, place: Place, message: str) -> NoReturn:
+    def wrong(self, place: Loc, message: str) -> NoReturn:
         """Raises `InvalidDag` at the line of `place`."""
         fail_at(self.path, self.content.line(place), message)
 

@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidInput
-from backfill_manager.queries.managers import list_answers, list_standbys, list_terms, manager_status
-from backfill_manager.queries.requests import find_request, list_requests
+from backfill_manager.queries.managers import list_standbys, list_terms, manager_status
+from backfill_manager.queries.requests import find_request, list_requests, list_responses
 from backfill_manager.web import links
 from backfill_manager.web.page import ViewerContext, page_router, redirect
 
@@ -23,7 +23,7 @@ def manager(context: ViewerContext) -> Response:
     store, now = context.store, context.now
     return context.page(
         "manager.html", lead=manager_status(store, now), terms=list_terms(store, now),
-        standbys=list_standbys(store, now), responses=list_answers(store), root=store.root, engine=store.engine,
+        standbys=list_standbys(store, now), responses=list_responses(store), root=store.root, engine=store.engine,
     )  # fmt: skip
 
 
