@@ -13,7 +13,7 @@ from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, years
 from backfill_manager.queries.dags import known_dag, next_intervals_of, show_dag, spec_of_run
-from backfill_manager.queries.grid import MOST_RUNS, grid
+from backfill_manager.queries.grid import MAX_RUNS, grid
 from backfill_manager.queries.runs import find_run, timeline
 from backfill_manager.queries.tasks import list_task_instances
 from backfill_manager.web import paths
@@ -29,7 +29,7 @@ TABS: Final = (
 )  # fmt: skip
 ON_A_PAGE: Final = 100  # runs of a day
 ROWS: Final = 100  # tasks of a grid
-Runs = Annotated[int, Query(ge=1, le=MOST_RUNS)]
+Runs = Annotated[int, Query(ge=1, le=MAX_RUNS)]
 
 
 def dag_page(visit: PageContext, dag_id: str, tab: str, *, status: int = 200, **values: Any) -> Response:
