@@ -38,8 +38,7 @@ from backfill_manager.store.base import Condition
 Payload = dict[str, Any]
 MAX_WAIT_S: Final = 60
 Wait = Annotated[
-    float,
-    Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait for the manager's response."),
+    float, Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait for the manager's response.")
 ]
 IdempotencyKey = Annotated[
     str | None,
