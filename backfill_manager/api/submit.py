@@ -108,10 +108,10 @@ class Submitter:
 
     def _existing(self, prefix: str, request_id: str) -> records.Request | None:
         """The request with this idempotency key. Raises `InvalidInput` when it has another fingerprint."""
-        found = self.store.read(records.Request, [Condition("request_id", "starts_with", f"{prefix}.")], limit=1)
-        if found and found[0].request_id != request_id:
+        existing = self.store.read(records.Request, [Condition("request_id", "starts_with", f"{prefix}.")], limit=1)
+        if existing and existing[0].request_id != request_id:
             raise InvalidInput("This Idempotency-Key was used for another request; choose a new one for a new request.")
-        return found[0] if found else None
+        return existing[0] if existing else None
 
 
 class ApiSubmitter(Submitter):

@@ -139,11 +139,11 @@ def list_items(
         backfill = known_backfill(reader.context, backfill_id)
         start = position.tie if position is not None else backfill["planned"] + 1 if order.descending else None
         after, before = (None, start) if order.descending else (start, None)
-        found = items_of(
+        rows = items_of(
             reader.store, backfill["backfill_id"], in_states=tuple(state or ()), after=after, before=before, limit=limit
         )
-        last = found.before if order.descending else found.after
-        items = found.items[::-1] if order.descending else found.items
+        last = rows.before if order.descending else rows.after
+        items = rows.items[::-1] if order.descending else rows.items
         return page(items, order_by, None if last is None else (last, last))
 
     return reader.response(TABLES, compute)
