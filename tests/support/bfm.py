@@ -1,4 +1,4 @@
-"""What a command line has said: exit code, standard output, standard error."""
+"""The result of a command line: exit code, standard output, standard error."""
 
 from __future__ import annotations
 
