@@ -108,3 +108,9 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except ValueError:  # whoever wrote this row did not use `requests.submit`; show what is there
         return text
+
+
+def list_responses(store: Store, limit: int = 20) -> list[dict[str, Any]]:
+    """The last responses of managers, newest first."""
+    names = ("request_id", "kind", "outcome", "object_id", "message", "answered_at", "term")
+    return [document(names, row) for row in store.read(Response, order_by=("-answered_at",), limit=limit)]

@@ -9,7 +9,8 @@ from deltalake import DeltaTable
 from support.bfm import Bfm
 from support.sample_state import FilledState
 
-from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY
+from backfill_manager.model.records import SCHEMA_VERSION
+from backfill_manager.store.schema import VERSION_PROPERTY
 
 READING = [
     ("dags", "list"),

@@ -321,7 +321,7 @@ def test_results_travel_to_the_tasks_downstream(stage: Stage) -> None:
     assert stage.play(reads, lambda ctx: [ctx.result("count")["rows"], ctx.result("check")]) == Succeeded("[3, null]")
     wrong = a_launch("report", run_id="x", upstream=("check",), others=others)
     outcome = stage.play(wrong, lambda ctx: ctx.result("aside"))
-    assert isinstance(outcome, Failed) and "'aside', which does not come before it" in outcome.error
+    assert isinstance(outcome, Failed) and "'aside', which is not upstream of it" in outcome.error
 
 
 def test_ctx_tells_what_the_run_is(stage: Stage) -> None:

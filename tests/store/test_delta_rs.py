@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 from support.state_changes import AT, changes, request, run, takes_over, task
 
 from backfill_manager.errors import StateError, StateNotInitialised
-from backfill_manager.model.records import DagRun, Pool, Request, TaskInstance
+from backfill_manager.model.records import SCHEMA_VERSION, DagRun, Pool, Request, TaskInstance
 from backfill_manager.store import Store, open_store
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.store.schema import ENGINE_PROPERTY, SCHEMA_VERSION, VERSION_PROPERTY
+from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

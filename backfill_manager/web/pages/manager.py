@@ -6,7 +6,8 @@ from typing import Final
 
 from starlette.responses import Response
 
-from backfill_manager.queries.managers import list_answers, list_standbys, list_terms, manager_status
+from backfill_manager.queries.managers import list_standbys, list_terms, manager_status
+from backfill_manager.queries.requests import list_responses
 from backfill_manager.web.page import PageContextOf, page_router
 
 router: Final = page_router()
@@ -17,5 +18,5 @@ def manager(visit: PageContextOf) -> Response:
     return visit.page(
         "manager.html", status=200, lead=manager_status(visit.store, visit.now),
         terms=list_terms(visit.store, visit.now), standbys=list_standbys(visit.store, visit.now),
-        answers=list_answers(visit.store), root=visit.store.root, engine=visit.store.engine,
+        answers=list_responses(visit.store), root=visit.store.root, engine=visit.store.engine,
     )  # fmt: skip
