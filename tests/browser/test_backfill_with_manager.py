@@ -118,8 +118,8 @@ def test_the_whole_story_of_a_backfill_by_clicking(somebody: Somebody, url: str)
     assert ada.barriers() == []
     page.screenshot(path=screenshots() / "story-preview.png", full_page=True)
 
-    page.get_by_role("button", name="Ask for this backfill").click()
-    expect(page).to_have_url(re.compile(r"/backfills/\w+\?asked="))
+    page.get_by_role("button", name="Create backfill").click()
+    expect(page).to_have_url(re.compile(r"/backfills/\w+\?request_id="))
     ada.stays()
     expect(page.locator(".title-line .state")).to_have_text("success", timeout=REAL_MS)
     expect(page.get_by_text("3 of 3 items done")).to_be_visible()

@@ -38,7 +38,7 @@ except ModuleNotFoundError:
 __all__ = ["Route", "User", "expect", "launched", "screenshots"]
 
 REPOSITORY = Path(__file__).parents[2]
-AXE = Path(__file__).parent / "vendor" / "axe-4.12.1.min.js"
+AXE = REPOSITORY / "tests" / "browser" / "vendor" / "axe-4.12.1.min.js"
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 # After which a story gives up, on a machine that does much else at once; no page should take a hundredth of it.
 EXPECT_MS, ACTION_MS, LAUNCH_MS = 60_000, 60_000, 180_000
