@@ -19,8 +19,8 @@ def main(arguments: list[str]) -> int:
     if "PYSPARK_GATEWAY_PORT" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
         submitter = os.environ.get("BFM_SUBMITTER_PID")  # jobs/spark_driver.py, which signals us by what we write there
         end_with_parent(also_with=int(submitter) if submitter else None)
-        if told := os.environ.get("BFM_DRIVER_PID_FILE"):
-            Path(told).write_text(str(os.getpid()), encoding="ascii")
+        if pid_file := os.environ.get("BFM_DRIVER_PID_FILE"):
+            Path(pid_file).write_text(str(os.getpid()), encoding="ascii")
     return bfm(["manager", "start", *arguments])
 
 

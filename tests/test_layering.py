@@ -25,7 +25,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
     map(
         frozenset,
         (
-            {"errors", "clock", "process_info", "descriptors", "service", "masking", "yaml_reader"},
+            {"errors", "clock", "humanise", "process_info", "descriptors", "service", "masking", "yaml_reader"},
             {"value_rules", "logging"},
             {"settings"},
             {"model"},

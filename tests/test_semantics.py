@@ -1,4 +1,4 @@
-"""docs/semantics.md keeps its word: its rules are numbered one after the other, and each names tests that exist.
+"""The rules of docs/semantics.md are numbered consecutively, and each names tests that exist.
 
 Tests are found with `ast`; nothing is imported and nothing runs here.
 """
@@ -29,7 +29,7 @@ def names_in(file: str) -> frozenset[str]:
 
 
 def faults(page: str) -> list[str]:
-    """Everything that is wrong with a page of rules, a line each."""
+    """Returns everything that is wrong with a page of rules, a line each."""
     rules = RULE.findall(page)
     found = [] if rules else ["there is no rule: a line `- **S1** ...` is wanted"]
     for number, (said, text) in enumerate(rules, 1):
@@ -56,7 +56,7 @@ HELD = "A rule.<br>\n  `tests/test_semantics.py::test_a_rule_that_nothing_holds_
 
 
 @pytest.mark.parametrize(
-    ("page", "told"),
+    ("page", "expected"),
     [
         ("# Rules\n", "there is no rule"),
         ("- **S1** A rule of which nobody knows whether it holds.\n\n## Next\n\n`tests/x.py::test_y`\n", "S1 names no test"),
@@ -68,9 +68,9 @@ HELD = "A rule.<br>\n  `tests/test_semantics.py::test_a_rule_that_nothing_holds_
         (f"- **S1** {HELD}* **S2** {HELD}", "1 rules are not written as"),
     ],
 )  # fmt: skip
-def test_a_rule_that_nothing_holds_is_seen(page: str, told: str) -> None:
+def test_a_rule_that_nothing_holds_is_seen(page: str, expected: str) -> None:
     (fault,) = faults(page)
-    assert told in fault
+    assert expected in fault
 
 
 def test_a_page_whose_rules_are_held_is_not_complained_of() -> None:

@@ -1,4 +1,4 @@
-"""A task instance becomes Spark jobs and then an outcome: pools, the executor, workers, exactly-once output.
+"""Runs task instances: the executor and its pools, Spark sessions and jobs, the task context, exactly-once output.
 
-May import `errors`, `clock`, `settings`, `logging`, `model`, `dags`. The only room that knows Spark's scheduler.
+May import what lies below (`planning` and down). The only package that knows Spark's scheduler.
 """

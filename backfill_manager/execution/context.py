@@ -1,4 +1,4 @@
-"""`ctx`, as a task's function gets it (INTERFACE, "Authoring")."""
+"""`ctx`, the context that a task's function gets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TaskContext:
         state: StateIdentity,
     ) -> None:
         self._launch = launch
-        self.spark = spark  # a session of its own: its settings and temporary views are nobody else's
+        self.spark = spark  # a session of its own, with its own settings and temporary views
         self.dag_id: str = launch.ti.dag_id
         self.task_id: str = launch.ti.task_id
         self.run_id: str = launch.ti.run_id
@@ -50,9 +50,9 @@ class TaskContext:
         self.partition_key: str | None = launch.run.partition_key
         self.params: dict[str, Any] = dict(launch.params)
         self.try_number: int = launch.ti.try_number
-        self.ended: Ended | None = launch.ended  # in a callback: what it tells of (task_id, state, error)
+        self.ended: Ended | None = launch.ended  # in a callback: what it reports (task_id, state, error)
         self.log = log
-        self.rows_written: int | None = None  # by this try so far; None: nothing, or Delta did not say
+        self.rows_written: int | None = None  # by this try so far; None: nothing, or Delta does not say
         self._output = OutputWriter(spark, launch, log, refuse_if_abandoned, state)
 
     @property
@@ -76,13 +76,12 @@ class TaskContext:
 
         value = F.col(identifier(column)) if isinstance(column, str) else column
         kind = F.typeof(value)
-        told = (
-            f"in_interval({column!r}): " if isinstance(column, str) else "in_interval: "
-        ) + "wants a TIMESTAMP, TIMESTAMP_NTZ or DATE column (cast it first); this one is "
+        where = f"in_interval({column!r})" if isinstance(column, str) else "in_interval"
+        message = f"{where}: needs a TIMESTAMP, TIMESTAMP_NTZ or DATE column (cast it first); this one is "
         cases: Any = F
         for name, (lower, upper) in bounds(self.interval, self._launch.dag.timezone).items():
             cases = cases.when(kind == name, (value >= F.expr(lower)) & (value < F.expr(upper)))
-        wrong_type = F.raise_error(F.concat(F.lit(told), kind)).cast("boolean")
+        wrong_type = F.raise_error(F.concat(F.lit(message), kind)).cast("boolean")
         chosen: Column = cases.otherwise(wrong_type)
         return chosen
 
@@ -110,12 +109,12 @@ class TaskContext:
         raise TaskSkipped(reason)
 
     def result(self, task_id: str) -> Any:
-        """What an upstream task returned; None if it returned nothing or was skipped. A callback may ask for every task
-        that its telling is about."""
+        """What an upstream task returned; None if it returned nothing or was skipped. A callback may also read the tasks that it
+        watches."""
         above = all_upstream(self._launch.dag, self.task_id)
         if task_id not in above:
             raise InvalidInput(
-                f"task {self.task_id!r} asks for the result of {task_id!r}, which does not come before it"
+                f"task {self.task_id!r} needs the result of {task_id!r}, which is not upstream of it"
                 f"{nearest(task_id, above)}"
             )
         return self._launch.results.get(task_id)

@@ -1,14 +1,14 @@
-"""Pools, slots, deadlines: which try runs when, each in a thread to itself, and what is told of it.
+"""Pools, slots, deadlines: which try runs when, each in a thread of its own, and the events of each.
 
 A launch waits in its pool's queue (higher priority first, then older run first) until slots are free; a pool never
-runs more than its slots at once, and a slot that comes free takes the next one here and now, without asking the
+runs more than its slots at once, and a slot that comes free takes the next one at once, without the
 manager. One watching thread sleeps until the next deadline: a try's timeout, the end of its grace, the next flush of
 its log.
 
 A try that is timed out or cancelled is *abandoned*: its Spark jobs are cancelled, further ones and its writes are
-refused, and when its thread has come to its end, or after `grace_s`, its outcome is told and its slots are free.
-Python code can't be stopped from outside; a thread that goes on after that is nobody's any more: nothing it says is
-heard, and its Spark jobs are cancelled again and again as long as it lives (Spark refuses the later jobs of a
+refused, and when its thread has ended, or after `grace_s`, its outcome is reported and its slots are free.
+Python code can't be stopped from outside; a thread that continues after that is a *ghost*: its events are dropped,
+and its Spark jobs are cancelled again and again as long as it lives (Spark refuses the later jobs of a
 cancelled group, but not the map stages of adaptive queries).
 
 A thread that is done waits a while for the next try (a new one costs a connection to the JVM, several milliseconds); it
@@ -16,8 +16,8 @@ is handed over clean: without Spark properties, in a context of its own.
 
 Events of one try come in order: TaskStarted, TaskLogged..., TaskEnded, and none after that.
 
-Without Spark nothing can go on. The first who notices says so (`report_spark_gone`: a try that fails, or whoever watches Spark);
-from then on nothing is started, and every try ends: what had begun is Lost, what waited is put back.
+Without Spark nothing can continue. The first to notice (a try that fails, the Spark monitor) calls `report_spark_gone`; from then
+on nothing is started, and every try ends: what had started is Lost, what waited is put back.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from backfill_manager.service import FailureHandler, ServiceThread
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FLUSH_S: Final = 1.0
-IDLE_S: Final = 10.0
+FLUSH_INTERVAL_S: Final = 1.0
+THREAD_IDLE_S: Final = 10.0
 CANCEL_AGAIN_S: Final = (0.25, 5.0)  # the first time, and the longest; it doubles between
 GRACE_S: Final = 5.0
 
@@ -70,27 +70,27 @@ class _Try:
     scope: SparkJobGroup
     lines: LogLines
     weight: int = 0  # slots it holds; 0 while it waits
-    abandoned: Outcome | None = None  # what it will have ended as, whatever its thread does
+    abandoned: Outcome | None = None  # its outcome, whatever its thread does
     ended: bool = False
     timeout_at: float | None = None
     give_up_at: float | None = None  # the end of an abandoned one's grace
     flush_at: float | None = None
     cancel_at: float | None = None  # its Spark jobs, once more
     cancel_in: float = CANCEL_AGAIN_S[0]
-    telling: threading.RLock = field(default_factory=threading.RLock)  # its events, one after another
+    event_lock: threading.RLock = field(default_factory=threading.RLock)  # one event after another
 
     @property
     def next_deadline(self) -> float | None:
-        known = (self.timeout_at, self.give_up_at, self.flush_at, self.cancel_at)
-        return min((at for at in known if at is not None), default=None)
+        deadlines = (self.timeout_at, self.give_up_at, self.flush_at, self.cancel_at)
+        return min((at for at in deadlines if at is not None), default=None)
 
     def is_due(self, at: float | None, now: float) -> bool:
         return at is not None and at <= now
 
 
 class Executor:
-    """See the module. `is_leader()` says whether this manager still leads: writes are refused when it doesn't. `state` is whose
-    the outputs are. `on_spark_gone(why)` is called once, from any thread."""
+    """`is_leader()` says whether this manager still leads: writes are refused when it doesn't. `state` owns the outputs.
+    `on_spark_gone(reason)` is called once, from any thread."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Executor:
         state: StateIdentity,
         slots: Mapping[str, int],
         grace_s: float = GRACE_S,
-        on_spark_gone: Callable[[str], None] = lambda why: None,
+        on_spark_gone: Callable[[str], None] = lambda reason: None,
         on_failure: FailureHandler | None = None,
     ) -> None:
         self._spark, self._code_cache, self._on_event, self._clock = spark, code_cache, on_event, clock
@@ -131,7 +131,7 @@ class Executor:
 
     # -- for the manager ----------------------------------------------------------------------------------------------
     def launch(self, launch: TaskLaunch) -> None:
-        """Queue one start of a task instance. Its end is always told, sooner or later, by a TaskEnded."""
+        """Queue one start of a task instance. Its end is always reported by a TaskEnded."""
         it = self._new_try(launch)
         with self._changed:
             self._tries[launch.key] = it
@@ -175,30 +175,30 @@ class Executor:
             return Counter(self._load)
 
     def free(self, pool: str) -> int:
-        """Slots of the pool that are neither taken nor spoken for by what waits here; below 0 when more waits."""
+        """Slots of the pool that are neither used nor promised to what waits here; below 0 when more waits."""
         with self._changed:
             waiting = sum(self._weight(it) for *_, it in self._waiting[pool] if not it.ended)
             return self._slots.get(pool, 0) - self._used[pool] - waiting
 
-    def report_spark_gone(self, why: str) -> None:
+    def report_spark_gone(self, reason: str) -> None:
         """Start nothing more and end every try. What had begun is Lost, unless the manager was stopping anyway."""
         with self._changed:
             if self._gone is not None:
                 return
-            begun = [it for it in self._tries.values() if it.weight]
-            told = f"Spark went away while it ran: {why}"
-            self._gone = PutBack(told) if self._closing else Lost(told, alone=len(begun) == 1)
+            started = [it for it in self._tries.values() if it.weight]
+            lost = f"Spark went away while it ran: {reason}"
+            self._gone = PutBack(lost) if self._closing else Lost(lost, alone=len(started) == 1)
             self._closing = True
             waiting = [it for it in self._tries.values() if not it.weight]
-        self._on_spark_gone(why)
+        self._on_spark_gone(reason)
         for it in waiting:
             self._abandon(it, PutBack("Spark went away before it had begun"))
-        for it in begun:
+        for it in started:
             self._abandon(it, self._gone)
 
     def close(self, grace_s: float) -> None:
-        """Start nothing more; wait up to `grace_s` seconds for what runs; the rest is put back. Every try's end has been
-        told when this returns. Spark stays up: it isn't ours."""
+        """Start nothing more; wait up to `grace_s` seconds for what runs; the rest is put back. The end of every try has
+        been reported when this returns. Spark is left running."""
         with self._changed:
             self._closing = True
             waiting = [it for it in self._tries.values() if not it.weight]
@@ -207,7 +207,7 @@ class Executor:
         with self._changed:
             self._changed.wait_for(lambda: not self._tries, timeout=grace_s)
             left = list(self._tries.values())
-        for it in left:  # without Spark it is no stop, whoever comes first to say so
+        for it in left:  # without Spark it counts as lost
             self._abandon(it, self._gone or PutBack("the manager stopped while it ran"))
         with self._changed:
             self._changed.wait_for(
@@ -271,11 +271,11 @@ class Executor:
                 continue
             try:
                 ServiceThread("task", self._serve, it, on_failure=self._on_failure).start()
-            except RuntimeError as error:  # the process has no thread left to give
+            except RuntimeError as error:  # the process has no thread left
                 self._end(it, Postponed(str(error)))
 
     def _serve(self, it: _Try | None) -> None:
-        """The life of a thread: a try, and those that come within `IDLE_S` of the one before."""
+        """The life of a thread: a try, and those that come within `THREAD_IDLE_S` of the one before."""
         while it is not None:
             threading.current_thread().name = it.scope.tag
             contextvars.Context().run(self._run, it)
@@ -287,7 +287,7 @@ class Executor:
                 return None
             self._idle += 1
         try:
-            return self._handover.get(timeout=IDLE_S)
+            return self._handover.get(timeout=THREAD_IDLE_S)
         except queue.Empty:
             with self._changed:
                 if self._idle > 0:
@@ -301,7 +301,7 @@ class Executor:
             with self._changed:
                 it.timeout_at = self._clock.monotonic() + it.launch.timeout_s
                 self._changed.notify_all()
-        self._tell(it, TaskStarted(it.launch.key, self._clock.now()))
+        self._report(it, TaskStarted(it.launch.key, self._clock.now()))
 
         def refuse_if_abandoned() -> None:
             if it.abandoned is not None:
@@ -347,8 +347,8 @@ class Executor:
         return True
 
     def _end(self, it: _Try, outcome: Outcome) -> None:
-        """Tell the end, once; free the slots and hand them on."""
-        with it.telling:
+        """Reports the end, once; frees the slots and hands them on."""
+        with it.event_lock:
             if it.ended:
                 return
             try:
@@ -368,8 +368,8 @@ class Executor:
                     self._changed.notify_all()
         self._begin(ready)
 
-    def _tell(self, it: _Try, event: Event) -> None:
-        with it.telling:
+    def _report(self, it: _Try, event: Event) -> None:
+        with it.event_lock:
             if not it.ended:
                 self._on_event(event)
 
@@ -377,11 +377,11 @@ class Executor:
     def _flush_soon(self, it: _Try) -> None:
         with self._changed:
             if not it.ended:
-                it.flush_at = self._clock.monotonic() + FLUSH_S
+                it.flush_at = self._clock.monotonic() + FLUSH_INTERVAL_S
                 self._changed.notify_all()
 
     def _flush(self, it: _Try) -> None:
-        with it.telling:
+        with it.event_lock:
             lines = it.lines.take()
             if lines and not it.ended:
                 self._on_event(TaskLogged(lines))
@@ -389,13 +389,13 @@ class Executor:
     # -- deadlines ----------------------------------------------------------------------------------------------------
     def _watch(self) -> None:
         try:
-            self._keep_deadlines()
+            self._handle_deadlines()
         finally:
             with self._changed:
                 self._watching = False
                 self._changed.notify_all()
 
-    def _keep_deadlines(self) -> None:
+    def _handle_deadlines(self) -> None:
         while True:
             with self._changed:
                 if self._closed:
@@ -407,22 +407,22 @@ class Executor:
                     soonest = min((at for it in watched if (at := it.next_deadline) is not None), default=None)
                     self._changed.wait(None if soonest is None else soonest - now)
                     continue
-                late = [it for it in due if it.is_due(it.timeout_at, now)]
-                hopeless = [it for it in due if it.is_due(it.give_up_at, now)]
-                stubborn = [it for it in due if it.is_due(it.cancel_at, now)]
-                talkative = [it for it in due if it.is_due(it.flush_at, now)]
-                for it in talkative:
+                timed_out = [it for it in due if it.is_due(it.timeout_at, now)]
+                overdue = [it for it in due if it.is_due(it.give_up_at, now)]
+                to_cancel = [it for it in due if it.is_due(it.cancel_at, now)]
+                to_flush = [it for it in due if it.is_due(it.flush_at, now)]
+                for it in to_flush:
                     it.flush_at = None
-                for it in stubborn:
+                for it in to_cancel:
                     it.cancel_in = min(it.cancel_in * 2, CANCEL_AGAIN_S[1])
                     it.cancel_at = now + it.cancel_in
-            for it in late:
+            for it in timed_out:
                 self._abandon(it, Failed(f"timed out after {it.launch.timeout_s:g} s"))
-            for it in stubborn:
+            for it in to_cancel:
                 it.scope.cancel_jobs()
-            for it in talkative:
+            for it in to_flush:
                 self._flush(it)
-            for it in hopeless:
+            for it in overdue:
                 it.scope.log(
                     "WARNING", f"its thread has not ended {self._grace_s:g} s after it was abandoned; it is left alone"
                 )

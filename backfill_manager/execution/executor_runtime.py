@@ -1,4 +1,4 @@
-"""What is sent to an executor beside the function of an `@task.executor`: its context, and the loop around it.
+"""What is sent to an executor with the function of an `@task.executor`: its context, and the code that calls it.
 
 Pickled by value, for executors have no backfill_manager: standard library only here, and nothing of ours but
 `interval`.
@@ -42,9 +42,9 @@ class ExecutorTaskContext:
     params: dict[str, Any]
     try_number: int
     results: dict[str, Any] = field(default_factory=dict)
-    upstream: tuple[str, ...] = ()  # all that come before it, near and far
-    ended: None = None  # only callbacks tell of something, and they run in the driver
-    log: Any = None  # a logging.Logger, made where the function runs: loggers don't travel
+    upstream: tuple[str, ...] = ()  # all upstream tasks
+    ended: None = None  # only callbacks have it, and they run in the driver
+    log: Any = None  # a logging.Logger, made where the function runs: loggers can't be pickled
 
     def skip(self, reason: str) -> None:
         raise TaskSkipped(reason)
@@ -56,7 +56,7 @@ class ExecutorTaskContext:
         return self.results.get(task_id)
 
 
-class _Gathered(logging.Handler):
+class _CollectedLines(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[tuple[float, str, str]] = []
@@ -67,9 +67,9 @@ class _Gathered(logging.Handler):
 
 def run_function(function: Callable[[Any], Any], context: ExecutorTaskContext) -> str:
     """Run the function in this process; returns {outcome, value, lines} as JSON text: all that crosses the wire."""
-    gathered = _Gathered()
+    collected = _CollectedLines()
     context.log = logging.Logger("task", logging.INFO)
-    context.log.addHandler(gathered)
+    context.log.addHandler(collected)
     value: str | None
     try:
         returned = function(context)
@@ -80,7 +80,7 @@ def run_function(function: Callable[[Any], Any], context: ExecutorTaskContext) -
     except TaskSkipped as skipped:
         outcome, value = "skipped", skipped.reason
     except BaseException as error:  # noqa: BLE001 - whatever it is, it goes back as a value, with the lines before it
-        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        outcome, value = "failed", f"{type(error).__name__}: {said}" if said else type(error).__name__
-        gathered.lines.append((time.time(), "ERROR", traceback.format_exc().rstrip()))
-    return json.dumps({"outcome": outcome, "value": value, "lines": gathered.lines}, ensure_ascii=False)
+        message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        outcome, value = "failed", f"{type(error).__name__}: {message}" if message else type(error).__name__
+        collected.lines.append((time.time(), "ERROR", traceback.format_exc().rstrip()))
+    return json.dumps({"outcome": outcome, "value": value, "lines": collected.lines}, ensure_ascii=False)

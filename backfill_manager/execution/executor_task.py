@@ -33,7 +33,7 @@ _registry = threading.Lock()  # cloudpickle's list of modules that go by value i
 
 
 class ExecutorTaskFailed(Exception):
-    """The function raised there; says so in one line. Its traceback is in the task's log already."""
+    """The function raised on the executor; one line. Its traceback is in the task's log already."""
 
 
 def run_on_executor(
@@ -46,12 +46,12 @@ def run_on_executor(
 ) -> str | None:
     """Run `function(context)` on an executor; returns the JSON text of its result. Raises `TaskSkipped`,
     `ExecutorTaskFailed`, or what Spark raises. `snapshot` is the folder of the bundle's files."""
-    carried = _to_bytes(function, context, snapshot)
+    payload = _to_bytes(function, context, snapshot)
 
     def on_executor(_: int) -> str:
         import pickle
 
-        run, *args = pickle.loads(carried)
+        run, *args = pickle.loads(payload)
         answer: str = run(*args)
         return answer
 
@@ -78,35 +78,35 @@ def _to_bytes(function: Callable[[Any], Any], context: ExecutorTaskContext, snap
 
     with _registry, _by_value(_modules_of(function, snapshot)):
         try:
-            carried: bytes = cloudpickle.dumps((run_function, function, context))
+            payload: bytes = cloudpickle.dumps((run_function, function, context))
         except (TypeError, AttributeError, PicklingError) as error:
             raise InvalidInput(
                 f"task {context.task_id!r} can't be sent to an executor: {error}. What the function uses from outside "
                 "of itself must be picklable; open connections and locks inside the function."
             ) from error
-    return carried
+    return payload
 
 
 def _modules_of(function: Callable[[Any], Any], snapshot: Path) -> list[ModuleType]:
-    """Ours that must go along, the function's own, and every loaded module of its bundle."""
-    found = {interval.__name__: interval, executor_runtime.__name__: executor_runtime}
+    """Modules to send: ours, the function's own, and every loaded module of its bundle."""
+    modules = {interval.__name__: interval, executor_runtime.__name__: executor_runtime}
     own = sys.modules.get(getattr(function, "__module__", None) or "")
     if own is not None and own.__name__ != "__main__":  # what is in __main__ goes by value anyhow
-        found[own.__name__] = own
+        modules[own.__name__] = own
     folder = snapshot.resolve()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and Path(file).resolve().is_relative_to(folder):
-            found[name] = module
-    return list(found.values())
+            modules[name] = module
+    return list(modules.values())
 
 
 @contextmanager
 def _by_value(modules: list[ModuleType]) -> Iterator[None]:
     from pyspark import cloudpickle
 
-    known = cloudpickle.list_registry_pickle_by_value()
-    new = [module for module in modules if module.__name__ not in known]
+    registered = cloudpickle.list_registry_pickle_by_value()
+    new = [module for module in modules if module.__name__ not in registered]
     for module in new:
         cloudpickle.register_pickle_by_value(module)
     try:

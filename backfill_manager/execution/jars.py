@@ -24,7 +24,7 @@ JARS: Final = (
     ("delta-spark_4.2_2.13", "4.4.0", "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
     ("delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
 )
-OLDEST_JAVA: Final = 17
+MIN_JAVA: Final = 17
 
 
 def cache_folder() -> Path:
@@ -38,21 +38,21 @@ def cache_folder() -> Path:
 def java() -> str:
     """The `java` that Spark will use (`$JAVA_HOME` first); `WrongJava` when there is none or it is too old."""
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
-    wanted = (
-        f"Spark needs Java {OLDEST_JAVA} or newer. Install it: `apt install openjdk-17-jre-headless` (Debian, Ubuntu), "
+    java_path = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+    advice = (
+        f"Spark needs Java {MIN_JAVA} or newer. Install it: `apt install openjdk-17-jre-headless` (Debian, Ubuntu), "
         "`dnf install java-17-openjdk-headless` (Fedora), `brew install openjdk@17` (macOS); or set JAVA_HOME."
     )
-    if found is None:
-        raise WrongJava(f"Java was not found{f' in JAVA_HOME={home}' if home else ''}. {wanted}")
-    told = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r'version "(\d+)(?:\.(\d+))?', told.stderr + told.stdout)
+    if java_path is None:
+        raise WrongJava(f"Java was not found{f' in JAVA_HOME={home}' if home else ''}. {advice}")
+    process = subprocess.run([java_path, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)(?:\.(\d+))?', process.stderr + process.stdout)
     if version is None:
-        raise WrongJava(f"{found} does not tell its version. {wanted}")
+        raise WrongJava(f"{java_path} does not report its version. {advice}")
     major = int(version[2]) if version[1] == "1" and version[2] else int(version[1])
-    if major < OLDEST_JAVA:
-        raise WrongJava(f"{found} is Java {major}. {wanted}")
-    return found
+    if major < MIN_JAVA:
+        raise WrongJava(f"{java_path} is Java {major}. {advice}")
+    return java_path
 
 
 def delta_jars() -> list[str]:
@@ -85,7 +85,7 @@ def _fetch(folder: Path) -> None:
                 raise InvalidInput(
                     f"Delta's jar {GROUP}:{artifact}:{version} could not be fetched. This first start needs the "
                     f"network (or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n"
-                    + _last_words(done.stdout + done.stderr)
+                    + _last_error_line(done.stdout + done.stderr)
                 )
             if hashlib.sha256(fetched.read_bytes()).hexdigest() != digest:
                 raise InvalidInput(
@@ -94,11 +94,11 @@ def _fetch(folder: Path) -> None:
             os.replace(fetched, folder / fetched.name)  # atomic: another process sees all of it or nothing
 
 
-def _last_words(output: str) -> str:
+def _last_error_line(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [
+    errors = [
         line
         for line in lines
         if any(word in line for word in ("UNRESOLVED", "refused", "Unknown", "timed out", "Exception"))
     ]
-    return (telling or lines or ["(no output)"])[-1]
+    return (errors or lines or ["(no output)"])[-1]

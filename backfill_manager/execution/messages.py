@@ -1,6 +1,7 @@
-"""What goes into the executor and what comes out: values, matched once (`manager.apply_outcomes`).
+"""The messages of the executor: the launches that it takes, the events and outcomes that it reports, matched once
+(`manager.apply_outcomes`).
 
-Launch ─► Executor ─► TaskStarted ─► TaskEnded(outcome)
+    TaskLaunch ─► Executor ─► TaskStarted ─► TaskEnded(outcome)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LaunchKey = tuple[str, str, str, int]  # dag_id, run_id, task_id, launch
 
 @dataclass(frozen=True)
 class Ended:
-    """What a callback tells of: a task of its run, or the whole run."""
+    """What a callback reports: a task of its run that has ended, or the whole run."""
 
     task_id: str | None  # None: the run
     state: str  # success, failed
@@ -27,7 +28,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class TaskLaunch:
-    """One start of one task instance, with everything that its thread needs and no more."""
+    """One start of one task instance, with everything that its thread needs."""
 
     ti: TaskInstance  # in state queued
     run: DagRun
@@ -39,7 +40,7 @@ class TaskLaunch:
     results: dict[str, Any] = field(default_factory=dict)  # of finished upstream tasks, by task id
     timeout_s: float | None = None
     priority: int = 0
-    ended: Ended | None = None  # of a callback: what it tells of
+    ended: Ended | None = None  # of a callback: what it reports
 
     @property
     def key(self) -> LaunchKey:
@@ -85,8 +86,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class PutBack:
-    """The manager was told to stop, or has handed over, before the task had finished: it starts again, and nothing is
-    counted."""
+    """The manager was stopped, or has handed over, before the task had finished: it starts again, and nothing is counted."""
 
     reason: str
 

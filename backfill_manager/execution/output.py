@@ -1,19 +1,19 @@
-"""`ctx.write`: a run's rows land in a Delta table exactly once, whatever crashes, is tried again, or comes late.
+"""`ctx.write`: a run's rows are committed to a Delta table exactly once, whatever crashes, is retried, or comes late.
 
-How it holds:
+How:
 - Each write carries Delta's application transaction: id `bfm/<state>/<dag>/<task>/<run>/<n>` (n-th write of this task into
   this table), version = the task instance's *generation*. Delta takes a version once. The state's identity is in it because
   run ids repeat: another state, or a `dags test`, writes the same run under an id of its own. A try does not change the
   generation, so the try after a crash between this commit and the state's finds its rows there and writes nothing: in
   append mode too. Clearing raises the generation, so a cleared task writes again: `replace` replaces, `append`
-  appends once more. A run that re-does a date has a run id, and so transactions, of its own.
-- The n-th write must be the same write in each try: a task that branches on `try_number` breaks its own promise.
+  appends once more. A run that replaces another has a run id, and so transactions, of its own.
+- The n-th write must be the same write in each try: a task that branches on `try_number` breaks this.
 - An abandoned try (timed out, cancelled, or of a manager that no longer leads) is refused before it computes and again
   before it commits; its Spark jobs are cancelled, and if a newer generation has landed, Delta refuses the older one.
 - `replace` is Delta's replaceWhere with the run's interval (or its partition): exactly these rows go, and rows
   outside of them in what is written are an error that changes nothing. A run with neither replaces the whole table.
-- Writers of one table queue up inside this process. A writer that finds the queue taken computes and caches its rows
-  while it waits, so that only the commits go one by one. Conflicts with writers outside are tried again.
+- Writers of one table queue up inside this process. A writer that has to wait computes and caches its rows meanwhile, so that
+  only the commits go one by one. Commits that conflict with other processes are retried.
 
 The commit's user metadata names state, dag, run, task, DAG version, try and interval.
 """
@@ -47,11 +47,11 @@ Mode = Literal["replace", "append"]
 
 @dataclass(frozen=True)
 class _Replaced:
-    """A share of a table."""
+    """The part of a table that a write replaces."""
 
     where: str  # for replaceWhere: literals in the column's own type
     kind: str  # the type of its column
-    told: str
+    name: str  # in messages
 
 
 class OutputWriter:
@@ -81,14 +81,14 @@ class OutputWriter:
         with self._turn(table, transaction, df):
             return self._commit(table, transaction, df, time_column, partition_column, mode)
 
-    # -- what is asked ------------------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------------------------
     def _check(self, df: Any, name: str, time_column: str | None, partition_column: str | None, mode: str) -> None:
         from pyspark.sql import DataFrame
 
         where = f"ctx.write(..., {name!r})"
         if not isinstance(df, DataFrame):
             raise InvalidInput(
-                f"{where} wants a Spark DataFrame, not a {type(df).__name__}; ctx.spark.createDataFrame makes one"
+                f"{where} takes a Spark DataFrame, not a {type(df).__name__}; ctx.spark.createDataFrame makes one"
             )
         if mode not in ("replace", "append"):
             raise InvalidInput(f"{where}: mode is 'replace' or 'append', not {mode!r}")
@@ -97,12 +97,12 @@ class OutputWriter:
         run = self._launch.run
         if run.partition_key is not None and partition_column is None:
             raise InvalidInput(
-                f"{where} in a run for partition {run.partition_key!r} wants partition_column=..., "
+                f"{where} in a run for partition {run.partition_key!r} needs partition_column=..., "
                 "the column that holds the key"
             )
         if run.partition_key is None and self._interval is not None and time_column is None:
             raise InvalidInput(
-                f"{where} wants time_column=..., the column that tells which rows belong to the run's interval "
+                f"{where} needs time_column=..., the column that tells which rows belong to the run's interval "
                 "(or mode='append')"
             )
         if run.partition_key is None and self._interval is None and (time_column or partition_column):
@@ -114,7 +114,7 @@ class OutputWriter:
     def _replaced(
         self, schema: StructType, name: str, time_column: str | None, partition_column: str | None
     ) -> _Replaced | None:
-        """What of the table this write replaces; None for all of it."""
+        """The part of the table that this write replaces; None for all of it."""
         key = self._launch.run.partition_key
         if key is not None:
             assert partition_column is not None
@@ -133,36 +133,36 @@ class OutputWriter:
         start, end = (format_instant(at) for at in self._interval)
         return _Replaced(f"{column} >= {ends.lower} AND {column} < {ends.upper}", kind, f"interval [{start}, {end})")
 
-    def _column(self, schema: StructType, name: str, wanted: str) -> tuple[str, str]:
+    def _column(self, schema: StructType, name: str, column: str) -> tuple[str, str]:
         for field in schema.fields:
-            if field.name.lower() == wanted.lower():
+            if field.name.lower() == column.lower():
                 return identifier(field.name), field.dataType.simpleString()
         names = [field.name for field in schema.fields]
         raise InvalidInput(
-            f"ctx.write(..., {name!r}): the table has no column {wanted!r}"
-            f"{nearest(wanted, names) or '; it has ' + ', '.join(names)}"
+            f"ctx.write(..., {name!r}): the table has no column {column!r}"
+            f"{nearest(column, names) or '; it has ' + ', '.join(names)}"
         )
 
-    # -- doing it -----------------------------------------------------------------------------------------------------
+    # -- the write ----------------------------------------------------------------------------------------------------
     @contextlib.contextmanager
     def _turn(self, table: OutputTable, transaction: str, df: DataFrame) -> Iterator[None]:
-        """This writer's turn at the table; the rows are computed while it waits for that."""
-        staged = False
-        taken = table.queue.acquire(blocking=False)
+        """This writer's turn at the table; the rows are computed while it waits."""
+        is_cached = False
+        has_turn = table.queue.acquire(blocking=False)
         try:
-            if not taken:
-                written = table.exists() and table.look().recorded(transaction) is not None
+            if not has_turn:
+                written = table.exists() and table.read().recorded(transaction) is not None
                 level = df.storageLevel
                 if not written and not (level.useMemory or level.useDisk):
-                    staged = True
+                    is_cached = True
                     df.persist().count()
                 table.queue.acquire()
-                taken = True
+                has_turn = True
             yield
         finally:
-            if taken:
+            if has_turn:
                 table.queue.release()
-            if staged:
+            if is_cached:
                 df.unpersist()
 
     def _commit(
@@ -178,8 +178,8 @@ class OutputWriter:
             with attempt:
                 self._refuse_if_abandoned()
                 if not table.exists():
-                    table.make(df.schema)
-                before = table.look()
+                    table.create(df.schema)
+                before = table.read()
                 if self._has_landed(before, transaction):
                     return None
                 replaced = None
@@ -187,20 +187,21 @@ class OutputWriter:
                     replaced = self._replaced(before.schema, table.name, time_column, partition_column)
                 metadata = user_metadata(self._state, self._launch)
                 self._save(table, df, transaction, metadata, mode, replaced)
-                commit = table.look().find(metadata, since=before.version)
-                if commit is None:  # Delta left it out, since the same transaction had landed a moment before
-                    self._has_landed(table.look(), transaction)
-                    return None
-                rows = "" if commit.rows is None else f"{commit.rows:,} rows "
-                self._log.info(
-                    "%s%s %s, version %d",
-                    rows,
-                    "into" if mode == "replace" else "appended to",
-                    table.name,
-                    commit.version,
-                )
-                return commit.rows
+                return self._committed_rows(table, transaction, metadata, before.version, mode)
         raise AssertionError("tenacity either returns or raises")
+
+    def _committed_rows(
+        self, table: OutputTable, transaction: str, metadata: str, before: int, mode: Mode
+    ) -> int | None:
+        after = table.read()
+        commit = after.find(metadata, since=before)
+        if commit is None:  # Delta left it out, as the same transaction had landed a moment before
+            self._has_landed(after, transaction)
+            return None
+        rows = "" if commit.rows is None else f"{commit.rows:,} rows "
+        verb = "into" if mode == "replace" else "appended to"
+        self._log.info("%s%s %s, version %d", rows, verb, table.name, commit.version)
+        return commit.rows
 
     def _has_landed(self, state: TableState, transaction: str) -> bool:
         if not state.has_landed(transaction, self._launch.ti.generation):
@@ -224,7 +225,7 @@ class OutputWriter:
             if replaced is None or error.getCondition() != "DELTA_REPLACE_WHERE_MISMATCH":
                 raise
             raise InvalidInput(
-                f"ctx.write(..., {table.name!r}): there are rows outside of this run's {replaced.told}"
+                f"ctx.write(..., {table.name!r}): there are rows outside of this run's {replaced.name}"
                 f"{_example(str(error), replaced.kind)}; nothing was written. "
                 "Leave them out first, as with .where(ctx.in_interval(...))."
             ) from None
@@ -244,11 +245,11 @@ def _key_literal(key: str, kind: str, column: str) -> str:
 
 
 def _example(message: str, kind: str) -> str:
-    """The offending value in Delta's message (a line ` - column : value`), as people write such values."""
-    found = re.search(r"^ - (\S+) : (.*)$", message, re.MULTILINE)
-    if found is None:
+    """The offending value in Delta's message (a line ` - column : value`), in readable form."""
+    match = re.search(r"^ - (\S+) : (.*)$", message, re.MULTILINE)
+    if match is None:
         return ""
-    column, value = found.groups()
+    column, value = match.groups()
     if value.lstrip("-").isdigit():
         if kind == "date":
             value = (EPOCH + timedelta(days=int(value))).date().isoformat()

@@ -1,8 +1,8 @@
-"""One Delta table that tasks write to: where it is, making it, what has been written to it, and its queue.
+"""A Delta table that tasks write to: its place, its creation, what has been written to it, and its queue.
 
 Two writers that replace different intervals of one unpartitioned table conflict in Delta (12 to 14 of 16 fail,
-measured), so inside this process writers of a table go one after another. Whatever comes from outside meets Delta's
-own check.
+measured), so inside this process writers of a table go one after another. Writers in other processes meet Delta's own
+check.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import AbandonedTry, InvalidInput
-from backfill_manager.execution.catalog import adopt, folder_of
+from backfill_manager.execution.catalog import folder_of, register_table
 from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.table_queue import TableQueue
 
@@ -37,7 +37,7 @@ _queues_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Commit:
-    """What the table's log says of one of our writes."""
+    """One of our writes, by the table's log."""
 
     version: int
     rows: int | None  # inserted or updated; None where Delta does not say, and for what inserts and updates nothing
@@ -84,27 +84,27 @@ class OutputTable:
 
     @property
     def queue(self) -> TableQueue:
-        """Whoever holds it alone is the one writer of this table in this process."""
+        """Its exclusive holder is the one writer of this table in this process."""
         with _queues_lock:
             return _queues.setdefault(self.identity, TableQueue())
 
-    # -- being there --------------------------------------------------------------------------------------------------
+    # -- creation -----------------------------------------------------------------------------------------------------
     def exists(self) -> bool:
-        """`InvalidInput` if there is something else of this name."""
+        """`InvalidInput` if something else has this name."""
         from delta.tables import DeltaTable
 
         if self.is_path:
             return bool(DeltaTable.isDeltaTable(self._spark, self.name))
         if not self._spark.catalog.tableExists(self.name):
-            return adopt(self._spark, self.name)
+            return register_table(self._spark, self.name)
         return True
 
-    def make(self, schema: StructType) -> None:
-        """With these columns, all nullable. Harmless if it is there already, or if nothing is written after it."""
+    def create(self, schema: StructType) -> None:
+        """Creates it with these columns, all nullable. Harmless if it exists, or if nothing is written afterwards."""
         from delta.tables import DeltaTable
         from pyspark.sql.types import StructField, StructType
 
-        self.clear_half_made()
+        self.remove_unfinished_log()
         builder = DeltaTable.createIfNotExists(self._spark)
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)
         builder = builder.addColumns(
@@ -114,9 +114,9 @@ class OutputTable:
             builder = builder.property(key, value)
         builder.execute()
 
-    def clear_half_made(self) -> None:
-        """A writer that was killed while it made the table leaves a log folder without a commit, and Delta makes no table
-        where anything lies. That folder, if it is all there is, goes."""
+    def remove_unfinished_log(self) -> None:
+        """Removes what a writer leaves that was killed while it created the table: a log folder without a commit, where Delta
+        creates no table. Only if there is nothing else."""
         folder = self.name if self.is_path else folder_of(self._spark, self.name)
         if folder is None:
             return
@@ -132,7 +132,7 @@ class OutputTable:
     def save(self, writer: DataFrameWriter) -> None:
         writer.save(self.name) if self.is_path else writer.saveAsTable(self.name)
 
-    # -- what was written ---------------------------------------------------------------------------------------------
+    # -- commits -----------------------------------------------------------------------------------------------------
     def _delta(self) -> DeltaTable:
         from delta.tables import DeltaTable
         from pyspark.errors import AnalysisException
@@ -146,7 +146,7 @@ class OutputTable:
                 raise InvalidInput(f"{self.name!r} is not a Delta table; ctx.write writes Delta tables only") from None
             raise
 
-    def look(self) -> TableState:
+    def read(self) -> TableState:
         """The table as it is now."""
         delta = self._delta()
         log = delta._jdt.deltaLog()
@@ -162,12 +162,12 @@ class TableState:
         self.version: int = snapshot.version()
 
     def recorded(self, transaction: str) -> int | None:
-        """The version that was last written under this transaction id."""
-        found = self._snapshot.transactions().get(transaction)
-        return int(found.get()) if found.isDefined() else None
+        """The last version under this transaction id."""
+        version = self._snapshot.transactions().get(transaction)
+        return int(version.get()) if version.isDefined() else None
 
     def has_landed(self, transaction: str, generation: int) -> bool:
-        """True if this generation of a write is in the table. `AbandonedTry` if a later one is."""
+        """Whether this generation of a write is in the table. `AbandonedTry` if a later one is."""
         recorded = self.recorded(transaction)
         if recorded is not None and recorded > generation:
             raise AbandonedTry(
@@ -180,7 +180,7 @@ class TableState:
         changes = self._log.getChanges(since + 1, *(getattr(self._log, f"getChanges$default${i}")() for i in (2, 3)))
         while changes.hasNext():
             version_and_actions = changes.next()
-            first = json.loads(version_and_actions._2().head().json())  # a commit's own story comes first
+            first = json.loads(version_and_actions._2().head().json())  # commitInfo comes first
             info = first.get("commitInfo", {})
             if info.get("userMetadata") == metadata:
                 return Commit(int(version_and_actions._1()), _rows_in(info.get("operationMetrics", {})))
@@ -188,7 +188,7 @@ class TableState:
 
 
 def _rows_in(metrics: dict[str, str]) -> int | None:
-    """Rows that a commit inserted or updated, by Delta's metrics; those that it copied into new files do not count."""
+    """Rows that a commit inserted or updated, by Delta's metrics; copied rows do not count."""
     for names in (("numTargetRowsInserted", "numTargetRowsUpdated"), ("numUpdatedRows",), ("numOutputRows",)):
         if all(name in metrics for name in names):
             return sum(int(metrics[name]) for name in names)

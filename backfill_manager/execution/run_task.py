@@ -62,12 +62,12 @@ def run_task(
     except AbandonedTry as refused:
         scope.log("WARNING", str(refused))
         return Failed(one_line(refused), retryable=False)
-    except LostLease as unsure:  # if it does lead, the task runs again; if not, nothing that it says is heard
+    except LostLease as unsure:  # if it does lead, the task runs again; if not, its outcome is not committed
         scope.log("WARNING", str(unsure))
         return Postponed(one_line(unsure))
     except ExecutorTaskFailed as failed:
         return Failed(mask_environment(str(failed)))
-    except BaseException as error:  # noqa: BLE001 - users' code: anything may come, SystemExit too; it is told, not hidden
+    except BaseException as error:  # noqa: BLE001 - users' code raises anything, SystemExit too; it is reported
         if why := spark_gone_reason(spark):
             return Lost(why)
         scope.log("ERROR", traceback_text(error))

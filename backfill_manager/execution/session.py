@@ -1,7 +1,7 @@
 """The Spark session of the manager, of `dags test`, of a dry run without a manager, of the tests: one builder for all.
 
 Under spark-submit the session exists already in all that must be given at submit time (jars, extensions, scheduler
-mode); `submit_conf` is what `spark-submit.sh` and this builder share. Session and process think in UTC.
+mode); `submit_conf` is what `spark-submit.sh` and this builder share. Session and process are in UTC.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BASE_CONF: Mapping[str, str] = {
     # Without it `spark.sql(text, args=...)` loses its arguments: Delta's parser drops them (delta-io/delta#7640).
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
-NICER_BY = 10  # of 19; a process that is nicer by 10 gets a tenth of a contested core
+NICENESS = 10  # of 19; a process that is nicer by 10 gets a tenth of a contested core
 LOCAL_CONF: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -158,11 +158,11 @@ def lower_jvm_thread_priority(spark: SparkSession) -> None:
     if threads.is_dir():
         for thread in threads.iterdir():  # those that they start later take after them
             with contextlib.suppress(ProcessLookupError):  # it has just ended
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), os.getpriority(os.PRIO_PROCESS, 0) + NICER_BY)
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
 
 
 def silence_loggers() -> None:
-    """PySpark prints a page of JSON for every failed query before it raises; whoever gets the exception tells it."""
+    """PySpark prints a page of JSON for every failed query before it raises; the exception is enough."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

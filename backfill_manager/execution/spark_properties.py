@@ -1,10 +1,10 @@
-"""Every Spark job of a task runs in its pool, under its tag and name, whichever of the task's threads starts it.
+"""Spark job properties of tasks: every job runs in its task's pool, under its tag and name, whichever thread starts it.
 
 Spark keeps pool, job group, tags and description as properties of a thread. SQL jobs find the pool in their session;
 RDD jobs, and tag and group for all, only in the thread that starts them, and a plain Python thread starts with none.
 So while an executor is open, a thread that a task's thread starts (and a work item that it gives to a
 `ThreadPoolExecutor`, whoever made that) takes the properties of the starter along, as threads in the JVM do. Threads
-that belong to no task are left as they are, and after the last executor has closed nothing of this is left.
+that belong to no task are left as they are, and after the last executor has closed the patches are removed.
 
 All tasks share the manager's SparkContext, so `stop()` is refused in the threads of a task, whichever session it is called on.
 """
@@ -103,7 +103,7 @@ class SparkJobs:
         return ()
 
 
-# -- taking it along --------------------------------------------------------------------------------------------------
+# -- propagation to threads --------------------------------------------------------------------------------------------
 
 
 class _ContextPropagation:
@@ -169,12 +169,12 @@ def _stop(sc: SparkContext) -> None:
     _original["stop"](sc)
 
 
-def _leave_rdds_alone(session: Any) -> None:
+def _keep_rdd_binding(session: Any) -> None:
     """PySpark binds `RDD.toDF` of all RDDs to whichever session was made last: another task's, in another pool."""
 
 
 def install(spark: SparkSession) -> None:
-    """Let threads inherit, and refuse a task that stops Spark, until `remove` has been called as often. `RDD.toDF` is bound
+    """Has threads inherit, and refuses a task that stops Spark, until `remove` was called as often. `RDD.toDF` is bound
     to `spark`, which names no pool: its jobs go to the pool of the thread."""
     global _open
     from pyspark import SparkContext
@@ -191,7 +191,7 @@ def install(spark: SparkSession) -> None:
         threading.Thread.start = _start  # type: ignore[method-assign,assignment]
         ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign,assignment]
         session._monkey_patch_RDD(spark)
-        session._monkey_patch_RDD = _leave_rdds_alone
+        session._monkey_patch_RDD = _keep_rdd_binding
         SparkContext.stop = _stop
 
 
@@ -204,7 +204,7 @@ def remove() -> None:
         _open -= 1
         if _open > 0:
             return
-        if threading.Thread.start is _start:  # else somebody has wrapped ours since: it stays, and does nothing
+        if threading.Thread.start is _start:  # else another library has wrapped ours since: it stays, and does nothing
             threading.Thread.start = _original["start"]  # type: ignore[method-assign]
         if ThreadPoolExecutor.submit is _submit:
             ThreadPoolExecutor.submit = _original["submit"]  # type: ignore[method-assign]

@@ -42,18 +42,18 @@ def run_sql(
     ctx.spark.conf.set("spark.sql.legacy.parameterSubstitution.constantsOnly", "true")
     query = parts.pop() if task.into else None
     runner = StatementRunner(
-        launch, state, ctx.spark, ctx.log, refuse_if_abandoned, lambda text: _ask(ctx, text, values), parts
+        launch, state, ctx.spark, ctx.log, refuse_if_abandoned, lambda text: _execute(ctx, text, values), parts
     )
     for number in range(1, len(parts) + 1):
         ctx.count_rows(runner.run(number))
     if query is not None:
         assert task.into is not None
         refuse_if_abandoned()
-        rows = _ask(ctx, query, values)
+        rows = _execute(ctx, query, values)
         ctx.write(rows, task.into, time_column=task.time_column, partition_column=task.partition_column)
 
 
-def _ask(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
+def _execute(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     try:
@@ -62,9 +62,9 @@ def _ask(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
         if error.getCondition() != "UNBOUND_SQL_PARAMETER":
             raise
         name = (error.getMessageParameters() or {}).get("name", "?").strip("`")
-        known = ", ".join(f":{key}" for key in sorted(values))
+        available = ", ".join(f":{key}" for key in sorted(values))
         raise InvalidInput(
-            f"sql task {ctx.task_id!r} uses :{name}, which this run does not have; it has {known}"
+            f"sql task {ctx.task_id!r} uses :{name}, which this run does not have; it has {available}"
         ) from None
 
 
@@ -72,15 +72,15 @@ def parameters(launch: TaskLaunch) -> dict[str, Any]:
     """Name -> value, as Spark takes them. Ours come after the run's params, and win."""
     from pyspark.sql import functions as F
 
-    found: dict[str, Any] = {name: _value(value) for name, value in launch.params.items() if name.isidentifier()}
-    found["run_id"] = launch.run.run_id
+    values: dict[str, Any] = {name: _value(value) for name, value in launch.params.items() if name.isidentifier()}
+    values["run_id"] = launch.run.run_id
     if launch.run.partition_key is not None:
-        found["partition_key"] = launch.run.partition_key
+        values["partition_key"] = launch.run.partition_key
     if launch.run.logical_date is not None:
-        found["logical_date"] = F.expr(instant_literal(launch.run.logical_date))
+        values["logical_date"] = F.expr(instant_literal(launch.run.logical_date))
     if launch.interval is not None:
-        found["interval_start"], found["interval_end"] = (F.expr(instant_literal(at)) for at in launch.interval)
-    return found
+        values["interval_start"], values["interval_end"] = (F.expr(instant_literal(at)) for at in launch.interval)
+    return values
 
 
 def _value(value: Any) -> Column:

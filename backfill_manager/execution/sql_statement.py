@@ -1,19 +1,19 @@
 """One statement of a SQL task that writes by itself: MERGE, INSERT, UPDATE, DELETE, CREATE TABLE, OPTIMIZE, ...
 
-- It waits for its turn at every table that it writes: the queues of `ctx.write`, taken in one order by all, so that nobody
-  waits in a circle. Plain INSERTs share their turn: Delta lets appends pass each other. Parallel runs of one DAG meet no
+- It waits for its turn at every table that it writes: the queues of `ctx.write`, acquired in one order by all, so that there is
+  no deadlock. Plain INSERTs share their turn: Delta lets appends pass each other. Parallel runs of one DAG meet no
   conflict, and CREATE TABLE IF NOT EXISTS makes one table.
 - A conflict with a writer outside of this process repeats this statement alone. Delta has refused its only commit, so
   nothing of it is there.
 - Changes of rows (INSERT, MERGE, UPDATE, DELETE, and CREATE or REPLACE TABLE AS SELECT) carry a Delta transaction: id
   `.../sql-<number of the statement>`, version = generation. One that had landed before a crash is left out the next time,
-  and says so. All others (CREATE TABLE, ALTER, TRUNCATE, OPTIMIZE, RESTORE, ...) have no transaction in Delta and are done
-  again when the task is, unless a statement after them has landed: write them so that this does no harm.
+  and says so. All others (CREATE TABLE, ALTER, TRUNCATE, OPTIMIZE, RESTORE, ...) have no transaction in Delta and are run
+  again when the task is, unless a statement after them has landed: make them idempotent.
 - Statements are done in order, so when one has landed, those before it are done, whether or not they have a transaction: they
   are left out with it. Else the next try would do `DELETE FROM t ...; INSERT INTO t ...` by half: a DELETE that had found
   nothing, or a TRUNCATE, has left no transaction, and would take away the rows of the INSERT, which then is left out.
 - Delta takes a transaction once for each table, so a statement that wrote the rows of one table twice (a script, a
-  multi-table INSERT) would lose the second write without a word. It is refused.
+  multi-table INSERT) would silently lose the second write. It is refused.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
-SURELY_AMONG: Final = 20  # last commits of a table that was not known before: there our own is
+RECENT_COMMITS: Final = 20  # of a table that did not exist before: our own is among them
 
 
 class StatementRunner:
-    """The statements of one try. `ask(text)` hands one to Spark, with the run's parameters."""
+    """The statements of one try. `execute(text)` hands one to Spark, with the run's parameters."""
 
     def __init__(
         self,
@@ -51,28 +51,28 @@ class StatementRunner:
         spark: SparkSession,
         log: logging.Logger,
         refuse_if_abandoned: Callable[[], None],
-        ask: Callable[[str], DataFrame],
+        execute: Callable[[str], DataFrame],
         texts: Sequence[str],
     ) -> None:
         self._launch, self._state, self._spark, self._log = launch, state, spark, log
-        self._refuse_if_abandoned, self._ask, self._texts = refuse_if_abandoned, ask, texts
+        self._refuse_if_abandoned, self._execute, self._texts = refuse_if_abandoned, execute, texts
 
     def run(self, number: int) -> int | None:
-        """Run the `number`-th statement; the rows that it inserted or updated, None where that is not known."""
+        """Runs the `number`-th statement; returns the rows that it inserted or updated, None where that is unknown."""
         self._refuse_if_abandoned()
         text = self._texts[number - 1]
         written = self._written(number)
         tables = {name: OutputTable.named(self._spark, name) for name in written.names}
         self._refuse_second_writes(number, written, tables)
         if tables and (later := self._landed_after(number)):
-            self._log.info("statement %d: left out, as an earlier try has come to statement %d", number, later)
+            self._log.info("statement %d: skipped, as an earlier try has completed statement %d", number, later)
             return None
         changed = [tables[name] for name in written.rows]
         what = f"statement {number}" + "".join(f", {table.name}" for table in tables.values())
         with _turn(list(tables.values()), shared=written.only_appends):
             for table in tables.values() if written.makes else ():
-                if _look(table) is None:
-                    table.clear_half_made()
+                if _read(table) is None:
+                    table.remove_unfinished_log()
             for attempt in retry_on_conflict(self._log, what):
                 with attempt:
                     self._refuse_if_abandoned()
@@ -83,16 +83,16 @@ class StatementRunner:
         return written_by(self._spark, self._texts[number - 1], self._evaluated) or Written()
 
     def _landed_after(self, number: int) -> int | None:
-        """The last statement behind this one that an earlier try has done, as far as tables tell."""
+        """The last later statement that an earlier try has completed, as far as the tables show."""
         if self._launch.ti.launch == 1:
             return None
         for later in range(len(self._texts), number, -1):
             try:
                 names = self._written(later).rows
-            except (PySparkException, InvalidInput):  # its name hangs on a variable that is not declared yet
+            except (PySparkException, InvalidInput):  # its name depends on a variable that is not declared yet
                 continue
             transaction = self._transaction(later)
-            if any(self._has_landed(_look(OutputTable.named(self._spark, name)), transaction) for name in names):
+            if any(self._has_landed(_read(OutputTable.named(self._spark, name)), transaction) for name in names):
                 return later
         return None
 
@@ -100,7 +100,7 @@ class StatementRunner:
         return transaction_id(self._state, self._launch, f"sql-{number}")
 
     def _evaluated(self, expression: str) -> str:
-        row = self._ask(f"SELECT {expression}").first()
+        row = self._execute(f"SELECT {expression}").first()
         return str(row[0]) if row else ""
 
     def _refuse_second_writes(self, number: int, written: Written, tables: dict[tuple[str, ...], OutputTable]) -> None:
@@ -111,37 +111,37 @@ class StatementRunner:
         if twice:
             raise InvalidInput(
                 f"sql task {self._launch.task.task_id!r}, statement {number}: it writes {twice[0]} more than once, and Delta "
-                "would take the first write only (one transaction for each statement and table). Make statements of their "
-                "own of these writes, parted by `;` outside of BEGIN ... END, or write the rows in one."
+                "would take the first write only (one transaction for each statement and table). Make these writes "
+                "separate statements, split by `;` outside of BEGIN ... END, or write the rows in one."
             )
 
     def _run_once(self, number: int, text: str, changed: list[OutputTable], *, is_one_write: bool) -> int | None:
         transaction = self._transaction(number)
         metadata = user_metadata(self._state, self._launch, statement=number)
-        before = {table.identity: _look(table) for table in changed}
+        before = {table.identity: _read(table) for table in changed}
         landed = [self._has_landed(state, transaction) for state in before.values()]
         if is_one_write and landed and all(landed):
-            self._log.info("statement %d: an earlier try of this run has done it; it is not done again", number)
+            self._log.info("statement %d: an earlier try of this run has completed it; it is not run again", number)
             return None
-        with self._marked(transaction, metadata):
-            done = self._ask(text)
-            if not done.isLocal():  # a command has run already; a query has to be asked
+        with self._commit_conf(transaction, metadata):
+            done = self._execute(text)
+            if not done.isLocal():  # a command has run already; a query has to be executed
                 done.write.format("noop").mode("overwrite").save()
-        counts = [self._told(number, table, before[table.identity], transaction, metadata) for table in changed]
-        known = [n for n in counts if n is not None]
-        return sum(known) if known else None
+        counts = [self._log_commit(number, table, before[table.identity], transaction, metadata) for table in changed]
+        rows = [n for n in counts if n is not None]
+        return sum(rows) if rows else None
 
     def _has_landed(self, state: TableState | None, transaction: str) -> bool:
         return state is not None and state.has_landed(transaction, self._launch.ti.generation)
 
-    def _told(
+    def _log_commit(
         self, number: int, table: OutputTable, before: TableState | None, transaction: str, metadata: str
     ) -> int | None:
-        """What came of it in this table, into the log; the rows."""
-        now = _look(table)
+        """Logs what the statement did to this table; returns the rows."""
+        now = _read(table)
         if now is None:
             return None
-        since = max(-1, now.version - SURELY_AMONG) if before is None else before.version
+        since = max(-1, now.version - RECENT_COMMITS) if before is None else before.version
         commit = now.find(metadata, since=since)
         if commit is not None:
             self._log.info("statement %d: %s%s, version %d", number, _counted(commit), table.name, commit.version)
@@ -157,15 +157,15 @@ class StatementRunner:
         return None
 
     @contextlib.contextmanager
-    def _marked(self, transaction: str, metadata: str) -> Iterator[None]:
-        """SQL takes the marks of its commits from the session."""
-        marks = {APP_ID: transaction, APP_VERSION: str(self._launch.ti.generation), METADATA: metadata}
-        for key, value in marks.items():
+    def _commit_conf(self, transaction: str, metadata: str) -> Iterator[None]:
+        """SQL takes transaction and metadata of its commits from the session."""
+        conf = {APP_ID: transaction, APP_VERSION: str(self._launch.ti.generation), METADATA: metadata}
+        for key, value in conf.items():
             self._spark.conf.set(key, value)
         try:
             yield
         finally:
-            for key in marks:
+            for key in conf:
                 self._spark.conf.unset(key)
 
 
@@ -180,10 +180,10 @@ def _turn(tables: list[OutputTable], *, shared: bool) -> Iterator[None]:
         yield
 
 
-def _look(table: OutputTable) -> TableState | None:
-    """The table as it is now; None if it is not there, or no Delta table: the statement itself says what it thinks of that."""
+def _read(table: OutputTable) -> TableState | None:
+    """The table as it is now; None if it does not exist, or is no Delta table: running the statement reports that."""
     try:
-        return table.look() if table.exists() else None
+        return table.read() if table.exists() else None
     except (PySparkException, InvalidInput):
         return None
 

@@ -1,4 +1,4 @@
-"""The queue of those who write one table in this process."""
+"""The queue of the writers of one table in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 
 class TableQueue:
     """A lock that is given in the order of arrival. Those who share it (appends, which never conflict with each other in
-    Delta) hold it together; everybody else holds it alone."""
+    Delta) hold it together; others hold it alone."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -22,7 +22,7 @@ class TableQueue:
             if not blocking and (self._waiting or not self._is_free(shared)):
                 return False
             self._waiting.append(ticket)
-            self._changed.notify_all()  # for whoever watches the queue
+            self._changed.notify_all()  # for tests that watch the queue
             self._changed.wait_for(lambda: self._waiting[0] is ticket and self._is_free(shared))
             self._waiting.popleft()
             self._sharing += shared

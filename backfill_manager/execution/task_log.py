@@ -1,7 +1,7 @@
-"""The log of a try: what `ctx.log` and the task's own `logging` say, as rows of `task_log`.
+"""The log of a try: lines of `ctx.log` and of the task's own `logging`, as rows of `task_log`.
 
-Lines are gathered and handed over in batches (the executor flushes about once a second, and before a try's end is
-told). `ctx.log` takes everything from INFO up. Beside it, whatever other loggers let through in one of the task's
+Lines are collected and handed over in batches (the executor flushes about once a second, and before it reports the end of a
+try). `ctx.log` takes everything from INFO up. Beside it, whatever other loggers let through in one of the task's
 threads (a bundle's own modules, a library's warnings) lands in the same log while an executor is open. Values of
 environment variables that are named like secrets, and passwords in URLs, are not shown.
 """
@@ -24,7 +24,7 @@ MAX_CHARS: Final = 20_000  # of one line: a long traceback fits
 
 
 class LogLines:
-    """Gathers the lines of one try; safe from all of its threads."""
+    """Collects the lines of one try; thread-safe."""
 
     def __init__(self, launch: TaskLaunch, clock: Clock, on_first: Callable[[], None]) -> None:
         self._ti, self._clock, self._on_first = launch.ti, clock, on_first

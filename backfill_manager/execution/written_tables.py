@@ -1,7 +1,7 @@
-"""Which tables a SQL statement writes, read from the plan that Spark's own parser makes of it.
+"""The tables that a SQL statement writes, by the plan of Spark's own parser.
 
-Only names are looked for: nothing is analysed and nothing runs. A table that no name tells (EXECUTE IMMEDIATE, a view over
-a table) is not found; a statement that writes it does not queue for it, and is repeated when it meets another writer.
+Only names are collected: nothing is analysed and nothing runs. A table without a name in the text (EXECUTE IMMEDIATE, a view
+over a table) is not found; a statement that writes it does not queue for it, and is retried when it conflicts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Written:
 
 
 def written_by(spark: SparkSession, text: str, evaluate: Callable[[str], str]) -> Written | None:
-    """None for a text that can't be parsed (running it tells why). `evaluate` gives the value of an expression, for
+    """None for a text that can't be parsed (running it reports why). `evaluate` gives the value of an expression, for
     `IDENTIFIER(:table)`."""
     from pyspark.errors import ParseException
 
@@ -96,7 +96,7 @@ class _Reading:
             return self._rows(plan.parsedPlan())
         if kind.startswith((*_READING, *_OF_THE_SESSION)) or any(word in kind for word in _NO_TABLES):
             return Counter()
-        if kind in _EMPTYING and self._is_script:  # it is done again with the script, whose INSERT then is left out
+        if kind in _EMPTYING and self._is_script:  # it runs again with the script, whose INSERT then is skipped
             self._appends_only = False
             return self._named(plan)
         if kind in _ROWS:
@@ -113,14 +113,14 @@ class _Reading:
             return Counter()
         if kind not in _HOLDING_STATEMENTS and not self._is_command(plan):
             return Counter()  # a query: it only reads, whatever it names
-        found = Counter[Name]()
+        rows = Counter[Name]()
         for child in _each(plan.children()):
             below = self._rows(child)
-            found = found | below if kind in _BRANCHES else found + below  # of branches one is taken
-        return found + found if kind in _LOOPS else found
+            rows = rows | below if kind in _BRANCHES else rows + below  # of branches one is taken
+        return rows + rows if kind in _LOOPS else rows
 
     def _named(self, plan: Any) -> Counter[Name]:
-        """The name that this relation is called by, once; under an alias or a time travel, too."""
+        """The name of this relation, once; also under an alias or a time travel."""
         kind = _kind(plan)
         if kind == "UnresolvedIdentifier":
             return Counter([tuple(_each(plan.nameParts()))])

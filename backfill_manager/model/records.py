@@ -13,7 +13,17 @@ import dataclasses
 import typing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+# The version of the state's layout. A column that is added may be null, so that an older state can be brought up to date:
+# 2: request.requested_from, backfill.hidden_at, task_instance.rows_written, dag.deactivated_by, dag_version.commit_id,
+#    bundle.commit_id and helpers_json, and what a manager knows of itself. All of them may be null.
+# 3: task_try.spark_jobs_json. It may be null.
+# 4: backfill.with_upstream, with_downstream and ignore_first_depends_on_past, dag_run.is_partial, task_instance.losses,
+#    manager.state_id, state_id_since and state_root, dag_version.reader_json, bundle.parsed_at and settings_json. All of
+#    them may be null.
+# 5: response.error_code, error_field and error_params. They may be null.
+SCHEMA_VERSION: Final = 5
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Who leads, and whether it lives: the lease row, judged by the age of its heartbeat."""
+"""The leading manager and whether it is alive (the lease row, judged by the age of its heartbeat), terms, and standbys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.model import states
-from backfill_manager.model.records import Manager, Request, Response
+from backfill_manager.model.records import Manager, Request
 from backfill_manager.process_info import is_gone
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas.kinds import MANAGER_STAND_BY
@@ -24,7 +24,7 @@ _STATUS_FIELDS: Final = (
 
 
 def is_lease_live(row: Manager | None, now: datetime) -> bool:
-    """True for a leader whose lease has not run out, and that was not killed on this very machine. Two hosts' clocks may
+    """True for a leader whose lease has not expired, and whose process on this machine is not gone. Two hosts' clocks may
     differ by a part of the lease, not more."""
     return (
         row is not None
@@ -35,9 +35,9 @@ def is_lease_live(row: Manager | None, now: datetime) -> bool:
 
 
 def spark_pages(row: Manager | None, now: datetime) -> str | None:
-    """Where Spark shows what the manager of this term runs; None when it is gone, or when there are no such pages."""
-    told = row.spark_ui if row is not None and is_lease_live(row, now) else None
-    return told.rstrip("/") if told is not None and told.startswith(("http://", "https://")) else None
+    """The URL of the Spark UI of the manager of this term; None when it is gone, or has none."""
+    url = row.spark_ui if row is not None and is_lease_live(row, now) else None
+    return url.rstrip("/") if url is not None and url.startswith(("http://", "https://")) else None
 
 
 def has_active_manager(store: Store, now: datetime) -> bool:
@@ -45,7 +45,7 @@ def has_active_manager(store: Store, now: datetime) -> bool:
 
 
 def manager_status(store: Store, now: datetime) -> dict[str, Any]:
-    """The highest term: `leading` says whether that manager lives; `advice` what to do when it does not."""
+    """The highest term: `leading` says whether that manager is active, `advice` what to do when it is not."""
     return status_of_lease(store.lease(), now)
 
 
@@ -64,40 +64,24 @@ def status_of_lease(row: Manager | None, now: datetime) -> dict[str, Any]:
     return document(_STATUS_FIELDS, row, leading=leading, heartbeat_age_s=age_s, advice=advice)
 
 
-BELIEVED_FOR: Final = timedelta(minutes=12)  # a standby says so every five
+STANDBY_TIMEOUT: Final = timedelta(minutes=12)  # a standby reports every five
 
 
 def list_terms(store: Store, now: datetime, limit: int = 20) -> list[dict[str, Any]]:
-    """The newest terms of leadership first. `leads` is true for the one that lives, if any does."""
+    """The newest terms of leadership first. `leads` is true for the active one, if there is one."""
     rows = store.read(Manager, order_by=("-term",), limit=limit)
     return [{**document(_TERM_FIELDS, row), "leads": n == 0 and is_lease_live(row, now)} for n, row in enumerate(rows)]
 
 
 def list_standbys(store: Store, now: datetime) -> list[dict[str, Any]]:
-    """Managers that stand by, as far as they have said so of late: `manager_id`, `host`, `pid`, `since` their first sign
-    of these, `said_at` their last. One that leads by now is none."""
-    where = [Condition("kind", "=", MANAGER_STAND_BY), Condition("requested_at", ">=", now - BELIEVED_FOR)]
+    """Managers that have reported of late that they stand by: `manager_id`, `host`, `pid`, `since` (first of these reports),
+    `said_at` (last one). One that leads by now is left out."""
+    where = [Condition("kind", "=", MANAGER_STAND_BY), Condition("requested_at", ">=", now - STANDBY_TIMEOUT)]
     lease = store.lease()
     found: dict[str, dict[str, Any]] = {}
     for row in store.read(Request, where, order_by=("requested_at",)):
-        said = json.loads(row.payload_json)
+        report = json.loads(row.payload_json)
         at = format_instant(row.requested_at)
-        first = found.get(said["manager_id"], {"since": at})
-        found[said["manager_id"]] = {**said, "since": first["since"], "said_at": at}
+        first = found.get(report["manager_id"], {"since": at})
+        found[report["manager_id"]] = {**report, "since": first["since"], "said_at": at}
     return [one for one in found.values() if lease is None or one["manager_id"] != lease.manager_id]
-
-
-def list_answers(store: Store, limit: int = 20) -> list[dict[str, Any]]:
-    """What the managers answered last, newest first."""
-    return [
-        {
-            "request_id": row.request_id,
-            "kind": row.kind,
-            "outcome": row.outcome,
-            "object_id": row.object_id,
-            "message": row.message,
-            "answered_at": format_instant(row.answered_at),
-            "term": row.term,
-        }
-        for row in store.read(Response, order_by=("-answered_at",), limit=limit)
-    ]

@@ -385,7 +385,7 @@ def changed_settings(changes: Mapping[str, Any]) -> BackfillSettings:
 def check_sizes(**values: JsonObject) -> None:
     """`InvalidInput` for run parameters or overrides that are too large to be kept with every run."""
     for field, value in values.items():
-        if excess := too_large(value):
+        if excess := next(invalid_json_values(value), None) or too_large(value):
             raise errors.INVALID_VALUE(field=field, problem=excess)
 
 

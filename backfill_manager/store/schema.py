@@ -13,19 +13,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import COMMIT_ORDER, Record, columns
+from backfill_manager.model.records import COMMIT_ORDER, SCHEMA_VERSION, Record, columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# 2: request.requested_from, backfill.hidden_at, task_instance.rows_written, dag.deactivated_by, dag_version.commit_id,
-#    bundle.commit_id and helpers_json, and what a manager knows of itself. All of them may be null.
-# 3: task_try.spark_jobs_json. It may be null.
-# 4: backfill.with_upstream, with_downstream and ignore_first_depends_on_past, dag_run.is_partial, task_instance.losses,
-#    manager.state_id, state_id_since and state_root, dag_version.reader_json, bundle.parsed_at and settings_json. All of
-#    them may be null.
-# 5: response.error_code, error_field and error_params. They may be null.
-SCHEMA_VERSION: Final = 5
 ENGINE_PROPERTY: Final = "backfill_manager.engine"
 VERSION_PROPERTY: Final = "backfill_manager.state_version"
 LEADER_APP_ID: Final = "backfill_manager.leader"  # of the application transaction that carries the term

@@ -15,9 +15,9 @@ May import everything but `cli`; reads through `views/`, asks through `api.submi
                           back: Annotated[str, Form()] = "/pools") -> Response:
            return await visit.ask(POOL_SET, {"name": name, ...}, back=back)
 
-   `visit` has `store`, `now`, `house` (with `cached_by_version` for what is dear), `person`. Ids come in a path as
-   `paths.from_segment(name)`, and go out by `to("pools", name, tab="all")` (a run's by `to_run(dag_id, run_id)`), in
-   templates too. An error of `errors` that is raised becomes a page with its status. `visit.ask` waits three seconds, then
+   `context` has `store`, `now`, `app` (with `cached_by_version` for what is dear), `user`. Ids come in a path as
+   `links.from_segment(name)`, and go out by `to("pools", name, tab="all")` (a run's by `to_run(dag_id, run_id)`), in
+   templates too. An error of `errors` that is raised becomes a page with its status. `context.ask` waits three seconds, then
    leads back to `back` with `?asked=<request id>`: `base.html` tells there what the manager said, or that the request waits.
 2. A template in `templates/` that begins with ``{% extends "base.html" %}``, sets ``{% block title %}`` and
    ``{% block content %}``, and has `nav` of the header's place it belongs to: ``{% set nav = "pools" %}``. Macros are in

@@ -1,26 +1,94 @@
-"""Where a request leads: the page of what it was about."""
+"""Addresses of pages, and links to the pages of a long list.
+
+An id may hold any character (a partition key is part of its run's id), a server decodes `%2F` before routing, and a proxy may
+decode `%25` once more. So characters that would break a path are written as `~` and two hex digits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+from urllib.parse import quote, urlencode
+
+from fastapi import Query
 
 from backfill_manager.schemas import kinds
-from backfill_manager.web.paths import to, to_run
+
+PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
+_UNSAFE: Final = re.compile(r"[~%/\\]|^\.{1,2}$|[\x00-\x1f]")
+_ESCAPED: Final = re.compile(r"~([0-9A-F]{2})")
 
 
-def about(request: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Address and name of the thing that a request (of `queries.requests`) made or touched."""
-    names, made = request["about"], request["object_id"]
+def segment(text: str) -> str:
+    """Escapes one segment of a path."""
+    escaped = _UNSAFE.sub(lambda match: "".join(f"~{ord(c):02X}" for c in match[0]), text)
+    return quote(escaped, safe=":@=,+~")
+
+
+def from_segment(text: str) -> str:
+    """Unescapes a segment that the server has URL-decoded already."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def to(*segments: str, **query: Any) -> str:
+    """`to("dags", dag_id, "graph", run="latest")`; parameters that are None, empty or False are left out."""
+    path = "/" + "/".join(map(segment, segments))
+    given = {name: value for name, value in query.items() if value not in (None, "", False)}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def to_run(dag_id: str, run_id: str, *more: str, **query: Any) -> str:
+    """The page of a run, or with `"tasks", task_id` of one of its tasks. Run ids are unique within their DAG only."""
+    return to("dags", dag_id, "runs", run_id, *more, **query)
+
+
+def to_object(request: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Address and label of the object that a request (of `queries.requests`) created or changed."""
+    kind, names = request["kind"], request["about"]
     if "backfill_id" in names:
         return to("backfills", names["backfill_id"]), f"backfill {names['backfill_id']}"
-    if request["kind"] == kinds.POOL_SET:
+    if kind == kinds.POOL_SET:
         return "/pools", f"pool {names.get('name')}"
-    if request["kind"] == kinds.MANAGER_STOP:
+    if kind == kinds.MANAGER_STOP:
         return "/manager", "manager"
     dag_id, run_id = names.get("dag_id"), names.get("run_id")
-    if request["kind"] in (kinds.DAG_TRIGGER, kinds.TASK_RUN):
-        run_id = made
+    if kind in (kinds.DAG_TRIGGER, kinds.TASK_RUN):
+        run_id = request["object_id"]
     if dag_id is None:
         return None
     return (to_run(dag_id, run_id), str(run_id)) if run_id else (to("dags", dag_id), dag_id)
+
+
+def is_local(path: str | None) -> bool:
+    """Whether a form may redirect there: to a path of this server, never to another host (`//evil`, `/\\evil`)."""
+    return path is not None and re.fullmatch(r"/(?![/\\])[^\x00-\x20\\]*", path) is not None
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a list: its rows, the numbers of the first and last of them, the total, and links to its neighbours."""
+
+    rows: Sequence[Any]
+    first: int
+    last: int
+    total: int
+    before: str | None
+    after: str | None
+
+
+def paginate(rows: Sequence[Any], page: int, size: int, *segments: str, name: str = "page", **query: Any) -> Page:
+    """The page of this number, or the last one if there are fewer. For lists that are read whole; others use a cursor
+    (`queries.paging`). The links keep `query`."""
+    page = max(1, min(page, -(-len(rows) // size)))
+    start = (page - 1) * size
+    shown = rows[start : start + size]
+
+    def link(number: int) -> str:
+        return to(*segments, **query, **{name: number if number > 1 else None})
+
+    return Page(
+        shown, start + 1 if shown else 0, start + len(shown), len(rows), link(page - 1) if page > 1 else None,
+        link(page + 1) if start + size < len(rows) else None,
+    )  # fmt: skip

@@ -1,5 +1,5 @@
-"""All pages, gathered: `create_app(..., extra_routers=[router], error_page=site.error_page)`. The last route answers
-whatever address no other has, with a page, and leaves the API's addresses to the API."""
+"""All pages on one router: `create_app(..., extra_routers=[router], error_page=page.error_page)`. The last route is a 404 page
+for every other address but the API's."""
 
 from __future__ import annotations
 
@@ -10,28 +10,25 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from backfill_manager.api.errors import PAGE_PATHS
-from backfill_manager.web.page import PageContextOf, page_router
+from backfill_manager.web.page import ViewerContext, page_router
 from backfill_manager.web.pages import (
     backfill_update_form,
     backfills,
     dag,
     dag_forms,
-    dag_versions,
     dags,
-    import_errors,
     login,
     manager,
     new_backfill,
     pools,
-    requests,
     runs,
     tasks,
 )
 from backfill_manager.web.static_files import static_response
 
 
-class _OfPages(Convertor[str]):
-    """Any path that is not one of the API's or of the static files."""
+class _PagePath(Convertor[str]):
+    """Any path that is not the API's or a static file's."""
 
     regex = PAGE_PATHS
 
@@ -42,7 +39,7 @@ class _OfPages(Convertor[str]):
         return value
 
 
-register_url_convertor("of_pages", _OfPages())
+register_url_convertor("page_path", _PagePath())
 
 router: Final = page_router()
 
@@ -54,31 +51,18 @@ def home() -> Response:
 
 @router.get("/static/{digest}/{name:path}")
 async def static_file(digest: str, name: str) -> Response:
-    found = static_response(digest, name)
-    if found is None:
+    response = static_response(digest, name)
+    if response is None:
         raise HTTPException(404, "There is no such file.")
-    return found
+    return response
 
 
-for _part in (
-    new_backfill,
-    backfills,
-    backfill_update_form,
-    login,
-    dags,
-    dag,
-    dag_versions,
-    dag_forms,
-    runs,
-    tasks,
-    pools,
-    import_errors,
-    requests,
-    manager,
-):
-    router.include_router(_part.router)
+for _pages in (
+    new_backfill, backfills, backfill_update_form, login, dags, dag, dag_forms, runs, tasks, pools, manager,
+):  # fmt: skip
+    router.include_router(_pages.router)
 
 
-@router.get("/{path:of_pages}")  # the last one: it takes what no other has
-def nothing_here(visit: PageContextOf, path: str) -> Response:
-    raise HTTPException(404, "There is nothing at this address.")
+@router.get("/{path:page_path}")  # the last route: matches every address
+def not_found(context: ViewerContext, path: str) -> Response:
+    raise HTTPException(404, "There is no page at this address.")

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from support.api_server import Stage
+from support.api_server import ApiFixture
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def api() -> ApiFixture:
+    return ApiFixture()

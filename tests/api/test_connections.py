@@ -58,9 +58,9 @@ class ServerLog:
     def wait_for(self, pattern: str) -> re.Match[str]:
         with self._changed:
             self._changed.wait_for(lambda: self._ended or re.search(pattern, self._text), TIMEOUT_S)
-            found = re.search(pattern, self._text)
-            assert found, self._text
-            return found
+            result = re.search(pattern, self._text)
+            assert result, self._text
+            return result
 
 
 @dataclass
@@ -182,7 +182,7 @@ def test_a_body_that_trickles_in_is_cut_off_with_408(quick: Server) -> None:
         assert quick.get("/health").status_code == 200
 
 
-def test_a_body_that_nobody_reads_does_not_hold_a_connection(quick: Server) -> None:
+def test_an_unread_body_does_not_hold_a_connection(quick: Server) -> None:
     """The answer is sent at once, or has no end; the connection is kept for the rest of the body only for a while."""
     before = quick.log.text
     head = b"GET /api/v1/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
@@ -198,7 +198,7 @@ def test_an_idle_connection_is_closed(quick: Server) -> None:
     assert followed.count(b"HTTP/1.1 ") in (1, 2) and followed.startswith(b"HTTP/1.1 200 ")
 
 
-def test_an_answer_that_nobody_takes_is_given_up(tmp_path: Path) -> None:
+def test_a_response_that_the_client_does_not_read_is_aborted(tmp_path: Path) -> None:
     request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving(tmp_path, send_timeout=1, max_connections=1) as server, server.connect() as greedy:
         greedy.settimeout(1.0)
@@ -261,7 +261,7 @@ def test_large_bodies_at_once_are_bounded_all_together(tmp_path: Path) -> None:
         assert server.get("/health").status_code == 200
 
 
-def test_the_body_of_a_stranger_is_not_read(tmp_path: Path, quick: Server) -> None:
+def test_the_body_of_an_unauthenticated_request_is_not_read(tmp_path: Path, quick: Server) -> None:
     token = {"name": "oleg", "sha256": "0" * 64, "role": "operator"}
     with serving(tmp_path, tokens=[token], body_timeout=60) as server:
         answer = server.send(A_POST + b"Content-Length: 5000000\r\n\r\n")

@@ -24,15 +24,15 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import Settings
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> FilledState:
-    found = FilledState(tmp_path / "state", StandingClock())
-    found.dag()
-    found.pools()
-    return found
+    result = FilledState(tmp_path / "state", StandingClock())
+    result.dag()
+    result.pools()
+    return result
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def served(state: FilledState, settings: Settings | None = None) -> Iterator[htt
     app = system_app(settings or Settings(), DeltaRsStore(str(state.root)))
     with (
         server.served_beside(app, server.listen("127.0.0.1", 0)) as url,
-        httpx.Client(base_url=f"{url}/api/v1", timeout=PATIENCE_S, trust_env=False) as client,
+        httpx.Client(base_url=f"{url}/api/v1", timeout=TIMEOUT_S, trust_env=False) as client,
     ):
         yield client
 
@@ -54,7 +54,7 @@ def changed(lines: Iterator[str]) -> dict[str, int]:
     raise AssertionError("the stream has ended")
 
 
-def test_a_listener_hears_at_first_where_things_stand_and_then_what_changes(state: FilledState) -> None:
+def test_a_listener_gets_all_versions_first_and_then_changes(state: FilledState) -> None:
     with served(state) as client, client.stream("GET", "/events?topics=backfill,backfill_item,pool") as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         assert "gzip" in stream.request.headers["accept-encoding"]
@@ -71,8 +71,8 @@ def test_a_listener_hears_at_first_where_things_stand_and_then_what_changes(stat
 
 def test_topics_that_are_none_are_named(state: FilledState) -> None:
     with served(state) as client:
-        told = client.get("/events?topics=backfil")
-        assert (told.status_code, "did you mean 'backfill'" in told.json()["detail"]) == (422, True)
+        response = client.get("/events?topics=backfil")
+        assert (response.status_code, "did you mean 'backfill'" in response.json()["detail"]) == (422, True)
 
 
 def test_streams_end_when_the_server_does(state: FilledState) -> None:
@@ -80,7 +80,7 @@ def test_streams_end_when_the_server_does(state: FilledState) -> None:
     begun = threading.Event()
 
     def listen(url: Any) -> None:
-        with httpx.stream("GET", f"{url}events", timeout=PATIENCE_S, trust_env=False) as stream:
+        with httpx.stream("GET", f"{url}events", timeout=TIMEOUT_S, trust_env=False) as stream:
             for _ in stream.iter_lines():
                 begun.set()
         ended.set()
@@ -88,12 +88,12 @@ def test_streams_end_when_the_server_does(state: FilledState) -> None:
     with served(state) as client:
         listener = threading.Thread(target=listen, args=(client.base_url,))
         listener.start()
-        assert begun.wait(PATIENCE_S)
-    assert ended.wait(PATIENCE_S)
+        assert begun.wait(TIMEOUT_S)
+    assert ended.wait(TIMEOUT_S)
     listener.join()
 
 
-def test_everything_that_is_told_is_told_of_a_state_on_disk_too(state: FilledState) -> None:
+def test_every_route_works_over_a_state_on_disk(state: FilledState) -> None:
     state.backfill("b1", {"skipped": 1, "success": 2, "failed": 1, "pending": 6})
     state.import_error()
     state.asked("b2")
@@ -122,7 +122,7 @@ def test_everything_that_is_told_is_told_of_a_state_on_disk_too(state: FilledSta
         assert client.get("/backfills/b1/items", headers={"If-None-Match": etag}).status_code == 304
 
 
-def test_a_half_written_state_is_told_as_such_and_works_again_when_it_is_mended(state: FilledState) -> None:
+def test_a_half_written_state_is_an_error_and_works_again_when_repaired(state: FilledState) -> None:
     state.backfill("b1", {"success": 1})
     with served(state) as client:
         assert client.get("/backfills").status_code == 200
@@ -130,10 +130,10 @@ def test_a_half_written_state_is_told_as_such_and_works_again_when_it_is_mended(
         half = log / f"{len(list(log.glob('*.json'))):020}.json"
         half.write_text('{"add":{"path":"part-')
 
-        told = client.get("/backfills")
-        assert told.status_code == 503
-        assert told.headers["content-type"] == "application/problem+json"
-        assert told.json()["detail"].startswith(f"Table backfill at {state.root}/backfill can't be")
+        response = client.get("/backfills")
+        assert response.status_code == 503
+        assert response.headers["content-type"] == "application/problem+json"
+        assert response.json()["detail"].startswith(f"Table backfill at {state.root}/backfill can't be")
         assert client.get("/dags").status_code == 200, "what does not need it goes on"
 
         half.unlink()
@@ -145,14 +145,14 @@ def test_a_state_that_is_not_there_yet_is_503_until_it_is_made(tmp_path: Path) -
     bound = server.listen("127.0.0.1", 0)
     with server.served_beside(app, bound) as url:
         for path in ("/backfills", "/health", "/events"):
-            told = httpx.get(f"{url}/api/v1{path}", timeout=PATIENCE_S, trust_env=False)
-            assert (told.status_code, "There is no state at" in told.json()["detail"]) == (503, True)
+            response = httpx.get(f"{url}/api/v1{path}", timeout=TIMEOUT_S, trust_env=False)
+            assert (response.status_code, "There is no state at" in response.json()["detail"]) == (503, True)
         DeltaRsStore(str(tmp_path / "state")).init()
-        made = httpx.get(f"{url}/api/v1/backfills", timeout=PATIENCE_S, trust_env=False)
+        made = httpx.get(f"{url}/api/v1/backfills", timeout=TIMEOUT_S, trust_env=False)
         assert made.json()["items"] == []
 
 
-def test_a_port_that_is_taken_is_said_so() -> None:
+def test_a_taken_port_is_an_error() -> None:
     with server.listen("127.0.0.1", 0) as bound:
         port = bound.getsockname()[1]
         with pytest.raises(InvalidInput, match=f"Port {port} of 127.0.0.1 is taken; choose another with --port"):
@@ -176,27 +176,27 @@ def bfm(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_bfm_serve_serves_until_it_is_told_to_stop(state: FilledState, number: int) -> None:
+def test_bfm_serve_serves_until_it_gets_a_signal(state: FilledState, number: int) -> None:
     with bfm(state.root.parent, "--state", str(state.root), "serve", "--port", "0") as server:
         assert server.stderr is not None
         url = re.findall(r"http://127\.0\.0\.1:\d+", server.stderr.readline())[0]
-        found = httpx.get(f"{url}/api/v1/dags", timeout=PATIENCE_S, trust_env=False).json()
-        assert [one["dag_id"] for one in found["items"]] == ["flights"]
+        response = httpx.get(f"{url}/api/v1/dags", timeout=TIMEOUT_S, trust_env=False).json()
+        assert [one["dag_id"] for one in response["items"]] == ["flights"]
         server.send_signal(number)
-        _, err = server.communicate(timeout=PATIENCE_S)
+        _, err = server.communicate(timeout=TIMEOUT_S)
     assert (server.returncode, err) == (0, "")
 
 
 def test_bfm_serve_refuses_to_let_others_in_without_tokens(tmp_path: Path) -> None:
     with bfm(tmp_path, "serve", "--host", "0.0.0.0") as server:
-        out, err = server.communicate(timeout=PATIENCE_S)
+        out, err = server.communicate(timeout=TIMEOUT_S)
     assert (server.returncode, out, len(err.splitlines())) == (2, "", 1)
     assert "no token is configured" in err and "bfm config token NAME" in err
 
 
-def test_a_token_of_bfm_config_token_opens_the_door_of_its_role(state: FilledState) -> None:
+def test_a_token_of_bfm_config_token_has_its_role(state: FilledState) -> None:
     with bfm(state.root.parent, "config", "token", "grafana", "--output", "json") as made:
-        out, _ = made.communicate(timeout=PATIENCE_S)
+        out, _ = made.communicate(timeout=TIMEOUT_S)
     token = json.loads(out)
     kept = {name: token[name] for name in ("name", "sha256", "role")}
     settings = with_tokens().model_copy(update={"api": Settings.model_validate({"api": {"tokens": [kept]}}).api})

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from support.api_server import TOKENS, Caller, Stage, bearer, with_tokens
+from support.api_server import TOKENS, ApiFixture, Caller, bearer, with_tokens
 
 from backfill_manager.api.app import create_app
 from backfill_manager.api.auth import COOKIE
@@ -56,17 +56,17 @@ QUERY = (
 
 @pytest.fixture(scope="module")
 def call() -> Caller:
-    stage = Stage()
-    stage.backfill(5)
+    api = ApiFixture()
+    api.backfill(5)
     for _ in range(3):
-        stage.ground.tick()
-    stage.ground.leader.resign(stage.clock.now())
-    [run] = stage.store.read(DagRun, order_by=("run_seq",), limit=1)
+        api.manager.tick()
+    api.manager.leader.resign(api.clock.now())
+    [run] = api.store.read(DagRun, order_by=("run_seq",), limit=1)
     app = create_app(
-        with_tokens(requests_per_second=1_000_000, max_body_bytes=20_000), stage.store, clock=stage.clock, secret=SIGNING_KEY,
+        with_tokens(requests_per_second=1_000_000, max_body_bytes=20_000), api.store, clock=api.clock, secret=SIGNING_KEY,
         extra_routers=[router.router], error_page=page.error_page,
     )  # fmt: skip
-    stage.store.append_request(Request("r1", "dag.pause", '{"dag_id": "flights"}', "ada", stage.clock.now()))
+    api.store.append_request(Request("r1", "dag.pause", '{"dag_id": "flights"}', "ada", api.clock.now()))
     app.state.known = {
         "{dag_id}": "flights", "{task_id}": "clean", "{name}": "backfill", "{backfill_id}": "latest", "{run_id}": run.run_id,
         "{request_id}": "r1", "{day}": "2013-01-01", "{ordinal}": "1",
@@ -162,13 +162,13 @@ def test_whatever_is_sent_the_answer_is_in_order(call: Caller, data: st.DataObje
         (name, value) for name, value in query if name != "wait" or not value.strip().isdigit()
     ]  # patience is not tested
     body, content_type = data.draw(bodies), data.draw(content_types)
-    said = {**_who(data.draw(persons)), **data.draw(headers), "Content-Type": content_type}
-    asked = "&".join(f"{name}={quote(value.encode('utf-8', 'replace'))}" for name, value in query)
+    sent = {**_who(data.draw(persons)), **data.draw(headers), "Content-Type": content_type}
+    submitted = "&".join(f"{name}={quote(value.encode('utf-8', 'replace'))}" for name, value in query)
     log = io.StringIO()
     with redirect_stderr(log):
         answer = call(
-            method, f"{ORIGIN}{path}?{asked}" if asked else ORIGIN + path, content=_encoded(body, content_type),
-            headers={name: value.encode("latin-1") for name, value in said.items()},
+            method, f"{ORIGIN}{path}?{submitted}" if submitted else ORIGIN + path, content=_encoded(body, content_type),
+            headers={name: value.encode("latin-1") for name, value in sent.items()},
         )  # fmt: skip
     check(method, path, answer, log.getvalue())
 
@@ -181,8 +181,8 @@ def check(method: str, path: str, answer: httpx.Response, log: str) -> None:
         problem = answer.json() if method != "HEAD" else {"status": answer.status_code, "detail": "-", "type": "urn:"}
         assert problem["status"] == answer.status_code and problem["detail"] and problem["type"].startswith("urn:")
     assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
-    told = answer.text + str(answer.headers.raw) + log
-    assert [secret for secret in SECRETS if secret in told] == []
+    result = answer.text + str(answer.headers.raw) + log
+    assert [secret for secret in SECRETS if secret in result] == []
     assert all(line.startswith("timestamp=") for line in log.splitlines())
     if answer.headers.get("content-type", "").startswith("text/html"):
         assert "<script>alert" not in answer.text

@@ -10,7 +10,7 @@ import copy
 from typing import Any
 
 import pytest
-from support.api_server import Stage, bearer, system_app, with_tokens
+from support.api_server import ApiFixture, bearer, system_app, with_tokens
 
 from backfill_manager.api.errors import PROBLEM_JSON
 from backfill_manager.model.records import DagRun
@@ -23,13 +23,13 @@ NEVER_ENDING = "/api/v1/events"  # a stream: it has stories of its own (test_eve
 
 @pytest.fixture(scope="module")
 def app() -> Any:
-    stage = Stage()
-    backfill_id = stage.backfill(5)
+    api = ApiFixture()
+    backfill_id = api.backfill(5)
     for _ in range(3):
-        stage.ground.tick()
-    stage.ground.leader.resign(stage.clock.now())
-    app = system_app(with_tokens(requests_per_second=1_000_000), stage.store)
-    [run_id] = [run.run_id for run in stage.store.read(DagRun, order_by=("run_seq",), limit=1)]
+        api.manager.tick()
+    api.manager.leader.resign(api.clock.now())
+    app = system_app(with_tokens(requests_per_second=1_000_000), api.store)
+    [run_id] = [run.run_id for run in api.store.read(DagRun, order_by=("run_seq",), limit=1)]
     app.state.known = {
         "backfill_id": backfill_id, "dag_id": "flights", "run_id": run_id, "name": "backfill", "task_id": "clean",
     }  # fmt: skip
@@ -109,26 +109,26 @@ def scan_results(app: Any, document: Any, *, examples: int, stateful: bool) -> l
             for name, value in path_parameters.items()
         }
 
-    found: dict[tuple[str | None, str], str] = {}
+    results: dict[tuple[str | None, str], str] = {}
     calls = 0
     for event in from_schema(schema).execute():
         if isinstance(event, events.NonFatalError | events.FatalError):
-            found[None, str(event)] = f"schemathesis itself: {event}"
+            results[None, str(event)] = f"schemathesis itself: {event}"
         elif isinstance(event, events.ScenarioFinished):
             for check in (one for checks in event.recorder.checks.values() for one in checks):
                 calls += 1
                 if check.failure_info is not None:
                     failure = check.failure_info.failure
-                    told = f"{event.label}: {failure.title}: {failure.message}\n{check.failure_info.code_sample}"
-                    found.setdefault((event.label, failure.title), told)
+                    result = f"{event.label}: {failure.title}: {failure.message}\n{check.failure_info.code_sample}"
+                    results.setdefault((event.label, failure.title), result)
     assert calls > 100 * examples, "it has looked"
-    return list(found.values())
+    return list(results.values())
 
 
-def test_schemathesis_has_nothing_to_say(app: Any, document: Any) -> None:
+def test_schemathesis_finds_nothing(app: Any, document: Any) -> None:
     assert scan_results(app, document, examples=8, stateful=False) == []
 
 
 @pytest.mark.slow
-def test_schemathesis_has_nothing_to_say_after_a_long_look(app: Any, document: Any) -> None:
+def test_schemathesis_finds_nothing_in_a_long_run(app: Any, document: Any) -> None:
     assert scan_results(app, document, examples=150, stateful=True) == []

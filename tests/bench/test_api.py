@@ -38,10 +38,10 @@ def cursors_of(url: str, backfill_id: str, page: int) -> list[str]:
     with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
         while True:
             cursor = {"cursor": found[-1]} if found else {}
-            told = client.get(path, params={"limit": page, **cursor}).json()
-            if told["next_cursor"] is None:
+            result = client.get(path, params={"limit": page, **cursor}).json()
+            if result["next_cursor"] is None:
                 return found
-            found.append(told["next_cursor"])
+            found.append(result["next_cursor"])
 
 
 def mixed(ids: Sequence[str], largest: str, cursors: Sequence[str], n: int) -> list[str]:
@@ -65,8 +65,8 @@ def with_pages(api: Sequence[str], ids: Sequence[str]) -> list[str]:
 def paced(server: Served, paths: Sequence[str], per_second: float = PER_SECOND) -> dict[str, Any]:
     """Figures of these requests, by default at the pace of the bar."""
     before = server.cpu_s()
-    told: dict[str, Any] = {**percentiles(at_a_pace(server.url, paths, per_second))}
-    return {**told, "cpu_ms_per_request": round((server.cpu_s() - before) / len(paths) * 1000, 1)}
+    result: dict[str, Any] = {**percentiles(at_a_pace(server.url, paths, per_second))}
+    return {**result, "cpu_ms_per_request": round((server.cpu_s() - before) / len(paths) * 1000, 1)}
 
 
 def first_ms(server: Served, path: str) -> float:
@@ -92,32 +92,32 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.bench
 def test_the_first_requests(big: BigState) -> None:
     with served(big.root) as server:
-        told: dict[str, Any] = {"from_start_to_health_ms": first_ms(server, "/api/v1/health")}
-        told["from_start_to_health_ms"] = round((time.perf_counter() - server.started_at) * 1000)
+        result: dict[str, Any] = {"from_start_to_health_ms": first_ms(server, "/api/v1/health")}
+        result["from_start_to_health_ms"] = round((time.perf_counter() - server.started_at) * 1000)
         for path in (f"{API}?limit=50", f"{API}/{big.largest}", f"{API}/{big.largest}/items?limit=100"):
-            told[f"first {path}"] = first_ms(server, path)
+            result[f"first {path}"] = first_ms(server, path)
         for path in ("/backfills", f"/backfills/{big.largest}"):
-            told[f"first {path}"] = first_ms(server, path)
-        told["rss_mb"] = round(server.rss_mb())
-    print("\n" + json.dumps(told, indent=2))
+            result[f"first {path}"] = first_ms(server, path)
+        result["rss_mb"] = round(server.rss_mb())
+    print("\n" + json.dumps(result, indent=2))
 
 
 @pytest.mark.bench
 def test_fifty_requests_a_second(big: BigState, nothing: Path) -> None:
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     n = PER_SECOND * SECONDS
     with served(nothing) as server:
-        told["an empty state"] = paced(server, [f"{API}?limit=50"] * n)
+        result["an empty state"] = paced(server, [f"{API}?limit=50"] * n)
     with served(big.root) as server:
         cursors = cursors_of(server.url, big.largest, 1000)
         api = mixed(big.backfill_ids, big.largest, cursors, n)
-        told["a big state that stands still"] = paced(server, api)
+        result["a big state that stands still"] = paced(server, api)
         with led(big.root, big.largest):
-            told["a big state and a leader at work"] = paced(server, api)
-            told["the same, each fifth a page"] = paced(server, with_pages(api, big.backfill_ids))
-            told["one page that is looked at, twice a second"] = paced(server, [f"/backfills/{big.largest}"] * 40, 2)
-        told["rss_mb"] = round(server.rss_mb())
-    print("\n" + json.dumps(told, indent=2))
+            result["a big state and a leader at work"] = paced(server, api)
+            result["the same, each fifth a page"] = paced(server, with_pages(api, big.backfill_ids))
+            result["one page that is looked at, twice a second"] = paced(server, [f"/backfills/{big.largest}"] * 40, 2)
+        result["rss_mb"] = round(server.rss_mb())
+    print("\n" + json.dumps(result, indent=2))
 
 
 @pytest.mark.bench
@@ -125,15 +125,15 @@ def test_memory_over_ten_thousand_requests(big: BigState) -> None:
     with served(big.root) as server, led(big.root, big.largest):
         cursors = cursors_of(server.url, big.largest, 1000)
         paths = with_pages(mixed(big.backfill_ids, big.largest, cursors, 10_000), big.backfill_ids)
-        told: dict[str, Any] = {"rss_mb at first": round(server.rss_mb())}
+        result: dict[str, Any] = {"rss_mb at first": round(server.rss_mb())}
         done, seconds = 0, 0.0
         for upto in (1_000, 2_500, 5_000, 7_500, 10_000):
             seconds += as_fast_as_it_goes(server.url, paths[done:upto])
             done = upto
-            told[f"rss_mb after {upto}"] = round(server.rss_mb())
+            result[f"rss_mb after {upto}"] = round(server.rss_mb())
             print(f"\nafter {upto}: {server.rss_mb():.0f} MB", flush=True)
-        told["requests_per_s"] = round(done / seconds, 1)
-    print("\n" + json.dumps(told, indent=2))
+        result["requests_per_s"] = round(done / seconds, 1)
+    print("\n" + json.dumps(result, indent=2))
 
 
 # -- always: no page reads more than a page -----------------------------------------------------------------------------

@@ -91,11 +91,11 @@ def test_memory_of_the_workers_over_ten_thousand_parses(loader: DagLoader, tmp_p
     files = [f"file_{number}.py" for number in range(1000)]
     for number, file in enumerate(files):
         (root / file).write_text(small(number))
-    told = []
+    resident = []
     for _ in range(10):
         loader.load(root, files)
-        told.append(resident_mb(loader))
-    print(f"\nMB of two workers after each thousand parses: {', '.join(f'{mb:.1f}' for mb in told)}")
+        resident.append(resident_mb(loader))
+    print(f"\nMB of two workers after each thousand parses: {', '.join(f'{mb:.1f}' for mb in resident)}")
 
 
 def resident_mb(loader: DagLoader) -> float:

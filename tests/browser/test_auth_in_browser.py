@@ -65,7 +65,7 @@ def test_a_viewer_looks_and_changes_nothing(somebody: Somebody, url: str, ground
     expect(page.get_by_role("heading", name="Backfills", exact=True)).to_be_visible()
     expect(page.get_by_role("link", name="New backfill")).to_have_count(0)
     ben.goes("/backfills/new?dag=shop")
-    expect(page.get_by_role("heading", name="You may look, and change nothing")).to_be_visible()
+    expect(page.get_by_role("heading", name="Read-only access")).to_be_visible()
 
     ben.allows.add(403)  # and who makes the request by hand is refused
     status = page.evaluate(
@@ -82,8 +82,8 @@ def test_a_viewer_looks_and_changes_nothing(somebody: Somebody, url: str, ground
 def test_an_operator_asks_in_their_own_name(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
     ada = somebody(url)
     logs_in(ada, "ada", "/dags")
-    ada.page.get_by_role("switch", name="regions runs by its schedule").click()
-    expect(ada.page.get_by_text("Asked, waiting for the manager")).to_be_visible()
+    ada.page.get_by_role("switch", name="Schedule of regions").click()
+    expect(ada.page.get_by_text("Submitted, waiting for the manager")).to_be_visible()
     (newest,) = ground.store.read(Request, order_by=["-requested_at"], limit=1)
     assert (newest.kind, newest.requested_by, newest.source) == ("dag.unpause", "ada", "ui")
 
@@ -115,8 +115,8 @@ def test_a_session_that_ends_while_a_form_is_filled_in_leads_to_the_login_as_a_w
     )
 
     ada.context.clear_cookies()
-    ada.page.locator("[name=from_date]").fill("2024-01-05")
-    ada.page.locator("[name=to_date]").fill("2024-01-06")
+    ada.page.locator("[name=start_date]").fill("2024-01-05")
+    ada.page.locator("[name=end_date]").fill("2024-01-06")
 
     expect(ada.page).to_have_url(f"{url}/login?next=%2Fbackfills%2Fnew%3Fdag%3Dshop")
     assert ada.page.evaluate("sessionStorage.getItem('within')") is None

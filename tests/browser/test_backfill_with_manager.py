@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.browser_server import served
-from support.manager_process import PATIENCE_S, PatientClock, wait_for
+from support.manager_process import TIMEOUT_S, PatientClock, wait_for
 from support.web_user import User, expect, screenshots
 
 from backfill_manager.cli.app import run
@@ -76,10 +76,10 @@ def manager(settings: Settings, spark: SparkSession) -> Iterator[None]:
         target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
     )  # fmt: skip
     thread.start()
-    assert ready.wait(PATIENCE_S), "the manager answers requests"
+    assert ready.wait(TIMEOUT_S), "the manager answers requests"
     yield
     stop.set()
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert not thread.is_alive()
 
 
@@ -118,8 +118,8 @@ def test_the_whole_story_of_a_backfill_by_clicking(somebody: Somebody, url: str)
     assert ada.barriers() == []
     page.screenshot(path=screenshots() / "story-preview.png", full_page=True)
 
-    page.get_by_role("button", name="Ask for this backfill").click()
-    expect(page).to_have_url(re.compile(r"/backfills/\w+\?asked="))
+    page.get_by_role("button", name="Create backfill").click()
+    expect(page).to_have_url(re.compile(r"/backfills/\w+\?request_id="))
     ada.stays()
     expect(page.locator(".title-line .state")).to_have_text("success", timeout=REAL_MS)
     expect(page.get_by_text("3 of 3 items done")).to_be_visible()

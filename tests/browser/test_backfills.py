@@ -76,8 +76,8 @@ def test_a_backfill_is_cancelled(somebody: Somebody, url: str, ground: InMemoryM
     ada = somebody(url)
     page = ada.goes(f"/backfills/{backfill}")
     page.get_by_text("Cancel…").click()
-    expect(page.get_by_text("2 items at work now")).to_be_visible()
-    page.get_by_role("button", name="Cancel, and stop what runs").click()
+    expect(page.get_by_text("2 are running")).to_be_visible()
+    page.get_by_role("button", name="Cancel and stop running items").click()
     expect(state_of(ada)).to_have_text("cancelled")
     assert ground.states(backfill) == {"cancelled": 6}
     expect(page.get_by_role("button", name="Pause")).to_have_count(0)
@@ -89,9 +89,9 @@ def test_what_failed_is_retried(somebody: Somebody, url: str, manager: Living) -
     ada = somebody(url)
     page = ada.goes(f"/backfills/{backfill}")
     expect(state_of(ada)).to_have_text("failed")
-    expect(page.get_by_role("heading", name="Why items did not succeed")).to_be_visible()
+    expect(page.get_by_role("heading", name="Failure reasons")).to_be_visible()
     manager.let_all_succeed()
-    page.get_by_role("button", name="Retry what failed").click()
+    page.get_by_role("button", name="Retry failed items").click()
     expect(state_of(ada)).to_have_text("success")
 
 
@@ -102,7 +102,7 @@ def test_a_setting_is_changed_while_it_runs(somebody: Somebody, url: str, manage
     running = page.locator("#backfill-progress .counts-line .s-running")
     expect(running).to_have_text("2 running")
     page.get_by_role("link", name="Settings").click()
-    page.get_by_label("Runs at once").fill("5")
+    page.get_by_label("Max active runs").fill("5")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
     expect(running).to_have_text("5 running")
@@ -121,7 +121,7 @@ def test_two_people_change_the_same_backfill(
 
     # ben is told while he types, and what he has typed stays
     ben.page.get_by_label("Priority").fill("3")
-    expect(ben.page.get_by_text("has changed this backfill")).to_be_visible()
+    expect(ben.page.get_by_text("changed these settings")).to_be_visible()
     expect(ben.page.get_by_label("Priority")).to_have_value("3")
 
     ben.allows.add(409)
@@ -159,7 +159,7 @@ def test_a_backfill_is_asked_for_with_the_keyboard_alone(somebody: Somebody, url
     ada = somebody(url)
     page, keys = ada.goes("/dags"), ada.page.keyboard
     keys.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     press_until(ada, "Tab", "flights")
     keys.press("Enter")
     expect(page).to_have_url(re.compile("/dags/flights"))
@@ -169,19 +169,19 @@ def test_a_backfill_is_asked_for_with_the_keyboard_alone(somebody: Somebody, url
     press_until(ada, "Tab", "7 days")
     keys.press("Enter")
     expect(page.get_by_label("From", exact=True)).to_have_value("2013-01-25")
-    expect(page.locator("#preview")).to_contain_text("No manager leads")
-    press_until(ada, "Tab", "Ask for this backfill")
+    expect(page.locator("#preview")).to_contain_text("No manager running")
+    press_until(ada, "Tab", "Create backfill")
     keys.press("Enter")
-    expect(state_of(ada)).to_have_text("waits for the manager")
+    expect(state_of(ada)).to_have_text("waiting for the manager")
     (asked,) = ground.store.read(Request, [Condition("kind", "=", "backfill.create")])
     assert '"start_date":"2013-01-25' in asked.payload_json.replace(" ", "")
 
 
 def test_a_range_that_is_wrong_is_told_at_its_field(somebody: Somebody, url: str, manager: Living) -> None:
     ada = somebody(url)
-    page = ada.goes("/backfills/new?dag=flights&from_date=2013-01-05&to_date=2013-01-01")
+    page = ada.goes("/backfills/new?dag=flights&start_date=2013-01-05&end_date=2013-01-01")
     ada.allows.add(422)
-    page.get_by_role("button", name="Ask for this backfill").click()
+    page.get_by_role("button", name="Create backfill").click()
     expect(page.get_by_role("alert")).to_be_visible()
     assert manager.ground.store.read(Backfill) == []
     assert ada.barriers() == []
@@ -199,7 +199,7 @@ def test_the_map_is_walked_with_arrow_keys(somebody: Somebody, url: str, manager
     expect(page.locator("#item-map a:focus")).to_have_accessible_name("2013-01-03, item 3: running")
     page.keyboard.press("End")
     expect(page.locator("#item-map a:focus")).to_have_accessible_name("2013-01-31, item 31: pending")
-    expect(page.locator("#item-map-told")).to_have_text("2013-01-31, item 31: pending")
+    expect(page.locator("#item-map-description")).to_have_text("2013-01-31, item 31: pending")
 
     # a change repaints cells; the one in focus stays it
     manager.do(lambda it: setattr(it, "script", lambda _: Succeeded()))

@@ -38,7 +38,7 @@ def manager(ground: InMemoryManager, stage: ExitStack) -> Living:
 
 def test_the_switch_unpauses_and_pauses(somebody: Somebody, url: str, ground: InMemoryManager, manager: Living) -> None:
     ada = somebody(url)
-    switch = ada.goes("/dags").get_by_role("switch", name="flights runs by its schedule")
+    switch = ada.goes("/dags").get_by_role("switch", name="Schedule of flights")
     for paused in (False, True):
         expect(switch).to_have_attribute("aria-checked", "true" if paused else "false")
         switch.click()
@@ -55,10 +55,10 @@ def test_a_run_is_triggered_by_hand(somebody: Somebody, url: str, manager: Livin
     page.get_by_role("link", name="Trigger").first.click()
 
     ada.allows.add(422)
-    page.get_by_label("Parameters of the run").fill("{")
+    page.get_by_label("Parameters (JSON)").fill("{")
     page.get_by_role("button", name="Trigger").click()
     expect(page.get_by_role("alert")).to_contain_text("not JSON")
-    page.get_by_label("Parameters of the run").fill('{"full": true}')
+    page.get_by_label("Parameters (JSON)").fill('{"full": true}')
     page.get_by_label("Logical date").fill("2013-02-05")
     page.get_by_role("button", name="Trigger").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
@@ -79,10 +79,10 @@ def test_what_failed_is_cleared_and_runs_again(
     ada = somebody(url)
     page = ada.goes("/dags/flights")
     page.get_by_role("link", name="Clear", exact=True).click()
-    page.get_by_label("Only tasks that").select_option("failed")
-    page.get_by_label("To, inclusive").fill("2013-01-02")
-    page.get_by_role("checkbox", name="and what comes after them").check()
-    page.get_by_role("button", name="Show what it would clear").click()
+    page.get_by_label("Task state").select_option("failed")
+    page.get_by_label("To (inclusive)").fill("2013-01-02")
+    page.get_by_role("checkbox", name="Downstream").check()
+    page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("heading", name="4 tasks of 2 runs")).to_be_visible()
     page.get_by_role("button", name="Clear 4 tasks").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
@@ -91,7 +91,7 @@ def test_what_failed_is_cleared_and_runs_again(
 
     page.get_by_role("link", name="backfill__2013-01-02T00:00:00Z: success", exact=True).click()
     page.get_by_role("link", name="clean").last.click()
-    expect(page.get_by_role("heading", name="Tries that have ended")).to_be_visible()
+    expect(page.get_by_role("heading", name="Attempts")).to_be_visible()
     expect(page.locator("#task-tries tbody").get_by_text("ValueError: no such day")).to_be_visible()
 
 
@@ -118,7 +118,7 @@ def test_a_file_that_can_not_be_read_is_told(somebody: Somebody, url: str, groun
     put(ground, import_problem())
     ada = somebody(url)
     page = ada.goes("/dags")
-    page.get_by_role("link", name="See what is wrong").click()
+    page.get_by_role("link", name="View import errors").click()
     expect(page.get_by_role("heading", name="Import errors", exact=True)).to_be_visible()
     for told in ("broken.py", "line 3", "SyntaxError: '(' was never closed <here>"):
         expect(page.get_by_text(told).first).to_be_visible()
@@ -136,7 +136,7 @@ def test_dags_are_searched_while_one_types(somebody: Somebody, url: str, ground:
     expect(search).to_be_focused()
     expect(page).to_have_url(f"{url}/dags?q=bed")
     search.fill("nothing like it")
-    page.get_by_role("link", name="Show all").click()
+    page.get_by_role("link", name="Clear filters").click()
     expect(page.get_by_role("link", name="flights", exact=True)).to_be_visible()
 
 

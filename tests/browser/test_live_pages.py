@@ -154,7 +154,7 @@ def test_a_change_leaves_focus_and_place_and_what_was_opened(somebody: Somebody,
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 40), max_active_runs=1))
     ada = somebody(url)
     page = ada.goes(f"/backfills/{backfill}")
-    page.get_by_text("The map as a table").click()
+    page.get_by_text("Show as table").click()
     place = page.locator("#items-title")
     place.scroll_into_view_if_needed()
     before = page.evaluate("scrollY")
@@ -173,13 +173,13 @@ def test_a_manager_that_goes_and_a_file_that_breaks_are_told_on_every_page(
     ada = somebody(url)
     ada.page.clock.install()
     page = ada.goes("/pools")
-    light = page.locator("#manager-light")
-    expect(light).to_contain_text("manager leads")
+    light = page.locator("#manager-status")
+    expect(light).to_contain_text("Manager running")
     ada.stays()
     put(ground, import_problem())
     ground.leader.resign(ground.clock.now())
     page.clock.fast_forward(6_000)  # it is looked at every five seconds
-    expect(page.get_by_role("status").filter(has_text="No manager leads.")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="No manager running.")).to_be_visible()
     expect(page.get_by_role("link", name="Import errors")).to_contain_text("1")
     assert ada.stayed
 
@@ -190,11 +190,11 @@ def test_the_head_of_a_page_hears_of_changes_without_waiting_for_its_next_look(
     ada = somebody(url)
     ada.page.add_init_script("window.setInterval = () => 0")  # nothing is looked at every few seconds
     page = ada.goes("/pools")
-    expect(page.locator("#manager-light")).to_contain_text("manager leads")
+    expect(page.locator("#manager-status")).to_contain_text("Manager running")
     put(ground, import_problem())
     expect(page.get_by_role("link", name="Import errors")).to_contain_text("1")
     ground.leader.resign(ground.clock.now())
-    expect(page.get_by_role("status").filter(has_text="No manager leads.")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="No manager running.")).to_be_visible()
 
 
 def test_more_tabs_may_be_open_than_a_browser_has_connections(
@@ -233,7 +233,7 @@ def test_a_log_goes_on_while_it_is_read(somebody: Somebody, url: str, manager: L
     ada = somebody(url)
     page = ada.goes(f"/dags/flights/runs/{ti.run_id}/tasks/clean")
     log = page.get_by_role("log")
-    expect(page.get_by_text("Nothing logged yet")).to_be_visible()
+    expect(page.get_by_text("No log output yet")).to_be_visible()
     for n in range(1, 121):
         line = TaskLog(
             dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=1, try_number=1, line=n, level="INFO",

@@ -17,7 +17,7 @@ from support.web_user import DESKTOP, PHONE, User, expect, screenshots
 from backfill_manager.model.records import Backfill, Request
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
 from backfill_manager.web import router
-from backfill_manager.web.paths import to
+from backfill_manager.web.links import to
 
 Somebody = Callable[..., User]
 
@@ -57,7 +57,7 @@ PAGES = {
 NOT_FOUND = {"nothing-there"}
 # Not pages of their own: parts, files and what only leads on.
 PARTS = {
-    "/", "/login", "/static/{digest}/{name:path}", "/fragments/standing", "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log",
+    "/", "/login", "/static/{digest}/{name:path}", "/fragments/status_bar", "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log",
     "/backfills/{wanted}/settings/notice", "/backfills/{wanted}/items/{ordinal}", "/runs/{run_id}", "/runs/{dag_id}/{run_id}",
     "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs",
 }  # fmt: skip
@@ -150,7 +150,7 @@ def test_an_empty_system_says_what_to_do_first(somebody: Somebody, stage: ExitSt
     for there, told in EMPTY.items():
         page = ada.goes(there)
         expect(page.get_by_role("main")).to_contain_text(told)
-        expect(page.get_by_role("status").filter(has_text="No manager leads.")).to_be_visible()
+        expect(page.get_by_role("status").filter(has_text="No manager running.")).to_be_visible()
         wrong += [f"{there}: {told}" for told in ada.barriers()]
         page.screenshot(path=screenshots() / f"empty{there.replace('/', '-')}.png", full_page=True)
     assert wrong == []

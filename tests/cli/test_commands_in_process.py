@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.bfm import Bfm, Said
-from support.manager_process import PATIENCE_S, PatientClock, wait_for
+from support.bfm import Bfm, BfmResult
+from support.manager_process import TIMEOUT_S, PatientClock, wait_for
 
 from backfill_manager.cli.app import run
 from backfill_manager.cli.context import CliContext
@@ -62,16 +62,16 @@ def bfm(folder: Path, spark: SparkSession, capfd: pytest.CaptureFixture[str]) ->
         target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
     )  # fmt: skip
     leading.start()
-    assert ready.wait(PATIENCE_S), "the manager answers requests"
+    assert ready.wait(TIMEOUT_S), "the manager answers requests"
 
-    def run_it(*args: str) -> Said:
+    def run_it(*args: str) -> BfmResult:
         capfd.readouterr()
         code = run((*where, *args), CliContext(environ={}, clock=PatientClock()))
-        return Said(code, *capfd.readouterr())
+        return BfmResult(code, *capfd.readouterr())
 
     yield run_it
     stop.set()
-    leading.join(PATIENCE_S)
+    leading.join(TIMEOUT_S)
     assert not leading.is_alive()
 
 
@@ -122,11 +122,11 @@ def test_the_state_is_compacted_by_the_manager_that_leads_or_without_one(bfm: Bf
 
 
 def test_one_task_is_run_by_hand_and_followed(bfm: Bfm, folder: Path) -> None:
-    said = bfm("tasks", "run", "two", "count", "2024-03-05")
+    result = bfm("tasks", "run", "two", "count", "2024-03-05")
 
-    assert said.code == 0
-    assert "counted 7 for 2024-03-04 23:00:00" in said.out
-    assert said.out.splitlines()[-1] == "count of two for 2024-03-04T23:00:00Z: success"
+    assert result.code == 0
+    assert "counted 7 for 2024-03-04 23:00:00" in result.out
+    assert result.out.splitlines()[-1] == "count of two for 2024-03-04T23:00:00Z: success"
     (folder / "trouble").touch()
     failed = bfm("tasks", "run", "two", "count", "2024-03-05", "--output", "json")
     assert (failed.code, failed.document["state"], failed.document["error"]) == (
@@ -150,8 +150,8 @@ def test_a_backfill_is_changed_and_retried(bfm: Bfm, folder: Path) -> None:
     assert failed.code == 1
     changed = bfm("backfill", "set", "latest", "--stop-on-failure", "100", "--set", "count.timeout=60")
     assert changed.code == 0, changed.err
-    told = bfm("backfill", "show", "latest", "--output", "json").document
-    assert (told["stop_on_failure"], told["overrides"]) == (100, {"retries": 0, "count.timeout": 60})
+    result = bfm("backfill", "show", "latest", "--output", "json").document
+    assert (result["stop_on_failure"], result["overrides"]) == (100, {"retries": 0, "count.timeout": 60})
 
     assert bfm("backfill", "retry", "latest").code == 4, "it lives: it is paused"
     assert bfm("backfill", "unpause", "latest").code == 0
@@ -173,7 +173,7 @@ def test_without_a_manager_one_task_is_run_by_this_process(folder: Path) -> None
     ended = process("tasks", "run", "two", "count", "2024-03-05", "--output", "json")
 
     assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout)
-    assert (told["task_id"], told["state"]) == ("count", "success")
-    assert "counted 7" in told["logs"][0]["message"]
+    result = json.loads(ended.stdout)
+    assert (result["task_id"], result["state"]) == ("count", "success")
+    assert "counted 7" in result["logs"][0]["message"]
     assert process("manager", "status").returncode == 1

@@ -17,7 +17,7 @@ from backfill_manager.testing import InMemoryManager, dag_spec
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def manager() -> InMemoryManager:
     """Two DAGs, whose tasks run until `all_succeed`."""
     return InMemoryManager(
         dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}),
@@ -27,14 +27,14 @@ def ground() -> InMemoryManager:
 
 
 @pytest.fixture
-def all_succeed(ground: InMemoryManager) -> Callable[[], None]:
+def all_succeed(manager: InMemoryManager) -> Callable[[], None]:
     """What runs succeeds, and so does all that follows."""
 
     def succeed() -> None:
-        ground.script = lambda _: Succeeded()
-        for key in list(ground.running):
-            ground.finish(key, Succeeded())
-        ground.drain()
+        manager.script = lambda _: Succeeded()
+        for key in list(manager.running):
+            manager.finish(key, Succeeded())
+        manager.drain()
 
     return succeed
 
@@ -45,8 +45,8 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-def url(ground: InMemoryManager, settings: Settings) -> Iterator[str]:
-    app = create_app(settings, ground.store, clock=ground.clock)
+def url(manager: InMemoryManager, settings: Settings) -> Iterator[str]:
+    app = create_app(settings, manager.store, clock=manager.clock)
     with served_beside(app, listen("127.0.0.1", 0)) as address:
         yield address
 
@@ -58,7 +58,7 @@ def client(url: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def manager_at_work(ground: InMemoryManager) -> Callable[[], AbstractContextManager[None]]:
+def manager_at_work(manager: InMemoryManager) -> Callable[[], AbstractContextManager[None]]:
     """A thread that ticks for as long as the block lasts."""
 
     @contextmanager
@@ -67,7 +67,7 @@ def manager_at_work(ground: InMemoryManager) -> Callable[[], AbstractContextMana
 
         def tick() -> None:
             while not over.wait(0.01):
-                ground.tick()
+                manager.tick()
 
         thread = threading.Thread(target=tick, daemon=True)
         thread.start()

@@ -68,25 +68,25 @@ def test_every_route_has_a_method(settings: Settings) -> None:
 # -- reading ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_backfill_comes_typed_and_gives_its_document_back(client: Client, url: str, ground: InMemoryManager) -> None:
-    backfill_id = ground.backfill("flights", days("2013-01-01", 3), priority=7)
-    ground.tick()
+def test_a_backfill_comes_typed_and_gives_its_document_back(client: Client, url: str, manager: InMemoryManager) -> None:
+    backfill_id = manager.backfill("flights", days("2013-01-01", 3), priority=7)
+    manager.tick()
 
-    found = client.backfill(backfill_id[:8])
+    result = client.backfill(backfill_id[:8])
 
-    assert (found.backfill_id, found.dag_id, found.state, found.priority) == (backfill_id, "flights", "running", 7)
-    assert (found.planned, found.running, found.pending) == (3, 3, 0)
-    assert found.created_at == ground.clock.now() and found.created_at.tzinfo is not None
-    assert not found.has_ended
-    assert found.document() == httpx.get(f"{url}/api/v1/backfills/{backfill_id}", timeout=60, trust_env=False).json()
+    assert (result.backfill_id, result.dag_id, result.state, result.priority) == (backfill_id, "flights", "running", 7)
+    assert (result.planned, result.running, result.pending) == (3, 3, 0)
+    assert result.created_at == manager.clock.now() and result.created_at.tzinfo is not None
+    assert not result.has_ended
+    assert result.document() == httpx.get(f"{url}/api/v1/backfills/{backfill_id}", timeout=60, trust_env=False).json()
     with pytest.raises(ValueError, match="frozen"):
-        found.priority = 8  # type: ignore[misc]
+        result.priority = 8  # type: ignore[misc]
 
 
 def test_a_long_list_is_fetched_page_by_page_and_only_as_far_as_it_is_read(
-    client: Client, ground: InMemoryManager
+    client: Client, manager: InMemoryManager
 ) -> None:
-    backfill_id = ground.backfill("flights", days("2013-01-01", 2500))
+    backfill_id = manager.backfill("flights", days("2013-01-01", 2500))
 
     everything = [item.ordinal for item in client.items(backfill_id)]
     some = [item.ordinal for item in client.items(backfill_id, state=["pending"], limit=1200)]
@@ -98,9 +98,9 @@ def test_a_long_list_is_fetched_page_by_page_and_only_as_far_as_it_is_read(
 
 
 def test_a_timeline_and_the_next_intervals_may_be_longer_than_a_page(
-    client: Client, ground: InMemoryManager, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
+    client: Client, manager: InMemoryManager, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ground.backfill("flights", days("2013-01-01", 5))
+    manager.backfill("flights", days("2013-01-01", 5))
     all_succeed()
     whole, following = client.timeline("flights"), client.next_intervals("flights", 5)
 
@@ -113,9 +113,9 @@ def test_a_timeline_and_the_next_intervals_may_be_longer_than_a_page(
     assert (client.timeline("weather"), client.timeline("flights", limit=0)) == ([], [])
 
 
-def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: InMemoryManager, all_succeed: Deed) -> None:
-    backfill_id = ground.backfill("flights", days("2013-01-01", 2))
-    ground.drain()
+def test_dags_runs_tasks_and_the_rest_are_returned(client: Client, manager: InMemoryManager, all_succeed: Deed) -> None:
+    backfill_id = manager.backfill("flights", days("2013-01-01", 2))
+    manager.drain()
     running = client.running_tasks(backfill_id)
     assert {(task.task_id, task.state) for task in running} == {("clean", "running")}
     assert all(task.document()["for_s"] >= 0 for task in running)
@@ -139,18 +139,18 @@ def test_dags_runs_tasks_and_the_rest_are_told(client: Client, ground: InMemoryM
     assert (client.health().status, client.health().manager) == ("ok", "leading")
 
 
-def test_what_a_newer_server_tells_more_is_kept(client: Client, ground: InMemoryManager) -> None:
-    found = client.backfill(ground.backfill("flights", days("2013-01-01", 1)))
+def test_unknown_fields_of_a_newer_server_are_kept(client: Client, manager: InMemoryManager) -> None:
+    result = client.backfill(manager.backfill("flights", days("2013-01-01", 1)))
 
-    assert found.document()["is_polite"] is False, "a field that the client has no name for"
-    assert found.is_polite is False  # type: ignore[attr-defined]
+    assert result.document()["is_polite"] is False, "a field that the client has no name for"
+    assert result.is_polite is False  # type: ignore[attr-defined]
 
 
 # -- asking -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_managers_answer_is_waited_for(client: Client, ground: InMemoryManager, manager_at_work: AtWork) -> None:
-    backfill_id = ground.backfill("flights", days("2013-01-01", 3))
+def test_the_managers_answer_is_waited_for(client: Client, manager: InMemoryManager, manager_at_work: AtWork) -> None:
+    backfill_id = manager.backfill("flights", days("2013-01-01", 3))
 
     with manager_at_work():
         paused = client.pause_backfill(backfill_id, wait=60)
@@ -158,24 +158,24 @@ def test_the_managers_answer_is_waited_for(client: Client, ground: InMemoryManag
 
     assert (paused.state, paused.is_answered, paused.requested_by, paused.source) == ("accepted", True, "local", "api")
     assert changed.state == "accepted"
-    found = client.backfill(backfill_id)
-    assert (found.is_paused, found.max_active_runs, found.priority) == (True, 2, 9)
+    result = client.backfill(backfill_id)
+    assert (result.is_paused, result.max_active_runs, result.priority) == (True, 2, 9)
 
 
-def test_without_waiting_a_change_is_a_request_that_waits(client: Client, ground: InMemoryManager) -> None:
-    asked = client.create_backfill("flights", start_date="2013-01-01", end_date=datetime(2013, 1, 3, tzinfo=UTC))
+def test_without_waiting_a_change_is_a_request_that_waits(client: Client, manager: InMemoryManager) -> None:
+    submitted = client.create_backfill("flights", start_date="2013-01-01", end_date=datetime(2013, 1, 3, tzinfo=UTC))
 
-    assert (asked.state, asked.is_answered) == ("waiting", False)
-    assert client.request(asked.request_id) == client.request("latest")
-    new = client.backfill(asked.payload["backfill_id"])
+    assert (submitted.state, submitted.is_answered) == ("waiting", False)
+    assert client.request(submitted.request_id) == client.request("latest")
+    new = client.backfill(submitted.payload["backfill_id"])
     assert (new.state, new.reason) == ("queued", "waiting for the manager")
     assert new.config["end_date"] == "2013-01-03T00:00:00Z"
 
 
 def test_a_run_is_triggered_marked_and_cleared(
-    client: Client, ground: InMemoryManager, manager_at_work: AtWork
+    client: Client, manager: InMemoryManager, manager_at_work: AtWork
 ) -> None:
-    ground.script = lambda _: Failed("ValueError: no such file")
+    manager.script = lambda _: Failed("ValueError: no such file")
     at = datetime(2013, 1, 5, tzinfo=UTC)
 
     with manager_at_work():
@@ -183,7 +183,7 @@ def test_a_run_is_triggered_marked_and_cleared(
         run_id = str(triggered.object_id)
         marked = client.mark_run(run_id, "success", dag_id="weather", wait=60)
         plan = client.plan_clear("weather", start_date="2013-01-05")
-        ground.script = lambda _: Succeeded()
+        manager.script = lambda _: Succeeded()
         cleared = client.clear("weather", run_ids=[run_id], wait=60)
 
     assert [one.state for one in (triggered, marked, cleared)] == ["accepted"] * 3
@@ -192,10 +192,10 @@ def test_a_run_is_triggered_marked_and_cleared(
     assert (run.logical_date, run.run_type) == (at, "manual")
 
 
-def test_a_run_in_the_future_is_refused_unless_it_is_asked_for(
-    client: Client, ground: InMemoryManager, manager_at_work: AtWork
+def test_a_run_in_the_future_is_refused_unless_it_is_allowed(
+    client: Client, manager: InMemoryManager, manager_at_work: AtWork
 ) -> None:
-    ahead = (ground.clock.now() + timedelta(days=40)).replace(hour=0, minute=0, second=0, microsecond=0)
+    ahead = (manager.clock.now() + timedelta(days=40)).replace(hour=0, minute=0, second=0, microsecond=0)
     with pytest.raises(errors.InvalidInput, match=r"lies in the future .* add allow_future"):
         client.trigger("weather", logical_date=ahead)
     with manager_at_work():
@@ -205,9 +205,9 @@ def test_a_run_in_the_future_is_refused_unless_it_is_asked_for(
 
 
 def test_a_partition_with_a_slash_in_its_name_is_reached(
-    client: Client, ground: InMemoryManager, all_succeed: Deed
+    client: Client, manager: InMemoryManager, all_succeed: Deed
 ) -> None:
-    ground.backfill("flights", keys=["emea/de?x#y", "apac"])
+    manager.backfill("flights", keys=["emea/de?x#y", "apac"])
     all_succeed()
 
     [run] = [one for one in client.runs() if one.partition_key == "emea/de?x#y"]
@@ -220,19 +220,19 @@ def test_a_partition_with_a_slash_in_its_name_is_reached(
 # -- when the line breaks -------------------------------------------------------------------------------------------------
 
 
-def test_a_change_whose_answer_is_lost_is_sent_again_and_made_once(url: str, ground: InMemoryManager) -> None:
+def test_a_change_whose_answer_is_lost_is_sent_again_and_made_once(url: str, manager: InMemoryManager) -> None:
     waits: list[float] = []
     with breaking_line(url) as line, Client(line.url, pause=waits.append) as client:
         line.breaks = 2
-        asked = client.create_backfill("flights", start_date="2013-01-01", end_date="2013-01-03")
+        submitted = client.create_backfill("flights", start_date="2013-01-01", end_date="2013-01-03")
 
     assert line.lost == 2
     assert waits == [0.2, 0.4]
-    [request] = ground.store.read(Request)
-    assert request.request_id == asked.request_id
+    [request] = manager.store.read(Request)
+    assert request.request_id == submitted.request_id
 
 
-def test_trying_again_ends(url: str, ground: InMemoryManager) -> None:
+def test_trying_again_ends(url: str, manager: InMemoryManager) -> None:
     waits: list[float] = []
     with breaking_line(url) as line, Client(line.url, pause=waits.append) as client:
         line.breaks = 1000
@@ -241,10 +241,10 @@ def test_trying_again_ends(url: str, ground: InMemoryManager) -> None:
 
     assert (line.lost, waits) == (4, [0.2, 0.4, 0.8])
     assert isinstance(caught.value.__cause__, httpx.TransportError)
-    assert len(ground.store.read(Request)) == 1, "it had arrived all the same"
+    assert len(manager.store.read(Request)) == 1, "it had arrived all the same"
 
 
-def test_the_same_key_makes_one_request_and_another_body_is_refused(client: Client, ground: InMemoryManager) -> None:
+def test_the_same_key_makes_one_request_and_another_body_is_refused(client: Client, manager: InMemoryManager) -> None:
     first = client.trigger("flights", logical_date="2013-01-05", idempotency_key="mine")
     again = client.trigger("flights", logical_date="2013-01-05", idempotency_key="mine")
 
@@ -253,9 +253,9 @@ def test_the_same_key_makes_one_request_and_another_body_is_refused(client: Clie
         client.trigger("flights", logical_date="2013-01-06", idempotency_key="mine")
 
 
-def test_a_server_that_has_too_many_connections_is_asked_again(ground: InMemoryManager) -> None:
+def test_too_many_connections_are_retried(manager: InMemoryManager) -> None:
     settings = Settings.model_validate({"api": {"max_connections": 1}})
-    app = create_app(settings, ground.store, clock=ground.clock)
+    app = create_app(settings, manager.store, clock=manager.clock)
     waits: list[float] = []
     with served_beside(app, listen("127.0.0.1", 0)) as url, Client(url, pause=waits.append) as client:
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as other:
@@ -275,15 +275,15 @@ def test_a_server_that_has_too_many_connections_is_asked_again(ground: InMemoryM
             assert patient.health().status == "ok"
 
 
-def test_a_server_that_is_busy_is_asked_again_after_the_time_it_says(ground: InMemoryManager) -> None:
+def test_a_busy_server_is_retried_after_its_retry_after(manager: InMemoryManager) -> None:
     settings = Settings.model_validate({"api": {"requests_per_second": 1}})
     waits: list[float] = []
 
     def pause(seconds: float) -> None:
         waits.append(seconds)
-        ground.clock.advance(seconds=seconds)
+        manager.clock.advance(seconds=seconds)
 
-    app = create_app(settings, ground.store, clock=ground.clock)
+    app = create_app(settings, manager.store, clock=manager.clock)
     with served_beside(app, listen("127.0.0.1", 0)) as url, Client(url, pause=pause) as client:
         for _ in range(5):
             client.health()
@@ -295,11 +295,11 @@ def test_a_server_that_is_busy_is_asked_again_after_the_time_it_says(ground: InM
 # -- problems -------------------------------------------------------------------------------------------------------------
 
 
-def test_problems_are_the_errors_of_the_package(client: Client, ground: InMemoryManager, all_succeed: Deed) -> None:
-    ended = ground.backfill("flights", days("2013-01-01", 1))
+def test_problems_are_the_errors_of_the_package(client: Client, manager: InMemoryManager, all_succeed: Deed) -> None:
+    ended = manager.backfill("flights", days("2013-01-01", 1))
     all_succeed()
 
-    for call, kind, exit_code, told in (
+    for call, kind, exit_code, result in (
         (lambda: client.backfill("nothing"), errors.NotFound, 3, "There is no backfill 'nothing'"),
         (lambda: client.dag("fligths"), errors.NotFound, 3, "did you mean 'flights'"),
         (lambda: client.pause_backfill(ended), errors.Refused, 4, "has ended (success)"),
@@ -310,12 +310,12 @@ def test_problems_are_the_errors_of_the_package(client: Client, ground: InMemory
         with pytest.raises(kind) as caught:
             call()
         assert type(caught.value) is kind
-        assert (caught.value.exit_code, told in str(caught.value)) == (exit_code, True), str(caught.value)
+        assert (caught.value.exit_code, result in str(caught.value)) == (exit_code, True), str(caught.value)
 
 
-def test_a_dry_run_without_a_manager_says_who_is_missing(ground: InMemoryManager, settings: Settings) -> None:
-    ground.clock.advance(days=3650)  # no sign of life for ten years
-    app = create_app(settings, ground.store, clock=ground.clock)
+def test_a_dry_run_without_a_manager_is_no_active_manager(manager: InMemoryManager, settings: Settings) -> None:
+    manager.clock.advance(days=3650)  # no sign of life for ten years
+    app = create_app(settings, manager.store, clock=manager.clock)
     with served_beside(app, listen("127.0.0.1", 0)) as url, Client(url) as client, pytest.raises(NoActiveManager):
         client.dry_run("flights", start_date="2013-01-01", end_date="2013-01-03")
 
@@ -332,14 +332,14 @@ def test_a_state_that_is_not_there_is_a_state_error(settings: Settings) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_who_may_not_is_told_apart_from_who_is_not_known(ground: InMemoryManager) -> None:
+def test_forbidden_and_unauthenticated_are_different_errors(manager: InMemoryManager) -> None:
     from backfill_manager.api.auth import sha256_of
 
     token = {"name": "ada", "role": "viewer", "sha256": sha256_of("bfm_ada")}
-    app = create_app(Settings.model_validate({"api": {"tokens": [token]}}), ground.store, clock=ground.clock)
+    app = create_app(Settings.model_validate({"api": {"tokens": [token]}}), manager.store, clock=manager.clock)
     with served_beside(app, listen("127.0.0.1", 0)) as url:
-        with Client(url) as stranger, pytest.raises(Unauthenticated) as unknown:
-            list(stranger.dags())
+        with Client(url) as anonymous, pytest.raises(Unauthenticated) as unknown:
+            list(anonymous.dags())
         with Client(url, "bfm_ada") as viewer:
             assert len(list(viewer.dags())) == 2
             with pytest.raises(Forbidden) as refused:
@@ -348,7 +348,7 @@ def test_who_may_not_is_told_apart_from_who_is_not_known(ground: InMemoryManager
     assert (unknown.value.exit_code, refused.value.exit_code) == (2, 4)
 
 
-def test_something_else_at_the_address_is_told(tmp_path: Path) -> None:
+def test_another_server_at_the_address_is_unreachable(tmp_path: Path) -> None:
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *args: object) -> None:
             super().__init__(*args, directory=str(tmp_path))  # type: ignore[arg-type]
@@ -385,9 +385,9 @@ def test_server_and_token_come_from_the_environment(url: str, tmp_path: Path) ->
 
 
 def test_a_backfill_is_watched_by_events_until_it_has_ended(
-    client: Client, ground: InMemoryManager, all_succeed: Deed
+    client: Client, manager: InMemoryManager, all_succeed: Deed
 ) -> None:
-    backfill_id = ground.backfill("flights", days("2013-01-01", 3))
+    backfill_id = manager.backfill("flights", days("2013-01-01", 3))
 
     seen = []
     for backfill in client.watch("latest"):
@@ -398,10 +398,10 @@ def test_a_backfill_is_watched_by_events_until_it_has_ended(
 
 
 def test_where_events_do_not_come_through_it_is_looked_at_now_and_then(
-    url: str, ground: InMemoryManager, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
+    url: str, manager: InMemoryManager, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(version_watcher, "MAX_LISTENERS", 0)
-    backfill_id = ground.backfill("flights", days("2013-01-01", 3))
+    backfill_id = manager.backfill("flights", days("2013-01-01", 3))
     waits: list[float] = []
 
     def pause(seconds: float) -> None:
@@ -416,8 +416,8 @@ def test_where_events_do_not_come_through_it_is_looked_at_now_and_then(
     assert waits == [1.0, 1.0, 1.0]
 
 
-def test_who_stops_watching_stops_only_that(client: Client, ground: InMemoryManager) -> None:
-    backfill_id = ground.backfill("flights", days("2013-01-01", 3))
+def test_who_stops_watching_stops_only_that(client: Client, manager: InMemoryManager) -> None:
+    backfill_id = manager.backfill("flights", days("2013-01-01", 3))
 
     watching = client.watch(backfill_id)
     next(watching)

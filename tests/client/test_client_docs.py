@@ -15,18 +15,18 @@ BLOCKS = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
 
 
 def test_the_examples_run_one_after_the_other(
-    url: str, ground: InMemoryManager, capsys: pytest.CaptureFixture[str]
+    url: str, manager: InMemoryManager, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ground.backfill("flights", days("2013-01-01", 2))
+    manager.backfill("flights", days("2013-01-01", 2))
     names: dict[str, object] = {}
 
     assert len(BLOCKS) == 3
     for block in BLOCKS:
         exec(block.replace("http://127.0.0.1:8099", url), names)
 
-    told = capsys.readouterr().out
-    assert "flights queued waiting for the manager" in told
-    assert "['flights', 'weather']" in told
-    assert "dag.pause waiting" in told
-    assert "only one that has ended is retried" in told
-    assert [request.kind for request in ground.store.read(Request)] == ["backfill.create", "dag.pause"]
+    output = capsys.readouterr().out
+    assert "flights queued waiting for the manager" in output
+    assert "['flights', 'weather']" in output
+    assert "dag.pause waiting" in output
+    assert "only one that has ended is retried" in output
+    assert [request.kind for request in manager.store.read(Request)] == ["backfill.create", "dag.pause"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.manager_process import PATIENCE_S, kill
+from support.manager_process import TIMEOUT_S, kill
 
 from backfill_manager.manager.manager import run_manager
 from backfill_manager.settings import Settings
@@ -34,14 +34,14 @@ def start_and_stop(settings: Settings, spark: SparkSession) -> Iterator[tuple[Ca
         )  # fmt: skip
         thread.start()
         started.append((thread, stop))
-        assert ready.wait(PATIENCE_S), "the manager answers requests"
+        assert ready.wait(TIMEOUT_S), "the manager answers requests"
         return open_store(settings.state)
 
     def stop() -> None:
         for _, wanted in started:
             wanted.set()
         for thread, _ in started:
-            thread.join(PATIENCE_S)
+            thread.join(TIMEOUT_S)
             assert not thread.is_alive()
         started.clear()
 

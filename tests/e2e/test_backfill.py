@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chispa.dataframe_comparer import assert_df_equality
-from support.manager_process import PATIENCE_S, ended, request, settled, wait_for
+from support.manager_process import TIMEOUT_S, ended, request, settled, wait_for
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.manager.manager import run_manager
@@ -116,8 +116,8 @@ def test_a_backfill_goes_through_every_room_and_each_interval_is_written_once(
     assert sorted(mark["run"] for mark in marks) == sorted(run.run_id for run in runs)
 
     # others read the state as it stands
-    told = spark.read.format("delta").load(f"{settings.state}/dag_run").groupBy("state").count().collect()
-    assert [(row[0], row[1]) for row in told] == [(s.SUCCESS, 3)]
+    result = spark.read.format("delta").load(f"{settings.state}/dag_run").groupBy("state").count().collect()
+    assert [(row[0], row[1]) for row in result] == [(s.SUCCESS, 3)]
 
 
 def _history(spark: SparkSession, path: Path) -> Any:
@@ -197,15 +197,15 @@ def test_a_second_manager_stands_by_and_takes_over_when_the_first_resigns(
     ]
     try:
         threads[0].start()
-        assert readies[0].wait(PATIENCE_S)
+        assert readies[0].wait(TIMEOUT_S)
         # both are this process: the standby must not take the first one's pid for a dead one's
         store = open_store(settings.state)
         assert store.lease() is not None and store.lease().state == s.LEADING  # type: ignore[union-attr]
         stops[0].set()
-        threads[0].join(PATIENCE_S)
+        threads[0].join(TIMEOUT_S)
         assert store.lease().state == s.STOPPED  # type: ignore[union-attr]
         threads[1].start()
-        assert readies[1].wait(PATIENCE_S)
+        assert readies[1].wait(TIMEOUT_S)
         assert [(row.term, row.state) for row in store.read(Manager, order_by=["term"])] == [
             (1, s.STOPPED),
             (2, s.LEADING),
@@ -215,4 +215,4 @@ def test_a_second_manager_stands_by_and_takes_over_when_the_first_resigns(
             stop.set()
         for thread in threads:
             if thread.ident:
-                thread.join(PATIENCE_S)
+                thread.join(TIMEOUT_S)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 JOBS = Path(__file__).parents[2] / "jobs"
 RAW = ("flights_raw", "weather_raw")
 RESULTS = ("clean_flights", "daily_delays", "rolling_delays")
-PATIENCE_S = 600
+TIMEOUT_S = 600
 
 
 def midnight(day: date) -> datetime:
@@ -87,7 +87,7 @@ class Pipeline:
             )
             self.executor.launch(TaskLaunch(ti, run, self.spec, task, self._version, "backfill", results=dict(results)))
             with self._changed:
-                assert self._changed.wait_for(lambda: run.run_id + task.task_id in self._ended, PATIENCE_S)  # noqa: B023
+                assert self._changed.wait_for(lambda: run.run_id + task.task_id in self._ended, TIMEOUT_S)  # noqa: B023
                 outcome = self._ended[run.run_id + task.task_id]
             assert isinstance(outcome, Succeeded), outcome
             if outcome.result_json is not None:
@@ -153,9 +153,9 @@ def test_the_example_in_yaml_sums_up_what_flights_has_written(
         in_yaml.run(first, last)
     finally:
         in_yaml.executor.close(0.0)
-    told = spark.table("airport_day").toPandas().groupby("day")[["flights", "cancelled", "late"]].sum()
+    result = spark.table("airport_day").toPandas().groupby("day")[["flights", "cancelled", "late"]].sum()
     expected = by_pandas.expected_daily_delays(by_pandas.days_of(first, last)).groupby("day")
-    assert told.to_dict() == expected[["flights", "cancelled", "late"]].sum().to_dict()
+    assert result.to_dict() == expected[["flights", "cancelled", "late"]].sum().to_dict()
 
 
 def test_the_calendar_of_the_executor_task_knows_the_holidays_of_2013() -> None:

@@ -34,7 +34,7 @@ def settings(tmp_path: Path) -> Settings:
 LOOPS = [
     (Planner, "run_once", "planner"), (RequestPoller, "run_once", "request poller"), (Heartbeat, "run_once", "heartbeat"),
     (BundleService, "run_once", "bundle tests"), (SparkMonitor, "run_once", "Spark monitor"),
-    (Executor, "_keep_deadlines", "executor of term 1"),
+    (Executor, "_handle_deadlines", "executor of term 1"),
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.manager_process import PATIENCE_S, wait_for
+from support.manager_process import TIMEOUT_S, wait_for
 
 from backfill_manager import descriptors
 from backfill_manager.clock import SystemClock
@@ -82,11 +82,11 @@ def test_a_manager_outlives_connections_that_hold_half_a_header_and_a_lack_of_de
 
     with ExitStack() as held:
         for _ in range(1100):
-            connection = held.enter_context(socket.create_connection(("127.0.0.1", int(found[2])), timeout=PATIENCE_S))
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", int(found[2])), timeout=TIMEOUT_S))
             with suppress(OSError):  # refused already
                 connection.sendall(HALF_A_HEADER)
         assert answered(store, asked(store, 4)).outcome == "accepted"
-        wait_for(lambda: httpx.get(f"{found[1]}/api/v1/health", trust_env=False, timeout=PATIENCE_S).status_code == 200)
+        wait_for(lambda: httpx.get(f"{found[1]}/api/v1/health", trust_env=False, timeout=TIMEOUT_S).status_code == 200)
 
     # Somebody in the process (a task, say) takes what is left.
     wait_for(lambda: opened(manager) <= usual + 8)  # the connections are gone
@@ -99,5 +99,5 @@ def test_a_manager_outlives_connections_that_hold_half_a_header_and_a_lack_of_de
     assert answered(store, request_id).outcome == "accepted"
     assert manager.poll() is None, log.read_text()
     manager.send_signal(signal.SIGTERM)
-    assert manager.wait(PATIENCE_S) == 0
+    assert manager.wait(TIMEOUT_S) == 0
     assert "Traceback" not in log.read_text()

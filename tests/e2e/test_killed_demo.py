@@ -24,7 +24,7 @@ from backfill_manager.store import Store, open_store
 from backfill_manager.store.base import Condition
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 1200.0
+TIMEOUT_S = 1200.0
 DAYS = by_pandas.days_of(date(2013, 1, 1), date(2013, 1, 31))
 
 pytestmark = [
@@ -43,13 +43,13 @@ def _demo(environ: dict[str, str]) -> subprocess.Popen[str]:
 def _when_done(store: Store, runs: int, kill: Callable[[], None], demo: subprocess.Popen[str]) -> str:
     """Kill as soon as so many runs have succeeded; what the demo said, once it is over."""
     moment = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.1)):
+    for _ in range(int(TIMEOUT_S / 0.1)):
         if store.exists() and len(store.read(DagRun, [Condition("state", "=", s.SUCCESS)])) >= runs:
             break
         assert demo.poll() is None, demo.communicate()[0]
         moment.wait(0.1)
     kill()
-    said, _ = demo.communicate(timeout=PATIENCE_S)
+    said, _ = demo.communicate(timeout=TIMEOUT_S)
     return said
 
 
@@ -72,7 +72,7 @@ def test_a_demo_that_was_killed_twice_ends_with_the_same_tables_each_interval_on
     assert second.returncode == -signal.SIGKILL
 
     third = _demo(environ)
-    said, _ = third.communicate(timeout=PATIENCE_S)
+    said, _ = third.communicate(timeout=TIMEOUT_S)
     assert third.returncode == 0, said
 
     runs = Counter(run.logical_date for run in store.read(DagRun, [Condition("state", "=", s.SUCCESS)]))

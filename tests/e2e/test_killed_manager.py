@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.manager_process import PATIENCE_S, kill, rows_of, wait_for
+from support.manager_process import TIMEOUT_S, kill, rows_of, wait_for
 
 from backfill_manager.client import Client
 from backfill_manager.clock import UTC, SystemClock
@@ -93,7 +93,7 @@ def test_killed_in_the_middle_and_started_again_each_interval_is_written_once(
     wait_for(lambda: done(store) >= 5)
     kill(second)
     last = managers("--until-idle")
-    assert last.wait(PATIENCE_S) == 0, (root / "manager2.log").read_text()
+    assert last.wait(TIMEOUT_S) == 0, (root / "manager2.log").read_text()
 
     assert store.read(Backfill)[0].state == s.SUCCESS, [ti.error for ti in store.read(TaskInstance) if ti.error]
     assert store.count("backfill_item", ["state"]) == {(s.SUCCESS,): DAYS}
@@ -117,7 +117,7 @@ def test_a_standby_says_so_and_takes_over_from_a_killed_leader(
     wait_for(lambda: b"standing by" in (root / "manager1.log").read_bytes())
     assert [row.pid for row in store.read(Manager)] == [leader.pid]
     kill(leader)
-    assert standby.wait(PATIENCE_S) == 0, (root / "manager1.log").read_text()
+    assert standby.wait(TIMEOUT_S) == 0, (root / "manager1.log").read_text()
     assert [(row.term, row.pid) for row in store.read(Manager, order_by=["term"])] == [
         (1, leader.pid),
         (2, standby.pid),
@@ -131,7 +131,7 @@ def test_a_manager_with_pages_is_asked_over_http_and_sigterm_drains_it(
     manager, log = managers("--with-ui"), root / "manager0.log"
     url = wait_for(lambda: re.search(r"The web pages are at (http://127\.0\.0\.1:(\d+))", log.read_text()))
     with (
-        httpx.Client(base_url=url[1], timeout=PATIENCE_S, trust_env=False, follow_redirects=True) as browser,
+        httpx.Client(base_url=url[1], timeout=TIMEOUT_S, trust_env=False, follow_redirects=True) as browser,
         Client(url[1]) as client,
     ):
         wait_for(lambda: list(client.dags()))
@@ -152,7 +152,7 @@ def test_a_manager_with_pages_is_asked_over_http_and_sigterm_drains_it(
             manager.send_signal(signal.SIGTERM)
             heard = list(listening.iter_lines())  # whoever listens is let go
         assert "event: changed" in heard
-    assert manager.wait(PATIENCE_S) == 0, log.read_text()
+    assert manager.wait(TIMEOUT_S) == 0, log.read_text()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(url[2]))).close()
     assert store.lease().state == s.STOPPED  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.manager_process import PATIENCE_S, ended, request, rows_of, wait_for
+from support.manager_process import TIMEOUT_S, ended, request, rows_of, wait_for
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
@@ -174,13 +174,13 @@ def test_a_manager_whose_jvm_is_killed_hands_over_at_once_and_what_was_asked_is_
     jvm = kill_jvm_of(leader)
     asked = [ask_for(store, "steady", 2), backfill_dry_run(store)]
     os.kill(leader.pid, signal.SIGCONT)
-    assert leader.wait(PATIENCE_S) == 1
+    assert leader.wait(TIMEOUT_S) == 1
     said = last_line(root / "manager0.log")
     assert said.startswith(f"Spark is gone: its JVM (pid {jvm}) has ended with SIGKILL. This manager has ended"), said
     assert "go on with the next leader" in said and "Traceback" not in (root / "manager0.log").read_text()
 
     (root / "go on").touch()
-    assert standby.wait(PATIENCE_S) == 0, (root / "manager1.log").read_text()
+    assert standby.wait(TIMEOUT_S) == 0, (root / "manager1.log").read_text()
     terms = store.read(Manager, order_by=["term"])
     assert [(row.term, row.pid, row.state) for row in terms] == [
         (1, leader.pid, s.STOPPED),
@@ -247,7 +247,7 @@ def test_a_task_that_ends_the_process_fails_after_three_starts_and_all_others_su
 
     assert status(root) == 0
     kill_jvm_of(manager)
-    assert manager.wait(PATIENCE_S) == 1, "nothing ran that could have failed of it"
+    assert manager.wait(TIMEOUT_S) == 1, "nothing ran that could have failed of it"
     assert last_line(root / "manager3.log").startswith("Spark is gone: its JVM")
     assert lease(store) == (4, s.STOPPED) and status(root) == 1
 
@@ -255,7 +255,7 @@ def test_a_task_that_ends_the_process_fails_after_three_starts_and_all_others_su
 def test_a_dags_test_whose_spark_goes_away_ends_and_says_so(root: Path) -> None:
     command = [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml"), "dags", "test"]
     command += ["halts_the_jvm", "--logical-date", "2024-01-01T00:00:00Z"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     assert done.returncode == 1, done.stderr
     assert "Spark is gone: its JVM" in done.stderr and "Traceback" not in done.stderr
 
@@ -271,7 +271,7 @@ def test_a_task_that_ends_the_jvm_fails_after_three_starts_and_all_others_succee
     assert [(ti.state, ti.launch) for ti in culprits] == [(s.FAILED, 3)] * 2
     assert ended(store, "steady").state == s.SUCCESS
     manager.send_signal(signal.SIGTERM)
-    assert manager.wait(PATIENCE_S) == 0
+    assert manager.wait(TIMEOUT_S) == 0
 
 
 def test_a_stop_of_the_whole_process_group_is_a_stop_and_no_loss(root: Path, managers: Start) -> None:
@@ -282,7 +282,7 @@ def test_a_stop_of_the_whole_process_group_is_a_stop_and_no_loss(root: Path, man
     wait_for(lambda: list(root.glob("*.has_written")))
     jvm = jvm_of(manager)
     os.killpg(manager.pid, signal.SIGTERM)
-    assert manager.wait(PATIENCE_S) == 0, (root / "manager0.log").read_text()
+    assert manager.wait(TIMEOUT_S) == 0, (root / "manager0.log").read_text()
     assert not is_process_alive(jvm) and lease(store) == (1, s.STOPPED)
     (ti,) = store.read(TaskInstance)
     assert ti.state in (s.UP_FOR_RETRY, s.SCHEDULED) and ti.losses is None, "put back, to start again at once"

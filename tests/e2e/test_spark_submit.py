@@ -17,7 +17,7 @@ from backfill_manager.process_info import is_process_alive
 from backfill_manager.store import Store, open_store
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 
 
 class Submitted:
@@ -43,7 +43,7 @@ class Submitted:
 
     def _until(self, seen: Callable[[], bool]) -> None:
         moment = threading.Event()
-        for _ in range(int(PATIENCE_S / 0.1)):
+        for _ in range(int(TIMEOUT_S / 0.1)):
             if seen():
                 return
             assert self.process.poll() is None, self.process.communicate()[0]
@@ -52,12 +52,12 @@ class Submitted:
 
     def wait(self) -> tuple[int, str]:
         """The exit code and what was said. Whoever keeps our pipe open keeps this from returning."""
-        said, _ = self.process.communicate(timeout=PATIENCE_S)
+        said, _ = self.process.communicate(timeout=TIMEOUT_S)
         return self.process.returncode, said
 
     def nothing_is_left(self) -> bool:
         moment = threading.Event()
-        for _ in range(int(PATIENCE_S / 0.1)):
+        for _ in range(int(TIMEOUT_S / 0.1)):
             if not is_process_alive(self.driver) and not is_process_alive(self.jvm):
                 return True
             moment.wait(0.1)

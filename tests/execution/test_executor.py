@@ -321,7 +321,7 @@ def test_results_travel_to_the_tasks_downstream(stage: Stage) -> None:
     assert stage.play(reads, lambda ctx: [ctx.result("count")["rows"], ctx.result("check")]) == Succeeded("[3, null]")
     wrong = a_launch("report", run_id="x", upstream=("check",), others=others)
     outcome = stage.play(wrong, lambda ctx: ctx.result("aside"))
-    assert isinstance(outcome, Failed) and "'aside', which does not come before it" in outcome.error
+    assert isinstance(outcome, Failed) and "'aside', which is not upstream of it" in outcome.error
 
 
 def test_ctx_tells_what_the_run_is(stage: Stage) -> None:
@@ -425,7 +425,7 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
 
     for how in ("stopped", "killed"):
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parent), how],
+            [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parents[1]), how],
             capture_output=True, text=True, timeout=PATIENCE * 2, check=False,
         )  # fmt: skip
         assert "OUTCOME Lost(reason='Spark went away while it ran: its " in done.stdout, (

@@ -136,5 +136,5 @@ def test_in_interval_of_a_text_column_is_an_error_that_says_so(stage: Stage, row
 
     outcome = stage.play(a_launch(), lambda ctx: ctx.spark.read.parquet(rows).where(ctx.in_interval("text")).count())
     assert isinstance(outcome, Failed)
-    assert "in_interval('text'): wants a TIMESTAMP, TIMESTAMP_NTZ or DATE column" in outcome.error
+    assert "in_interval('text'): needs a TIMESTAMP, TIMESTAMP_NTZ or DATE column" in outcome.error
     assert "this one is string" in outcome.error

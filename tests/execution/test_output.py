@@ -331,7 +331,7 @@ def test_what_a_run_had_written_before_its_state_was_upgraded_is_not_written_aga
 def test_a_table_that_was_made_but_never_filled_is_filled(stage: Stage, table: str) -> None:
     from backfill_manager.execution.output_table import OutputTable
 
-    OutputTable(stage.spark, table).make(stage.spark.sql(HOURS.format(start=0, value=1, n=1)).schema)
+    OutputTable(stage.spark, table).create(stage.spark.sql(HOURS.format(start=0, value=1, n=1)).schema)
     assert stage.play(a_launch(), writes(table)) == Succeeded("3")
 
 
@@ -358,7 +358,7 @@ def _forget(spark: SparkSession, table: str) -> None:
 @pytest.mark.parametrize(
     ("how", "complaint"),
     [
-        ({"time_column": None}, "wants time_column="),
+        ({"time_column": None}, "needs time_column="),
         ({"time_column": "att"}, "has no column 'att'; did you mean 'at'?"),
         ({"time_column": "value"}, "the column is int; it must be TIMESTAMP, TIMESTAMP_NTZ or DATE"),
         ({"mode": "upsert"}, "mode is 'replace' or 'append', not 'upsert'"),
@@ -374,7 +374,7 @@ def test_a_name_that_is_no_name_and_a_frame_that_is_no_frame_are_refused(stage: 
     outcome = stage.play(a_launch(), writes("two words"))
     assert isinstance(outcome, Failed) and "'two words' is neither a table's name" in outcome.error
     outcome = stage.play(a_launch(run_id="list"), lambda ctx: ctx.write([1, 2], "numbers", time_column="at"))
-    assert isinstance(outcome, Failed) and "wants a Spark DataFrame, not a list" in outcome.error
+    assert isinstance(outcome, Failed) and "takes a Spark DataFrame, not a list" in outcome.error
 
 
 @pytest.mark.parametrize("name", ["a path", "half_made_table"])

@@ -12,7 +12,7 @@ import pytest
 
 from backfill_manager.errors import InvalidInput, WrongJava
 from backfill_manager.execution import jars
-from backfill_manager.execution.session import NICER_BY, fair_scheduler_xml, lower_jvm_thread_priority
+from backfill_manager.execution.session import NICENESS, fair_scheduler_xml, lower_jvm_thread_priority
 from backfill_manager.model.records import Pool
 
 if TYPE_CHECKING:
@@ -83,6 +83,6 @@ def test_on_one_machine_spark_gives_way_to_the_manager(spark: SparkSession) -> N
     lower_jvm_thread_priority(spark)
     jvm: Any = spark.sparkContext._jvm
     pid = jvm.java.lang.ProcessHandle.current().pid()
-    nicer = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICER_BY)
+    nicer = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
     assert os.getpriority(os.PRIO_PROCESS, pid) == nicer
     assert sum(spark.sparkContext.parallelize(range(4), 2).collect()) == 6, "and works on"

@@ -220,7 +220,7 @@ def test_a_statement_that_had_landed_is_told_and_counts_no_rows(stage: Stage, ta
     second = again(launch)
     assert stage.play(second) == Succeeded(None)
     assert stage.audience.rows_of(second) is None
-    assert "statement 2: an earlier try of this run has done it; it is not done again" in stage.said(second)
+    assert "statement 2: an earlier try of this run has completed it; it is not run again" in stage.said(second)
     assert "rows into" not in stage.said(second)
     assert rows_of(stage.spark, table) == [(0, 1, None), (3, 1, None)]
 

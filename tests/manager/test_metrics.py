@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backfill_manager.manager.metrics import LAST, TickMetrics
+from backfill_manager.manager.metrics import WINDOW, TickMetrics
 
 
 def test_ticks_and_commits_are_counted_and_their_medians_told() -> None:
@@ -16,8 +16,8 @@ def test_ticks_and_commits_are_counted_and_their_medians_told() -> None:
 
 def test_the_medians_are_of_late() -> None:
     figures = TickMetrics()
-    for _ in range(LAST):
+    for _ in range(WINDOW):
         figures.record_tick(1.0, None)
-    for _ in range(LAST):
+    for _ in range(WINDOW):
         figures.record_tick(0.001, None)
-    assert (figures.columns()["ticks"], figures.columns()["tick_ms"]) == (2 * LAST, 1.0)
+    assert (figures.columns()["ticks"], figures.columns()["tick_ms"]) == (2 * WINDOW, 1.0)

@@ -14,8 +14,9 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, weeks_of, years
 from backfill_manager.queries.gantt import spans_of_run
 from backfill_manager.queries.grid import grid
-from backfill_manager.queries.managers import list_answers, list_terms
+from backfill_manager.queries.managers import list_terms
 from backfill_manager.queries.pools import waiting_by_pool
+from backfill_manager.queries.requests import list_responses
 from backfill_manager.queries.runs import find_run, newest_runs, recent_runs
 from backfill_manager.queries.tasks import log_tail
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
@@ -242,8 +243,8 @@ def test_the_last_answers_newest_first() -> None:
         ground.ask(kind, dag_id="flights")
         ground.clock.advance(seconds=1)
         ground.drain()
-    assert [one["kind"] for one in list_answers(ground.store)] == ["dag.pause", "dag.unpause"]
-    assert len(list_answers(ground.store, 1)) == 1
+    assert [one["kind"] for one in list_responses(ground.store)] == ["dag.pause", "dag.unpause"]
+    assert len(list_responses(ground.store, 1)) == 1
 
 
 def test_the_end_of_a_log_and_whether_there_is_more() -> None:

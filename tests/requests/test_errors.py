@@ -34,7 +34,7 @@ def test_a_stored_refusal_is_worded_anew_and_keeps_its_hint() -> None:
     error = errors.refusal(stored(errors.RUN_IS_LIVE(run_id="manual__1", state="running")))
     assert isinstance(error, Refused)
     assert error.code == "run_is_live"
-    assert worded(error).endswith("or cancel it; `bfm runs cancel manual__1`.")
+    assert worded(error).endswith("or cancel it: `bfm runs cancel manual__1`.")
     not_found = errors.refusal(stored(NotFound("bundle", "exmples", ["examples"])))
     assert not_found.code == "not_found"
     assert str(not_found) == "There is no bundle 'exmples'; did you mean 'examples'?"

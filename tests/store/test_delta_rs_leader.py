@@ -1,4 +1,4 @@
-"""Who may commit, when two managers meet at one state; and what a commit costs."""
+"""Which of two managers of one state commits; and what a commit costs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from backfill_manager.store.delta_rs.leader import DeltaRsLeader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, arrow_schema
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 class LateClock(SystemClock):
@@ -96,9 +96,9 @@ def test_a_take_over_in_the_middle_of_anothers_ticks_stops_it_for_good(state: De
 
     worker = threading.Thread(target=tick_until_lost)
     worker.start()
-    assert busy.wait(PATIENCE_S)
+    assert busy.wait(TIMEOUT_S)
     new = takes_over(DeltaRsStore(state.root))
-    assert lost.wait(PATIENCE_S)
+    assert lost.wait(TIMEOUT_S)
     worker.join()
     runs = {row.run_seq for row in state.read(DagRun)}
     assert (
@@ -168,7 +168,7 @@ def test_two_threads_may_use_the_lease_and_the_tables_at_once(state: DeltaRsStor
     for seq in range(1, 31):
         lead.commit(changes(run("d", seq)))
         lead.compact()
-    assert done.wait(PATIENCE_S)
+    assert done.wait(TIMEOUT_S)
     lease = state.lease()
     assert lease is not None and lease.heartbeat_at == AT + timedelta(seconds=beats - 1)
 
@@ -190,7 +190,7 @@ def test_reading_goes_on_in_many_threads_while_the_leader_commits(state: DeltaRs
         for n in range(30):
             lead.commit(changes(*(task("d", 1, f"t{k}", "scheduled" if n % 2 else "none") for k in range(10))))
         stop.set()
-        assert min(reader.result(PATIENCE_S) for reader in readers) >= 1
+        assert min(reader.result(TIMEOUT_S) for reader in readers) >= 1
 
 
 def merge_figures(lead: Leader, record: type[Any], rows: list[Any]) -> dict[str, Any]:

@@ -12,14 +12,14 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from support.state_changes import unique
 
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import TABLES, BundleRow, DagRow, Response
+from backfill_manager.model.records import SCHEMA_VERSION, TABLES, BundleRow, DagRow, Response
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.store.delta_rs.sql import arrow_table
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
 from backfill_manager.store.delta_spark.tables import DeltaSparkTables
-from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, properties
+from backfill_manager.store.schema import VERSION_PROPERTY, properties
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,12 +71,12 @@ def test_so_are_they_in_a_metastore(spark: SparkSession) -> None:
     store.init()
     table = f"spark_catalog.{schema}.bundle"
     spark.sql(f"DROP TABLE {table}")
-    told = ", ".join(
+    properties_ = ", ".join(
         f"'{key}' = '{value}'" for key, value in {**properties(DeltaSparkTables.ENGINE), VERSION_PROPERTY: "1"}.items()
     )
     spark.sql(
         f"CREATE TABLE {table} (name STRING NOT NULL, path STRING NOT NULL, parser STRING NOT NULL, content_hash STRING "
-        f"NOT NULL, refreshed_at TIMESTAMP NOT NULL) USING delta TBLPROPERTIES ({told})"
+        f"NOT NULL, refreshed_at TIMESTAMP NOT NULL) USING delta TBLPROPERTIES ({properties_})"
     )
     spark.sql(f"INSERT INTO {table} VALUES ('examples', 'jobs', 'standard', 'abc', TIMESTAMP'2026-01-01 00:00:00')")
 

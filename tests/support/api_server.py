@@ -1,4 +1,4 @@
-"""The API over a manager in memory (`testing.Playground`), called in this process as a client over the network would."""
+"""Runs the API over a manager in memory (`testing.InMemoryManager`) in this process, called as over the network."""
 
 from __future__ import annotations
 
@@ -61,45 +61,45 @@ class Caller:
 
     def get(self, path: str, **more: Any) -> Any:
         """The JSON of an answer that must be right."""
-        found = self("GET", path, **more)
-        assert found.status_code == 200, found.text
-        return found.json()
+        result = self("GET", path, **more)
+        assert result.status_code == 200, result.text
+        return result.json()
 
 
-class Stage:
+class ApiFixture:
     """One DAG of two tasks, a manager in memory, and the API over its state."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.clock = FakeClock()
         spec = dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]})
-        self.ground = InMemoryManager(spec, clock=self.clock, script=lambda launch: None)
+        self.manager = InMemoryManager(spec, clock=self.clock, script=lambda launch: None)
         self.settings = settings or Settings()
         self.app = create_app(self.settings, self.store, clock=self.clock, secret=b"known")
         self.call = Caller(self.app)
 
     @property
     def store(self) -> Store:
-        return self.ground.store
+        return self.manager.store
 
     def backfill(self, n: int = 3, **fields: Any) -> str:
-        return self.ground.backfill("flights", days("2013-01-01", n), **fields)
+        return self.manager.backfill("flights", days("2013-01-01", n), **fields)
 
     def put(self, *rows: Record) -> None:
         changes = Changes()
         for row in rows:
             changes.put(row)
-        self.ground.leader.commit(changes)
+        self.manager.leader.commit(changes)
 
     def answer(self, request: Request, outcome: str, message: str, object_id: str | None, payload: Any = None) -> None:
         """As a manager that has planned it."""
         self.put(
             Response(
                 request.request_id, request.kind, outcome, object_id, message,
-                None if payload is None else json.dumps(payload), self.clock.now(), self.ground.leader.term,
+                None if payload is None else json.dumps(payload), self.clock.now(), self.manager.leader.term,
             )
         )  # fmt: skip
 
-    def asked(self) -> list[Request]:
+    def requests(self) -> list[Request]:
         return self.store.read(Request, order_by=("requested_at",))
 
 

@@ -1,4 +1,4 @@
-"""What a client of a real manager does: ask, and look at the tables until something has come about."""
+"""Client side of a real manager: submits requests and waits for changes in the tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-PATIENCE_S = 300.0  # after which a test gives up; a machine may be slow and busy
+TIMEOUT_S = 300.0  # a machine may be slow and busy
 
 
 class PatientClock(SystemClock):
@@ -34,7 +34,7 @@ class PatientClock(SystemClock):
         return super().monotonic() / 60
 
 
-def wait_for(look: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
+def wait_for(look: Callable[[], Any], seconds: float = TIMEOUT_S) -> Any:
     """What `look` gives as soon as it is true: the tables are another process's as far as a client knows."""
     clock, never = SystemClock(), threading.Event()
     end = clock.monotonic() + seconds
@@ -48,7 +48,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     """-9, to the driver and its JVM alike: nothing of it may finish what it was doing."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(PATIENCE_S)
+    process.wait(TIMEOUT_S)
 
 
 def rows_of(path: Path) -> list[tuple[datetime, str]]:
@@ -62,7 +62,7 @@ def rows_of(path: Path) -> list[tuple[datetime, str]]:
 def settled(spark: SparkSession) -> Any:
     """Spark's status store, when it has heard all that has happened so far."""
     sc = spark.sparkContext._jsc.sc()
-    sc.listenerBus().waitUntilEmpty(round(PATIENCE_S * 1000))
+    sc.listenerBus().waitUntilEmpty(round(TIMEOUT_S * 1000))
     return sc.statusStore()
 
 

@@ -1,4 +1,4 @@
-"""What must be true of every page, whatever it shows: read from its HTML."""
+"""Checks that hold for the HTML of every page."""
 
 from __future__ import annotations
 
@@ -122,12 +122,12 @@ def _unnamed(page: Page, ids: set[str | None]) -> list[str]:
     labelled = {one.attributes.get("for") for one in page.root.find("label")}
     inside = {id(field) for label in page.root.find("label") for field in label.all()}
     for one in page.root.all():
-        told = one.attributes.get("aria-label") or one.attributes.get("title")
-        if one.tag in ("a", "button") and not told and not one.whole_text:
+        label = one.attributes.get("aria-label") or one.attributes.get("title")
+        if one.tag in ("a", "button") and not label and not one.whole_text:
             icons = [child.attributes.get("aria-label") for child in one.all()]
             found += [] if any(icons) else [f"<{one.tag} {one.attributes.get('href', '')}> says nothing"]
         if one.tag in ("input", "select", "textarea") and one.attributes.get("type") != "hidden":
-            named = told or one.attributes.get("id") in labelled or id(one) in inside
+            named = label or one.attributes.get("id") in labelled or id(one) in inside
             found += [] if named else [f"field {one.attributes.get('name')} has no label"]
     found += [f"label for {name!r}, which is not there" for name in labelled - ids - {None}]
     return found

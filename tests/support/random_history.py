@@ -1,4 +1,4 @@
-"""Ninety days in the life of a manager: hundreds of random operations, killed again and again, beside a plain model.
+"""Ninety days of random operations on a manager that is killed again and again, compared with a reference model.
 
 `calm_history(seed)` asks for one thing, lets everything that follows come to rest (tasks that stay running end in any
 order, the manager is killed between any two table commits), tells the model, and goes on: all that stands in the tables is
@@ -171,7 +171,7 @@ class History(ABC):
         intervals = [(at, dag.end_of(at)) for at in places if isinstance(at, datetime)]
         keys = [key for key in places if isinstance(key, str)]
         backfill_id = self.ground.backfill(dag.dag_id, intervals, keys=keys, **asked)
-        self.told(f"backfill {backfill_id} of {dag.dag_id} over {[str(at)[:16] for at in places]} {fields}")
+        self.record(f"backfill {backfill_id} of {dag.dag_id} over {[str(at)[:16] for at in places]} {fields}")
         items = [PlainItem(n, place) for n, place in enumerate(places, 1)]
         state = "paused" if fields["is_paused"] else "queued"
         made = PlainBackfill(dag, backfill_id, items, next(self.model.numbers), state=state, **fields)
@@ -260,7 +260,7 @@ class History(ABC):
 
     def ask(self, kind: str, expected: bool = True, **payload: Any) -> Response:
         """Ask, come to rest, and be answered as the model says."""
-        self.told(f"{kind} {payload}")
+        self.record(f"{kind} {payload}")
         self.ground.ask(kind, **payload)
         self.settle()
         request = self.ground.store.rows("request")[-1]
@@ -269,7 +269,7 @@ class History(ABC):
         assert (answer.outcome == "accepted") == expected, answer.message
         return answer
 
-    def told(self, what: str) -> None:
+    def record(self, what: str) -> None:
         self.story.append(f"{self.ground.clock.now():%m-%d %H:%M:%S} {what}")
 
 
@@ -290,7 +290,7 @@ class Calm(History):
             if n % COMPARE_EVERY == 0:
                 self.compare()
             if self.chance.random() < 0.03:
-                self.told("crash")
+                self.record("crash")
                 self.crash_if_it_may()
                 self.settle()
         for dag in self.model.dags.values():
@@ -305,7 +305,7 @@ class Calm(History):
 
     # -- operations ---------------------------------------------------------------------------------------------------
     def pass_time(self, span: timedelta) -> None:
-        self.told(f"{span} pass")
+        self.record(f"{span} pass")
         self.ground.clock.advance(seconds=span.total_seconds())
         self.settle()
         self.model.fire_schedules(self.ground.clock.now())
@@ -346,7 +346,7 @@ class Calm(History):
         self.held.add(dag.dag_id)
         self.settle()
         runs = self.model.go_on(backfill, most_runs=backfill.max_active_runs)
-        self.told(f"  {what} while {[run.run_id for run in runs]} run")
+        self.record(f"  {what} while {[run.run_id for run in runs]} run")
         if not runs:
             self.held.clear()
             return
@@ -434,7 +434,7 @@ class Calm(History):
         how = {"downstream": chance.random() < 0.5, "only_failed": chance.random() < 0.4}
         span = {"start": format_instant(first), "end": format_instant(last)} if first else {}
         ask = {"dag": dag.dag_id, **span, **({"tasks": tasks} if tasks else {}), **how}
-        self.told(f"tasks.clear {ask}")
+        self.record(f"tasks.clear {ask}")
         self.ground.ask("tasks.clear", ask=ask)
         self.settle()
         may = self.model.clear(dag.dag_id, first, last, tasks, **how)
@@ -489,7 +489,7 @@ class Calm(History):
     def mend(self) -> None:
         """Somebody mends what is broken, and breaks something else."""
         dag = self.some_dag()
-        self.told(f"{dag.dag_id} is mended")
+        self.record(f"{dag.dag_id} is mended")
         self.model.worlds[dag.dag_id] += 1
 
     # -- what must have come out --------------------------------------------------------------------------------------
@@ -512,8 +512,8 @@ class Calm(History):
             assert [rows[dag_id, run_id].previous_run_id for run_id in line] == [None, *line][: len(line)]
         for key, run in model.runs.items():
             first = run.place if isinstance(run.place, datetime) else None
-            told = (rows[key].logical_date, rows[key].interval_end, rows[key].items, rows[key].backfill_id)
-            assert told == (first, run.end, len(run.places), run.backfill), key
+            result = (rows[key].logical_date, rows[key].interval_end, rows[key].items, rows[key].backfill_id)
+            assert result == (first, run.end, len(run.places), run.backfill), key
         tasks: dict[tuple[str, str], dict[str, str]] = {}
         instances: dict[tuple[str, str], list[TaskInstance]] = {}
         for ti in store.read(TaskInstance):
@@ -536,7 +536,7 @@ class Calm(History):
         same("backfills", backfills, {name: backfill.state for name, backfill in model.backfills.items()})
 
     def check_rest(self) -> None:
-        """At the end nothing is alive, and everything has been told once."""
+        """At the end nothing is active, and everything has been reported once."""
         check_rest(self.ground)
 
 
@@ -546,8 +546,8 @@ COMPARE_EVERY = 10
 def same(what: str, found: dict[Any, Any], expected: dict[Any, Any]) -> None:
     if found != expected:
         apart = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]
-        told = [f"{key}: is {found.get(key)}, should be {expected.get(key)}" for key in apart[:6]]
-        raise AssertionError(f"{len(apart)} {what} differ: {'; '.join(told)}")
+        result = [f"{key}: is {found.get(key)}, should be {expected.get(key)}" for key in apart[:6]]
+        raise AssertionError(f"{len(apart)} {what} differ: {'; '.join(result)}")
 
 
 def check_rest(ground: InMemoryManager) -> None:
@@ -555,7 +555,7 @@ def check_rest(ground: InMemoryManager) -> None:
     assert not ground.state.runs and not ground.state.backfills and not ground.running
     assert not [run for run in store.read(DagRun) if run.state in s.RUN_LIVE]
     tries = Counter((row.dag_id, row.run_id, row.task_id, row.launch) for row in store.read(TaskTry))
-    assert max(tries.values(), default=1) == 1, "a try is told once"
+    assert max(tries.values(), default=1) == 1, "a try is recorded once"
     launches = {ti.key: ti.launch for ti in store.read(TaskInstance)}
     assert Counter(key[:3] for key in tries) == Counter({key: n for key, n in launches.items() if n})
     asked = [row.request_id for row in store.rows("request")]  # type: ignore[attr-defined]
@@ -666,7 +666,7 @@ class Stormy(History):
         kind, payload = chance.choice(asked)
         if kind.endswith(".mark"):
             self.marked.add((dag.dag_id, run_id))
-        self.told(f"{kind} {payload}")
+        self.record(f"{kind} {payload}")
         self.ground.ask(kind, **payload)
         self.try_tick()
 
@@ -690,8 +690,8 @@ class Stormy(History):
         dated = sorted((run for run in standing if run.logical_date), key=lambda run: run.logical_date)  # type: ignore[arg-type,return-value]
         places = Counter((run.logical_date, run.partition_key) for run in standing)
         assert max(places.values(), default=1) == 1, "a date has one run that stands"
-        told, ids = {run.run_id: run.previous_run_id for run in dated}, [run.run_id for run in dated]
-        same("previous runs", told, dict(zip(ids, [None, *ids], strict=False)))
+        result, ids = {run.run_id: run.previous_run_id for run in dated}, [run.run_id for run in dated]
+        same("previous runs", result, dict(zip(ids, [None, *ids], strict=False)))
         made: Counter[Any] = Counter()
         for run in runs:
             place = (run.logical_date, run.partition_key)

@@ -1,4 +1,4 @@
-"""People at browsers: Debian's Chromium, driven by Playwright, and whatever went wrong on the pages they were on.
+"""Users at browsers: Debian's Chromium driven by Playwright, and every error of the pages that they visited.
 
 Nothing is downloaded. Without a Chromium these tests are skipped, with a line that says so; in CI that is a failure.
 """
@@ -35,10 +35,10 @@ except ModuleNotFoundError:
         "Playwright is not installed (pip install -e '.[test]'): no test in a browser.", allow_module_level=True
     )
 
-__all__ = ["Person", "Route", "expect", "launched", "screenshots"]
+__all__ = ["Route", "User", "expect", "launched", "screenshots"]
 
 REPOSITORY = Path(__file__).parents[2]
-AXE = Path(__file__).parent / "vendor" / "axe-4.12.1.min.js"
+AXE = REPOSITORY / "tests" / "browser" / "vendor" / "axe-4.12.1.min.js"
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 # After which a story gives up, on a machine that does much else at once; no page should take a hundredth of it.
 EXPECT_MS, ACTION_MS, LAUNCH_MS = 60_000, 60_000, 180_000
@@ -116,7 +116,7 @@ class User:
         options: dict[str, Any] = {"resultTypes": ["violations"]}
         if rules:
             options["runOnly"] = {"type": "rule", "values": rules}
-        found = page.evaluate("options => axe.run(options).then(told => told.violations)", options)
+        found = page.evaluate("options => axe.run(options).then(report => report.violations)", options)
         return [
             f"{one['id']} ({one['impact']}): {one['help']}: {'; '.join(node['html'][:160] for node in one['nodes'][:4])}"
             for one in found

@@ -20,7 +20,7 @@ TOKENS = {"ada": "operator", "ben": "viewer"}
 @pytest.fixture(autouse=True)
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The manager of these tests answers when they let it, which is after the page."""
-    monkeypatch.setattr(page, "WAIT_S", 0.0)
+    monkeypatch.setattr(page, "RESPONSE_TIMEOUT_S", 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,18 +19,20 @@ from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
 from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Manager, Record, Request, Response
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.requests import submit
 from backfill_manager.schemas.commands import UPDATABLE_FIELDS
+from backfill_manager.schemas.errors import KIND_IMPLIES_REPROCESS
 from backfill_manager.store.base import Condition, Leader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import arrow_schema
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 from backfill_manager.web.pages import new_backfill
-from backfill_manager.web.pages.backfills import rate_in_words
-from backfill_manager.web.pages.form_fields import SETTINGS, as_typed, in_words, read_settings
+from backfill_manager.web.pages.backfills import rate
+from backfill_manager.web.pages.form_fields import SETTINGS, as_typed, message_of, read_settings
 
 SPECS = (
     dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}, batchable=True, description="Flights of a day",
@@ -188,7 +189,7 @@ def test_the_list_is_filtered_by_dag_and_state(ground: InMemoryManager, browser:
     running = page_of(browser, "/backfills?state=running&state=paused")
     assert f"/backfills/{live}" in running.links
     assert f"/backfills/{done}" not in running.links
-    assert "No such backfills" in page_of(browser, "/backfills?dag=flights&state=failed").root.whole_text
+    assert "No matching backfills" in page_of(browser, "/backfills?dag=flights&state=failed").root.whole_text
     assert "'nonsense'" in page_of(browser, "/backfills?state=nonsense", 422).root.whole_text
     assert "cursor" in page_of(browser, "/backfills?after=nonsense", 422).root.whole_text
 
@@ -215,7 +216,7 @@ def test_one_that_waits_for_the_manager_is_shown_as_such(ground: InMemoryManager
     }
     ground.ask("backfill.create", backfill_id="asked1", ask=ask)
     page = page_of(browser, "/backfills")
-    assert "waits for the manager" in page.root.whole_text
+    assert "waiting for the manager" in page.root.whole_text
     assert "queued 1" in " ".join(page.root.whole_text.split()), "it is counted, too"
     assert [one.attributes["value"] for one in page.root.find("option")] == ["", "flights"]
     page = page_of(browser, "/backfills/asked1")
@@ -231,8 +232,8 @@ def test_a_running_backfill_shows_its_items_and_what_can_be_done(ground: InMemor
     ground.tick()
     page = page_of(browser, f"/backfills/{one}")
     assert "0 of 12 items done" in page.root.whole_text
-    assert {"Pause", "Cancel, and stop what runs", "Cancel, let what runs finish"} <= set(buttons(page))
-    assert "Retry what failed" not in buttons(page)
+    assert {"Pause", "Cancel and stop running items", "Cancel, let running items finish"} <= set(buttons(page))
+    assert "Retry failed items" not in buttons(page)
     drawn = json.loads(map_of(page))
     assert (drawn["per"], len(drawn["cells"]), drawn["begins"][0]) == (1, 12, "2012-12-31 19:00")
     assert sum(counts[drawn["states"].index("running")] for counts in drawn["cells"]) == 3
@@ -247,16 +248,16 @@ def map_of(page: Page) -> str:
 def test_a_failed_backfill_says_why_and_can_be_retried(ground: InMemoryManager, browser: TestClient) -> None:
     one = run_some(ground, n=5, failing=2)
     page = page_of(browser, f"/backfills/{one}")
-    assert "Retry what failed" in buttons(page)
+    assert "Retry failed items" in buttons(page)
     assert "Pause" not in buttons(page)
-    assert "Why items did not succeed" in page.root.whole_text
+    assert "Failure reasons" in page.root.whole_text
     failed = page_of(browser, f"/backfills/{one}?state=failed")
     assert told(failed, "items").count("failed") >= 2
     assert "success" not in [cell.whole_text for cell in failed.root.find("td")]
     where, back = followed(browser, f"/backfills/{one}/retry", back=f"/backfills/{one}")
     assert asked(ground) == ("backfill.retry", {"backfill_id": one})
-    assert where.startswith(f"/backfills/{one}?asked=")
-    assert "Asked, waiting for the manager" in back.root.whole_text
+    assert where.startswith(f"/backfills/{one}?request_id=")
+    assert "Submitted, waiting for the manager" in back.root.whole_text
 
 
 def test_a_cancelled_backfill_and_a_partition_with_a_slash(ground: InMemoryManager, browser: TestClient) -> None:
@@ -272,7 +273,7 @@ def test_a_cancelled_backfill_and_a_partition_with_a_slash(ground: InMemoryManag
 
 def test_an_empty_plan_has_nothing_to_run(ground: InMemoryManager, browser: TestClient) -> None:
     one = ground.backfill("flights", [])
-    assert "nothing in it to run" in page_of(browser, f"/backfills/{one}").root.whole_text
+    assert "No items to run" in page_of(browser, f"/backfills/{one}").root.whole_text
 
 
 def test_a_cell_leads_to_its_run_or_to_the_item_without_one(ground: InMemoryManager, browser: TestClient) -> None:
@@ -472,10 +473,10 @@ def test_wrong_settings_are_told_by_field_and_nothing_typed_is_lost(
     form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     wrong = {"priority": "much", "batch": "0", "overrides": "retries", "conf": "{full", "tasks": "keep.*me"}
     page = sent(browser, f"/backfills/{one}/settings", 422, **{**form, **wrong})
-    assert told(page, "wrong-priority") == "“Priority” must be a whole number, not 'much'."
-    assert told(page, "wrong-batch") == "“Batch” must be a whole number from 1 up, not 0."
-    assert "must be NAME=VALUE" in told(page, "wrong-overrides")
-    assert "is not JSON" in told(page, "wrong-conf")
+    assert told(page, "error-priority") == "“Priority” must be a whole number, not 'much'."
+    assert told(page, "error-batch") == "“Batch” must be 1 or more, not 0."
+    assert "must be NAME=VALUE" in told(page, "error-overrides")
+    assert "is not JSON" in told(page, "error-conf")
     again = fields_of(page, "settings-form")
     assert {name: again[name] for name in wrong} == wrong
     assert ground.store.read(Request) == []
@@ -486,7 +487,7 @@ def test_wrong_settings_are_told_by_field_and_nothing_typed_is_lost(
     [
         ("tasks", "nothing_has_this", "matches no task of DAG 'flights'"),
         ("tasks", "(((", "is not a regular expression"),
-        ("window", "25:00-26:00", "20:00-06:00 is wanted"),
+        ("window", "25:00-26:00", "20:00-06:00"),
         ("pool", "nopool", "There is no pool 'nopool'"),
         ("overrides", "colour=red", "is not a setting that a backfill can set"),
     ],
@@ -497,7 +498,7 @@ def test_settings_that_do_not_fit_the_dag_are_told_at_their_field(
     one = ground.backfill("flights", days("2013-01-01", 4))
     form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     page = sent(browser, f"/backfills/{one}/settings", 422, **{**form, field: text})
-    assert words in told(page, f"wrong-{field}")
+    assert words in told(page, f"error-{field}")
     assert fields_of(page, "settings-form")[field] == text
 
 
@@ -514,11 +515,11 @@ def test_two_who_change_it_at_once_see_both_values_and_overwrite_nothing(
     before = len(ground.store.read(Request))
 
     page = sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9", "batch": "2"})
-    assert "grace changed this backfill while you were at it" in page.root.whole_text
+    assert "grace changed these settings meanwhile" in page.root.whole_text
     (rows,) = [table.find("tbody")[0].find("tr") for table in page.root.find("table")]
     assert [[cell.whole_text for cell in row.find("td")] for row in rows] == [
         ["Priority", "0", "3", "9"],
-        ["Working hours", "empty", "20:00-06:00", "nothing: the form has the new one"],
+        ["Time window", "empty", "20:00-06:00", "unchanged: the form has the current value"],
     ]
     assert len(ground.store.read(Request)) == before
     assert find_backfill(ground.store, one)["priority"] == 3
@@ -547,12 +548,12 @@ def test_of_two_who_save_in_the_same_moment_the_second_sees_both_values(
     monkeypatch.setattr(ground.store, "append_request", a_moment_later)
     page = sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9", "window": "20:00-06:00"})
 
-    assert told(page, "wrong-priority").startswith("“Priority” is 3 now, not 0: somebody has changed it")
-    assert "grace changed this backfill while you were at it" in page.root.whole_text
+    assert told(page, "error-priority").startswith("“Priority” is 3 now, not 0: somebody has changed it")
+    assert "grace changed these settings meanwhile" in page.root.whole_text
     (rows,) = [table.find("tbody")[0].find("tr") for table in page.root.find("table")]
     assert [[cell.whole_text for cell in row.find("td")] for row in rows] == [
+        ["Batch", "1", "2", "unchanged: the form has the current value"],
         ["Priority", "0", "3", "9"],
-        ["Batch", "1", "2", "nothing: the form has the new one"],
     ]
     found = find_backfill(ground.store, one)
     assert (found["priority"], found["batch"], found["window"]) == (3, 2, None)
@@ -573,9 +574,9 @@ def test_a_change_that_waits_for_the_manager_counts_as_made(ground: InMemoryMana
     submit.submit(ground.store, ground.clock, "backfill.set", changes, requested_by="grace")
     page = page_of(browser, f"/backfills/{one}/settings")
     assert fields_of(page, "settings-form")["priority"] == "3"
-    assert "grace asked" in page.root.whole_text
+    assert "Pending change by grace" in page.root.whole_text
     notice = browser.get(f"/backfills/{one}/settings/notice?drawn={mine['version'] or '-'}").text
-    assert "grace has asked for a change" in notice
+    assert "grace requested a change to these settings" in notice
     again = fields_of(page, "settings-form")["version"]
     assert "grace" not in browser.get(f"/backfills/{one}/settings/notice", params={"drawn": again}).text
     assert sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9"})
@@ -598,9 +599,9 @@ def test_every_setting_is_read_back_as_it_is_shown() -> None:
         "overrides": {"retries": 3, "clean.trigger_rule": "all_done", "clean.pool": "7", "x": None, "y": " b ", "z": "a\nb"},
     }  # fmt: skip
     assert set(values) == set(UPDATABLE_FIELDS) == set(SETTINGS)
-    wrong: dict[str, str] = {}
-    assert read_settings({name: as_typed(name, value) for name, value in values.items()}, wrong) == values
-    assert wrong == {}
+    errors: dict[str, str] = {}
+    assert read_settings({name: as_typed(name, value) for name, value in values.items()}, errors) == values
+    assert errors == {}
 
 
 # -- a new one --------------------------------------------------------------------------------------------------------
@@ -610,7 +611,11 @@ class Hand:
     """The manager's hand for dry runs, which takes Spark: answers each at once with a plan of so many days."""
 
     def __init__(
-        self, ground: InMemoryManager, monkeypatch: pytest.MonkeyPatch, days_: int = 31, refusal: str = ""
+        self,
+        ground: InMemoryManager,
+        monkeypatch: pytest.MonkeyPatch,
+        days_: int = 31,
+        refusal: BackfillManagerError | None = None,
     ) -> None:
         self.ground, self.days, self.refusal = ground, days_, refusal
         self.asked: list[dict[str, Any]] = []
@@ -624,11 +629,20 @@ class Hand:
 
     def answer(self, request: Request) -> None:
         self.asked.append(json.loads(request.payload_json)["ask"])
-        outcome, message = ("refused", self.refusal) if self.refusal else ("accepted", "planned, not made")
+        outcome, message = ("refused", str(self.refusal)) if self.refusal else ("accepted", "planned, not made")
+        error = (
+            {
+                "error_code": self.refusal.code,
+                "error_field": self.refusal.field,
+                "error_params": json.dumps(self.refusal.params),
+            }
+            if self.refusal
+            else {}
+        )
         put(
             self.ground.leader,
             Response(request_id=request.request_id, kind=request.kind, outcome=outcome, object_id=None, message=message,
-                     payload_json=json.dumps(self.plan()), answered_at=request.requested_at, term=1),
+                     payload_json=json.dumps(self.plan()), answered_at=request.requested_at, term=1, **error),
         )  # fmt: skip
 
     def plan(self) -> dict[str, Any]:
@@ -649,8 +663,8 @@ class Hand:
         return {"items": items, "summary": summary, "downstream": []}
 
 
-FORM = {"dag": "flights", "sent": "1", "kind": "schedule", "reprocess": "none", "from_date": "2013-01-01",
-        "to_date": "2013-01-31", "once": "abc"}  # fmt: skip
+FORM = {"dag": "flights", "sent": "1", "kind": "schedule", "reprocess": "none", "start_date": "2013-01-01",
+        "end_date": "2013-01-31", "once": "abc"}  # fmt: skip
 
 
 @pytest.fixture
@@ -671,14 +685,14 @@ def unled(ground: InMemoryManager) -> TestClient:
 
 
 def test_the_form_begins_with_what_the_dag_and_the_link_say(browser: TestClient) -> None:
-    page = page_of(browser, "/backfills/new?dag=flights&from_date=2013-02-01&kind=missing")
-    form = fields_of(page, "ask")
-    assert (form["kind"], form["from_date"], form["pool"], form["batch"]) == ("missing", "2013-02-01", "backfill", "1")
+    page = page_of(browser, "/backfills/new?dag=flights&start_date=2013-02-01&kind=missing")
+    form = fields_of(page, "create-form")
+    assert (form["kind"], form["start_date"], form["pool"], form["batch"]) == ("missing", "2013-02-01", "backfill", "1")
     assert "America/New_York" in page.root.whole_text
     words = {one.whole_text for one in page.root.find("button") if one.attributes.get("name") == "quick"}
-    assert {"7 days", "December 2013", "2013", "all of it"} <= words
-    assert fields_of(page_of(browser, "/backfills/new?dag=regions"), "ask")["kind"] == "single"
-    assert "Choose the DAG" in page_of(browser, "/backfills/new").root.whole_text
+    assert {"7 days", "December 2013", "2013", "Full range"} <= words
+    assert fields_of(page_of(browser, "/backfills/new?dag=regions"), "create-form")["kind"] == "single"
+    assert "Select a DAG above" in page_of(browser, "/backfills/new").root.whole_text
     assert "There is no DAG 'nope'" in page_of(browser, "/backfills/new?dag=nope", 404).root.whole_text
 
 
@@ -688,8 +702,8 @@ def test_the_preview_is_the_dry_run(ground: InMemoryManager, led: TestClient, mo
     page = Page(found)
     assert "30 items would run, 1 skipped (already exists)." in page.root.whole_text
     assert "27,004 rows in 3 files, 1.5 MB" in page.root.whole_text
-    assert "all of it about 1 min 1 s, 4 runs at once" in page.root.whole_text
-    assert "Nothing is known of the size of weather" in page.root.whole_text
+    assert "about 1 min 1 s in total with 4 active runs" in page.root.whole_text
+    assert "Size unknown: weather" in page.root.whole_text
     assert "2013-01-04" in page.root.whole_text
     assert json.loads(map_of(page))["cells"][3][5] == 1
     (ask,) = hand.asked
@@ -706,9 +720,9 @@ def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
         item.update(state="skipped", reason="not complete yet")
     document["summary"].update(pending=len(document["items"]) - 2, skipped={"not complete yet": 2})
     monkeypatch.setattr(hand, "plan", lambda: document)
-    said = Page(led.post("/backfills/new/preview", data={**FORM, "to_date": ""}).text).root.whole_text
-    assert "2 skipped (not complete yet)" in said and "“Also what has not ended” runs them, too." in said
-    form = fields_of(Page(led.get("/backfills/new?dag=flights").text), "ask")
+    said = Page(led.post("/backfills/new/preview", data={**FORM, "end_date": ""}).text).root.whole_text
+    assert "2 skipped (not complete yet)" in said and "“Allow future” includes them." in said
+    form = fields_of(Page(led.get("/backfills/new?dag=flights").text), "create-form")
     assert form["ignore_first_depends_on_past"] == "on" and "allow_future" not in form
 
 
@@ -723,7 +737,7 @@ def test_the_plan_names_the_tasks_that_run_and_the_failed_ones_that_run_again_in
     document["summary"].update(tasks=["clean", "delays"], reruns={"runs": 1, "failed_tasks": 2})
     monkeypatch.setattr(hand, "plan", lambda: document)
     said = Page(led.post("/backfills/new/preview", data=FORM).text).root.whole_text
-    assert "Only these tasks run: clean, delays." in said
+    assert "Tasks: clean, delays." in said
     assert "30 items would run (1 run in place, to re-run 2 failed tasks), 1 skipped" in said
     assert said.count("re-runs 2 failed tasks") == 1
 
@@ -734,54 +748,54 @@ def test_without_scripts_the_button_brings_the_same_plan(
     Hand(ground, monkeypatch)
     page = sent(led, "/backfills/new", 200, **FORM, do="preview", conf='{"full": true}')
     assert "30 items would run" in told(page, "preview")
-    assert fields_of(page, "ask")["conf"] == '{"full": true}'
+    assert fields_of(page, "create-form")["conf"] == '{"full": true}'
     quick = sent(led, "/backfills/new", 200, **FORM, quick="2013-03-01/2013-03-31")
-    form = fields_of(quick, "ask")
-    assert (form["from_date"], form["to_date"]) == ("2013-03-01", "2013-03-31")
+    form = fields_of(quick, "create-form")
+    assert (form["start_date"], form["end_date"]) == ("2013-03-01", "2013-03-31")
 
 
 def test_a_plan_that_the_manager_refuses_or_is_long_over_is_told(
     ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new_backfill, "PATIENCE_S", 0.0)
-    assert "has not planned it within" in led.post("/backfills/new/preview", data=FORM).text
-    Hand(ground, monkeypatch, refusal="--from lies before the beginning of time")
-    assert "“From” lies before the beginning of time." in led.post("/backfills/new/preview", data=FORM).text
+    monkeypatch.setattr(new_backfill, "PLAN_TIMEOUT_S", 0.0)
+    assert "No plan within" in led.post("/backfills/new/preview", data=FORM).text
+    Hand(ground, monkeypatch, refusal=KIND_IMPLIES_REPROCESS(kind="missing", reprocess="completed"))
+    assert "leave “Reprocess” completed out." in led.post("/backfills/new/preview", data=FORM).text
 
 
 def test_without_a_manager_it_says_so_and_can_be_asked_for_all_the_same(
     ground: InMemoryManager, unled: TestClient
 ) -> None:
     said = unled.post("/backfills/new/preview", data=FORM).text
-    assert "No manager leads" in said
+    assert "No manager running" in said
     assert "31 items" in Page(said).root.whole_text
     assert ground.store.read(Request) == []
     where, page = followed(unled, "/backfills/new", **FORM, do="create")
     kind, payload = asked(ground)
     assert (kind, urlsplit(where).path) == ("backfill.create", f"/backfills/{payload['backfill_id']}")
-    assert "it waits for a manager" in page.root.whole_text
+    assert "waiting for a manager" in page.root.whole_text
     assert payload["ask"]["start_date"] == "2013-01-01T05:00:00Z"
 
 
 def test_very_many_items_are_not_planned_at_every_key(led: TestClient, ground: InMemoryManager) -> None:
     ground.add_dag(dag_spec("minutes", "one", schedule="* * * * *"))
     ground.commit()
-    said = led.post("/backfills/new/preview", data={**FORM, "dag": "minutes", "to_date": "2014-01-01"}).text
-    assert "press Preview to see it" in said
+    said = led.post("/backfills/new/preview", data={**FORM, "dag": "minutes", "end_date": "2014-01-01"}).text
+    assert "press Preview" in said
     assert ground.store.read(Request) == []
 
 
 def test_the_same_form_sent_twice_makes_one_backfill(ground: InMemoryManager, browser: TestClient) -> None:
     first, _ = followed(browser, "/backfills/new", **FORM, do="create")
     second, _ = followed(browser, "/backfills/new", **FORM, do="create")
-    other, _ = followed(browser, "/backfills/new", **{**FORM, "to_date": "2013-01-30"}, do="create")
+    other, _ = followed(browser, "/backfills/new", **{**FORM, "end_date": "2013-01-30"}, do="create")
     assert first == second != other
     assert len(ground.store.read(Request)) == 2
 
 
 def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestClient) -> None:
     more = {
-        "from_time": "06:30", "run_backwards": "on", "reprocess": "failed", "max_active_runs": "2", "batch": "7",
+        "start_time": "06:30", "run_backwards": "on", "reprocess": "failed", "max_active_runs": "2", "batch": "7",
         "stop_on_failure": "3", "priority": "-1", "window": "20:00-06:00", "tasks": "^clean", "is_polite": "on",
         "mark_success": "on", "downstream": "on", "overrides": "retries=3", "conf": '{"a": 1}',
         "allow_future": "on", "with_upstream": "on", "with_downstream": "on",
@@ -805,8 +819,8 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
         ({"kind": "partitions", "partitions": "emea\n\n apac \nemea"}, {"kind": "partitions", "partitions": ["emea", "apac"]}),
         ({"kind": "single"},
          {"kind": "single", "start_date": "2013-01-01T05:00:00Z", "end_date": "2013-02-01T05:00:00Z"}),
-        ({"kind": "single", "to_time": "06:00"}, {"kind": "single", "end_date": "2013-01-31T11:00:00Z"}),
-        ({"kind": "stale", "from_date": "", "to_date": ""}, {"kind": "stale", "end_date": "2013-12-31T05:00:00Z"}),
+        ({"kind": "single", "end_time": "06:00"}, {"kind": "single", "end_date": "2013-01-31T11:00:00Z"}),
+        ({"kind": "stale", "start_date": "", "end_date": ""}, {"kind": "stale", "end_date": "2013-12-31T05:00:00Z"}),
     ],
 )  # fmt: skip
 def test_each_kind_reads_its_own_fields(
@@ -820,22 +834,22 @@ def test_each_kind_reads_its_own_fields(
 @pytest.mark.parametrize(
     ("typed", "field", "words"),
     [
-        ({"from_date": "2013-02-31"}, "from_date", "'2013-02-31' is not a date"),
-        ({"from_date": "soon"}, "from_date", "2013-01-31, 2013-01-31T05:00 or"),
-        ({"from_date": "2013-03-01", "to_date": "2013-02-01"}, "from_date", "is after “To”"),
+        ({"start_date": "2013-02-31"}, "start_date", "'2013-02-31' is not a date"),
+        ({"start_date": "soon"}, "start_date", "2013-01-31, 2013-01-31T05:00 or"),
+        ({"start_date": "2013-03-01", "end_date": "2013-02-01"}, "start_date", "is after “To”"),
         ({"kind": "dates", "dates": ""}, "dates", "List at least one date."),
         ({"kind": "dates", "dates": "2013-01-05 tomorrow"}, "dates", "'tomorrow' is not a date"),
         ({"kind": "partitions"}, "partitions", "List at least one partition."),
-        ({"kind": "nonsense"}, "kind", "'nonsense' is not known"),
-        ({"reprocess": "all"}, "reprocess", "'all' is not known"),
+        ({"kind": "nonsense"}, "kind", "not 'nonsense'"),
+        ({"reprocess": "all"}, "reprocess", "not 'all'"),
         ({"batch": "many"}, "batch", "must be a whole number"),
-        ({"max_active_runs": "99999999999"}, "max_active_runs", "must not be above"),
+        ({"max_active_runs": "99999999999"}, "max_active_runs", "or less, not 99999999999"),
         ({"conf": "[1]"}, "conf", "must be a JSON object"),
         ({"tasks": "nothing"}, "tasks", "matches no task"),
         ({"pool": "scheduled"}, "pool", "is for scheduled runs"),
         ({"overrides": "clean.pool=scheduled"}, "overrides", "is for scheduled runs"),
         ({"overrides": "pool=nope"}, "overrides", "there is no pool 'nope'. There are backfill"),
-        ({"dag": "regions"}, "kind", "use “One run”, “Dates” or “Partitions”"),
+        ({"dag": "regions"}, "kind", "use “Kind” single, “Dates” or “Partitions”"),
     ],
 )
 def test_what_is_wrong_is_told_at_its_field_and_nothing_typed_is_lost(
@@ -843,18 +857,18 @@ def test_what_is_wrong_is_told_at_its_field_and_nothing_typed_is_lost(
 ) -> None:
     filled = {**FORM, "window": "20:00-06:00", "overrides": "retries=3", **typed}
     page = sent(browser, "/backfills/new", 422, **filled, do="create")
-    assert words in told(page, f"wrong-{field}")
-    kept = fields_of(page, "ask")
+    assert words in told(page, f"error-{field}")
+    kept = fields_of(page, "create-form")
     assert {name: kept.get(name, "") for name in filled if name != "once"} == {
         name: text for name, text in filled.items() if name != "once"
     }
     fragment = Page(browser.post("/backfills/new/preview", data=filled).text)
-    assert words in told(fragment, f"wrong-{field}")
+    assert words in told(fragment, f"error-{field}")
     assert ground.store.read(Request) == []
 
 
 def test_a_form_without_a_dag_is_told_so(browser: TestClient) -> None:
-    assert "Choose a DAG first." in sent(browser, "/backfills/new", 422, **{**FORM, "dag": ""}).root.whole_text
+    assert "Select a DAG first." in sent(browser, "/backfills/new", 422, **{**FORM, "dag": ""}).root.whole_text
     assert sent(browser, "/backfills/new", 404, **{**FORM, "dag": "nope"})
 
 
@@ -889,17 +903,19 @@ def test_odd_forms_get_a_page_that_says_so(ground: InMemoryManager, browser: Tes
 
 
 def test_several_mistakes_are_told_at_once(browser: TestClient) -> None:
-    page = sent(browser, "/backfills/new", 422, **{**FORM, "from_date": "soon", "batch": "x", "conf": "{"}, do="create")
-    assert all(told(page, f"wrong-{name}") for name in ("from_date", "batch", "conf"))
+    page = sent(
+        browser, "/backfills/new", 422, **{**FORM, "start_date": "soon", "batch": "x", "conf": "{"}, do="create"
+    )
+    assert all(told(page, f"error-{name}") for name in ("start_date", "batch", "conf"))
 
 
 def test_what_the_manager_refuses_comes_back_with_the_form(
     ground: InMemoryManager, browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Hand(ground, monkeypatch, refusal="there is nothing to run")
+    Hand(ground, monkeypatch, refusal=InvalidInput("there is nothing to run"))
     page = sent(browser, "/backfills/new", 409, **{**FORM, "window": "20:00-06:00"}, do="create")
     assert "There is nothing to run." in page.root.whole_text
-    assert fields_of(page, "ask")["window"] == "20:00-06:00"
+    assert fields_of(page, "create-form")["window"] == "20:00-06:00"
 
 
 # -- who may ----------------------------------------------------------------------------------------------------------
@@ -937,8 +953,10 @@ def test_a_session_needs_its_csrf_token(ground: InMemoryManager, logged_in: Call
     assert ada.post("/backfills/new", data={**FORM, "do": "create", "csrf_token": "wrong"}).status_code == 403
     assert ground.store.read(Request) == []
     page = page_of(ada, "/backfills/new?dag=flights")
-    where, _ = followed(ada, "/backfills/new", **{**fields_of(page, "ask"), "to_date": "2013-01-31"}, do="create")
-    assert "asked" in parse_qs(urlsplit(where).query)
+    where, _ = followed(
+        ada, "/backfills/new", **{**fields_of(page, "create-form"), "end_date": "2013-01-31"}, do="create"
+    )
+    assert "request_id" in parse_qs(urlsplit(where).query)
     row = ground.store.read(Request)[-1]
     assert (row.requested_by, row.source) == ("ada", "ui")
     followed(ada, f"/backfills/{one}/pause", csrf_token=csrf(page))
@@ -949,23 +967,21 @@ def test_a_stranger_is_led_to_the_login(logged_in: Callable[[str], TestClient]) 
     assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fbackfills%3Fstate%3Dfailed")
 
 
-# -- words ------------------------------------------------------------------------------------------------------------
+# -- texts ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("per_minute", "words"),
-    [(None, ""), (600.0, "10 a second"), (60.0, "1 a second"), (12.0, "12 a minute"), (0.5, "30 an hour"),
+    ("per_minute", "text"),
+    [(None, ""), (600.0, "10 per second"), (60.0, "1 per second"), (12.0, "12 per minute"), (0.5, "30 per hour"),
      (0.001, "one in 16 h 40 min")],
 )  # fmt: skip
-def test_a_rate_in_words(per_minute: float | None, words: str) -> None:
-    assert rate_in_words(per_minute) == words
+def test_a_rate(per_minute: float | None, text: str) -> None:
+    assert rate(per_minute) == text
 
 
-def test_options_of_the_command_line_are_called_as_the_fields_are() -> None:
-    assert (
-        in_words("--batch needs --kind missing, not --whatever") == "“Batch” needs “What is missing”, not --whatever."
-    )
-    assert re.search("--", in_words("; ".join(field.option for field in SETTINGS.values()))) is None
+def test_messages_name_fields_by_their_labels() -> None:
+    error = KIND_IMPLIES_REPROCESS(kind="missing", reprocess="completed")
+    assert "“Reprocess”" in message_of(error) and "[" not in message_of(error)
 
 
 # -- what is read for them ----------------------------------------------------------------------------------------------

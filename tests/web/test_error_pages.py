@@ -19,18 +19,18 @@ PROBLEM = "application/problem+json"
 @pytest.mark.parametrize(
     ("address", "status", "told"),
     [
-        ("/nonsense", 404, "nothing at this address"),
+        ("/nonsense", 404, "no page at this address"),
         ("/dags/shp", 404, "did you mean 'shop'?"),
         ("/dags/shp/graph", 404, "did you mean 'shop'?"),
         ("/dags/shop/runs/nope", 404, "There is no run of DAG 'shop' with the id 'nope'"),
         ("/dags/shop/runs/latest/tasks/nope", 404, "There is no task"),
         ("/requests/ffffffffffff", 404, "There is no request"),
         ("/dags/shop?n=0", 422, "n: "),
-        ("/dags/shop?before=soon", 422, "no place in the list"),
-        ("/dags/shop?order=made&before=soon", 422, "no place in the list"),
+        ("/dags/shop?before=soon", 422, "not a position in the list"),
+        ("/dags/shop?order=made&before=soon", 422, "not a position in the list"),
         ("/dags/shop/day/someday", 422, "someday"),
         ("/dags/shop/versions?before=7&after=9", 422, "has no version"),
-        ("/requests?before=soon", 422, "no place in the list"),
+        ("/requests?before=soon", 422, "not an instant"),
         ("/dags/shop/runs/latest/tasks/extract/log?after=soon", 422, "after"),
     ],
 )
@@ -78,7 +78,7 @@ def test_what_a_page_can_not_do_is_told_as_a_page(busy: TestClient, method: str,
     page = Page(answer.text)
     assert (answer.status_code, answer.headers["allow"], wrongs(page)) == (405, allowed, [])
     assert f"{method} is not possible here; {allowed} is." in page.root.whole_text
-    assert [one.whole_text for one in page.root.find("a") if one.attributes["href"] == "/dags"][-1] == "To the DAGs"
+    assert [one.whole_text for one in page.root.find("a") if one.attributes["href"] == "/dags"][-1] == "Back to DAGs"
 
 
 @pytest.mark.parametrize("address", ["/api/v1/backfills/abc", "/metrics", "/openapi.json"])
@@ -100,7 +100,7 @@ def test_a_form_that_is_too_large_is_told_as_a_page(ground: InMemoryManager, add
     answer = browser.post(address, data={"token": "x" * 20_000})
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (413, [])
-    assert "larger than this server takes (10,000 bytes)" in page.root.whole_text
+    assert "larger than this server accepts (10,000 bytes)" in page.root.whole_text
     assert browser.post("/api/v1/backfills", content=b"x" * 20_000).headers["content-type"] == PROBLEM
 
 
@@ -121,14 +121,14 @@ def test_who_asks_too_often_is_told_when_to_come_back(ground: InMemoryManager, m
     answer = browser.get("/backfills?state=failed")
     page = Page(answer.text)
     assert (answer.status_code, answer.headers["retry-after"], wrongs(page)) == (429, "1", [])
-    assert "More than 1 requests a second from 127.0.0.1; come back in a second." in page.root.whole_text
+    assert "More than 1 requests a second from 127.0.0.1; try again in a second." in page.root.whole_text
     assert [one.attributes["href"] for one in page.root.find("a") if one.whole_text == "Try again"] == [
         "/backfills?state=failed"
     ]
     foreign = browser.get("http://localhost//evil.example/x")
     assert (foreign.status_code, "Try again" in foreign.text) == (429, False), "a link to another server"
     sent = Page(browser.post("/login", data={"token": "guessed"}).text)
-    assert "come back in a second" in sent.root.whole_text
+    assert "try again in a second" in sent.root.whole_text
     assert "Try again" not in sent.root.whole_text, "a form is not sent by following a link"
     for_program = browser.get("/api/v1/backfills")
     assert (for_program.status_code, for_program.headers["content-type"]) == (429, PROBLEM)
@@ -157,7 +157,7 @@ def test_a_bug_of_ours_is_told_as_a_page_too(busy: TestClient, monkeypatch: pyte
     def breaks(*_: object) -> list[object]:
         raise ZeroDivisionError("who divides by nothing")
 
-    monkeypatch.setattr("backfill_manager.web.pages.import_errors.list_import_errors", breaks)
+    monkeypatch.setattr("backfill_manager.web.pages.dags.list_import_errors", breaks)
     answer = busy.get("/import-errors")
     assert answer.status_code == 500
     assert "ZeroDivisionError" in answer.text
@@ -166,7 +166,11 @@ def test_a_bug_of_ours_is_told_as_a_page_too(busy: TestClient, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("referer", "back"),
-    [("http://localhost/pools?asked=x", ["/pools"]), ("http://evil.example/pools", []), ("http://localhost//evil", [])],
+    [
+        ("http://localhost/pools?request_id=x", ["/pools"]),
+        ("http://evil.example/pools", []),
+        ("http://localhost//evil", []),
+    ],
 )
 def test_a_refused_form_offers_the_way_back(busy: TestClient, referer: str, back: list[str]) -> None:
     answer = busy.post("/pools/nope", data={"slots": "3"}, headers={"referer": referer})

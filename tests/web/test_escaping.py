@@ -110,10 +110,10 @@ def test_no_text_from_outside_becomes_markup() -> None:
         "run",
         "tasks",
         "start",
-        "from_date",
+        "start_date",
         "dag",
         "kind",
-        "asked",
+        "request_id",
         "after",
         "next",
         "state",
@@ -163,4 +163,4 @@ def test_code_is_read_from_the_snapshot_and_from_nowhere_else(
         "daily",
         "a\0b",
     ):
-        assert "can’t be seen from here" in shown(file)
+        assert "Code not available on this server" in shown(file)

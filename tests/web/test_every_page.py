@@ -14,7 +14,7 @@ from backfill_manager.testing import InMemoryManager
 RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 # Address -> what a person must find there, on the busy system.
 PAGES = {
-    "/dags": ["shop", "every day at 06:00 (Europe/Berlin)", "1 file could not be read", "sales"],
+    "/dags": ["shop", "every day at 06:00 (Europe/Berlin)", "1 file with import errors", "sales"],
     "/dags?q=REG": ["regions", "1 DAG of 4"],
     "/dags?tag=sales": ["regions", "shop"],
     "/dags?q=nonsense": ["No DAGs match"],
@@ -22,30 +22,30 @@ PAGES = {
     "/dags/shop?order=made&n=5": ["5 runs", "Older"],
     "/dags/regions": ["3 runs", "south/west", "50% off"],
     "/dags/shop/graph": ["7 tasks", "check_quality"],
-    "/dags/shop/graph?run=latest": ["as they stand in run"],
+    "/dags/shop/graph?run=latest": ["states of run"],
     "/dags/wide/graph": ["11 tasks", "a_task_with_a_name_that_is_mu…"],
-    "/dags/shop/timeline": ["overridden by", "To come"],
+    "/dags/shop/timeline": ["overridden by", "Next"],
     "/dags/shop/calendar": ["2024", "19 days with runs"],
-    "/dags/shop/calendar?year=2024&show=duration": ["each shade holds about as many days"],
+    "/dags/shop/calendar?year=2024&show=duration": ["shades hold equal numbers of days"],
     "/dags/shop/calendar?year=1999": ["0 days with runs"],
     "/dags/shop/day/2024-01-12": ["1 run", "backfill__2024-01-12T00:00:00Z__2"],
-    "/dags/shop/day/2023-01-12": ["No run on this day"],
+    "/dags/shop/day/2023-01-12": ["No runs on this day"],
     "/dags/shop/versions": ["2 versions", "0 6 * * *", "retries"],
-    "/dags/shop/versions?before=1&after=1": ["Nothing in the definition"],
-    "/dags/shop/code": ["can’t be seen from here"],
-    "/dags/shop/trigger": ["Run it once, now"],
-    "/dags/shop/clear": ["Show what it would clear"],
+    "/dags/shop/versions?before=1&after=1": ["No changes in the definition"],
+    "/dags/shop/code": ["Code not available on this server"],
+    "/dags/shop/trigger": ["Trigger run"],
+    "/dags/shop/clear": ["Preview"],
     "/dags/shop/clear?preview=true&only=failed": ["6 tasks of 2 runs", "aggregate"],
     RUN: ["19 min 19 s", "backfill__2024-01-12T00:00:00Z__2", "join_customers"],
     f"{RUN}/tasks/clean": ["ValueError: 3 rows without an order number", "336,776 rows read", "try 2"],
-    f"{RUN}/tasks/clean?try=1": ["of try 1"],
+    f"{RUN}/tasks/clean?try=1": ["of attempt 1"],
     "/dags/regions/runs/backfill__south~2Fwest": ["south/west"],
     "/pools": ["backfill", "16 of 16"],
     "/import-errors": ["broken.py", "line 3", "SyntaxError", "Traceback"],
     "/requests": ["dag.trigger", "refused", "waiting"],
-    "/requests?kind=dag.trigger": ["all kinds"],
-    "/manager": ["Term 1", "What it answered last"],
-    "/fragments/standing": ["manager leads"],
+    "/requests?kind=dag.trigger": ["All kinds"],
+    "/manager": ["Term 1", "Recent requests"],
+    "/fragments/status_bar": ["Manager running"],
 }  # fmt: skip
 # The same without anything: what to do first.
 EMPTY = {
@@ -74,7 +74,7 @@ def test_a_page_of_an_empty_system_says_what_to_do_first(empty: TestClient, addr
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (200, [])
     assert EMPTY[address] in page.root.whole_text
-    assert "No manager leads." in page.root.whole_text
+    assert "No manager running." in page.root.whole_text
 
 
 def test_every_link_leads_somewhere(busy: TestClient) -> None:
@@ -138,9 +138,9 @@ def test_text_from_outside_is_never_markup(busy: TestClient) -> None:
 def test_a_log_is_followed_from_the_last_line_that_was_seen(busy: TestClient) -> None:
     page = Page(busy.get(f"{RUN}/tasks/clean").text)
     (log,) = (one for one in page.root.all() if one.attributes.get("id") == "log")
-    assert (log.attributes["data-src"], log.attributes["data-place"]) == (f"{RUN}/tasks/clean/log", "2.3")
+    assert (log.attributes["data-src"], log.attributes["data-position"]) == (f"{RUN}/tasks/clean/log", "2.3")
     rest = busy.get(f"{RUN}/tasks/clean/log?after=1.2")
-    assert rest.headers["X-Log-Place"] == "2.3"
+    assert rest.headers["X-Log-Position"] == "2.3"
     assert [line.whole_text.split()[-1] for line in Page(rest.text).root.find("div")] == [
         "written",
         "2",
@@ -149,7 +149,7 @@ def test_a_log_is_followed_from_the_last_line_that_was_seen(busy: TestClient) ->
         "written",
     ]
     nothing = busy.get(f"{RUN}/tasks/clean/log?after=2.3")
-    assert (nothing.headers["X-Log-Place"], nothing.text.strip()) == ("2.3", "")
+    assert (nothing.headers["X-Log-Position"], nothing.text.strip()) == ("2.3", "")
 
 
 def test_an_address_of_a_run_holds_its_dag_and_older_ones_lead_there(busy: TestClient) -> None:

@@ -8,39 +8,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backfill_manager import humanise
 from backfill_manager.clock import UTC
-from backfill_manager.web import filters, paths
+from backfill_manager.web import filters, links
 
 NOON = datetime(2024, 1, 31, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [
         (0, "0 ms"), (0.0421, "42 ms"), (1, "1.0 s"), (9.96, "10 s"), (59.96, "1 min"), (125, "2 min 5 s"),
         (3600, "1 h"), (7800, "2 h 10 min"), (86_400, "1 d"), (273_600, "3 d 4 h"), (-1, "0 s"),
     ],
 )  # fmt: skip
-def test_a_duration_in_words(seconds: float, told: str) -> None:
-    assert filters.duration(seconds) == told
+def test_a_duration_in_words(seconds: float, text: str) -> None:
+    assert filters.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [(0, "0"), (336_776, "336,776"), (1.25, "1.2"), (42.0, "42"), (123.4, "123")]
+    ("value", "text"), [(0, "0"), (336_776, "336,776"), (1.25, "1.2"), (42.0, "42"), (123.4, "123")]
 )
-def test_a_number_in_words(value: float, told: str) -> None:
-    assert filters.number(value) == told
+def test_a_number_in_words(value: float, text: str) -> None:
+    assert filters.number(value) == text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0, "now"), (59, "59 s ago"), (61, "1 min ago"), (-7200, "in 2 h"), (200_000, "2 d ago")]
+    ("seconds", "text"), [(0, "now"), (59, "59 s ago"), (61, "1 min ago"), (-7200, "in 2 h"), (200_000, "2 d ago")]
 )
-def test_how_long_ago(seconds: int, told: str) -> None:
-    assert filters.plain_ago(NOON - timedelta(seconds=seconds), NOON) == told
+def test_how_long_ago(seconds: int, text: str) -> None:
+    assert humanise.age(NOON - timedelta(seconds=seconds), NOON) == text
 
 
 @pytest.mark.parametrize(
-    ("at", "zone", "told"),
+    ("at", "zone", "text"),
     [
         ("2013-01-01T05:00:00Z", "America/New_York", "2013-01-01"),
         ("2013-01-01T05:00:00Z", "UTC", "2013-01-01 05:00"),
@@ -48,8 +49,8 @@ def test_how_long_ago(seconds: int, told: str) -> None:
         ("0099-01-01T00:00:00Z", "UTC", "0099-01-01"),
     ],
 )
-def test_a_logical_date_is_as_short_as_it_can_be_in_its_zone(at: str, zone: str, told: str) -> None:
-    assert filters.plain_day(at, zone) == told
+def test_a_logical_date_is_as_short_as_it_can_be_in_its_zone(at: str, zone: str, text: str) -> None:
+    assert filters.plain_day(at, zone) == text
 
 
 def test_an_instant_has_the_exact_one_as_its_title() -> None:
@@ -58,27 +59,29 @@ def test_an_instant_has_the_exact_one_as_its_title() -> None:
         '<time datetime="2013-01-05T05:00:00.250000Z" title="2013-01-05 05:00:00.250000 UTC">5 Jan 2013, 00:00:00</time>'
     )
     assert (
-        filters.instant(None) == filters.ago(None, NOON) == filters.duration(None) == '<span class="nothing">–</span>'
+        filters.instant(None) == filters.ago(None, NOON) == filters.duration(None) == '<span class="no-value">–</span>'
     )
 
 
 def test_commands_in_a_message_are_shown_as_such_and_nothing_else_is_markup() -> None:
-    assert filters.told("start one with `bfm <x>`; <b>") == "start one with <code>bfm &lt;x&gt;</code>; &lt;b&gt;"
-    assert filters.told("a lone ` tick") == "a lone ` tick"
+    assert (
+        filters.inline_code("start one with `bfm <x>`; <b>") == "start one with <code>bfm &lt;x&gt;</code>; &lt;b&gt;"
+    )
+    assert filters.inline_code("a lone ` tick") == "a lone ` tick"
 
 
 @given(st.text(min_size=1))
 def test_an_id_survives_its_way_through_an_address(text: str) -> None:
     from urllib.parse import unquote
 
-    part = paths.segment(text.encode("utf-8", "replace").decode())
+    part = links.segment(text.encode("utf-8", "replace").decode())
     assert "/" not in part and "\\" not in part and part not in (".", "..") and "?" not in part and "#" not in part
-    assert paths.from_segment(unquote(part)) == text.encode("utf-8", "replace").decode()
+    assert links.from_segment(unquote(part)) == text.encode("utf-8", "replace").decode()
 
 
 def test_addresses() -> None:
-    assert paths.to("runs", "a b", "x/y", tab="t", none=None, empty="", off=False) == "/runs/a%20b/x~2Fy?tab=t"
-    assert paths.to("requests") == "/requests"
+    assert links.to("runs", "a b", "x/y", tab="t", none=None, empty="", off=False) == "/runs/a%20b/x~2Fy?tab=t"
+    assert links.to("requests") == "/requests"
 
 
 @pytest.mark.parametrize(
@@ -89,4 +92,4 @@ def test_addresses() -> None:
     ],
 )  # fmt: skip
 def test_what_is_a_path_of_ours(path: str | None, own: bool) -> None:
-    assert paths.is_own(path) is own
+    assert links.is_local(path) is own

@@ -58,7 +58,7 @@ def test_a_form_asks_the_manager(
     back = browser.get(answer.headers["location"])
     page = Page(back.text)
     assert (back.status_code, wrongs(page)) == (200, [])
-    assert "Asked, waiting for the manager" in page.root.whole_text
+    assert "Submitted, waiting for the manager" in page.root.whole_text
 
 
 def test_who_asked_and_from_where_is_kept(ground: InMemoryManager, browser: TestClient) -> None:
@@ -71,7 +71,7 @@ def test_who_asked_and_from_where_is_kept(ground: InMemoryManager, browser: Test
 def test_the_page_says_what_the_manager_answered(ground: InMemoryManager, browser: TestClient) -> None:
     answer = browser.post("/dags/shop/pause", data={"back": "/dags?q=shop"})
     there = answer.headers["location"]
-    assert there.startswith("/dags?q=shop&asked=")
+    assert there.startswith("/dags?q=shop&request_id=")
     ground.drain()
     told = Page(browser.get(there).text).root.whole_text
     assert "Done: DAG shop" in told
@@ -83,7 +83,7 @@ def test_a_refusal_is_told_on_the_page(ground: InMemoryManager, browser: TestCli
     ground.ask("run.mark", dag_id="shop", run_id="nope", state="failed")
     (row, *_) = ground.store.read(Request, [Condition("kind", "=", "run.mark")], limit=1)
     ground.drain()
-    told = Page(browser.get(f"/dags?asked={row.request_id}").text).root.whole_text
+    told = Page(browser.get(f"/dags?request_id={row.request_id}").text).root.whole_text
     assert "Refused: There is no run" in told
 
 
@@ -120,8 +120,8 @@ def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (422, [])
     (wrong,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")
-    assert "Logical date 2031-04-30T22:00:00Z lies in the future" in wrong
-    assert "tick “Take a date in the future”" in wrong and "--" not in wrong
+    assert "“Logical date” 2031-04-30T22:00:00Z lies in the future" in wrong
+    assert "add “Allow future”" in wrong and "--" not in wrong
     assert len(ground.store.read(Request)) == asked
     (date,) = (one for one in page.root.find("input") if one.attributes.get("name") == "logical_date")
     assert date.attributes["value"] == "2031-05-01" and not record_tick(page, "allow_future")
@@ -151,7 +151,7 @@ def test_a_clear_without_what_comes_after_stays_without_it(browser: TestClient) 
     run = FAILED_RUN.split("/")[-1]
     shown = Page(browser.get(f"/dags/shop/clear?preview=true&run={run}&tasks=^aggregate$").text)
     assert not record_tick(shown, "downstream"), "a browser sends nothing of a box that is not ticked"
-    assert "stay" in shown.root.whole_text and "tick “and what comes after them”" in shown.root.whole_text
+    assert "stay" in shown.root.whole_text and "Select “Downstream”" in shown.root.whole_text
 
 
 def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, browser: TestClient) -> None:
@@ -163,8 +163,8 @@ def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, 
         for run in ground.runs("shop")
         if run.backfill_id in (whole, partial)
     }
-    assert "partial: some were left out by choice" in told[partial].root.whole_text
-    assert "left out by choice" not in told[whole].root.whole_text
+    assert "partial: only selected tasks" in told[partial].root.whole_text
+    assert "only selected tasks" not in told[whole].root.whole_text
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_what_can_be_refused_at_once_is(
 
 @pytest.mark.parametrize("back", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"])
 def test_a_form_leads_back_to_us_only(browser: TestClient, back: str) -> None:
-    assert browser.post("/dags/shop/pause", data={"back": back}).headers["location"].startswith("/?asked=")
+    assert browser.post("/dags/shop/pause", data={"back": back}).headers["location"].startswith("/?request_id=")
 
 
 # -- with tokens ------------------------------------------------------------------------------------------------------
@@ -329,8 +329,8 @@ def test_parameters_that_no_table_could_hold_are_refused(
         "dag": "shop",
         "do": "create",
         "kind": "single",
-        "from_date": "2024-01-01",
-        "to_date": "2024-01-02",
+        "start_date": "2024-01-01",
+        "end_date": "2024-01-02",
         "conf": conf,
     }
     assert browser.post("/backfills/new", data=form).status_code == 422

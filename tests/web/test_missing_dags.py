@@ -69,8 +69,8 @@ def test_the_graph_of_a_run_is_of_the_version_that_it_ran_by(ground: InMemoryMan
     page = Page(here.get(graph).text)
     assert {"fetch", "clean"} <= boxes(page)
     assert not {"read", "publish"} & boxes(page)
-    assert "of version 1 (the current version is 2)" in page.root.whole_text
-    assert "clean waits for fetch" in {one.whole_text for one in page.root.find("title")}
+    assert "version 1 (current version: 2)" in page.root.whole_text
+    assert "fetch → clean" in {one.whole_text for one in page.root.find("title")}
     assert any("/code?version=1" in link for link in Page(here.get(RUN).text).links)
     today = Page(here.get("/dags/etl/graph").text)
     assert {"read", "clean", "publish"} <= boxes(today)
@@ -81,7 +81,7 @@ def test_the_graph_of_a_run_whose_version_is_gone_shows_its_tasks_and_says_so(gr
     put(ground, run.evolve(dag_version=99))
     page = Page(browser(ground).get("/dags/etl/graph?run=backfill__2024-01-01T00:00:00Z").text)
     assert {"fetch", "clean"} <= boxes(page)
-    assert "whose definition is gone" in page.root.whole_text
+    assert "definition not available" in page.root.whole_text
     assert wrongs(page) == []
 
 
@@ -90,7 +90,7 @@ def test_every_page_of_a_dag_that_is_gone_is_there_and_says_so(gone: InMemoryMan
     answer = browser(gone).get(f"/dags/etl{tab}")
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (200, [])
-    assert "Not active: etl.py of the bundle" in page.root.whole_text
+    assert "Inactive: etl.py of the bundle" in page.root.whole_text
     assert NOTE in page.root.whole_text
     offered = [one for one in page.links if "/trigger" in one or one.startswith("/backfills/new")]
     assert offered == []

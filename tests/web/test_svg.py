@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_manager.clock import UTC, format_instant
-from backfill_manager.web.svg.calendar import SHADES, limits_between, shade_of, year_of_days
-from backfill_manager.web.svg.gantt import MOST_TICKS, THINNEST, gantt, ticks
-from backfill_manager.web.svg.graph import WIDEST, Box, layered
+from backfill_manager.web.svg.calendar import SHADES, quantiles, shade_of, year_of_days
+from backfill_manager.web.svg.gantt import MAX_TICKS, MIN_WIDTH, gantt, ticks
+from backfill_manager.web.svg.graph import MAX_LABEL_LENGTH, Node, layered
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
@@ -28,7 +28,7 @@ def dags(draw: st.DrawFn) -> dict[str, list[str]]:
     }
 
 
-def overlap(one: Box, other: Box) -> bool:
+def overlap(one: Node, other: Node) -> bool:
     beside = one.x + one.width <= other.x or other.x + other.width <= one.x
     above = one.y + one.height <= other.y + 1e-6 or other.y + other.height <= one.y + 1e-6
     return not beside and not above
@@ -37,42 +37,42 @@ def overlap(one: Box, other: Box) -> bool:
 @given(dags())
 def test_tasks_stand_apart_inside_the_picture_each_right_of_what_it_waits_for(upstream: dict[str, list[str]]) -> None:
     drawn = layered(upstream)
-    boxes = {box.task_id: box for box in drawn.boxes}
-    assert set(boxes) == set(upstream)
-    assert not [(a, b) for a, b in combinations(drawn.boxes, 2) if overlap(a, b)]
-    for box in drawn.boxes:
-        assert box.x >= 0 and box.y >= 0
-        assert box.x + box.width <= drawn.width and box.y + box.height <= drawn.height
+    nodes = {node.task_id: node for node in drawn.nodes}
+    assert set(nodes) == set(upstream)
+    assert not [(a, b) for a, b in combinations(drawn.nodes, 2) if overlap(a, b)]
+    for node in drawn.nodes:
+        assert node.x >= 0 and node.y >= 0
+        assert node.x + node.width <= drawn.width and node.y + node.height <= drawn.height
     for task, ups in upstream.items():
-        assert all(boxes[up].x + boxes[up].width < boxes[task].x for up in ups)
+        assert all(nodes[up].x + nodes[up].width < nodes[task].x for up in ups)
     assert {(edge.start, edge.end) for edge in drawn.edges} == {
         (up, task) for task, ups in upstream.items() for up in ups
     }
 
 
 def test_a_diamond_is_drawn_as_one() -> None:
-    boxes = {box.task_id: box for box in layered({"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}).boxes}
-    assert boxes["b"].x == boxes["c"].x
-    assert boxes["a"].y == boxes["d"].y == pytest.approx((boxes["b"].y + boxes["c"].y) / 2)
+    nodes = {node.task_id: node for node in layered({"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}).nodes}
+    assert nodes["b"].x == nodes["c"].x
+    assert nodes["a"].y == nodes["d"].y == pytest.approx((nodes["b"].y + nodes["c"].y) / 2)
 
 
 def test_an_edge_over_several_layers_passes_by_the_tasks_between() -> None:
     drawn = layered({"a": [], "b": ["a"], "c": ["a", "b"]})
-    (b,) = (box for box in drawn.boxes if box.task_id == "b")
+    (b,) = (node for node in drawn.nodes if node.task_id == "b")
     (direct,) = (edge for edge in drawn.edges if (edge.start, edge.end) == ("a", "c"))
     heights = [float(pair.rpartition(",")[2]) for pair in direct.path.replace("L", "").replace("C", "").split()]
     assert not b.y <= heights[len(heights) // 2] <= b.y + b.height
 
 
 def test_crossings_are_undone_where_they_can_be() -> None:
-    boxes = {box.task_id: box for box in layered({"a": [], "b": [], "x": ["b"], "y": ["a"]}).boxes}
-    assert (boxes["a"].y < boxes["b"].y) == (boxes["y"].y < boxes["x"].y)
+    nodes = {node.task_id: node for node in layered({"a": [], "b": [], "x": ["b"], "y": ["a"]}).nodes}
+    assert (nodes["a"].y < nodes["b"].y) == (nodes["y"].y < nodes["x"].y)
 
 
 def test_a_long_name_is_cut_and_nothing_is_drawn_of_nothing() -> None:
-    (box,) = layered({"n" * 200: []}).boxes
-    assert (len(box.label), box.task_id) == (WIDEST, "n" * 200)
-    assert layered({}).boxes == ()
+    (node,) = layered({"n" * 200: []}).nodes
+    assert (len(node.label), node.task_id) == (MAX_LABEL_LENGTH, "n" * 200)
+    assert layered({}).nodes == ()
     with pytest.raises(ValueError, match="cycle"):
         layered({"a": ["b"], "b": ["a"]})
 
@@ -93,14 +93,14 @@ def row(task_id: str, *spans: tuple[float, float]) -> dict[str, Any]:
 
 def test_bars_stand_where_their_time_is() -> None:
     drawn = gantt([row("a", (0, 25)), row("b", (50, 100)), row("c")])
-    assert [(bar.x, bar.width, bar.took_s) for one in drawn.rows for bar in one.bars] == [(0, 25, 25), (50, 50, 50)]
+    assert [(bar.x, bar.width, bar.duration_s) for one in drawn.rows for bar in one.bars] == [(0, 25, 25), (50, 50, 50)]
     assert (drawn.begin, drawn.length_s) == (NOON, 100)
 
 
 def test_what_took_no_time_can_still_be_seen() -> None:
     drawn = gantt([row("a", (0, 1000)), row("b", (1000, 1000))])
-    assert [(bar.x, bar.width) for bar in drawn.rows[1].bars] == [(100 - THINNEST, THINNEST)]
-    assert gantt([row("a", (5, 5))]).rows[0].bars[0].width == THINNEST
+    assert [(bar.x, bar.width) for bar in drawn.rows[1].bars] == [(100 - MIN_WIDTH, MIN_WIDTH)]
+    assert gantt([row("a", (5, 5))]).rows[0].bars[0].width == MIN_WIDTH
 
 
 def test_nothing_has_begun() -> None:
@@ -111,7 +111,7 @@ def test_nothing_has_begun() -> None:
 @given(st.floats(0.001, 3e8))
 def test_a_scale_has_few_round_ticks(length_s: float) -> None:
     found = ticks(length_s)
-    assert 1 <= len(found) <= MOST_TICKS + 4
+    assert 1 <= len(found) <= MAX_TICKS + 4
     assert found[0].x == 0
     assert all(0 <= tick.x <= 100.001 for tick in found)
 
@@ -129,13 +129,13 @@ def test_a_year_has_a_square_for_each_of_its_days(year: int, n: int) -> None:
 
 
 def test_shades_go_by_rank_so_that_one_long_day_does_not_pale_the_others() -> None:
-    limits = limits_between([1.0, 2.0, 3.0, 4.0, 36_000.0])
+    limits = quantiles([1.0, 2.0, 3.0, 4.0, 36_000.0])
     assert [shade_of(value, limits) for value in (1.0, 2.0, 3.0, 4.0, 36_000.0)] == [1, 2, 3, 4, 5]
-    assert limits_between([]) == ()
-    assert shade_of(7.0, limits_between([7.0] * 9)) <= SHADES
+    assert quantiles([]) == ()
+    assert shade_of(7.0, quantiles([7.0] * 9)) <= SHADES
 
 
 def test_a_day_shows_what_was_found_of_it() -> None:
     found = {"state": "failed", "states": {"failed": 1}, "runs": 1, "duration_s": None}
-    (square,) = (one for one in year_of_days(2024, {"2024-02-29": found}).squares if one.found)
+    (square,) = (one for one in year_of_days(2024, {"2024-02-29": found}).squares if one.summary)
     assert (square.day, square.shade) == ("2024-02-29", None)

@@ -33,11 +33,12 @@ HINTS: Final = {
 
 
 def worded(error: BackfillManagerError) -> str:
-    """The message with options for fields, and the hint at its end: as a sentence, or a clause that begins in lower case."""
+    """The message with options for fields, and the hint at its end: a command alone, a clause, or a sentence (upper case)."""
     text = error.worded(option_of)
     if (hint := HINTS.get(error.hint or "")) is None:
         return text
-    separator = "; " if hint[0].islower() else ". "
+    is_command = hint.startswith("`") and hint.endswith("`")
+    separator = ": " if is_command else ". " if hint[0].isupper() else "; "
     return f"{text.rstrip('.')}{separator}{hint.format(**error.params)}."
 
 

@@ -20,9 +20,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import Manager, Record
+from backfill_manager.model.records import SCHEMA_VERSION, Manager, Record
 from backfill_manager.store.delta_base import DeltaTables
-from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, arrow_schema, is_older, properties
+from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, is_older, properties
 from backfill_manager.store.uri import is_local
 
 T = TypeVar("T")

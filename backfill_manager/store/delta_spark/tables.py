@@ -16,11 +16,11 @@ from pyspark.sql import functions as f
 
 from backfill_manager.clock import micros
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import RECORDS, Manager, Record
+from backfill_manager.model.records import RECORDS, SCHEMA_VERSION, Manager, Record
 from backfill_manager.store.base import Condition
 from backfill_manager.store.delta_base import DeltaTables, first_line, sql_text
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
-from backfill_manager.store.schema import SCHEMA_VERSION, VERSION_PROPERTY, arrow_schema, is_older, properties
+from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, is_older, properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

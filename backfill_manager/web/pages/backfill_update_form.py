@@ -1,25 +1,22 @@
-"""*Settings* of one backfill: what may be changed while it runs, and what happens when two people do so at once.
+"""*Settings* of a backfill: what can be changed while it runs, and conflicting edits.
 
-The form carries the version that it was drawn from (`SettingsNow.version`) and the values of then. When somebody has
-changed a setting since, nothing is asked for: the page comes back with what was typed, and with both values beside each
-other. Sent once more, from there, it counts as decided.
+The form carries the version it was drawn from (`SettingsNow.version`) and the values of then. If someone has changed a setting
+since, nothing is submitted: the page shows the typed text and both values side by side; submitting that page decides.
 
-What two people send within the manager's answering time, each before the other's request is there to be seen, the manager
-tells apart: the request says what each setting was (`was`), and the second one is refused.
+Two submissions at the same time, neither of which sees the other's request, are told apart by the manager: the request holds the
+expected value of each setting (`was`), and the second one is refused.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from backfill_manager.api.submit import Submitter
 from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.model.records import Pool
 from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
@@ -28,150 +25,131 @@ from backfill_manager.requests.validation import changed_backfill
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import BACKFILL_SET, REFUSED
 from backfill_manager.store.base import Store
-from backfill_manager.web import paths
-from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router, redirect
+from backfill_manager.web import links
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
 from backfill_manager.web.pages.backfills import find
 from backfill_manager.web.pages.form_fields import (
     SETTINGS,
+    Errors,
     Typed,
-    Wrong,
+    add_error,
     as_typed,
-    field_of,
     form_of,
-    in_words,
     read_settings,
 )
 
 router: Final = page_router()
 
-_RUNS_AT_ONCE: Final = replace(SETTINGS["max_active_runs"], hint="How many of its runs go on at a time.")
-_FIELDS: Final = {**SETTINGS, "max_active_runs": _RUNS_AT_ONCE}  # it has a number by now
+
+@router.get("/backfills/{backfill_id}/settings")
+def settings_form(context: ViewerContext, backfill_id: str) -> Response:
+    backfill, current = _backfill_and_settings(context, backfill_id)
+    return _form(context, backfill, current, {name: as_typed(name, value) for name, value in current.values.items()})
 
 
-@router.get("/backfills/{wanted}/settings")
-def settings(visit: PageContextOf, wanted: str) -> Response:
-    found = find(visit, wanted)
-    now = settings_now(visit.store, found)
-    return _form(visit, found, now, {name: as_typed(name, value) for name, value in now.values.items()})
+@router.get("/backfills/{backfill_id}/settings/notice")
+def notice(context: ViewerContext, backfill_id: str, drawn: Annotated[str, Query(max_length=2000)] = "") -> Response:
+    """For an open form: whether someone has changed the settings since it was drawn."""
+    _, current = _backfill_and_settings(context, backfill_id)
+    is_stale = bool(drawn) and drawn != _version(current)
+    return context.page("backfills/settings_notice.html", current=current, drawn=drawn, is_stale=is_stale)
 
 
-@router.get("/backfills/{wanted}/settings/notice")
-def notice(visit: PageContextOf, wanted: str, drawn: Annotated[str, Query(max_length=2000)] = "") -> Response:
-    """For a form that is open: whether somebody has changed the settings since it was drawn."""
-    now = settings_now(visit.store, find(visit, wanted))
-    return visit.page(
-        "backfills/settings_notice.html", now_set=now, drawn=drawn, is_stale=bool(drawn) and drawn != _mark(now)
-    )
-
-
-@router.post("/backfills/{wanted}/settings")
-async def change(visit: OperatorVisit, wanted: str) -> Response:
-    form = await form_of(visit.request)
+@router.post("/backfills/{backfill_id}/settings")
+async def save(context: OperatorContext, backfill_id: str) -> Response:
+    form = await form_of(context.request)
     typed: Typed = {name: form.get(name, "") for name in SETTINGS}
-    drawn, version = _drawn(form.get("drawn", "")), form.get("version", "")
-    found, now = await run_in_threadpool(_found_and_now, visit, wanted)
-    wrong: Wrong = {}
-    values = read_settings(typed, wrong)
-    conflict = _taken_over(typed, values, drawn, now) if version != now.version else []
-    if wrong or conflict:
-        return await run_in_threadpool(
-            _form,
-            visit,
-            found,
-            now,
-            typed,
-            wrong=wrong,
-            conflict=conflict,
-            status=422 if wrong else 409,
-        )
-    changes = {name: value for name, value in values.items() if value != now.values[name]}
+    backfill, current = await run_in_threadpool(_backfill_and_settings, context, backfill_id)
+    errors: Errors = {}
+    values = read_settings(typed, errors)
+    is_outdated = form.get("version", "") != current.version
+    conflicts = _merge(typed, values, _drawn_values(form.get("drawn", "")), current) if is_outdated else []
+    if errors or conflicts:
+        status = 422 if errors else 409
+        return await run_in_threadpool(_form, context, backfill, current, typed, errors, conflicts, status)
+    expected = current.values
+    changes = {name: value for name, value in values.items() if value != expected[name]}
     if not changes:
-        return redirect(paths.to("backfills", found["backfill_id"]))
-    seen = now.values
-    was = {name: seen[name] for name in changes}
+        return redirect(links.to("backfills", backfill["backfill_id"]))
+    was = {name: expected[name] for name in changes}
     try:
-        asked = await Submitter(visit.house, _person(visit), visit.request, source="ui").submit(
-            BACKFILL_SET,
-            lambda _: changed_backfill(visit.store, visit.house.settings, found, changes, was),
-            wait_s=await visit.patience_s(),
+        sent = await context.request_change(
+            BACKFILL_SET, lambda _: changed_backfill(context.store, context.app.settings, backfill, changes, was)
         )
-        if asked.answer is not None and asked.answer.outcome == REFUSED:
-            raise refusal(asked.answer)
+        if sent.answer is not None and sent.answer.outcome == REFUSED:
+            raise refusal(sent.answer)
     except StateError:
         raise
     except (InvalidInput, NotFound, Refused) as error:
-        wrong[field_of(error)] = in_words(error)
+        add_error(errors, error)
         status = 409 if isinstance(error, Refused) else 422
-        found, now = await run_in_threadpool(_found_and_now, visit, wanted)  # it may be refused for what came between
-        conflict = _taken_over(typed, values, seen, now)
-        return await run_in_threadpool(_form, visit, found, now, typed, wrong=wrong, conflict=conflict, status=status)
-    return redirect(paths.to("backfills", found["backfill_id"], asked=asked.request_id))
+        backfill, current = await run_in_threadpool(
+            _backfill_and_settings, context, backfill_id
+        )  # may be a new conflict
+        conflicts = _merge(typed, values, expected, current)
+        return await run_in_threadpool(_form, context, backfill, current, typed, errors, conflicts, status)
+    return redirect(links.to("backfills", backfill["backfill_id"], request_id=sent.request_id))
 
 
-def pools_to_choose(store: Store) -> list[str]:
+def pool_choices(store: Store) -> list[str]:
     return [row.name for row in store.read(Pool, order_by=("name",)) if row.name != SCHEDULED_RUN] or ["backfill"]
 
 
-def _found_and_now(visit: PageContext, wanted: str) -> tuple[dict[str, Any], SettingsNow]:
-    found = find(visit, wanted)
-    return found, settings_now(visit.store, found)
+def _backfill_and_settings(context: PageContext, backfill_id: str) -> tuple[dict[str, Any], SettingsNow]:
+    backfill = find(context, backfill_id)
+    return backfill, settings_now(context.store, backfill)
 
 
-def _person(visit: PageContext) -> Any:
-    assert visit.person is not None  # an `OperatorVisit`
-    return visit.person
-
-
-def _drawn(text: str) -> dict[str, Any]:
-    """The values that the form was drawn with. Of a form that was tampered with there are none: nothing conflicts."""
+def _drawn_values(text: str) -> dict[str, Any]:
+    """The values that the form was drawn with. A form that was tampered with has none: nothing conflicts."""
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         return {}
-    return {name: one for name, one in found.items() if name not in ("conf", "overrides") or isinstance(one, dict)}
+    return {
+        name: value for name, value in values.items() if name not in ("conf", "overrides") or isinstance(value, dict)
+    }
 
 
-def _mark(now: SettingsNow) -> str:
-    return now.version or "-"  # never changed
+def _version(current: SettingsNow) -> str:
+    return current.version or "-"  # never changed
 
 
-def _taken_over(
-    typed: Typed, values: Mapping[str, Any], drawn: Mapping[str, Any], now: SettingsNow
+def _merge(
+    typed: Typed, values: Mapping[str, Any], drawn: Mapping[str, Any], current: SettingsNow
 ) -> list[dict[str, Any]]:
-    """For each setting that somebody changed meanwhile: what it was (`drawn`), what it is, and what was typed here, if
-    anything was (`values`: as it was read). One that was left as it came takes the new value, in `typed`, too."""
-    theirs = now.differing(drawn)
-    untouched = [name for name in theirs if name in values and values[name] == drawn[name]]
-    conflict = [
+    """For each setting that someone else changed: the value when the form was drawn (`expected`), now, and as typed here
+    (`values` as read). A field that was left as it came takes the current value, in `typed` too."""
+    changed = current.differing(drawn)
+    untouched = [name for name in changed if name in values and values[name] == drawn[name]]
+    conflicts = [
         {
-            "name": name,
             "label": SETTINGS[name].label,
-            "was": as_typed(name, drawn[name]),
-            "now": as_typed(name, now.values[name]),
+            "expected": as_typed(name, drawn[name]),
+            "now": as_typed(name, current.values[name]),
             "yours": typed[name],
             "is_untouched": name in untouched,
         }
-        for name in theirs
+        for name in changed
     ]
-    typed |= {name: as_typed(name, now.values[name]) for name in untouched}
-    return conflict
+    typed |= {name: as_typed(name, current.values[name]) for name in untouched}
+    return conflicts
 
 
 def _form(
-    visit: PageContext,
-    found: Mapping[str, Any],
-    now: SettingsNow,
+    context: PageContext,
+    backfill: Mapping[str, Any],
+    current: SettingsNow,
     typed: Typed,
-    *,
-    wrong: Wrong | None = None,
-    conflict: list[dict[str, Any]] | None = None,
+    errors: Errors | None = None,
+    conflicts: list[dict[str, Any]] | None = None,
     status: int = 200,
 ) -> Response:
-    return visit.page(
-        "backfills/settings.html", status=status, b=found, now_set=now, typed=typed, wrong=wrong or {},
-        conflict=conflict or [], fields=_FIELDS, pools=pools_to_choose(visit.store), drawn=_mark(now),
-        is_stale=False,
-        drawn_values=json.dumps(now.values, sort_keys=True), has_ended=found["state"] in BACKFILL_FINISHED,
+    return context.page(
+        "backfills/settings.html", status=status, b=backfill, current=current, typed=typed, errors=errors or {},
+        conflicts=conflicts or [], fields=SETTINGS, pools=pool_choices(context.store), drawn=_version(current),
+        is_stale=False, drawn_values=json.dumps(current.values, sort_keys=True),
+        has_ended=backfill["state"] in BACKFILL_FINISHED,
     )  # fmt: skip

@@ -1,7 +1,6 @@
-"""*Backfills*, and one of them: its progress, its items as a map and as a list, and what can be done with it.
+"""*Backfills*, and one backfill: its progress, its items as a map and as a list, and its actions.
 
-What is read is kept until its tables change (`api.backfill_cache` says what of a backfill changes how often), the items'
-part anew with every tick of a manager at work; so that is one reading for all that is told of them, and one for the page.
+What is read is cached until its tables change (`api.backfill_cache`); the map and the list of items are of the same version.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Final
 from fastapi import Form, Query
 from starlette.responses import Response
 
+from backfill_manager import humanise
 from backfill_manager.api.backfill_cache import ROW_TABLES, TABLES, known_backfill, with_time_left
 from backfill_manager.api.context import Versions
 from backfill_manager.api.paging import from_cursor, to_cursor
@@ -35,184 +35,174 @@ from backfill_manager.queries.item_map import Cell, ItemMap, Label, read_items_s
 from backfill_manager.requests.validation import check_not_ended, retried_backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Condition, Store
-from backfill_manager.web import paths
-from backfill_manager.web.filters import duration, number, plain_day
-from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router, redirect
-from backfill_manager.web.pages.form_fields import SETTINGS
+from backfill_manager.web import links
+from backfill_manager.web.filters import plain_day
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
+from backfill_manager.web.pages.form_fields import FORM_FIELDS
 
 router: Final = page_router()
 
-ON_A_PAGE: Final = 25
-ITEMS_ON_A_PAGE: Final = 25
-ROWS_OF_MAP: Final = 24  # of the map told as a table
+BACKFILLS_PER_PAGE: Final = 25
+ITEMS_PER_PAGE: Final = 25
+MAX_TABLE_ROWS: Final = 24  # of the map as a table
 _States = Annotated[list[str] | None, Query(max_length=len(ITEM_STATES))]
 _Ordinal = Annotated[int | None, Query(ge=1, le=2**53)]
 
 
-# -- all of them ------------------------------------------------------------------------------------------------------
+# -- the list ---------------------------------------------------------------------------------------------------------
 
 
 @router.get("/backfills")
 def backfills(
-    visit: PageContextOf,
+    context: ViewerContext,
     dag: Annotated[str, Query(max_length=250)] = "",
     state: _States = None,
     after: Annotated[str | None, Query(max_length=4000)] = None,
 ) -> Response:
     in_states = check_states("backfill", dict.fromkeys(state or ()), BACKFILL_STATES)
-    rows, following = visit.house.cached_by_version(
-        TABLES, ("ui:backfills", dag, in_states, after), lambda: _list(visit.store, dag, in_states, after)
+    rows, following = context.app.cached_by_version(
+        TABLES, ("ui:backfills", dag, in_states, after), lambda: _list(context.store, dag, in_states, after)
     )
-    there: dict[tuple[str, str], int] = visit.house.cached_by_version(
-        ROW_TABLES, "ui:backfills:there", lambda: _there(visit.store)
+    counts: dict[tuple[str, str], int] = context.app.cached_by_version(
+        ROW_TABLES, "ui:backfills:counts", lambda: _counts(context.store)
     )
     by_state = {
-        one: sum(n for (of, is_), n in there.items() if is_ == one and dag in ("", of)) for one in BACKFILL_STATES
+        one: sum(n for (dag_id, in_state), n in counts.items() if in_state == one and dag in ("", dag_id))
+        for one in BACKFILL_STATES
     }
-    zones = _zones(visit)
-    return visit.page(
-        "backfills/list.html", backfills=[_told(visit, row, zones) for row in rows],
-        dags=sorted({dag_id for dag_id, _ in there} | ({dag} - {""})), dag=dag, states=in_states, by_state=by_state,
-        after=after, following=following, is_filtered=bool(dag or in_states), rate=rate_in_words,
+    zones = _zones(context)
+    return context.page(
+        "backfills/list.html", backfills=[_details(context, row, zones) for row in rows],
+        dags=sorted({dag_id for dag_id, _ in counts} | ({dag} - {""})), dag=dag, states=in_states, by_state=by_state,
+        after=after, following=following, is_filtered=bool(dag or in_states), rate=rate,
     )  # fmt: skip
 
 
 def _list(
     store: Store, dag: str, in_states: tuple[str, ...], after: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """One page, newest first, and the cursor of the next; what waits for the manager leads the first page."""
+    """One page, newest first, and the cursor of the next; requests that wait for the manager come first."""
     place = from_cursor(after, "-created_at", Backfill, NEWEST_FIRST, marks=True)
     behind = None if place is None else place.mark or place.key
-    rows, last = list_backfills(store, BackfillFilter(dag or None, in_states), limit=ON_A_PAGE, after=behind)
+    rows, last = list_backfills(store, BackfillFilter(dag or None, in_states), limit=BACKFILLS_PER_PAGE, after=behind)
     if isinstance(last, str):
         return rows, to_cursor("-created_at", mark=last)
     return rows, None if last is None else to_cursor("-created_at", *last)
 
 
-def _told(visit: PageContext, counted: Mapping[str, Any], zones: Mapping[str, str]) -> dict[str, Any]:
-    """The backfill, whose items are counted, with all that pages tell of it."""
-    one = with_time_left(visit.house, dict(counted))
+def _details(context: PageContext, counted: Mapping[str, Any], zones: Mapping[str, str]) -> dict[str, Any]:
+    """The backfill, whose items are counted, with all that pages show of it."""
+    one = with_time_left(context.app, dict(counted))
     zone = zones.get(one["dag_id"], "UTC")
     return {
         **one,
         "zone": zone,
-        "is_dag_active": one["dag_id"] in _active_dags(visit),
+        "is_dag_active": one["dag_id"] in _active_dags(context),
         "per_minute": items_per_minute(one),
-        "what": config_in_words(one["config"], zone),
+        "what": _what(one["config"], zone),
         "counts": {state: one[state] for state in ITEM_STATES},
         "done": sum(one[state] for state in ITEM_STATES) - one["pending"] - one["running"],
         "has_ended": one["state"] in BACKFILL_FINISHED,
-        "waits": one["dag_version"] is None,  # asked for, not made yet
+        "is_waiting": one["dag_version"] is None,  # submitted, not planned yet
     }
 
 
-def _there(store: Store) -> dict[tuple[str, str], int]:
-    """How many there are by DAG and state, with those that wait for the manager."""
+def _counts(store: Store) -> dict[tuple[str, str], int]:
+    """Number of backfills by DAG and state, with those that wait for the manager."""
     counts = store.count("backfill", ("dag_id", "state"), [Condition("hidden_at", "is_null")])
     waiting = Counter((one["dag_id"], one["state"]) for one in waiting_backfills(store))
     return waiting + Counter({(dag_id, state): n for (dag_id, state), n in counts.items()})
 
 
-def _zones(visit: PageContext) -> dict[str, str]:
+def _zones(context: PageContext) -> dict[str, str]:
     """The time zone of each DAG."""
-    return visit.house.cached_by_version(
-        ["dag"], "ui:zones", lambda: {row.dag_id: row.timezone for row in visit.store.read(DagRow)}
+    return context.app.cached_by_version(
+        ["dag"], "ui:zones", lambda: {row.dag_id: row.timezone for row in context.store.read(DagRow)}
     )
 
 
-def _active_dags(visit: PageContext) -> frozenset[str]:
-    return visit.house.cached_by_version(
+def _active_dags(context: PageContext) -> frozenset[str]:
+    return context.app.cached_by_version(
         ["dag"],
         "ui:active-dags",
-        lambda: frozenset(row.dag_id for row in visit.store.read(DagRow, [Condition("is_active", "=", True)])),
+        lambda: frozenset(row.dag_id for row in context.store.read(DagRow, [Condition("is_active", "=", True)])),
     )
 
 
-def config_in_words(config: Mapping[str, Any], zone: str) -> str:
-    """`every interval from 2013-01-01 to 2013-01-31`, `3 dates`."""
-    kind = config["type"]
-    backwards = ", newest first" if config.get("run_backwards") else ""
-    future = ", also what has not ended" if config.get("allow_future") else ""
-    if kind in ("dates", "partitions"):
-        many = config.get("total", len(config[kind]))
-        return f"{many:,} {kind if many != 1 else kind[:-1]}{backwards}{future}"
-    whole = {
-        "schedule": "every interval", "missing": "what is missing", "stale": "what is stale", "single": "one run",
-    }.get(kind, kind)  # fmt: skip
-    ends = [plain_day(config.get(name), zone) for name in ("start_date", "end_date")]
-    return f"{whole} from {ends[0] or '…'} to {ends[1] or 'the last complete interval'}{backwards}{future}"
+# -- one backfill ------------------------------------------------------------------------------------------------------
 
 
-# -- one of them ------------------------------------------------------------------------------------------------------
-
-
-@router.get("/backfills/{wanted}")
+@router.get("/backfills/{backfill_id}")
 def backfill(
-    visit: PageContextOf,
-    wanted: str,
+    context: ViewerContext,
+    backfill_id: str,
     state: _States = None,
     first: Annotated[int | None, Query(alias="from", ge=1, le=2**53)] = None,
     last: Annotated[int | None, Query(alias="to", ge=1, le=2**53)] = None,
     after: _Ordinal = None,
     before: _Ordinal = None,
 ) -> Response:
-    known = known_backfill(visit.house, paths.from_segment(wanted))
-    backfill_id, planned = known["backfill_id"], known["planned"]
-    if backfill_id != paths.from_segment(wanted):
-        return redirect(paths.to("backfills", backfill_id))
+    row = known_backfill(context.app, links.from_segment(backfill_id))
+    if row["backfill_id"] != links.from_segment(backfill_id):  # a prefix, or `latest`
+        return redirect(links.to("backfills", row["backfill_id"]))
+    backfill_id, planned = row["backfill_id"], row["planned"]
     in_states = check_states("backfill's item", dict.fromkeys(state or ()), ITEM_STATES)
     begins, ends = _range(first, last, planned)
-    zones = _zones(visit)
-    of_items = visit.house.versions(["backfill_item"])  # once, so that map and list tell the same
-    seen = _seen(visit, of_items, known, zones.get(known["dag_id"], "UTC"), begins, ends) if planned else None
-    found = _told(visit, {**known, **(seen["by_state"] if seen else dict.fromkeys(ITEM_STATES, 0))}, zones)
-    parents, children = _family(visit, known)
-    items: ItemPage = visit.house.at_versions(
+    zones = _zones(context)
+    of_items = context.app.versions(["backfill_item"])  # read once, so that map and list agree
+    shown = _items_shown(context, of_items, row, zones.get(row["dag_id"], "UTC"), begins, ends) if planned else None
+    details = _details(context, {**row, **(shown["by_state"] if shown else dict.fromkeys(ITEM_STATES, 0))}, zones)
+    parents, children = _related(context, row)
+    items: ItemPage = context.app.at_versions(
         of_items,
         ("ui:items", backfill_id, begins, ends, in_states, after, before),
         lambda: list_items(
-            visit.store,
+            context.store,
             backfill_id,
             first=begins,
             last=ends,
             in_states=in_states,
             after=after,
             before=before,
-            limit=ITEMS_ON_A_PAGE,
+            limit=ITEMS_PER_PAGE,
         ),
     )
-    return visit.page(
-        "backfills/one.html", b=found, first=begins, last=ends, is_part=(begins, ends) != (1, planned),
-        states=in_states, item_states=ITEM_STATES, settings=SETTINGS, parents=parents, children=children,
-        map=seen["map"] if seen else None,
-        ranges=_ranges(found, begins, ends), beside=_beside(found, begins, ends),
-        reasons=seen["reasons"] if seen else [], items=items, cell_text=cell_text, rate=rate_in_words,
+    return context.page(
+        "backfills/one.html", b=details, first=begins, last=ends, is_part=(begins, ends) != (1, planned),
+        states=in_states, item_states=ITEM_STATES, settings=FORM_FIELDS, parents=parents, children=children,
+        map=shown["map"] if shown else None,
+        ranges=[_range_link(row, *wider) for wider in wider_ranges(begins, ends, planned)],
+        beside=_beside(row, begins, ends),
+        reasons=shown["reasons"] if shown else [], items=items, cell_label=cell_label, rate=rate,
     )  # fmt: skip
 
 
-@router.get("/backfills/{wanted}/items/{ordinal}")
-def item(visit: PageContextOf, wanted: str, ordinal: int) -> Response:
-    """A cell of one item leads here: on to its run, or to the item in the list while it has none."""
-    found = known_backfill(visit.house, paths.from_segment(wanted))
-    one = find_item(visit.store, found["backfill_id"], ordinal)
-    if one["run_id"] is not None:
-        return redirect(paths.to_run(found["dag_id"], one["run_id"]))
-    return redirect(paths.to("backfills", found["backfill_id"], **{"from": ordinal, "to": ordinal}) + "#items")
+@router.get("/backfills/{backfill_id}/items/{ordinal}")
+def item(context: ViewerContext, backfill_id: str, ordinal: int) -> Response:
+    """The target of a map cell of one item: its run, or the item in the list while it has none."""
+    row = known_backfill(context.app, links.from_segment(backfill_id))
+    run_id = find_item(context.store, row["backfill_id"], ordinal)["run_id"]
+    if run_id is not None:
+        return redirect(links.to_run(row["dag_id"], run_id))
+    return redirect(links.to("backfills", row["backfill_id"], **{"from": ordinal, "to": ordinal}) + "#items")
 
 
-def find(visit: PageContext, wanted: str) -> dict[str, Any]:
-    """The backfill of this id, its items not counted, with `what` it does in words. `NotFound`, `Ambiguous`, `Refused` as of
-    `find_backfill`."""
-    known = known_backfill(visit.house, paths.from_segment(wanted))
-    return {**known, "what": config_in_words(known["config"], _zones(visit).get(known["dag_id"], "UTC"))}
+def find(context: PageContext, segment: str) -> dict[str, Any]:
+    """The backfill of this id, its items not counted, with its range as text (`what`). Errors as of `find_backfill`."""
+    row = known_backfill(context.app, links.from_segment(segment))
+    return {**row, "what": _what(row["config"], _zones(context).get(row["dag_id"], "UTC"))}
 
 
-def _family(visit: PageContext, known: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The backfills of its cascade that it waits for, and those that wait for it."""
-    children: dict[str, list[dict[str, Any]]] = visit.house.cached_by_version(
-        ["backfill"], "ui:children", lambda: children_of_each(visit.store)
+def _what(config: Mapping[str, Any], zone: str) -> str:
+    return humanise.backfill_config(config, lambda at: plain_day(at, zone))
+
+
+def _related(context: PageContext, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The upstream and downstream backfills."""
+    children: dict[str, list[dict[str, Any]]] = context.app.cached_by_version(
+        ["backfill"], "ui:children", lambda: children_of_each(context.store)
     )
-    return parents_of(visit.store, known), children.get(known["backfill_id"], [])
+    return parents_of(context.store, row), children.get(row["backfill_id"], [])
 
 
 def _range(first: int | None, last: int | None, planned: int) -> tuple[int, int]:
@@ -224,54 +214,47 @@ def _range(first: int | None, last: int | None, planned: int) -> tuple[int, int]
     return begins, ends
 
 
-def _ranges(found: Mapping[str, Any], first: int, last: int) -> list[dict[str, str]]:
-    """The ranges that lead to this one, as links."""
-    planned = found["planned"]
-    return [_range_link(found, a, b) for a, b in wider_ranges(first, last, planned)]
-
-
-def _beside(found: Mapping[str, Any], first: int, last: int) -> dict[str, dict[str, str] | None]:
-    """The ranges of the same width before and after this one."""
-    width, planned = last - first + 1, found["planned"]
+def _beside(row: Mapping[str, Any], first: int, last: int) -> dict[str, dict[str, str] | None]:
+    """Links to the ranges of the same width before and after this one."""
+    width, planned = last - first + 1, row["planned"]
     return {
-        "before": _range_link(found, max(1, first - width), first - 1) if first > 1 else None,
-        "after": _range_link(found, last + 1, min(last + width, planned)) if last < planned else None,
+        "before": _range_link(row, max(1, first - width), first - 1) if first > 1 else None,
+        "after": _range_link(row, last + 1, min(last + width, planned)) if last < planned else None,
     }
 
 
-def _range_link(found: Mapping[str, Any], first: int, last: int) -> dict[str, str]:
-    if (first, last) == (1, found["planned"]):
-        return {"word": f"all {last:,}", "href": paths.to("backfills", found["backfill_id"])}
-    word = f"{first:,} to {last:,}" if last > first else f"{first:,}"
-    return {"word": word, "href": paths.to("backfills", found["backfill_id"], **{"from": first, "to": last})}
+def _range_link(row: Mapping[str, Any], first: int, last: int) -> dict[str, str]:
+    if (first, last) == (1, row["planned"]):
+        return {"label": f"all {last:,}", "href": links.to("backfills", row["backfill_id"])}
+    label = f"{first:,} to {last:,}" if last > first else f"{first:,}"
+    return {"label": label, "href": links.to("backfills", row["backfill_id"], **{"from": first, "to": last})}
 
 
-def _seen(
-    visit: PageContext, of_items: Versions, known: Mapping[str, Any], zone: str, first: int, last: int
+def _items_shown(
+    context: PageContext, of_items: Versions, row: Mapping[str, Any], zone: str, first: int, last: int
 ) -> dict[str, Any]:
-    """`by_state` and `reasons` of all items, and the `map` of a range that the page draws: `json` for the script, `rows`
-    for reading, `counts` of the range."""
-    label: Label = "partition_key" if known["config"]["type"] == "partitions" else "logical_date"
+    """`by_state` and `reasons` of all items, and the `map` of a range: `json` for the script, `rows` for the table, `counts` of
+    the range."""
+    label: Label = "partition_key" if row["config"]["type"] == "partitions" else "logical_date"
 
     def compute() -> dict[str, Any]:
-        read = read_items_seen(visit.store, known["backfill_id"], first, last, label)
-        address = paths.to("backfills", known["backfill_id"])
+        read = read_items_seen(context.store, row["backfill_id"], first, last, label)
+        address = links.to("backfills", row["backfill_id"])
         href = f"{address}/items/{{first}}" if read.map.per == 1 else f"{address}?from={{first}}&to={{last}}"
-        drawn = {
-            "json": drawn_map(read.map, zone, href),
-            "rows": read.map.coarser(ROWS_OF_MAP),
+        shown = {
+            "json": map_json(read.map, zone, href),
+            "rows": read.map.coarser(MAX_TABLE_ROWS),
             "counts": read.map.by_state,
             "per": read.map.per,
             "label": label,
         }
-        return {"by_state": read.by_state, "reasons": read.reasons, "map": drawn}
+        return {"by_state": read.by_state, "reasons": read.reasons, "map": shown}
 
-    return visit.house.at_versions(of_items, ("ui:seen", known["backfill_id"], zone, first, last), compute)
+    return context.app.at_versions(of_items, ("ui:items-shown", row["backfill_id"], zone, first, last), compute)
 
 
-def drawn_map(read: ItemMap, zone: str, href: str = "") -> str:
-    """Compact JSON for `item_map.js`: counts by state and label of each cell. `{first}` and `{last}` in `href` are put in
-    there."""
+def map_json(read: ItemMap, zone: str, href: str = "") -> str:
+    """Compact JSON for `item_map.js`: counts by state and labels of each cell. `href` may hold `{first}` and `{last}`."""
     document = {
         "first": read.first, "last": read.last, "per": read.per, "states": ITEM_STATES, "href": href,
         "cells": [cell.counts for cell in read.cells],
@@ -285,57 +268,54 @@ def _label(text: str | None, zone: str, label: Label) -> str:
     return plain_day(text, zone) if text and label == "logical_date" else text or ""
 
 
-def cell_text(cell: Cell, zone: str, label: Label) -> str:
-    """`2013-01-01 to 2013-01-31`: what a row of the map stands for."""
+def cell_label(cell: Cell, zone: str, label: Label) -> str:
+    """`2013-01-01 to 2013-01-31`: the range of a cell."""
     begins, ends = _label(cell.begins, zone, label), _label(cell.ends, zone, label)
     return begins if begins == ends else f"{begins} to {ends}"
 
 
-# -- what can be done with it -----------------------------------------------------------------------------------------
+# -- actions ----------------------------------------------------------------------------------------------------------
 
 
-@router.post("/backfills/{wanted}/pause")
-async def pause(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _steer(visit, wanted, kinds.BACKFILL_PAUSE, lambda found: check_not_ended(found, "pause"), back)
+@router.post("/backfills/{backfill_id}/pause")
+async def pause(context: OperatorContext, backfill_id: str, back: Annotated[str | None, Form()] = None) -> Response:
+    return await _act(context, backfill_id, kinds.BACKFILL_PAUSE, lambda row: check_not_ended(row, "pause"), back)
 
 
-@router.post("/backfills/{wanted}/unpause")
-async def unpause(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _steer(visit, wanted, kinds.BACKFILL_UNPAUSE, lambda found: check_not_ended(found, "resume"), back)
+@router.post("/backfills/{backfill_id}/unpause")
+async def unpause(context: OperatorContext, backfill_id: str, back: Annotated[str | None, Form()] = None) -> Response:
+    return await _act(context, backfill_id, kinds.BACKFILL_UNPAUSE, lambda row: check_not_ended(row, "resume"), back)
 
 
-@router.post("/backfills/{wanted}/cancel")
+@router.post("/backfills/{backfill_id}/cancel")
 async def cancel(
-    visit: OperatorVisit,
-    wanted: str,
+    context: OperatorContext,
+    backfill_id: str,
     running: Annotated[str, Form(pattern="stop|finish")] = "stop",
     back: Annotated[str | None, Form()] = None,
 ) -> Response:
     finish = {"let_running_finish": running == "finish"}
-    return await _steer(
-        visit, wanted, kinds.BACKFILL_CANCEL, lambda found: check_not_ended(found, "cancel") | finish, back
+    return await _act(
+        context, backfill_id, kinds.BACKFILL_CANCEL, lambda row: check_not_ended(row, "cancel") | finish, back
     )
 
 
-@router.post("/backfills/{wanted}/retry")
-async def retry(visit: OperatorVisit, wanted: str, back: Annotated[str | None, Form()] = None) -> Response:
-    return await _steer(visit, wanted, kinds.BACKFILL_RETRY, retried_backfill, back)
+@router.post("/backfills/{backfill_id}/retry")
+async def retry(context: OperatorContext, backfill_id: str, back: Annotated[str | None, Form()] = None) -> Response:
+    return await _act(context, backfill_id, kinds.BACKFILL_RETRY, retried_backfill, back)
 
 
-async def _steer(visit: PageContext, wanted: str, kind: str, payload: Any, back: str | None) -> Response:
-    backfill_id = paths.from_segment(wanted)
-    asked = back if back is not None else paths.to("backfills", backfill_id)
-    return await visit.ask(kind, lambda _: payload(find_backfill(visit.store, backfill_id)), back=asked)
+async def _act(context: PageContext, backfill_id: str, kind: str, payload: Any, back: str | None) -> Response:
+    backfill_id = links.from_segment(backfill_id)
+    back = back if back is not None else links.to("backfills", backfill_id)
+    return await context.submit(kind, lambda _: payload(find_backfill(context.store, backfill_id)), back=back)
 
 
-# -- words ------------------------------------------------------------------------------------------------------------
-
-
-def rate_in_words(per_minute: float | None) -> str:
-    """`12 a minute`, `3.4 a second`, `5 an hour`."""
+def rate(per_minute: float | None) -> str:
+    """`12 per minute`, `3.4 per second`, `5 per hour`."""
     if not per_minute:
         return ""
-    for size, unit in ((60, "a second"), (1, "a minute"), (1 / 60, "an hour")):
-        if per_minute >= size * 0.95:
-            return f"{number(per_minute / size)} {unit}"
-    return f"one in {duration(60 / per_minute)}"
+    for factor, unit in ((60, "second"), (1, "minute"), (1 / 60, "hour")):
+        if per_minute >= factor * 0.95:
+            return f"{humanise.number(per_minute / factor)} per {unit}"
+    return f"one in {humanise.duration(60 / per_minute)}"

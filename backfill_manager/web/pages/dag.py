@@ -1,8 +1,9 @@
-"""*One DAG*, a tab for each way to look at it: grid, graph, timeline, calendar. `dag_versions` and `dag_asks` have the others."""
+"""*One DAG*, with a tab per view: grid, graph, timeline, calendar, versions, code. `dag_forms` has the forms."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query
@@ -13,56 +14,57 @@ from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, years
 from backfill_manager.queries.dags import known_dag, next_intervals_of, show_dag, spec_of_run
-from backfill_manager.queries.grid import MOST_RUNS, grid
+from backfill_manager.queries.grid import MAX_RUNS, grid
 from backfill_manager.queries.runs import find_run, timeline
 from backfill_manager.queries.tasks import list_task_instances
-from backfill_manager.web import paths
-from backfill_manager.web.page import PageContext, PageContextOf, page_router, redirect
-from backfill_manager.web.paging import PageNumber, cut
+from backfill_manager.queries.versions import code_of, diff_versions, list_versions
+from backfill_manager.web import links
+from backfill_manager.web.links import PageNumber, paginate
+from backfill_manager.web.page import PageContext, ViewerContext, page_router, redirect
 from backfill_manager.web.svg.calendar import year_of_days
 from backfill_manager.web.svg.graph import layered
 
 router: Final = page_router()
-TABS: Final = (
-    ("grid", "Grid"), ("graph", "Graph"), ("timeline", "Timeline"), ("calendar", "Calendar"), ("versions", "Versions"),
-    ("code", "Code"), ("clear", "Clear"), ("trigger", "Trigger"),
-)  # fmt: skip
-ON_A_PAGE: Final = 100  # runs of a day
-ROWS: Final = 100  # tasks of a grid
-Runs = Annotated[int, Query(ge=1, le=MOST_RUNS)]
+TABS: Final = ("grid", "graph", "timeline", "calendar", "versions", "code", "clear", "trigger")
+DAY_RUNS_PER_PAGE: Final = 100
+GRID_TASKS_PER_PAGE: Final = 100
+VERSIONS_PER_PAGE: Final = 50
+RunCount = Annotated[int, Query(ge=1, le=MAX_RUNS)]
+VersionNumber = Annotated[int | None, Query(ge=1, le=2**31)]
 
 
-def dag_page(visit: PageContext, dag_id: str, tab: str, *, status: int = 200, **values: Any) -> Response:
-    """A tab, under the head that all of them have."""
-    minute = int(visit.now.timestamp()) // 60
-    versions = (*visit.house.versions(("dag", "dag_version", "dag_run")), minute)
-    dag = visit.house.at_versions(versions, f"ui:dag:{dag_id}", lambda: show_dag(visit.store, dag_id, visit.now))
-    tabs = [(name, paths.to("dags", dag_id, *([] if name == "grid" else [name])), word) for name, word in TABS]
-    if not (visit.person and visit.person.may_change):
-        tabs = [one for one in tabs if one[0] not in ("clear", "trigger")]
-    if not dag["is_active"]:
-        tabs = [one for one in tabs if one[0] != "trigger"]
-    return visit.page(f"dag_{tab}.html", status=status, dag=dag, tab=tab, tabs=tabs, **values)
+def dag_page(context: PageContext, dag_id: str, tab: str, *, status: int = 200, **values: Any) -> Response:
+    """Renders a tab, under the head that all of them share."""
+    versions = (*context.app.versions(("dag", "dag_version", "dag_run")), int(context.now.timestamp()) // 60)
+    dag = context.app.at_versions(versions, f"ui:dag:{dag_id}", lambda: show_dag(context.store, dag_id, context.now))
+    hidden = {"clear", "trigger"} if not (context.user and context.user.may_change) else set()
+    hidden |= {"trigger"} if not dag["is_active"] else set()
+    tabs = [
+        (name, links.to("dags", dag_id, *([] if name == "grid" else [name])), name.capitalize())
+        for name in TABS
+        if name not in hidden
+    ]
+    return context.page(f"dag_{tab}.html", status=status, dag=dag, tab=tab, tabs=tabs, **values)
 
 
 @router.get("/dags/{dag_id}")
-def the_grid(
-    visit: PageContextOf,
+def grid_tab(
+    context: ViewerContext,
     dag_id: str,
     order: Literal["date", "made"] = "date",
     before: str = "",
-    n: Runs = 30,
+    n: RunCount = 30,
     rows: PageNumber = 1,
 ) -> Response:
-    dag_id = paths.from_segment(dag_id)
-    _, spec = known_dag(visit.store, dag_id)
-    found = grid(visit.store, spec, order=order, limit=n, **_cursor(order, before))
-    if order == "date" and not found["runs"] and not before:  # its runs may have no date at all
-        found = grid(visit.store, spec, order="made", limit=n)
-    older = next(iter(found["older"].values())) if found["older"] else None
-    given = {"order": "made" if order == "made" else None, "before": before, "n": n if n != 30 else None}
-    tasks = cut(found["tasks"], rows, ROWS, "dags", dag_id, name="rows", **given)
-    return dag_page(visit, dag_id, "grid", grid=found, tasks=tasks, older=older, before=before, n=n)
+    dag_id = links.from_segment(dag_id)
+    _, spec = known_dag(context.store, dag_id)
+    shown = grid(context.store, spec, order=order, limit=n, **_cursor(order, before))
+    if order == "date" and not shown["runs"] and not before:  # runs of partitions have no date
+        shown = grid(context.store, spec, order="made", limit=n)
+    older = next(iter(shown["older"].values())) if shown["older"] else None
+    query = {"order": "made" if order == "made" else None, "before": before, "n": n if n != 30 else None}
+    tasks = paginate(shown["tasks"], rows, GRID_TASKS_PER_PAGE, "dags", dag_id, name="rows", **query)
+    return dag_page(context, dag_id, "grid", grid=shown, tasks=tasks, older=older, before=before, n=n)
 
 
 def _cursor(order: str, before: str) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def _cursor(order: str, before: str) -> dict[str, Any]:
     try:
         return {"before_date": _instant(before)} if order == "date" else {"before_seq": int(before)}
     except ValueError:
-        raise InvalidInput(f"before={before!r} is no place in the list of runs.") from None
+        raise InvalidInput(f"before={before!r} is not a position in the list of runs.") from None
 
 
 def _instant(text: str) -> datetime:
@@ -82,70 +84,95 @@ def _instant(text: str) -> datetime:
 
 
 @router.get("/dags/{dag_id}/graph")
-def graph(visit: PageContextOf, dag_id: str, run: str = "") -> Response:
-    """Of the current version; with a run, of the version that the run has, with its tasks' states in the picture."""
-    dag_id = paths.from_segment(dag_id)
-    row, spec = known_dag(visit.store, dag_id)
-    picked = find_run(visit.store, run, dag_id=dag_id) if run else None
-    shown = {one["task_id"]: one["state"] for one in list_task_instances(visit.store, picked)} if picked else {}
-    of_run = spec_of_run(visit.store, picked) if picked else spec
-    tasks = of_run.by_id if of_run else {}
-    upstream = {task.task_id: task.upstream for task in of_run.in_order} if of_run else {}
+def graph_tab(context: ViewerContext, dag_id: str, run: str = "") -> Response:
+    """The graph of the current version, or with `run` of the run's version with the states of its tasks."""
+    dag_id = links.from_segment(dag_id)
+    row, spec = known_dag(context.store, dag_id)
+    dag_run = find_run(context.store, run, dag_id=dag_id) if run else None
+    states = {ti["task_id"]: ti["state"] for ti in list_task_instances(context.store, dag_run)} if dag_run else {}
+    shown = spec_of_run(context.store, dag_run) if dag_run else spec
+    tasks = shown.by_id if shown else {}
+    upstream = {task.task_id: task.upstream for task in shown.in_order} if shown else {}
     return dag_page(
-        visit, dag_id, "graph", drawn=layered(upstream | {task_id: () for task_id in shown if task_id not in tasks}),
-        states=shown, run_id=picked.run_id if picked else None, specs=tasks, is_known=of_run is not None,
-        version=picked.dag_version if picked else row.current_version,
+        context, dag_id, "graph", drawn=layered(upstream | {task_id: () for task_id in states if task_id not in tasks}),
+        states=states, run_id=dag_run.run_id if dag_run else None, specs=tasks, is_known=shown is not None,
+        version=dag_run.dag_version if dag_run else row.current_version,
     )  # fmt: skip
 
 
 @router.get("/dags/{dag_id}/runs")
-def its_runs(visit: PageContextOf, dag_id: str) -> Response:
-    """What is left of a run's address without the run: all of them are in the grid."""
-    return redirect(paths.to("dags", paths.from_segment(dag_id), order="made"))
+def runs_of_dag(context: ViewerContext, dag_id: str) -> Response:
+    """The address of a run without its id: the grid has all runs."""
+    return redirect(links.to("dags", links.from_segment(dag_id), order="made"))
 
 
 @router.get("/dags/{dag_id}/timeline")
-def the_timeline(
-    visit: PageContextOf, dag_id: str, n: Annotated[int, Query(ge=1, le=1000)] = 60, before: str = ""
+def timeline_tab(
+    context: ViewerContext, dag_id: str, n: Annotated[int, Query(ge=1, le=1000)] = 60, before: str = ""
 ) -> Response:
-    """`before`: the runs of the dates before this one, which an address of the page of newer ones has given."""
-    dag_id = paths.from_segment(dag_id)
-    found = timeline(visit.store, dag_id, n + 1, before=_cursor("date", before).get("before_date"))
-    older = found[-n]["logical_date"] if len(found) > n else None
-    found = found[-n:]
-    row_next = next_intervals_of(visit.store, dag_id, visit.now, 3)
-    return dag_page(visit, dag_id, "timeline", runs=found[::-1], upcoming=row_next, before=before, older=older)
+    """`before`: only runs before this date, for the link to older ones."""
+    dag_id = links.from_segment(dag_id)
+    runs = timeline(context.store, dag_id, n + 1, before=_cursor("date", before).get("before_date"))
+    older = runs[-n]["logical_date"] if len(runs) > n else None
+    upcoming = next_intervals_of(context.store, dag_id, context.now, 3)
+    return dag_page(context, dag_id, "timeline", runs=runs[-n:][::-1], upcoming=upcoming, before=before, older=older)
 
 
 @router.get("/dags/{dag_id}/calendar")
-def the_calendar(
-    visit: PageContextOf,
+def calendar_tab(
+    context: ViewerContext,
     dag_id: str,
     year: Annotated[int | None, Query(ge=100, le=9998)] = None,
     show: Literal["state", "duration", "rows"] = "state",
 ) -> Response:
-    dag_id = paths.from_segment(dag_id)
-    _, spec = known_dag(visit.store, dag_id)
+    dag_id = links.from_segment(dag_id)
+    _, spec = known_dag(context.store, dag_id)
 
     def compute() -> tuple[list[int], int, dict[str, dict[str, Any]]]:
-        there = years(visit.store, dag_id, spec.timezone)
-        chosen = year or (there[0] if there else visit.now.year)
-        found = calendar(visit.store, dag_id, spec.timezone, chosen)
-        rows = rows_by_day(visit.store, dag_id, spec.timezone, chosen) if show == "rows" else {}
-        return there, chosen, {day: {**figures, "rows": rows.get(day)} for day, figures in found.items()}
+        with_runs = years(context.store, dag_id, spec.timezone)
+        chosen = year or (with_runs[0] if with_runs else context.now.year)
+        summaries = calendar(context.store, dag_id, spec.timezone, chosen)
+        rows = rows_by_day(context.store, dag_id, spec.timezone, chosen) if show == "rows" else {}
+        return with_runs, chosen, {day: {**summary, "rows": rows.get(day)} for day, summary in summaries.items()}
 
     tables = ["dag_run", "task_instance"] if show == "rows" else ["dag_run"]
     key = f"ui:calendar:{dag_id}:{year}:{show == 'rows'}"
-    there, chosen, days = visit.house.cached_by_version(tables, key, compute)
+    with_runs, chosen, days = context.app.cached_by_version(tables, key, compute)
     drawn = year_of_days(chosen, days, "rows" if show == "rows" else "duration_s")
-    return dag_page(visit, dag_id, "calendar", years=there, year=chosen, show=show, drawn=drawn, days=days)
+    return dag_page(context, dag_id, "calendar", years=with_runs, year=chosen, show=show, drawn=drawn, days=days)
 
 
 @router.get("/dags/{dag_id}/day/{day}")
-def the_day(visit: PageContextOf, dag_id: str, day: str, page: PageNumber = 1) -> Response:
-    dag_id = paths.from_segment(dag_id)
-    _, spec = known_dag(visit.store, dag_id)
+def day_tab(context: ViewerContext, dag_id: str, day: str, page: PageNumber = 1) -> Response:
+    dag_id = links.from_segment(dag_id)
+    _, spec = known_dag(context.store, dag_id)
     begin = parse_date(day, spec.timezone, name="The day")
-    found = runs_of_day(visit.store, dag_id, spec.timezone, begin)
-    paged = cut(found, page, ON_A_PAGE, "dags", dag_id, "day", day)
-    return dag_page(visit, dag_id, "day", day=day, runs=paged.rows, paged=paged)
+    runs = runs_of_day(context.store, dag_id, spec.timezone, begin)
+    paged = paginate(runs, page, DAY_RUNS_PER_PAGE, "dags", dag_id, "day", day)
+    return dag_page(context, dag_id, "day", day=day, runs=paged.rows, paged=paged)
+
+
+@router.get("/dags/{dag_id}/versions")
+def versions_tab(
+    context: ViewerContext, dag_id: str, before: VersionNumber = None, after: VersionNumber = None, page: PageNumber = 1
+) -> Response:
+    """All versions, and the changes between two of them (default: the two newest)."""
+    dag_id = links.from_segment(dag_id)
+    versions = list_versions(context.store, dag_id)
+    numbers = [version["version"] for version in versions]
+    new = after or (numbers[0] if numbers else None)
+    old = before or next((number for number in numbers if new is not None and number < new), None)
+    diff = diff_versions(context.store, dag_id, old, new) if old is not None and new is not None else None
+    older = dict(pairwise(numbers))
+    rows = [{**version, "older": older.get(version["version"])} for version in versions]
+    paged = paginate(rows, page, VERSIONS_PER_PAGE, "dags", dag_id, "versions", before=before, after=after)
+    return dag_page(context, dag_id, "versions", versions=versions, diff=diff, before=old, after=new, paged=paged)
+
+
+@router.get("/dags/{dag_id}/code")
+def code_tab(context: ViewerContext, dag_id: str, version: VersionNumber = None) -> Response:
+    dag_id = links.from_segment(dag_id)
+    versions = list_versions(context.store, dag_id)
+    number = version or next((one["version"] for one in versions if one["is_current"]), None)
+    shown = code_of(context.store, dag_id, number) if number is not None else None
+    return dag_page(context, dag_id, "code", versions=versions, shown=shown, version=number)

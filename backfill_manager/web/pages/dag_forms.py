@@ -1,12 +1,12 @@
-"""*One DAG*: the forms that trigger it and that clear its runs. A clear is shown before it is asked for: the preview is an
-address with the form's values, and the very plan that the manager makes again."""
+"""*One DAG*: the forms that trigger a run and clear tasks. A clear is previewed first: the preview is an address with the form's
+values, and shows the plan that the manager will make."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Form, Query
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -17,123 +17,114 @@ from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
-from backfill_manager.web import paths
-from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router
+from backfill_manager.web import links
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router
 from backfill_manager.web.pages.dag import dag_page
-from backfill_manager.web.pages.form_fields import in_words
+from backfill_manager.web.pages.form_fields import message_of
 
 router: Final = page_router()
-SHOWN: Final = 100  # runs of a preview
-Line = Annotated[str, Form(max_length=500)]
-Asked = Annotated[str, Query(max_length=500)]
+RUNS_SHOWN: Final = 100  # of a preview
+Line = Annotated[str, Field(max_length=500)]
+
+
+class TriggerForm(BaseModel):
+    logical_date: Line = ""
+    conf: Annotated[str, Field(max_length=100_000)] = ""
+    allow_future: bool = False
+
+
+class ClearForm(BaseModel):
+    start: Line = ""
+    end: Line = ""
+    tasks: Line = ""
+    run: Annotated[str, Field(max_length=4000)] = ""
+    upstream: bool = False
+    downstream: bool = False
+    only: Literal["", "failed", "running"] = ""
+    latest_version: bool = False
+
+    def command(self, dag_id: str) -> ClearTasks:
+        run, start, end, tasks = (text.strip() for text in (self.run, self.start, self.end, self.tasks))
+        command = ClearTasks.parse(
+            {
+                "dag_id": dag_id, "start_date": start or None, "end_date": end or None, "tasks": tasks or None,
+                "run_ids": (run,) if run else (), "upstream": self.upstream, "downstream": self.downstream,
+                "only_failed": self.only == "failed", "only_running": self.only == "running",
+                "latest_version": self.latest_version,
+            }
+        )  # fmt: skip
+        command.check()
+        return command
+
+
+class ClearQuery(ClearForm):
+    preview: bool = False
 
 
 # -- trigger ----------------------------------------------------------------------------------------------------------
 
 
 @router.get("/dags/{dag_id}/trigger")
-def trigger_form(visit: PageContextOf, dag_id: str) -> Response:
-    given = {"logical_date": "", "conf": "", "allow_future": ""}
-    current_dag(visit.store, paths.from_segment(dag_id))  # nothing is offered that would be refused
-    return dag_page(visit, paths.from_segment(dag_id), "trigger", wrong=None, given=given)
+def trigger_form(context: ViewerContext, dag_id: str) -> Response:
+    dag_id = links.from_segment(dag_id)
+    current_dag(context.store, dag_id)  # an inactive DAG can't be triggered
+    return dag_page(context, dag_id, "trigger", error=None, form=TriggerForm())
 
 
 @router.post("/dags/{dag_id}/trigger")
-async def trigger(
-    visit: OperatorVisit, dag_id: str, logical_date: Line = "", conf: Annotated[str, Form(max_length=100_000)] = "",
-    allow_future: Line = "",
-) -> Response:  # fmt: skip
-    dag_id = paths.from_segment(dag_id)
+async def trigger(context: OperatorContext, dag_id: str, form: Annotated[TriggerForm, Form()]) -> Response:
+    dag_id = links.from_segment(dag_id)
 
     def payload(_: str) -> dict[str, Any]:
-        at, given = logical_date.strip() or None, parse_conf(conf.strip() or None)
-        return triggered_dag(visit.store, dag_id, at, given, visit.house.clock.now(), allow_future=allow_future == "on")
+        logical_date, conf = form.logical_date.strip() or None, parse_conf(form.conf.strip() or None)
+        now = context.app.clock.now()
+        return triggered_dag(context.store, dag_id, logical_date, conf, now, allow_future=form.allow_future)
 
     try:
-        return await visit.ask(DAG_TRIGGER, payload, back=paths.to("dags", dag_id, order="made"))
-    except InvalidInput as error:  # the form as it was filled in, with what is wrong
-        wrong = in_words(error)
-        given = {"logical_date": logical_date, "conf": conf, "allow_future": allow_future}
-        return await run_in_threadpool(lambda: dag_page(visit, dag_id, "trigger", status=422, wrong=wrong, given=given))
+        return await context.submit(DAG_TRIGGER, payload, back=links.to("dags", dag_id, order="made"))
+    except InvalidInput as error:  # shows the form as it was filled in
+        message = message_of(error)
+        return await run_in_threadpool(
+            lambda: dag_page(context, dag_id, "trigger", status=422, error=message, form=form)
+        )
 
 
 # -- clear ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ClearForm:
-    """The fields as a person left them."""
-
-    start: str = ""
-    end: str = ""
-    tasks: str = ""
-    run: str = ""
-    upstream: bool = False
-    downstream: bool = True
-    only: str = ""  # failed, running
-    latest_version: bool = False
-
-    def ask(self, dag_id: str) -> ClearTasks:
-        ask = ClearTasks(
-            dag_id=dag_id, start_date=self.start.strip() or None, end_date=self.end.strip() or None, tasks=self.tasks.strip() or None,
-            run_ids=(self.run.strip(),) if self.run.strip() else (), upstream=self.upstream, downstream=self.downstream,
-            only_failed=self.only == "failed", only_running=self.only == "running", latest_version=self.latest_version,
-        )  # fmt: skip
-        ask.check()
-        return ask
-
-
 @router.get("/dags/{dag_id}/clear")
-def clear_form(
-    visit: PageContextOf, dag_id: str,
-    start: Asked = "", end: Asked = "", tasks: Asked = "", run: Annotated[str, Query(max_length=4000)] = "",
-    upstream: bool = False, downstream: bool | None = None, only: Asked = "", latest_version: bool = False,
-    preview: bool = False,
-) -> Response:  # fmt: skip
-    if (
-        downstream is None
-    ):  # a form that was sent says nothing of a box that is not ticked; one that is opened begins ticked
-        downstream = not preview
-    form = ClearForm(start, end, tasks, run, upstream, downstream, only, latest_version)
-    return _clear_page(visit, paths.from_segment(dag_id), form, preview=preview)
+def clear_form(context: ViewerContext, dag_id: str, query: Annotated[ClearQuery, Query()]) -> Response:
+    if "downstream" not in query.model_fields_set and not query.preview:  # checked when the form is opened
+        query.downstream = True
+    return _clear_page(context, links.from_segment(dag_id), query, preview=query.preview)
 
 
 @router.post("/dags/{dag_id}/clear")
-async def clear(
-    visit: OperatorVisit, dag_id: str,
-    start: Line = "", end: Line = "", tasks: Line = "", run: Annotated[str, Form(max_length=4000)] = "",
-    upstream: Annotated[bool, Form()] = False, downstream: Annotated[bool, Form()] = False, only: Line = "",
-    latest_version: Annotated[bool, Form()] = False, back: Annotated[str, Form()] = "",
-) -> Response:  # fmt: skip
-    dag_id = paths.from_segment(dag_id)
-    form = ClearForm(start, end, tasks, run, upstream, downstream, only, latest_version)
+async def clear(context: OperatorContext, dag_id: str, form: Annotated[ClearForm, Form()]) -> Response:
+    dag_id = links.from_segment(dag_id)
 
     def payload(_: str) -> dict[str, Any]:
-        ask = with_whole_run_ids(visit.store, form.ask(dag_id))
-        plan_clear(visit.store, ask, all_dags(visit.store), spec_reader(visit.store))  # says no at once, if it must
-        return {"ask": ask.to_payload()}
+        command = with_whole_run_ids(context.store, form.command(dag_id))
+        plan_clear(context.store, command, all_dags(context.store), spec_reader(context.store))  # or refuses
+        return {"ask": command.to_payload()}
 
     try:
-        return await visit.ask(TASKS_CLEAR, payload, back=back or paths.to("dags", dag_id))
+        return await context.submit(TASKS_CLEAR, payload, back=links.to("dags", dag_id))
     except (InvalidInput, NotFound) as error:
-        wrong = in_words(error)
-        return await run_in_threadpool(lambda: _clear_page(visit, dag_id, form, wrong=wrong, status=422))
+        message = message_of(error)
+        return await run_in_threadpool(lambda: _clear_page(context, dag_id, form, error=message, status=422))
 
 
 def _clear_page(
-    visit: PageContext,
-    dag_id: str,
-    form: ClearForm,
-    *,
-    preview: bool = False,
-    wrong: str | None = None,
+    context: PageContext, dag_id: str, form: ClearForm, *, preview: bool = False, error: str | None = None,
     status: int = 200,
-) -> Response:
+) -> Response:  # fmt: skip
     plan = None
     if preview:
         try:
-            ask = with_whole_run_ids(visit.store, form.ask(dag_id))
-            plan = plan_clear(visit.store, ask, all_dags(visit.store), spec_reader(visit.store)).to_json_document()
-        except (InvalidInput, NotFound) as error:
-            wrong = in_words(error)  # nothing was asked for yet: the page is in order
-    return dag_page(visit, dag_id, "clear", status=status, form=form, plan=plan, shown=SHOWN, wrong=wrong)
+            command = with_whole_run_ids(context.store, form.command(dag_id))
+            dags, spec_of = all_dags(context.store), spec_reader(context.store)
+            plan = plan_clear(context.store, command, dags, spec_of).to_json_document()
+        except (InvalidInput, NotFound) as refusal:  # of the preview: nothing was submitted, so the status is 200
+            error = message_of(refusal)
+    return dag_page(context, dag_id, "clear", status=status, form=form, plan=plan, runs_shown=RUNS_SHOWN, error=error)

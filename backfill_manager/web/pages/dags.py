@@ -1,5 +1,7 @@
-"""*DAGs*: what can run, how it went lately, when it runs next. Searched, filtered and put in order over all of them here;
-a page shows some, and only of these the runs are read."""
+"""*DAGs*: schedule, next run and recent runs of each; and *Import errors*.
+
+Search, filters and sort order apply to all DAGs; runs are read only for the DAGs on the page.
+"""
 
 from __future__ import annotations
 
@@ -12,84 +14,86 @@ from starlette.responses import Response
 
 from backfill_manager.model.states import RUN_STATES
 from backfill_manager.queries.backfills import check_states
-from backfill_manager.queries.dags import current_dag, list_dags
+from backfill_manager.queries.dags import current_dag, list_dags, list_import_errors
 from backfill_manager.queries.runs import Newest, newest_runs, recent_runs
 from backfill_manager.schemas.kinds import DAG_PAUSE, DAG_UNPAUSE
-from backfill_manager.web import paths
-from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router
-from backfill_manager.web.paging import Paged, PageNumber, cut
+from backfill_manager.web import links
+from backfill_manager.web.links import PageNumber, paginate
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router
 
 router: Final = page_router()
 TABLES: Final = ("dag", "dag_version", "dag_run")
-ON_A_PAGE: Final = 50
-MOST_TAGS: Final = 30
-Line = Annotated[str, Query(max_length=250)]
+DAGS_PER_PAGE: Final = 50
+ERRORS_PER_PAGE: Final = 50
+MAX_TAGS: Final = 30
+Text = Annotated[str, Query(max_length=250)]
 Show = Literal["", "unpaused", "paused", "inactive", "all"]
 Sort = Literal["", "-name", "next", "last"]
-SHOWN: Final[Mapping[str, str]] = {
-    "": "All DAGs", "unpaused": "Not paused", "paused": "Paused", "inactive": "Not active (file gone)",
-    "all": "With those not active",
+SHOW_OPTIONS: Final[Mapping[str, str]] = {
+    "": "Active DAGs", "unpaused": "Not paused", "paused": "Paused", "inactive": "Inactive (file removed)",
+    "all": "Active and inactive",
 }  # fmt: skip
-SORTED: Final[Mapping[str, str]] = {"": "Name", "-name": "Name, Z to A", "next": "Next run", "last": "Last run"}
+SORT_OPTIONS: Final[Mapping[str, str]] = {"": "Name", "-name": "Name, Z to A", "next": "Next run", "last": "Last run"}
 
 
 @router.get("/dags")
 def dags(
-    visit: PageContextOf, q: Line = "", tag: Line = "", show: Show = "", state: Line = "", sort: Sort = "",
+    context: ViewerContext, q: Text = "", tag: Text = "", show: Show = "", state: Text = "", sort: Sort = "",
     page: PageNumber = 1,
 ) -> Response:  # fmt: skip
     check_states("run", [state] if state else [], RUN_STATES)
-    every, newest = _every_dag(visit), _newest(visit)
-    known = [one for one in every if one["is_active"]]
-    fitting = [
-        one
-        for one in every
-        if _is_shown(one, show)
-        and (not tag or tag in one["tags"])
-        and (not state or (one["dag_id"] in newest and newest[one["dag_id"]].state == state))
-        and _fits(one, q)
+    every, newest = _all_dags(context), _newest(context)
+    active = [dag for dag in every if dag["is_active"]]
+    matching = [
+        dag
+        for dag in every
+        if _is_shown(dag, show)
+        and (not tag or tag in dag["tags"])
+        and (not state or (dag["dag_id"] in newest and newest[dag["dag_id"]].state == state))
+        and _matches(dag, q)
     ]
     chosen = {"q": q, "tag": tag, "show": show, "state": state, "sort": sort}
-    paged = cut(_in_order(fitting, sort, newest), page, ON_A_PAGE, "dags", **chosen)
-    tags = [name for name, _ in Counter(one for dag in known for one in dag["tags"]).most_common(MOST_TAGS)]
-    return visit.page(
-        "dags.html", paged=paged, known=len(known), gone=len(every) - len(known), recent=_recent(visit, newest, paged),
-        tags=sorted({*tags, tag} - {""}), chosen=chosen, shown=SHOWN, sorted=SORTED, states=RUN_STATES,
-        is_filtered=bool(q or tag or show or state),
+    paged = paginate(_sorted(matching, sort, newest), page, DAGS_PER_PAGE, "dags", **chosen)
+    ids = tuple(dag["dag_id"] for dag in paged.rows)
+    recent = context.app.cached_by_version(
+        ["dag_run"], ("ui:recent-runs", ids), lambda: recent_runs(context.store, newest, ids)
+    )
+    tags = [name for name, _ in Counter(tag for dag in active for tag in dag["tags"]).most_common(MAX_TAGS)]
+    return context.page(
+        "dags.html", paged=paged, active=len(active), inactive=len(every) - len(active), recent=recent,
+        tags=sorted({*tags, tag} - {""}), chosen=chosen, show_options=SHOW_OPTIONS, sort_options=SORT_OPTIONS,
+        states=RUN_STATES, is_filtered=bool(q or tag or show or state),
     )  # fmt: skip
 
 
+@router.get("/import-errors")
+def import_errors(context: ViewerContext, page: PageNumber = 1) -> Response:
+    paged = paginate(list_import_errors(context.store), page, ERRORS_PER_PAGE, "import-errors")
+    return context.page("import_errors.html", paged=paged)
+
+
 @router.post("/dags/{dag_id}/pause")
-async def pause(visit: OperatorVisit, dag_id: str, back: Annotated[str, Form()] = "/dags") -> Response:
-    return await visit.ask(DAG_PAUSE, lambda _: _active(visit, dag_id), back=back)
+async def pause(context: OperatorContext, dag_id: str, back: Annotated[str, Form()] = "/dags") -> Response:
+    return await context.submit(DAG_PAUSE, lambda _: _payload(context, dag_id), back=back)
 
 
 @router.post("/dags/{dag_id}/unpause")
-async def unpause(visit: OperatorVisit, dag_id: str, back: Annotated[str, Form()] = "/dags") -> Response:
-    return await visit.ask(DAG_UNPAUSE, lambda _: _active(visit, dag_id), back=back)
+async def unpause(context: OperatorContext, dag_id: str, back: Annotated[str, Form()] = "/dags") -> Response:
+    return await context.submit(DAG_UNPAUSE, lambda _: _payload(context, dag_id), back=back)
 
 
-def _active(visit: PageContext, dag_id: str) -> dict[str, Any]:
-    return {"dag_id": current_dag(visit.store, paths.from_segment(dag_id))[0].dag_id}
+def _payload(context: PageContext, dag_id: str) -> dict[str, Any]:
+    return {"dag_id": current_dag(context.store, links.from_segment(dag_id))[0].dag_id}
 
 
-def _every_dag(visit: PageContext) -> list[dict[str, Any]]:
-    """Of this minute: when a DAG runs next depends on the time, too."""
-    minute = int(visit.now.timestamp()) // 60
-    return visit.house.at_versions(
-        (*visit.house.versions(TABLES), minute), "ui:dags", lambda: list_dags(visit.store, visit.now, active=None)
-    )
+def _all_dags(context: PageContext) -> list[dict[str, Any]]:
+    """Cached for a minute at most: the next run depends on the time, too."""
+    versions = (*context.app.versions(TABLES), int(context.now.timestamp()) // 60)
+    return context.app.at_versions(versions, "ui:dags", lambda: list_dags(context.store, context.now, active=None))
 
 
-def _newest(visit: PageContext) -> dict[str, Newest]:
-    return visit.house.cached_by_version(["dag_run"], "ui:newest-runs", lambda: newest_runs(visit.store))
-
-
-def _recent(visit: PageContext, newest: Mapping[str, Newest], paged: Paged) -> dict[str, list[dict[str, Any]]]:
-    ids = tuple(one["dag_id"] for one in paged.rows)
-    return visit.house.cached_by_version(
-        ["dag_run"], ("ui:recent-runs", ids), lambda: recent_runs(visit.store, newest, ids)
-    )
+def _newest(context: PageContext) -> dict[str, Newest]:
+    return context.app.cached_by_version(["dag_run"], "ui:newest-runs", lambda: newest_runs(context.store))
 
 
 def _is_shown(dag: Mapping[str, Any], show: str) -> bool:
@@ -98,18 +102,18 @@ def _is_shown(dag: Mapping[str, Any], show: str) -> bool:
     return dag["is_active"] and (not show or dag["is_paused"] == (show == "paused"))
 
 
-def _in_order(found: Sequence[dict[str, Any]], sort: str, newest: Mapping[str, Newest]) -> list[dict[str, Any]]:
-    """They come in the order of their names."""
+def _sorted(dags: Sequence[dict[str, Any]], sort: str, newest: Mapping[str, Newest]) -> list[dict[str, Any]]:
+    """`dags` come ordered by name."""
     if sort == "-name":
-        return list(reversed(found))
+        return list(reversed(dags))
     if sort == "next":
-        return sorted(found, key=lambda one: (one["is_paused"] or not one["next_due_at"], one["next_due_at"] or ""))
+        return sorted(dags, key=lambda dag: (dag["is_paused"] or not dag["next_due_at"], dag["next_due_at"] or ""))
     if sort == "last":
-        return sorted(found, key=lambda one: -newest[one["dag_id"]].seqs[-1] if one["dag_id"] in newest else 1)
-    return list(found)
+        return sorted(dags, key=lambda dag: -newest[dag["dag_id"]].seqs[-1] if dag["dag_id"] in newest else 1)
+    return list(dags)
 
 
-def _fits(dag: Mapping[str, Any], q: str) -> bool:
-    """Every word is somewhere in what is said of it."""
-    told = " ".join((dag["dag_id"], dag["description"] or "", dag["owner"] or "", *dag["tags"])).lower()
-    return all(word in told for word in q.lower().split())
+def _matches(dag: Mapping[str, Any], q: str) -> bool:
+    """Whether every word of `q` occurs in the DAG's id, description, owner or tags."""
+    text = " ".join((dag["dag_id"], dag["description"] or "", dag["owner"] or "", *dag["tags"])).lower()
+    return all(word in text for word in q.lower().split())

@@ -1,21 +1,58 @@
-"""*Manager*: who leads, whether it lives, who led before, and what it answered last."""
+"""*Manager* and *Requests*: leader, standbys, past terms, and every requested change with its response."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
+from fastapi import Query
 from starlette.responses import Response
 
-from backfill_manager.queries.managers import list_answers, list_standbys, list_terms, manager_status
-from backfill_manager.web.page import PageContextOf, page_router
+from backfill_manager.clock import format_instant, parse_instant
+from backfill_manager.errors import InvalidInput
+from backfill_manager.queries.managers import list_standbys, list_terms, manager_status
+from backfill_manager.queries.requests import find_request, list_requests, list_responses
+from backfill_manager.web import links
+from backfill_manager.web.page import ViewerContext, page_router, redirect
 
 router: Final = page_router()
+REQUESTS_PER_PAGE: Final = 50
 
 
 @router.get("/manager")
-def manager(visit: PageContextOf) -> Response:
-    return visit.page(
-        "manager.html", status=200, lead=manager_status(visit.store, visit.now),
-        terms=list_terms(visit.store, visit.now), standbys=list_standbys(visit.store, visit.now),
-        answers=list_answers(visit.store), root=visit.store.root, engine=visit.store.engine,
+def manager(context: ViewerContext) -> Response:
+    store, now = context.store, context.now
+    return context.page(
+        "manager.html", lead=manager_status(store, now), terms=list_terms(store, now),
+        standbys=list_standbys(store, now), responses=list_responses(store), root=store.root, engine=store.engine,
     )  # fmt: skip
+
+
+@router.get("/fragments/status_bar")
+def status_bar(context: ViewerContext) -> Response:
+    """The manager's status, the banner and the number of import errors: polled, as a manager that dies changes no table."""
+    return context.page("fragments/status_bar.html")
+
+
+@router.get("/requests")
+def requests(
+    context: ViewerContext,
+    kind: Annotated[str, Query(max_length=100)] = "",
+    before: Annotated[str, Query(max_length=40)] = "",
+    tie: Annotated[str, Query(max_length=100)] = "",
+) -> Response:
+    try:
+        after = (parse_instant(before), tie) if before else None
+    except ValueError:
+        raise InvalidInput(f"before={before!r} is not an instant.") from None
+    rows, last = list_requests(context.store, kind=kind or None, limit=REQUESTS_PER_PAGE, after=after)
+    older = links.to("requests", kind=kind, before=format_instant(last[0]), tie=last[1]) if last else None
+    shown = [{**row, "object": links.to_object(row)} for row in rows]
+    return context.page("requests.html", requests=shown, older=older, is_first=not before, kind=kind)
+
+
+@router.get("/requests/{request_id}")
+def request(context: ViewerContext, request_id: str) -> Response:
+    row = find_request(context.store, links.from_segment(request_id))
+    if row["request_id"] != links.from_segment(request_id):
+        return redirect(links.to("requests", row["request_id"]))
+    return context.page("request.html", row={**row, "object": links.to_object(row)})

@@ -1,7 +1,7 @@
-"""*New backfill*: the form, its preview, which is the dry run, and the asking.
+"""*New backfill*: the form, its preview and the submission.
 
-The preview asks the living manager for the dry run, as `bfm backfill create --dry-run` does, and shows its plan. The
-browser sends the form a moment after the last change, and drops what is overtaken; without scripts there is a button.
+The preview is the manager's dry run, as of `bfm backfill create --dry-run`. The browser sends the form a moment after the last
+change and drops outdated previews; without scripts there is a button.
 """
 
 from __future__ import annotations
@@ -17,164 +17,172 @@ from fastapi import Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from backfill_manager.api.submit import Submitter
+from backfill_manager import humanise
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.errors import InvalidInput
+from backfill_manager.errors import InvalidInput, NotFound, StateError
 from backfill_manager.planning.backfill_range import with_defaults
-from backfill_manager.queries.dags import current_dags
+from backfill_manager.queries.dags import current_dag, current_dags
 from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.plan_preview import plan_shown
 from backfill_manager.requests.submit import id_from
+from backfill_manager.requests.validation import new_backfill
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
-from backfill_manager.web import paths
-from backfill_manager.web.page import OperatorVisit, PageContext, PageContextOf, page_router, redirect
+from backfill_manager.web import links
+from backfill_manager.web.filters import plain_day
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
 from backfill_manager.web.pages.backfill_form import (
-    CHECKS,
-    FIELDS,
+    CHECKBOXES,
+    DEFAULTS,
+    INPUTS,
+    MORE_OPTIONS,
     PLAIN_DAY,
-    REPROCESS,
-    checked_payload,
-    dag_or_none,
-    estimate_count,
+    estimated_items,
     quick_ranges,
     read_form,
     typed_of,
 )
-from backfill_manager.web.pages.backfill_update_form import pools_to_choose
-from backfill_manager.web.pages.backfills import config_in_words, drawn_map
-from backfill_manager.web.pages.form_fields import KINDS, SETTINGS, Typed, Wrong, form_of, in_words
+from backfill_manager.web.pages.backfill_update_form import pool_choices
+from backfill_manager.web.pages.backfills import map_json
+from backfill_manager.web.pages.form_fields import (
+    FORM_FIELDS,
+    KINDS,
+    REPROCESS,
+    SETTINGS,
+    Errors,
+    Typed,
+    add_error,
+    form_of,
+    message_of,
+)
 
 router: Final = page_router()
 
-PATIENCE_S: Final = 20.0  # for a plan
-MOST_UNASKED: Final = 50_000  # items that are planned without the button being pressed
+PLAN_TIMEOUT_S: Final = 20.0
+MAX_LIVE_ITEMS: Final = 50_000  # larger plans are previewed only when the button is pressed
 
 
 @dataclass
-class Filled:
-    """The form as it came in. `ask` is None while something in it is `wrong`."""
+class SubmittedForm:
+    """The form as submitted. `command` and `payload` are None while there are `errors`."""
 
     dag: DagSpec
     typed: Typed
-    wrong: Wrong = field(default_factory=dict)
-    ask: CreateBackfill | None = None
-    payload: dict[str, Any] = field(default_factory=dict)
+    errors: Errors = field(default_factory=dict)
+    command: CreateBackfill | None = None
+    payload: dict[str, Any] | None = None
 
 
 @router.get("/backfills/new")
-def new(visit: PageContextOf, dag: Annotated[str, Query(max_length=250)] = "") -> Response:
-    spec = dag_or_none(visit.store, dag)
-    return _page(visit, spec, typed_of(visit.request.query_params, spec))
+def new_backfill_form(context: ViewerContext, dag: Annotated[str, Query(max_length=250)] = "") -> Response:
+    spec = current_dag(context.store, dag)[1] if dag else None
+    return _page(context, spec, typed_of(context.request.query_params, spec))
 
 
 @router.post("/backfills/new")
-async def send(visit: OperatorVisit) -> Response:
-    await (
-        visit.request.body()
-    )  # kept by the request: the form is read from it, and so is the fingerprint of what is asked
-    form = await form_of(visit.request)
-    filled = await run_in_threadpool(_filled, visit, form)
-    if form.get("do") != "create":
-        plan = await _plan(visit, filled) if filled.ask and not form.get("quick") else None
-        status = 422 if filled.wrong and form.get("do") == "preview" else 200
-        return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, plan=plan, status=status)
-    if filled.ask is None:
-        return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, status=422)
-    return await _create(visit, filled, once=form.get("once", ""))
+async def submit_form(context: OperatorContext) -> Response:
+    form = await form_of(context.request)
+    submitted = await run_in_threadpool(_read, context, form)
+    if form.get("do") == "create" and submitted.payload is not None:
+        return await _create(context, submitted, submitted.payload["ask"], once=form.get("once", ""))
+    plan = None
+    if form.get("do") != "create" and submitted.payload and not form.get("quick"):
+        plan = await _plan(context, submitted)
+    status = 422 if submitted.errors and form.get("do") in ("create", "preview") else 200
+    return await run_in_threadpool(
+        _page, context, submitted.dag, submitted.typed, errors=submitted.errors, plan=plan, status=status
+    )
 
 
 @router.post("/backfills/new/preview")
-async def preview(visit: OperatorVisit) -> Response:
-    """The fragment that stands beside the form."""
-    form = await form_of(visit.request)
-    filled = await run_in_threadpool(_filled, visit, form)
-    plan = await _plan(visit, filled, is_live=form.get("do") != "preview") if filled.ask else None
+async def preview(context: OperatorContext) -> Response:
+    """The fragment beside the form."""
+    form = await form_of(context.request)
+    submitted = await run_in_threadpool(_read, context, form)
+    plan = await _plan(context, submitted, is_live=form.get("do") != "preview") if submitted.payload else None
     return await run_in_threadpool(
-        visit.page, "backfills/preview.html", typed=filled.typed, wrong=filled.wrong, plan=plan, zone=filled.dag.timezone,
-        field_names=FIELDS,
+        context.page, "backfills/preview.html", errors=submitted.errors, plan=plan, zone=submitted.dag.timezone,
+        inputs=INPUTS,
     )  # fmt: skip
 
 
-def _filled(visit: PageContext, form: Mapping[str, str]) -> Filled:
-    spec = dag_or_none(visit.store, form.get("dag", ""))
-    if spec is None:
-        raise InvalidInput("Choose a DAG first.")
-    filled = Filled(spec, typed_of(form, spec))
-    ask = read_form(filled.typed, spec, filled.wrong)
-    if ask is None:
-        return filled
-    clock = visit.house.clock
-    payload = checked_payload(visit.store, visit.house.settings, ask, clock.new_id(), clock.now(), filled.wrong)
-    if payload is not None:
-        filled.ask, filled.payload = ask, payload
-    return filled
+def _read(context: PageContext, form: Mapping[str, str]) -> SubmittedForm:
+    if not form.get("dag"):
+        raise InvalidInput("Select a DAG first.")
+    _, dag = current_dag(context.store, form["dag"])
+    submitted = SubmittedForm(dag, typed_of(form, dag))
+    command = read_form(submitted.typed, dag, submitted.errors)
+    if command is None:
+        return submitted
+    app = context.app
+    try:
+        submitted.payload = new_backfill(context.store, app.settings, command, app.clock.new_id(), app.clock.now())
+        submitted.command = command
+    except StateError:
+        raise
+    except (InvalidInput, NotFound) as error:
+        add_error(submitted.errors, error)
+    return submitted
 
 
-async def _create(visit: PageContext, filled: Filled, *, once: str) -> Response:
-    """Sent twice, the same form makes one backfill: `once` is its own."""
-    assert visit.person is not None
-    ask = filled.payload["ask"]
-    about = hashlib.sha256(json.dumps(ask, sort_keys=True).encode()).hexdigest()[:16]
-    submitter = Submitter(
-        visit.house,
-        visit.person,
-        visit.request,
-        source="ui",
-        idempotency_key=f"ui:{once or secrets.token_hex(8)}:{about}",
-    )
-    asked = await submitter.submit(
-        BACKFILL_CREATE,
-        lambda request_id: {"backfill_id": id_from(request_id), "ask": ask},
-        wait_s=await visit.patience_s(),
-    )
-    if asked.answer is not None and asked.answer.outcome == REFUSED:
-        filled.wrong[""] = in_words(refusal(asked.answer))
-        return await run_in_threadpool(_page, visit, filled.dag, filled.typed, filled=filled, status=409)
-    return redirect(paths.to("backfills", id_from(asked.request_id), asked=asked.request_id))
+async def _create(context: PageContext, submitted: SubmittedForm, ask: Mapping[str, Any], *, once: str) -> Response:
+    """Submitted twice, the same form creates one backfill: `once` is unique per form."""
+    digest = hashlib.sha256(json.dumps(ask, sort_keys=True).encode()).hexdigest()[:16]
+    sent = await context.request_change(
+        BACKFILL_CREATE, lambda request_id: {"backfill_id": id_from(request_id), "ask": ask},
+        idempotency_key=f"ui:{once or secrets.token_hex(8)}:{digest}",
+    )  # fmt: skip
+    if sent.answer is not None and sent.answer.outcome == REFUSED:
+        errors = {"": message_of(refusal(sent.answer))}
+        return await run_in_threadpool(_page, context, submitted.dag, submitted.typed, errors=errors, status=409)
+    return redirect(links.to("backfills", id_from(sent.request_id), request_id=sent.request_id))
 
 
-async def _plan(visit: PageContext, filled: Filled, *, is_live: bool = False) -> dict[str, Any]:
-    """What the preview shows. `is`: plan, nobody (leads), slow, large or refused."""
-    assert visit.person is not None and filled.ask is not None
-    now = visit.house.clock.now()
-    what = config_in_words(with_defaults(filled.ask, filled.dag, now).config(), filled.dag.timezone)
-    about = await run_in_threadpool(estimate_count, filled.ask, filled.dag, now)
-    base = {"what": what, "about": about, "dag_id": filled.dag.dag_id}
-    if not await run_in_threadpool(has_active_manager, visit.store, now):
-        return {"is": "nobody", **base}
-    if is_live and about > MOST_UNASKED:
+async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool = False) -> dict[str, Any]:
+    """What the preview shows. `is`: plan, no_manager, slow, large or refused."""
+    assert submitted.command is not None and submitted.payload is not None
+    now, dag = context.app.clock.now(), submitted.dag
+    config = with_defaults(submitted.command, dag, now).config()
+    about = await run_in_threadpool(estimated_items, submitted.command, dag, now)
+    base = {
+        "what": humanise.backfill_config(config, lambda at: plain_day(at, dag.timezone)), "about": about,
+        "dag_id": dag.dag_id, "timeout_s": PLAN_TIMEOUT_S,
+    }  # fmt: skip
+    if not await run_in_threadpool(has_active_manager, context.store, now):
+        return {"is": "no_manager", **base}
+    if is_live and about > MAX_LIVE_ITEMS:
         return {"is": "large", **base}
-    submitter = Submitter(visit.house, visit.person, visit.request, source="ui")
-    asked = await submitter.submit(BACKFILL_DRY_RUN, filled.payload, wait_s=PATIENCE_S)
-    if asked.answer is None:
-        return {"is": "slow", **base, "patience_s": PATIENCE_S}
-    if asked.answer.outcome == REFUSED:
-        return {"is": "refused", **base, "message": in_words(refusal(asked.answer))}
-    return await run_in_threadpool(_shown, asked.answer.payload_json or "{}", filled.dag, base)
+    sent = await context.request_change(BACKFILL_DRY_RUN, submitted.payload, timeout_s=PLAN_TIMEOUT_S)
+    if sent.answer is None:
+        return {"is": "slow", **base}
+    if sent.answer.outcome == REFUSED:
+        return {"is": "refused", **base, "message": message_of(refusal(sent.answer))}
 
+    def shown(document: str) -> dict[str, Any]:
+        plan = plan_shown(json.loads(document))
+        drawn = None if plan["map"] is None else map_json(plan["map"], dag.timezone)
+        return {"is": "plan", **base, **plan, "json": drawn}
 
-def _shown(document: str, dag: DagSpec, base: Mapping[str, Any]) -> dict[str, Any]:
-    shown = plan_shown(json.loads(document))
-    drawn = None if shown["map"] is None else drawn_map(shown["map"], dag.timezone)
-    return {"is": "plan", **base, **shown, "json": drawn}
+    return await run_in_threadpool(shown, sent.answer.payload_json or "{}")
 
 
 def _page(
-    visit: PageContext,
+    context: PageContext,
     dag: DagSpec | None,
     typed: Typed,
     *,
-    filled: Filled | None = None,
+    errors: Errors | None = None,
     plan: Mapping[str, Any] | None = None,
     status: int = 200,
 ) -> Response:
-    dags = visit.house.cached_by_version(["dag", "dag_version"], "ui:current-dags", lambda: current_dags(visit.store))
-    return visit.page(
-        "backfills/new.html", status=status, dag=dag, dags=[spec for spec, _ in dags.values()], typed=typed,
-        wrong=filled.wrong if filled else {}, plan=plan, kinds=KINDS, reprocess=REPROCESS, checks=CHECKS,
-        fields=SETTINGS, pools=pools_to_choose(visit.store), quick=quick_ranges(dag, visit.now) if dag else [],
-        zone=dag.timezone if dag else "UTC", once=secrets.token_hex(8), is_plain_day=PLAIN_DAY.fullmatch,
-        field_names=FIELDS,
+    dags = context.app.cached_by_version(["dag", "dag_version"], "ui:current-dags", lambda: current_dags(context.store))
+    errors = errors or {}
+    return context.page(
+        "backfills/new.html", status=status, more=[SETTINGS[name] for name in MORE_OPTIONS],
+        is_more_open=any(name in errors or typed[name] != DEFAULTS[name] for name in MORE_OPTIONS),
+        dag=dag, dags=[spec for spec, _ in dags.values()], typed=typed,
+        errors=errors, plan=plan, kinds=KINDS, reprocess=REPROCESS, checkboxes=CHECKBOXES, fields=FORM_FIELDS,
+        pools=pool_choices(context.store), quick=quick_ranges(dag, context.now) if dag else [],
+        zone=dag.timezone if dag else "UTC", once=secrets.token_hex(8), is_plain_day=PLAIN_DAY.fullmatch, inputs=INPUTS,
     )  # fmt: skip

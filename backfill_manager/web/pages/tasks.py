@@ -1,4 +1,4 @@
-"""*One task* of a run: its tries, its log as it grows, and where Spark shows its work."""
+"""*One task* of a run: its attempts, its growing log, and its Spark jobs."""
 
 from __future__ import annotations
 
@@ -14,66 +14,66 @@ from backfill_manager.queries.runs import run_view
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_tries, log_tail, task_view
 from backfill_manager.requests.validation import marked_task
 from backfill_manager.schemas.kinds import TASK_MARK
-from backfill_manager.web import paths
-from backfill_manager.web.page import OperatorVisit, PageContextOf, page_router, redirect
+from backfill_manager.web import links
+from backfill_manager.web.page import OperatorContext, ViewerContext, page_router, redirect
 from backfill_manager.web.pages.runs import run_of
 
 router: Final = page_router()
-LINES: Final = 1000  # of a log that are shown at first; and fetched at once
-SPARK_JOBS: Final = 5  # of a try that are shown
-Try = Annotated[int | None, Query(alias="try", ge=1, le=2**31)]
+LOG_LINES: Final = 1000  # shown at first, and fetched at once
+MAX_SPARK_JOBS: Final = 5  # shown per attempt
+TryNumber = Annotated[int | None, Query(alias="try", ge=1, le=2**31)]
 
 
 @router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}")
 def task(
-    visit: PageContextOf, dag_id: str, run_id: str, task_id: str, number: Try = None, all: bool = False
+    context: ViewerContext, dag_id: str, run_id: str, task_id: str, number: TryNumber = None, all: bool = False
 ) -> Response:
-    row, task_id = run_of(visit, dag_id, run_id), paths.from_segment(task_id)
-    instance = find_task_instance(visit.store, row, task_id)
-    if row.run_id != paths.from_segment(run_id):
-        return redirect(paths.to_run(row.dag_id, row.run_id, "tasks", task_id))
-    spec = spec_of_run(visit.store, row)
-    lines, more = log_tail(visit.store, row, task_id, try_number=number, limit=LINES * (20 if all else 1))
-    lease = visit.store.lease()
-    return visit.page(
+    row, task_id = run_of(context, dag_id, run_id), links.from_segment(task_id)
+    instance = find_task_instance(context.store, row, task_id)
+    if row.run_id != links.from_segment(run_id):
+        return redirect(links.to_run(row.dag_id, row.run_id, "tasks", task_id))
+    spec = spec_of_run(context.store, row)
+    lines, more = log_tail(context.store, row, task_id, try_number=number, limit=LOG_LINES * (20 if all else 1))
+    lease = context.store.lease()
+    return context.page(
         "task.html", run=run_view(row), task=task_view(instance), zone=spec.timezone if spec else "UTC", number=number,
-        tries=list_tries(visit.store, row, task_id), spec=spec.by_id.get(task_id) if spec else None, lines=lines,
-        more=more, place=_place(lines), is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
-        lease=lease, spark=spark_pages(lease, visit.now), most_jobs=SPARK_JOBS, launch=instance.launch,
+        tries=list_tries(context.store, row, task_id), spec=spec.by_id.get(task_id) if spec else None, lines=lines,
+        more=more, position=_position(lines), is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
+        lease=lease, spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
     )  # fmt: skip
 
 
 @router.get("/runs/{dag_id}/{run_id}/{task_id}")
-def old_address(visit: PageContextOf, dag_id: str, run_id: str, task_id: str) -> Response:
-    """The address that a task of a run had before."""
-    named = (paths.from_segment(one) for one in (dag_id, run_id))
-    there = paths.to_run(*named, "tasks", paths.from_segment(task_id), **visit.request.query_params)
-    return RedirectResponse(there, status_code=308)
+def old_task_address(context: ViewerContext, dag_id: str, run_id: str, task_id: str) -> Response:
+    """The former address of a task of a run."""
+    run = (links.from_segment(dag_id), links.from_segment(run_id))
+    address = links.to_run(*run, "tasks", links.from_segment(task_id), **context.request.query_params)
+    return RedirectResponse(address, status_code=308)
 
 
 @router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log")
 def log(
-    visit: PageContextOf,
+    context: ViewerContext,
     dag_id: str,
     run_id: str,
     task_id: str,
     after: Annotated[str, Query(pattern=r"^\d{1,9}\.-?\d{1,9}$")] = "0.-1",
-    number: Try = None,
+    number: TryNumber = None,
 ) -> Response:
-    """The lines after a place (`launch.line`), and in `X-Log-Place` the place of the last one: what `log.js` follows by."""
+    """The lines after the position `after` (`launch.line`), with the position of the last one in `X-Log-Position`, for
+    `log.js`."""
     launch, _, line = after.partition(".")
-    row, task_id = run_of(visit, dag_id, run_id), paths.from_segment(task_id)
-    found = list_log_lines(
-        visit.store, row, task_id, try_number=number, after=(int(launch), int(line)), limit=LINES
-    )  # fmt: skip
-    answer = visit.page("fragments/log_lines.html", lines=found, before=int(launch) or None)
-    answer.headers["X-Log-Place"] = _place(found) if found else after
-    return answer
+    row, task_id = run_of(context, dag_id, run_id), links.from_segment(task_id)
+    position = (int(launch), int(line))
+    lines = list_log_lines(context.store, row, task_id, try_number=number, after=position, limit=LOG_LINES)
+    response = context.page("fragments/log_lines.html", lines=lines, before=position[0] or None)
+    response.headers["X-Log-Position"] = _position(lines) if lines else after
+    return response
 
 
 @router.post("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/mark")
 async def mark(
-    visit: OperatorVisit,
+    context: OperatorContext,
     dag_id: str,
     run_id: str,
     task_id: str,
@@ -81,10 +81,10 @@ async def mark(
     back: Annotated[str, Form()] = "/dags",
 ) -> Response:
     def payload(_: str) -> dict[str, Any]:
-        return marked_task(visit.store, run_of(visit, dag_id, run_id), paths.from_segment(task_id), state)
+        return marked_task(context.store, run_of(context, dag_id, run_id), links.from_segment(task_id), state)
 
-    return await visit.ask(TASK_MARK, payload, back=back)
+    return await context.submit(TASK_MARK, payload, back=back)
 
 
-def _place(lines: list[dict[str, Any]]) -> str:
+def _position(lines: list[dict[str, Any]]) -> str:
     return f"{lines[-1]['launch']}.{lines[-1]['line']}" if lines else "0.-1"

@@ -1,18 +1,18 @@
-// Follows a task's log: when `task_log` has changed, the lines after the last one are fetched and put below.
+// Follows a task's log: when `task_log` changes, the lines after the last one are fetched and appended.
 const log = document.getElementById("log");
 const follow = document.getElementById("follow");
-const MOST_LINES = 20000; // on the page; the oldest go first
+const MAX_LINES = 20000; // on the page; the oldest are removed
 
 let busy = false;
 let again = false;
-let place = 0; // where it was scrolled to last
+let lastScrollTop = 0;
 
-const toEnd = () => {
+const scrollToEnd = () => {
   log.scrollTop = log.scrollHeight;
-  place = log.scrollTop;
+  lastScrollTop = log.scrollTop;
 };
 
-async function more() {
+async function fetchLines() {
   if (busy) {
     again = true;
     return;
@@ -22,35 +22,35 @@ async function more() {
     do {
       again = false;
       const address = new URL(log.dataset.src, location.href);
-      address.searchParams.set("after", log.dataset.place);
-      const answer = await fetch(address, { credentials: "same-origin", cache: "no-store" });
-      const reached = answer.headers.get("X-Log-Place");
-      if (!answer.ok || !reached || reached === log.dataset.place) break;
-      log.dataset.place = reached;
-      log.insertAdjacentHTML("beforeend", await answer.text());
+      address.searchParams.set("after", log.dataset.position);
+      const response = await fetch(address, { credentials: "same-origin", cache: "no-store" });
+      const position = response.headers.get("X-Log-Position");
+      if (!response.ok || !position || position === log.dataset.position) break;
+      log.dataset.position = position;
+      log.insertAdjacentHTML("beforeend", await response.text());
       document.getElementById("log-empty")?.classList.add("hidden");
-      while (log.childElementCount > MOST_LINES) log.firstElementChild.remove();
-      if (follow.checked) toEnd();
-      again = true; // there may be more than one answer holds
+      while (log.childElementCount > MAX_LINES) log.firstElementChild.remove();
+      if (follow.checked) scrollToEnd();
+      again = true; // there may be more than one response holds
     } while (again);
   } catch {
-    // the server is away; the next change tells
+    // server unreachable: retried with the next change
   } finally {
     busy = false;
   }
 }
 
 if (log) {
-  toEnd();
+  scrollToEnd();
   document.addEventListener("bfm:changed", (event) => {
-    if (event.detail.tables.has("task_log")) more();
+    if (event.detail.tables.has("task_log")) fetchLines();
   });
-  follow.addEventListener("change", () => follow.checked && toEnd());
-  // Whoever scrolls up wants to read; whoever comes back to the end wants to follow. Lines that come before this event does
-  // leave the end further down, which is nobody's wish.
+  follow.addEventListener("change", () => follow.checked && scrollToEnd());
+  // Scrolling up stops following, scrolling to the end resumes it. Lines appended before this event move the end down, which is
+  // no scrolling by the user.
   log.addEventListener("scroll", () => {
     if (log.scrollHeight - log.scrollTop - log.clientHeight < 24) follow.checked = true;
-    else if (log.scrollTop < place) follow.checked = false;
-    place = log.scrollTop;
+    else if (log.scrollTop < lastScrollTop) follow.checked = false;
+    lastScrollTop = log.scrollTop;
   });
 }

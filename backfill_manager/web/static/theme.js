@@ -1,22 +1,22 @@
-// Before the first paint: the theme that was chosen, else the system's. The button goes round: system, light, dark.
+// Sets the theme before the first paint: the chosen one, else the system's. The button cycles: system, light, dark.
 (function () {
   "use strict";
   const KEY = "bfm-theme";
   const NEXT = { "": "light", light: "dark", dark: "" };
-  const WORDS = { "": "as the system has it", light: "light", dark: "dark" };
+  const LABELS = { "": "system", light: "light", dark: "dark" };
   const chosen = () => {
     try {
-      const kept = localStorage.getItem(KEY);
-      return kept === "light" || kept === "dark" ? kept : "";
+      const stored = localStorage.getItem(KEY);
+      return stored === "light" || stored === "dark" ? stored : "";
     } catch {
-      return ""; // storage is switched off
+      return ""; // storage is disabled
     }
   };
   const show = (theme) => {
     if (theme) document.documentElement.dataset.theme = theme;
     else delete document.documentElement.dataset.theme;
     const button = document.getElementById("theme");
-    if (button) button.setAttribute("aria-label", "Theme: " + WORDS[theme]);
+    if (button) button.setAttribute("aria-label", "Theme: " + LABELS[theme]);
   };
   show(chosen());
   document.addEventListener("DOMContentLoaded", () => {
@@ -26,7 +26,7 @@
       try {
         localStorage.setItem(KEY, theme);
       } catch {
-        // it is kept for this page only
+        // applies to this page only
       }
       show(theme);
     });

@@ -1,1 +1,1 @@
-"""Where things stand in a picture: pure functions from plain values to places. Templates turn them into SVG."""
+"""Layout of pictures: pure functions from plain values to coordinates. Templates turn them into SVG."""

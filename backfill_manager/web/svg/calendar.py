@@ -1,17 +1,15 @@
-"""A year of days as a heat map: a square for each day, a column for each week, shades by rank."""
+"""Layout of a year as a heat map: a square per day, a column per week, shades by rank."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Any, Final
 
 from backfill_manager.queries.calendar import weeks_of
 
-CELL: Final = 16
-STEP: Final = 20
+STEP: Final = 20  # px from square to square
 LEFT: Final = 30
 TOP: Final = 20
 SHADES: Final = 5
@@ -23,8 +21,8 @@ class Square:
     day: str
     x: int
     y: int
-    found: Mapping[str, Any] | None  # of views.calendar; None: no run
-    shade: int | None  # 1 to SHADES, by what is shown; None: there is nothing to show
+    summary: Mapping[str, Any] | None  # of `queries.calendar`; None: no run
+    shade: int | None  # 1 to SHADES; None: no value
 
 
 @dataclass(frozen=True)
@@ -37,25 +35,25 @@ class Year:
 
 
 def year_of_days(year: int, days: Mapping[str, Mapping[str, Any]], by: str = "duration_s") -> Year:
-    """`by` names the figure of a day that gives its shade."""
+    """`by`: the key of a day's summary whose value gives the shade."""
     weeks = weeks_of(year)
-    limits = limits_between([d[by] for d in days.values() if d.get(by) is not None])
+    limits = quantiles([summary[by] for summary in days.values() if summary.get(by) is not None])
     squares, months = [], []
     for column, week in enumerate(weeks):
-        for row, one in enumerate(week):
-            if one is None:
+        for row, day in enumerate(week):
+            if day is None:
                 continue
-            found = days.get(one.isoformat())
-            value = None if found is None else found.get(by)
+            summary = days.get(day.isoformat())
+            value = None if summary is None else summary.get(by)
             shade = None if value is None else shade_of(value, limits)
-            squares.append(Square(one.isoformat(), LEFT + column * STEP, TOP + row * STEP, found, shade))
-            if one.day == 1:
-                months.append((LEFT + (column + (row > 0)) * STEP, _month(one)))
+            squares.append(Square(day.isoformat(), LEFT + column * STEP, TOP + row * STEP, summary, shade))
+            if day.day == 1:
+                months.append((LEFT + (column + (row > 0)) * STEP, _MONTHS[day.month - 1]))
     return Year(LEFT + len(weeks) * STEP, TOP + 7 * STEP, tuple(squares), tuple(months), limits)
 
 
-def limits_between(values: Sequence[float]) -> tuple[float, ...]:
-    """What parts the values in equal shares, so that one run of ten hours does not turn all others pale."""
+def quantiles(values: Sequence[float]) -> tuple[float, ...]:
+    """Limits that part the values into equal shares, so that a single outlier does not pale all other days."""
     ranked = sorted(values)
     cuts = [ranked[min(len(ranked) * k // SHADES, len(ranked) - 1)] for k in range(1, SHADES)] if ranked else []
     return tuple(sorted(set(cuts)))
@@ -63,7 +61,3 @@ def limits_between(values: Sequence[float]) -> tuple[float, ...]:
 
 def shade_of(value: float, limits: Sequence[float]) -> int:
     return 1 + bisect_right(limits, value)
-
-
-def _month(day: date) -> str:
-    return _MONTHS[day.month - 1]

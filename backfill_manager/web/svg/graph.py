@@ -1,31 +1,34 @@
-"""A DAG's tasks in layers from left to right: each as far left as what it waits for allows, few crossings, no overlaps.
+"""Layout of a DAG's tasks in layers from left to right, by Sugiyama's method.
 
-The usual three steps (Sugiyama): layers by the longest way from a root; order within a layer by the middle of the
-neighbours, swept a few times to and fro; then heights, pulled towards the neighbours. An edge over several layers runs
-through a place of its own in each, so that it passes no other task's box.
+Each task is in the leftmost layer that its upstream tasks allow; the order within a layer follows the mean position of the
+neighbours, in several sweeps; then the y positions are pulled towards the neighbours. An edge over several layers passes through
+a slot of its own in each, so that it crosses no other task's node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import Final
 
-LETTER: Final = 7.3  # px, of the 12 px monospaced labels
+CHARACTER: Final = 7.3  # px, of the 12 px monospaced labels
 HEIGHT: Final = 34
 GAP_X: Final = 56
 GAP_Y: Final = 16
 MARGIN: Final = 8
-WIDEST: Final = 30  # letters; a longer name is cut, its whole is the title
+MAX_LABEL_LENGTH: Final = 30  # characters; a longer name is cut, and complete in the title
 ICON: Final = 30  # px left of the label
+ARROW: Final = 5
 SWEEPS: Final = 4
 
-Place = tuple[str, int]  # (task, layer) of a task; (edge's name, layer) of an edge that passes by
+Slot = tuple[str, int]  # (task, layer) of a task; (edge's name, layer) of an edge that passes through
+Neighbours = Mapping[Slot, Sequence[Slot]]
 
 
 @dataclass(frozen=True)
-class Box:
+class Node:
     task_id: str
     label: str
     x: float
@@ -45,131 +48,100 @@ class Edge:
 class Graph:
     width: float
     height: float
-    boxes: tuple[Box, ...]
+    nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
 
 
 def layered(upstream: Mapping[str, Sequence[str]]) -> Graph:
-    """`upstream`: every task, in any order, and what it waits for. It must have no cycle (`DagSpec.check` sees to it)."""
-    layer_of = _layers(upstream)
-    edges = [(up, task) for task, ups in upstream.items() for up in ups]
-    links = {edge: _way(edge, layer_of) for edge in edges}
-    layers = _in_order(_members(upstream, layer_of, links), links)
-    heights = _heights(layers, links)
+    """Lays out the tasks, each with its upstream tasks. `graphlib.CycleError` for a cycle (`DagSpec.check` excludes it)."""
+    layer_of: dict[str, int] = {}
+    for task in TopologicalSorter(upstream).static_order():
+        layer_of[task] = max((layer_of[up] + 1 for up in upstream[task]), default=0)
+    routes = {(up, task): _route(up, task, layer_of) for task, ups in upstream.items() for up in ups}
+    layers: list[list[Slot]] = [[] for _ in range(max(layer_of.values(), default=-1) + 1)]
+    for task in upstream:
+        layers[layer_of[task]].append((task, layer_of[task]))
+    for slot in (slot for route in routes.values() for slot in route[1:-1]):
+        layers[slot[1]].append(slot)
+    before: dict[Slot, list[Slot]] = {}
+    after: dict[Slot, list[Slot]] = {}
+    for left, right in (pair for route in routes.values() for pair in pairwise(route)):
+        before.setdefault(right, []).append(left)
+        after.setdefault(left, []).append(right)
+    _sort_layers(layers, before, after)
+    ys = _y_positions(layers, before, after)
     xs, widths = _columns(layers, upstream)
-    boxes = tuple(
-        Box(task, _label(task), xs[layer], heights[task, layer], widths[layer], HEIGHT)
-        for task, layer in layer_of.items()
+    nodes = tuple(
+        Node(task, _label(task), xs[layer_of[task]], ys[task, layer_of[task]], widths[layer_of[task]], HEIGHT)
+        for task in upstream
     )
-    drawn = tuple(Edge(up, task, _path(links[up, task], xs, widths, heights)) for up, task in edges)
-    bottom = max((y for y in heights.values()), default=0) + HEIGHT
-    right = xs[-1] + widths[-1] if xs else 0
-    return Graph(right + MARGIN, bottom + MARGIN, boxes, drawn)
+    edges = tuple(Edge(up, task, _path(route, xs, widths, ys)) for (up, task), route in routes.items())
+    right_end = xs[-1] + widths[-1] if xs else 0
+    return Graph(right_end + MARGIN, max(ys.values(), default=0) + HEIGHT + MARGIN, nodes, edges)
 
 
-def _layers(upstream: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    waiting = list(upstream)
-    while waiting:
-        ready = [task for task in waiting if all(up in found for up in upstream[task])]
-        if not ready:
-            raise ValueError(f"a cycle among {', '.join(waiting)}")
-        for task in ready:
-            found[task] = max((found[up] + 1 for up in upstream[task]), default=0)
-        waiting = [task for task in waiting if task not in found]
-    return {task: found[task] for task in upstream}
-
-
-def _way(edge: tuple[str, str], layer_of: Mapping[str, int]) -> list[Place]:
-    """The places that an edge goes through, its ends included."""
-    up, task = edge
+def _route(up: str, task: str, layer_of: Mapping[str, int]) -> list[Slot]:
+    """The slots of an edge, its ends included."""
     begin, end = layer_of[up], layer_of[task]
     return [(up, begin), *((f"{up}\0{task}", layer) for layer in range(begin + 1, end)), (task, end)]
 
 
-def _members(
-    upstream: Mapping[str, Sequence[str]], layer_of: Mapping[str, int], links: Mapping[tuple[str, str], list[Place]]
-) -> list[list[Place]]:
-    layers: list[list[Place]] = [[] for _ in range(max(layer_of.values(), default=-1) + 1)]
-    for task in upstream:
-        layers[layer_of[task]].append((task, layer_of[task]))
-    for way in links.values():
-        for place in way[1:-1]:
-            layers[place[1]].append(place)
-    return layers
-
-
-def _neighbours(
-    links: Mapping[tuple[str, str], list[Place]],
-) -> tuple[dict[Place, list[Place]], dict[Place, list[Place]]]:
-    before: dict[Place, list[Place]] = {}
-    after: dict[Place, list[Place]] = {}
-    for way in links.values():
-        for left, right in pairwise(way):
-            before.setdefault(right, []).append(left)
-            after.setdefault(left, []).append(right)
-    return before, after
-
-
-def _in_order(layers: list[list[Place]], links: Mapping[tuple[str, str], list[Place]]) -> list[list[Place]]:
-    before, after = _neighbours(links)
+def _sort_layers(layers: list[list[Slot]], before: Neighbours, after: Neighbours) -> None:
     for sweep in range(SWEEPS):
-        forth = sweep % 2 == 0
-        for n in range(1, len(layers)) if forth else range(len(layers) - 2, -1, -1):
-            fixed = {place: at for at, place in enumerate(layers[n - 1 if forth else n + 1])}
-            near = before if forth else after
-            at_now = {place: at for at, place in enumerate(layers[n])}
-            layers[n].sort(key=lambda one: _middle([fixed[p] for p in near.get(one, ())], at_now[one]))
-    return layers
+        step, neighbours = (1, before) if sweep % 2 == 0 else (-1, after)
+        for n in range(1, len(layers)) if step == 1 else range(len(layers) - 2, -1, -1):
+            fixed = {slot: at for at, slot in enumerate(layers[n - step])}
+            own = {slot: at for at, slot in enumerate(layers[n])}
+            means = {slot: _mean([fixed[other] for other in neighbours.get(slot, ())], own[slot]) for slot in own}
+            layers[n].sort(key=means.__getitem__)
 
 
-def _middle(places: Sequence[float], otherwise: float) -> float:
-    return sum(places) / len(places) if places else otherwise
+def _mean(values: Sequence[float], default: float) -> float:
+    return sum(values) / len(values) if values else default
 
 
-def _heights(layers: list[list[Place]], links: Mapping[tuple[str, str], list[Place]]) -> dict[Place, float]:
-    """The y of each place's upper edge: as near to its neighbours as its order and the gaps allow."""
+def _y_positions(layers: list[list[Slot]], before: Neighbours, after: Neighbours) -> dict[Slot, float]:
+    """The y of each slot's upper edge: as near to its neighbours as order and gaps allow."""
     step = HEIGHT + GAP_Y
     tallest = max(map(len, layers), default=0)
-    y = {place: (n + (tallest - len(layer)) / 2) * step for layer in layers for n, place in enumerate(layer)}
-    before, after = _neighbours(links)
-    for near, sweep in ((before, layers), (after, layers[::-1]), (before, layers)):
+    y = {slot: (n + (tallest - len(layer)) / 2) * step for layer in layers for n, slot in enumerate(layer)}
+    for neighbours, sweep in ((before, layers), (after, layers[::-1]), (before, layers)):
         for layer in sweep:
-            wanted = [_middle([y[p] for p in near.get(place, ())], y[place]) for place in layer]
-            for place, at in zip(layer, _apart(wanted, step), strict=True):
-                y[place] = at
+            preferred = [_mean([y[other] for other in neighbours.get(slot, ())], y[slot]) for slot in layer]
+            y.update(zip(layer, _spread(preferred, step), strict=True))
     top = min(y.values(), default=0.0)
-    return {place: at - top + MARGIN for place, at in y.items()}
+    return {slot: at - top + MARGIN for slot, at in y.items()}
 
 
-def _apart(wanted: Sequence[float], step: float) -> list[float]:
-    """Rising places at least `step` apart that are, as a whole, as near as can be to what was wanted."""
+def _spread(preferred: Sequence[float], step: float) -> list[float]:
+    """Rising positions at least `step` apart, on average at the preferred ones."""
     placed: list[float] = []
-    for at in wanted:
+    for at in preferred:
         placed.append(max(at, placed[-1] + step) if placed else at)
-    shift = sum(w - p for w, p in zip(wanted, placed, strict=True)) / max(1, len(placed))
+    shift = sum(a - b for a, b in zip(preferred, placed, strict=True)) / max(1, len(placed))
     return [at + shift for at in placed]
 
 
-def _columns(layers: list[list[Place]], upstream: Mapping[str, Sequence[str]]) -> tuple[list[float], list[float]]:
-    widths = [
-        max((ICON + 12 + LETTER * len(_label(name)) for name, _ in layer if name in upstream), default=60.0)
-        for layer in layers
-    ]
-    xs, x = [], float(MARGIN)
-    for width in widths:
+def _columns(layers: list[list[Slot]], tasks: Mapping[str, object]) -> tuple[list[float], list[float]]:
+    """The x and the width of each layer."""
+    xs, widths, x = [], [], float(MARGIN)
+    for layer in layers:
+        width = max((ICON + 12 + CHARACTER * len(_label(name)) for name, _ in layer if name in tasks), default=60.0)
         xs.append(x)
+        widths.append(width)
         x += width + GAP_X
     return xs, widths
 
 
-def _path(way: Sequence[Place], xs: list[float], widths: list[float], heights: Mapping[Place, float]) -> str:
-    middle = HEIGHT / 2
-    points = [(xs[way[0][1]] + widths[way[0][1]], heights[way[0]] + middle)]
-    for place in way[1:-1]:
-        y = heights[place] + middle
-        points += [(xs[place[1]], y), (xs[place[1]] + widths[place[1]], y)]
-    points.append((xs[way[-1][1]] - 5, heights[way[-1]] + middle))  # room for the arrow's head
+def _path(route: Sequence[Slot], xs: list[float], widths: list[float], ys: Mapping[Slot, float]) -> str:
+    def middle(slot: Slot) -> float:
+        return ys[slot] + HEIGHT / 2
+
+    first, last = route[0], route[-1]
+    points = [(xs[first[1]] + widths[first[1]], middle(first))]
+    for slot in route[1:-1]:
+        points += [(xs[slot[1]], middle(slot)), (xs[slot[1]] + widths[slot[1]], middle(slot))]
+    points.append((xs[last[1]] - ARROW, middle(last)))
     parts = [f"M{points[0][0]:.1f},{points[0][1]:.1f}"]
     for (x0, y0), (x1, y1) in pairwise(points):
         bend = (x0 + x1) / 2
@@ -180,4 +152,4 @@ def _path(way: Sequence[Place], xs: list[float], widths: list[float], heights: M
 
 
 def _label(task_id: str) -> str:
-    return task_id if len(task_id) <= WIDEST else f"{task_id[: WIDEST - 1]}…"
+    return task_id if len(task_id) <= MAX_LABEL_LENGTH else f"{task_id[: MAX_LABEL_LENGTH - 1]}…"

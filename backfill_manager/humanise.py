@@ -1,0 +1,70 @@
+"""How durations, sizes, ages, counts and a backfill's range are written, on pages and in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+_AGE_UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def duration(seconds: float) -> str:
+    """`850 ms`, `4.2 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`."""
+    if seconds < 0:
+        return "0 s"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    whole = round(seconds)
+    for size_s, unit, small_s, small_unit in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size_s:
+            n, rest = divmod(whole, size_s)
+            return f"{n} {unit} {rest // small_s} {small_unit}" if rest >= small_s else f"{n} {unit}"
+    return f"{whole} s"
+
+
+def age(at: datetime, now: datetime) -> str:
+    """`3 min ago`, `in 2 h`, `now`."""
+    seconds = (now - at).total_seconds()
+    for unit, length_s in _AGE_UNITS:
+        if abs(seconds) >= length_s:
+            n = int(abs(seconds) // length_s)
+            return f"{n} {unit} ago" if seconds > 0 else f"in {n} {unit}"
+    return "now"
+
+
+def size(n: float) -> str:
+    """`512 B`, `1.5 kB`, `8.2 MB`: decimal units."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if n < 1000 or unit == "TB":
+            break
+        n /= 1000
+    return f"{n:.0f} {unit}" if unit == "B" or n >= 100 else f"{n:.1f} {unit}"
+
+
+def number(value: float) -> str:
+    """`336,776`; a float keeps two significant digits below 10."""
+    if isinstance(value, int) or float(value).is_integer() or abs(value) >= 100:
+        return f"{round(value):,}"
+    return f"{value:.2g}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def plural(n: int, noun: str, plural_noun: str | None = None) -> str:
+    """`1 run`, `1,234 runs`."""
+    return f"{n:,} {noun if n == 1 else plural_noun or noun + 's'}"
+
+
+def backfill_config(config: Mapping[str, Any], day: Callable[[str], str] = str) -> str:
+    """`every interval from 2013-01-01 to 2013-01-31, newest first`, `3 dates`; `day` formats an instant."""
+    kind = config["type"]
+    options = ", newest first" if config.get("run_backwards") else ""
+    options += ", with incomplete intervals" if config.get("allow_future") else ""
+    if kind in ("dates", "partitions"):
+        return plural(config.get("total", len(config[kind])), kind[:-1]) + options
+    what = {
+        "schedule": "every interval", "missing": "missing intervals", "stale": "stale intervals", "single": "one run",
+    }.get(kind, kind)  # fmt: skip
+    start, end = (day(config[name]) if config.get(name) else None for name in ("start_date", "end_date"))
+    return f"{what} from {start or '…'} to {end or 'the last complete interval'}{options}"
