@@ -1,4 +1,4 @@
-"""A browser without a screen over a state, asked from this machine."""
+"""A test client for pages, as from localhost."""
 
 from __future__ import annotations
 
