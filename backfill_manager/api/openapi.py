@@ -60,6 +60,11 @@ CHANGES: Final[Responses] = {
 }
 
 
+def reads(model: Any) -> dict[str, Any]:
+    """How a route that reads is declared."""
+    return {"response_model": model, "responses": READS}
+
+
 # How routes that change something are declared.
 CHANGE: Final[dict[str, Any]] = {"status_code": 202, "response_model": RequestDetails, "responses": CHANGES}
 _CREATED: Final = {"model": RequestDetails, "description": "Created.", "headers": _LOCATION}

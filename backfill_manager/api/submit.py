@@ -38,8 +38,7 @@ from backfill_manager.store.base import Condition
 Payload = dict[str, Any]
 MAX_WAIT_S: Final = 60
 Wait = Annotated[
-    float,
-    Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait for the manager's response."),
+    float, Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait for the manager's response.")
 ]
 IdempotencyKey = Annotated[
     str | None,
@@ -109,10 +108,10 @@ class Submitter:
 
     def _existing(self, prefix: str, request_id: str) -> records.Request | None:
         """The request with this idempotency key. Raises `InvalidInput` when it has another fingerprint."""
-        found = self.store.read(records.Request, [Condition("request_id", "starts_with", f"{prefix}.")], limit=1)
-        if found and found[0].request_id != request_id:
+        existing = self.store.read(records.Request, [Condition("request_id", "starts_with", f"{prefix}.")], limit=1)
+        if existing and existing[0].request_id != request_id:
             raise InvalidInput("This Idempotency-Key was used for another request; choose a new one for a new request.")
-        return found[0] if found else None
+        return existing[0] if existing else None
 
 
 class ApiSubmitter(Submitter):

@@ -23,17 +23,19 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.bundles.files import hash_of
 from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.import_failure import FailedFile, to_utf8
-from backfill_manager.dags.importing.loader import ParsedFile
-from backfill_manager.dags.submission import Submission
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 from backfill_manager.schemas import errors
+
+if TYPE_CHECKING:  # `queries` use this module, and must not load what imports DAG files
+    from backfill_manager.dags.importing.loader import ParsedFile
+    from backfill_manager.dags.submission import Submission
 
 PARSED_AT_INTERVAL_S: Final = 60.0
 

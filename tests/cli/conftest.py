@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.bfm import Bfm, Said
+from support.bfm import Bfm, BfmResult
 from support.sample_state import FilledState, StandingClock
 
 from backfill_manager.cli.app import run
@@ -30,10 +30,10 @@ def bfm(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
-    def run_it(*args: str, environ: dict[str, str] | None = None) -> Said:
+    def run_it(*args: str, environ: dict[str, str] | None = None) -> BfmResult:
         capfd.readouterr()
         code = run(args, CliContext(environ=environ or {}, clock=clock, pause=clock.pass_time))
         out, err = capfd.readouterr()
-        return Said(code, out, err)
+        return BfmResult(code, out, err)
 
     return run_it

@@ -22,22 +22,22 @@ def filled(state: FilledState) -> FilledState:
     return state
 
 
-def asked(state: FilledState) -> CreateBackfill:
+def submitted(state: FilledState) -> CreateBackfill:
     [request] = state.store.read(Request)
     return CreateBackfill.from_payload(json.loads(request.payload_json)["ask"])
 
 
 def test_a_backfill_in_the_words_of_airflow_2_is_the_same_backfill(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm(
+    result = bfm(
         "backfill", "create", "flights", "--start-date", "2013-01-01", "--end-date", "2013-01-01", "--task-regex", "^cl",
         "-i", "--pool", "backfill", "-l", "-x", "-y",
     )  # fmt: skip
 
-    assert said.code == 0
-    assert asked(filled) == CreateBackfill(
+    assert result.code == 0
+    assert submitted(filled) == CreateBackfill(
         dag_id="flights", start_date=NEW_YEAR, end_date=NEW_YEAR, tasks="^cl", with_upstream=False
     )
-    assert said.err.splitlines()[:3] == [
+    assert result.err.splitlines()[:3] == [
         "--start-date is --from here.",
         "--end-date is --to here.",
         "--task-regex is --tasks here.",
@@ -45,22 +45,26 @@ def test_a_backfill_in_the_words_of_airflow_2_is_the_same_backfill(bfm: Bfm, fil
 
 
 def test_rerun_failed_tasks_runs_them_again_in_place_and_chooses_no_tasks(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm("backfill", "create", *JANUARY, "--rerun-failed-tasks", "-t", "^cl")
-    assert (said.code, "leave --tasks ^cl out" in said.err, "`bfm tasks clear flights" in said.err) == (2, True, True)
+    result = bfm("backfill", "create", *JANUARY, "--rerun-failed-tasks", "-t", "^cl")
+    assert (result.code, "leave --tasks ^cl out" in result.err, "`bfm tasks clear flights" in result.err) == (
+        2,
+        True,
+        True,
+    )
 
-    said = bfm("backfill", "create", *JANUARY, "--rerun-failed-tasks")
-    assert (said.code, asked(filled).reprocess) == (0, "failed_tasks")
-    assert said.err.splitlines()[0] == "--rerun-failed-tasks is --reprocess failed_tasks here."
+    result = bfm("backfill", "create", *JANUARY, "--rerun-failed-tasks")
+    assert (result.code, submitted(filled).reprocess) == (0, "failed_tasks")
+    assert result.err.splitlines()[0] == "--rerun-failed-tasks is --reprocess failed_tasks here."
 
 
 def test_a_backfill_in_the_words_of_airflow_3_is_the_same_backfill(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm(
+    result = bfm(
         "backfill", "create", "flights", "--from-date", "2013-01-01", "--to-date", "2013-01-01",
         "--reprocess-behavior", "completed", "--dag-run-conf", '{"full": true}',
     )  # fmt: skip
 
-    assert said.code == 0
-    assert asked(filled) == CreateBackfill(
+    assert result.code == 0
+    assert submitted(filled) == CreateBackfill(
         dag_id="flights", start_date=NEW_YEAR, end_date=NEW_YEAR, reprocess="completed", conf={"full": True}
     )
 
@@ -68,7 +72,7 @@ def test_a_backfill_in_the_words_of_airflow_3_is_the_same_backfill(bfm: Bfm, fil
 def test_redoing_all_wins_over_redoing_what_failed(bfm: Bfm, filled: FilledState) -> None:
     bfm("backfill", "create", *JANUARY, "--rerun-failed-tasks", "--reset-dagruns")
 
-    assert asked(filled).reprocess == "completed"
+    assert submitted(filled).reprocess == "completed"
 
 
 def test_what_is_said_in_todays_words_wins(bfm: Bfm, filled: FilledState) -> None:
@@ -76,7 +80,7 @@ def test_what_is_said_in_todays_words_wins(bfm: Bfm, filled: FilledState) -> Non
         "backfill", "create", *JANUARY, "--start-date", "2013-01-05", "--reprocess", "completed", "--rerun-failed-tasks"
     )
 
-    ask = asked(filled)
+    ask = submitted(filled)
     assert (ask.start_date, ask.reprocess) == (NEW_YEAR, "completed")
 
 
@@ -98,18 +102,18 @@ def test_a_dropped_option_gets_one_line_and_changes_nothing(bfm: Bfm, filled: Fi
     for spelling in old.spellings:
         value = ["7"] if old.takes_value else []
         args = ("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-01", spelling, *value)
-        said = bfm(*args, "--request-id", "same")
-        assert (said.code, said.err.splitlines()[0]) == (0, old.message)
-    assert asked(filled) == plain
+        result = bfm(*args, "--request-id", "same")
+        assert (result.code, result.err.splitlines()[0]) == (0, old.message)
+    assert submitted(filled) == plain
     assert old.message.startswith(f"{old.spellings[0]} is left out: ")
 
 
 def test_old_spellings_are_not_in_the_help_and_h_is_help(bfm: Bfm) -> None:
     for args, olds in (("backfill", "create"), OF_BACKFILL_CREATE), (("tasks", "clear"), OF_TASKS_CLEAR):
-        said = bfm(*args, "-h")
-        assert said.code == 0
-        assert "Usage:" in said.out
-        assert not [old for old in olds if old.spellings[0] + " " in said.out]
+        result = bfm(*args, "-h")
+        assert result.code == 0
+        assert "Usage:" in result.out
+        assert not [old for old in olds if old.spellings[0] + " " in result.out]
     assert "Usage:" in bfm("-h").out
     assert "Usage:" in bfm("dags", "-h").out
 
@@ -117,12 +121,12 @@ def test_old_spellings_are_not_in_the_help_and_h_is_help(bfm: Bfm) -> None:
 def test_a_clear_in_the_words_of_airflow_is_the_same_clear(bfm: Bfm, filled: FilledState) -> None:
     filled.run("2013-01-01", {"clean": "failed"}, state="failed")
 
-    said = bfm(
+    result = bfm(
         "tasks", "clear", "flights", "--start-date", "2013-01-01", "--task-regex", "cl", "-S", "dags", "-x", "-y"
     )
 
-    assert said.code == 0
-    assert said.err.startswith(
+    assert result.code == 0
+    assert result.err.startswith(
         "--start-date is --from here.\n--task-regex is --tasks here.\n--exclude-subdags is left out"
     )
     ask = json.loads(filled.store.read(Request)[0].payload_json)["ask"]
@@ -144,14 +148,14 @@ def test_a_clear_in_the_words_of_airflow_is_the_same_clear(bfm: Bfm, filled: Fil
 def test_a_command_that_stands_elsewhere_is_answered_with_its_line(bfm: Bfm, typed: str, here: str) -> None:
     import shlex
 
-    said = bfm(*shlex.split(typed))
+    result = bfm(*shlex.split(typed))
 
-    assert said.code == 2
-    assert said.error.endswith(f"what you want is `{here}`.")
+    assert result.code == 2
+    assert result.error.endswith(f"what you want is `{here}`.")
 
 
 def test_a_mistyped_command_of_the_group_still_offers_the_nearest(bfm: Bfm) -> None:
-    said = bfm("backfill", "creat")
+    result = bfm("backfill", "creat")
 
-    assert said.code == 2
-    assert "create" in said.error
+    assert result.code == 2
+    assert "create" in result.error

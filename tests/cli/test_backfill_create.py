@@ -23,32 +23,32 @@ def filled(state: FilledState) -> FilledState:
     return state
 
 
-def asked(state: FilledState) -> CreateBackfill:
+def submitted(state: FilledState) -> CreateBackfill:
     [request] = state.store.read(Request)
     assert request.kind == "backfill.create"
     return CreateBackfill.from_payload(parse_payload(request.kind, request.payload_json)["ask"])
 
 
 def test_a_range_is_asked_for_in_the_time_zone_of_the_dag(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm("backfill", "create", *JANUARY)
+    result = bfm("backfill", "create", *JANUARY)
 
-    assert said.code == 0
-    ask = asked(filled)
+    assert result.code == 0
+    ask = submitted(filled)
     assert (ask.kind, ask.start_date, ask.end_date) == ("schedule", NEW_YEAR, NEW_YEAR + 30 * DAY)
     assert (ask.pool, ask.reprocess, ask.priority, ask.max_active_runs) == ("backfill", "none", 0, None)
-    assert "`bfm backfill watch " in said.out
-    assert "No manager is running; the request waits for one" in said.err
+    assert "`bfm backfill watch " in result.out
+    assert "No manager is running; the request waits for one" in result.err
 
 
 def test_every_option_arrives(bfm: Bfm, filled: FilledState) -> None:
     filled.put(Pool(name="slow", slots=2, weight=1, min_share=0))
-    said = bfm(
+    result = bfm(
         "backfill", "create", *JANUARY, "--kind", "single", "--reprocess", "completed", "--max-active-runs", "3",
         "-c", '{"full": true}', "-t", "^cl", "-m", "--stop-on-failure", "2", "--pool", "slow", "--priority", "7",
     )  # fmt: skip
 
-    assert said.code == 0, said.err
-    assert asked(filled) == CreateBackfill(
+    assert result.code == 0, result.err
+    assert submitted(filled) == CreateBackfill(
         dag_id="flights", kind="single", start_date=NEW_YEAR, end_date=NEW_YEAR + 31 * DAY, reprocess="completed",
         max_active_runs=3, conf={"full": True}, tasks="^cl", mark_success=True, stop_on_failure=2, pool="slow",
         priority=7,
@@ -57,18 +57,18 @@ def test_every_option_arrives(bfm: Bfm, filled: FilledState) -> None:
 
 def test_the_future_is_asked_for_and_the_first_item_waits_when_it_is_told_to(bfm: Bfm, filled: FilledState) -> None:
     assert bfm("backfill", "create", *JANUARY, "-I", "--request-id", "plain").code == 0
-    told = bfm(
+    shown = bfm(
         "backfill", "create", *JANUARY, "--allow-future", "--no-ignore-first-depends-on-past", "--output", "json"
     ).document
 
-    assert told["config"]["allow_future"] is True and told["ignore_first_depends_on_past"] is False
+    assert shown["config"]["allow_future"] is True and shown["ignore_first_depends_on_past"] is False
     asks = {one.request_id: json.loads(one.payload_json)["ask"] for one in filled.store.read(Request)}
     first = asks.pop("plain")
     [second] = asks.values()
     assert (first["allow_future"], first["ignore_first_depends_on_past"]) == (False, True)
     assert (second["allow_future"], second["ignore_first_depends_on_past"]) == (True, False)
-    shown = bfm("backfill", "show", told["backfill_id"]).out
-    assert "also intervals that have not ended" in shown and "ignore_first_depends_on_past" not in shown
+    page = bfm("backfill", "show", shown["backfill_id"]).out
+    assert "also intervals that have not ended" in page and "ignore_first_depends_on_past" not in page
     assert "ignore_first_depends_on_past" in bfm("backfill", "list", "--output", "json").out
 
 
@@ -76,10 +76,10 @@ def test_a_date_alone_as_the_end_is_its_whole_day_and_an_end_left_out_waits_for_
     bfm: Bfm, filled: FilledState
 ) -> None:
     filled.dag("hours", schedule="@hourly")
-    told = bfm("backfill", "create", "hours", "-s", "2013-02-01", "-e", "2013-02-28", "--output", "json").document
-    assert told["config"]["end_date"] == "2013-03-01T04:00:00Z"
-    said = bfm("backfill", "create", "hours", "--start-date", "2013-02-01", "--end-date", "2013-02-01T00:00")
-    assert "schedule 2013-02-01T05:00:00Z .. 2013-02-01T05:00:00Z" in said.out
+    shown = bfm("backfill", "create", "hours", "-s", "2013-02-01", "-e", "2013-02-28", "--output", "json").document
+    assert shown["config"]["end_date"] == "2013-03-01T04:00:00Z"
+    result = bfm("backfill", "create", "hours", "--start-date", "2013-02-01", "--end-date", "2013-02-01T00:00")
+    assert "schedule 2013-02-01T05:00:00Z .. 2013-02-01T05:00:00Z" in result.out
     one = bfm("backfill", "create", "hours", "--kind", "single", "-s", "2013-02-01", "-e", "2013-02-01").out
     assert "single 2013-02-01T05:00:00Z .. 2013-02-02T05:00:00Z" in one
     left_out = bfm("backfill", "create", "hours", "-s", "2013-02-01", "--request-id", "again")
@@ -88,16 +88,16 @@ def test_a_date_alone_as_the_end_is_its_whole_day_and_an_end_left_out_waits_for_
 
 
 def test_the_help_teaches_what_a_date_alone_means_and_what_has_not_ended(bfm: Bfm) -> None:
-    told = " ".join(bfm("backfill", "create", "--help").out.replace("│", " ").split())
-    assert "a date alone is its whole day in the DAG's zone" in told
-    assert "Otherwise they are skipped: not complete yet." in told
-    assert "The first item does not wait for the run before it" in told
+    shown = " ".join(bfm("backfill", "create", "--help").out.replace("│", " ").split())
+    assert "a date alone is its whole day in the DAG's zone" in shown
+    assert "Otherwise they are skipped: not complete yet." in shown
+    assert "The first item does not wait for the run before it" in shown
     clear = " ".join(bfm("tasks", "clear", "--help").out.replace("│", " ").split())
     assert "a date alone is its whole day" in clear
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "shown"),
     [
         ("pool=scheduled", "--set pool=scheduled: the pool 'scheduled' is for scheduled runs; a backfill takes 'backfill' or"),
         ("clean.pool=scheduled", "--set clean.pool=scheduled: the pool 'scheduled' is for scheduled runs"),
@@ -109,61 +109,61 @@ def test_the_help_teaches_what_a_date_alone_means_and_what_has_not_ended(bfm: Bf
     ],
 )  # fmt: skip
 def test_what_can_not_be_set_is_refused_when_it_is_asked_for_or_changed(
-    bfm: Bfm, filled: FilledState, setting: str, told: str
+    bfm: Bfm, filled: FilledState, setting: str, shown: str
 ) -> None:
     filled.put(Pool(name="slow", slots=2, weight=1, min_share=0))
     filled.backfill("b1", {"pending": 1})
     for args in (("create", *JANUARY), ("create", *JANUARY, "--dry-run"), ("set", "b1")):
-        said = bfm("backfill", *args, "--set", setting)
-        assert (said.code, told in said.error) == (2, True), said.err
+        result = bfm("backfill", *args, "--set", setting)
+        assert (result.code, shown in result.error) == (2, True), result.err
     assert not filled.store.read(Request)
 
 
 def test_the_kind_follows_from_dates_or_partitions(bfm: Bfm, filled: FilledState) -> None:
     dates = ("--date", "2013-01-05", "--date", "2013-01-07T00:00:00-05:00")
     assert bfm("backfill", "create", "flights", *dates).code == 0
-    ask = asked(filled)
+    ask = submitted(filled)
     assert (ask.kind, ask.dates) == ("dates", (NEW_YEAR + 4 * DAY, NEW_YEAR + 6 * DAY))
 
     filled.dag("billing", schedule=None)
-    said = bfm("backfill", "create", "billing", "--partition", "emea", "--partition", "apac", "--output", "json")
-    assert said.document["config"] == {"type": "partitions", "partitions": ["emea", "apac"], "run_backwards": False}
+    result = bfm("backfill", "create", "billing", "--partition", "emea", "--partition", "apac", "--output", "json")
+    assert result.document["config"] == {"type": "partitions", "partitions": ["emea", "apac"], "run_backwards": False}
 
 
 def test_an_end_that_was_left_out_is_the_one_of_the_dag(bfm: Bfm, filled: FilledState) -> None:
     filled.dag("ended", end_date=NEW_YEAR + 9 * DAY)
 
-    told = bfm("backfill", "create", "ended", "--output", "json").document
+    shown = bfm("backfill", "create", "ended", "--output", "json").document
 
-    assert (told["config"]["start_date"], told["config"]["end_date"]) == (
+    assert (shown["config"]["start_date"], shown["config"]["end_date"]) == (
         "2013-01-01T05:00:00Z",
         "2013-01-10T05:00:00Z",
     )
 
 
 def test_old_spellings_are_understood_and_say_what_they_became(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm("backfill", "create", "flights", "--start-date", "2013-01-01", "--end-date", "2013-01-31")
+    result = bfm("backfill", "create", "flights", "--start-date", "2013-01-01", "--end-date", "2013-01-31")
 
-    assert said.code == 0
-    assert "--start-date is --from here.\n--end-date is --to here.\n" in said.err
-    assert asked(filled).end_date == NEW_YEAR + 30 * DAY
+    assert result.code == 0
+    assert "--start-date is --from here.\n--end-date is --to here.\n" in result.err
+    assert submitted(filled).end_date == NEW_YEAR + 30 * DAY
 
 
 def test_a_living_manager_is_not_waited_for_and_nothing_is_said_of_it(bfm: Bfm, filled: FilledState) -> None:
     filled.leads()
 
-    said = bfm("backfill", "create", *JANUARY)
+    result = bfm("backfill", "create", *JANUARY)
 
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert filled.clock.pauses == 0
 
 
 def test_the_answer_as_a_document_is_the_backfill_itself(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm("backfill", "create", *JANUARY, "--output", "json")
+    result = bfm("backfill", "create", *JANUARY, "--output", "json")
 
-    told = said.document
-    assert (told["state"], told["reason"], told["dag_id"]) == ("queued", "waiting for the manager", "flights")
-    assert bfm("backfill", "show", "latest", "--output", "json").document == told
+    shown = result.document
+    assert (shown["state"], shown["reason"], shown["dag_id"]) == ("queued", "waiting for the manager", "flights")
+    assert bfm("backfill", "show", "latest", "--output", "json").document == shown
 
 
 def test_the_same_request_id_sent_twice_makes_one_backfill(bfm: Bfm, filled: FilledState) -> None:
@@ -217,28 +217,28 @@ def test_what_is_wrong_is_told_in_one_line_and_nothing_is_asked(
     filled.dag("gone", is_active=False)
     filled.dag("by_hand", schedule=None)
     before = filled.fingerprint()
-    args, code, told = WRONG[what]
+    args, code, shown = WRONG[what]
 
-    said = bfm("backfill", "create", *args, *dry_run)
+    result = bfm("backfill", "create", *args, *dry_run)
 
-    assert (said.code, told in said.error) == (code, True), said.err
+    assert (result.code, shown in result.error) == (code, True), result.err
     assert filled.fingerprint() == before
 
 
 def test_without_any_dag_it_says_to_start_a_manager(bfm: Bfm, state: FilledState) -> None:
-    said = bfm("backfill", "create", *JANUARY)
+    result = bfm("backfill", "create", *JANUARY)
 
-    assert said.code == 3
-    assert "there are no DAGs yet" in said.error
-    assert "`bfm manager start`" in said.error
+    assert result.code == 3
+    assert "there are no DAGs yet" in result.error
+    assert "`bfm manager start`" in result.error
 
 
 def test_without_a_state_it_says_how_to_make_one_and_makes_none(bfm: Bfm, tmp_path: Path) -> None:
-    said = bfm("--state", "nowhere", "backfill", "create", *JANUARY)
+    result = bfm("--state", "nowhere", "backfill", "create", *JANUARY)
 
-    assert said.code == 2
-    assert "There is no state at nowhere" in said.error
-    assert "a manager that starts there makes it" in said.error
+    assert result.code == 2
+    assert "There is no state at nowhere" in result.error
+    assert "a manager that starts there makes it" in result.error
     assert list(tmp_path.iterdir()) == []
 
 
@@ -266,9 +266,9 @@ def test_a_dry_run_asks_a_living_manager_and_prints_its_plan(bfm: Bfm, filled: F
     filled.leads()
     filled.clock.meanwhile = [lambda: filled.answers_next(payload=plan(3))]
 
-    said = bfm("backfill", "create", *JANUARY, "--dry-run", "--output", "json")
+    result = bfm("backfill", "create", *JANUARY, "--dry-run", "--output", "json")
 
-    assert said.document == plan(3)
+    assert result.document == plan(3)
     [request] = filled.store.read(Request)
     assert request.kind == "backfill.dry_run"
     assert bfm("backfill", "list", "--output", "json").document == []
@@ -278,43 +278,43 @@ def test_a_long_plan_is_shown_by_its_beginning_and_its_end(bfm: Bfm, filled: Fil
     filled.leads()
     filled.clock.meanwhile = [lambda: filled.answers_next(payload=plan(50))]
 
-    said = bfm("backfill", "create", *JANUARY, "-n")
+    result = bfm("backfill", "create", *JANUARY, "-n")
 
-    assert "… 25 more" in said.out
-    ordinals = [line.split()[0] for line in said.out.splitlines()[2:-1] if line.strip() and line.split()[0].isdigit()]
+    assert "… 25 more" in result.out
+    ordinals = [line.split()[0] for line in result.out.splitlines()[2:-1] if line.strip() and line.split()[0].isdigit()]
     assert ordinals == [str(n) for n in [*range(1, 21), *range(46, 51)]]
-    assert "50 items: 50 would run." in said.out
+    assert "50 items: 50 would run." in result.out
 
 
 def test_a_plan_in_which_nothing_would_run_says_why(bfm: Bfm, filled: FilledState) -> None:
     filled.leads()
     filled.clock.meanwhile = [lambda: filled.answers_next(payload=plan(3, skipped=3))]
 
-    said = bfm("backfill", "create", *JANUARY, "-n")
+    result = bfm("backfill", "create", *JANUARY, "-n")
 
-    assert "3 items: 0 would run, 3 skipped (already exists)." in said.out
-    assert "--reprocess completed" in said.err
+    assert "3 items: 0 would run, 3 skipped (already exists)." in result.out
+    assert "--reprocess completed" in result.err
 
 
 def test_a_plan_that_the_manager_refuses_is_exit_code_4(bfm: Bfm, filled: FilledState) -> None:
     filled.leads()
     filled.clock.meanwhile = [lambda: filled.answers_next("refused", "the plan is empty: every date has a run")]
 
-    said = bfm("backfill", "create", *JANUARY, "-n")
+    result = bfm("backfill", "create", *JANUARY, "-n")
 
-    assert (said.code, said.error) == (4, "the plan is empty: every date has a run")
+    assert (result.code, result.error) == (4, "the plan is empty: every date has a run")
 
 
 def test_a_manager_that_does_not_plan_in_time_is_told(bfm: Bfm, filled: FilledState) -> None:
     filled.leads()
 
-    said = bfm("backfill", "create", *JANUARY, "-n")
+    result = bfm("backfill", "create", *JANUARY, "-n")
 
-    assert said.code == 1
-    assert "has not planned it within 60 s" in said.error
+    assert result.code == 1
+    assert "has not planned it within 60 s" in result.error
 
 
 def test_the_payload_that_arrives_can_be_read_by_the_manager(bfm: Bfm, filled: FilledState) -> None:
     bfm("backfill", "create", *JANUARY, "-c", json.dumps({"text": "ünïcode 'quoted' \"twice\""}))
 
-    assert asked(filled).conf == {"text": "ünïcode 'quoted' \"twice\""}
+    assert submitted(filled).conf == {"text": "ünïcode 'quoted' \"twice\""}

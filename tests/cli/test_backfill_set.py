@@ -25,7 +25,7 @@ def filled(state: FilledState) -> FilledState:
     return state
 
 
-def asked(state: FilledState) -> tuple[str, dict[str, Any]]:
+def submitted(state: FilledState) -> tuple[str, dict[str, Any]]:
     [request] = state.store.read(Request)
     return request.kind, json.loads(request.payload_json)
 
@@ -34,20 +34,20 @@ def asked(state: FilledState) -> tuple[str, dict[str, Any]]:
 
 
 def test_a_backfill_is_asked_for_with_settings_of_its_own(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm(
+    result = bfm(
         "backfill", "create", *JANUARY, "--kind", "stale", "--batch", "7", "--set", "retries=3", "--set",
         "clean.trigger_rule=all_done", "--window", "20:00-06:00", "--polite", "--downstream", "--output", "json",
     )  # fmt: skip
 
-    assert said.code == 0, said.err
-    ask = CreateBackfill.from_payload(asked(filled)[1]["ask"])
+    assert result.code == 0, result.err
+    ask = CreateBackfill.from_payload(submitted(filled)[1]["ask"])
     assert ask == CreateBackfill(
         dag_id="flights", kind="stale", start_date=NEW_YEAR, end_date=NEW_YEAR + timedelta(days=30), batch=7,
         overrides={"retries": 3, "clean.trigger_rule": "all_done"}, window="20:00-06:00", is_polite=True, downstream=True,
     )  # fmt: skip
-    told = said.document
-    assert (told["batch"], told["window"], told["is_polite"], told["parents"]) == (7, "20:00-06:00", True, [])
-    assert told["overrides"] == {"retries": 3, "clean.trigger_rule": "all_done"}
+    shown = result.document
+    assert (shown["batch"], shown["window"], shown["is_polite"], shown["parents"]) == (7, "20:00-06:00", True, [])
+    assert shown["overrides"] == {"retries": 3, "clean.trigger_rule": "all_done"}
 
 
 WRONG = {
@@ -68,18 +68,18 @@ WRONG = {
 def test_settings_that_make_no_sense_are_told_in_one_line(bfm: Bfm, state: FilledState, what: str) -> None:
     state.dag()
     state.pools()
-    args, told = WRONG[what]
+    args, shown = WRONG[what]
 
-    said = bfm("backfill", "create", *JANUARY, *args)
+    result = bfm("backfill", "create", *JANUARY, *args)
 
-    assert (said.code, told in said.error) == (2, True), said.err
+    assert (result.code, shown in result.error) == (2, True), result.err
     assert state.store.read(Request) == []
 
 
 def test_an_unknown_setting_lists_those_there_are(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm("backfill", "create", *JANUARY, "--set", "colour=red")
+    result = bfm("backfill", "create", *JANUARY, "--set", "colour=red")
 
-    assert "max_active_tasks, retries, retry_delay" in said.error
+    assert "max_active_tasks, retries, retry_delay" in result.error
 
 
 # -- set ---------------------------------------------------------------------------------------------------------------
@@ -89,23 +89,23 @@ def test_only_what_is_named_is_changed(bfm: Bfm, filled: FilledState) -> None:
     filled.leads()
     filled.clock.meanwhile = [lambda: filled.answers_next(message="changed")]
 
-    said = bfm("backfill", "set", "b1", "--priority", "0", "--no-polite")
+    result = bfm("backfill", "set", "b1", "--priority", "0", "--no-polite")
 
-    assert (said.code, said.out) == (0, "changed\n")
-    assert asked(filled) == ("backfill.set", {"backfill_id": "b1", "changes": {"priority": 0, "is_polite": False}})
+    assert (result.code, result.out) == (0, "changed\n")
+    assert submitted(filled) == ("backfill.set", {"backfill_id": "b1", "changes": {"priority": 0, "is_polite": False}})
 
 
 def test_everything_about_a_backfill_can_be_changed(bfm: Bfm, filled: FilledState) -> None:
     filled.put(Pool(name="slow", slots=2, weight=1, min_share=0))
 
-    said = bfm(
+    result = bfm(
         "backfill", "set", "b1", "--max-active-runs", "2", "--priority", "5", "--pool", "slow", "--batch", "3",
         "--stop-on-failure", "1", "--window", "20:00-06:00", "--polite", "--tasks", "^cl", "--mark-success",
         "--set", "retries=3", "--set", "clean.pool=slow", "--conf", '{"full": true}',
     )  # fmt: skip
 
-    assert said.code == 0, said.err
-    assert asked(filled)[1]["changes"] == {
+    assert result.code == 0, result.err
+    assert submitted(filled)[1]["changes"] == {
         "max_active_runs": 2, "priority": 5, "pool": "slow", "batch": 3, "stop_on_failure": 1, "window": "20:00-06:00",
         "is_polite": True, "tasks": "^cl", "mark_success": True, "overrides": {"retries": 3, "clean.pool": "slow"},
         "conf": {"full": True},
@@ -117,7 +117,7 @@ def test_settings_that_were_made_before_stay(bfm: Bfm, filled: FilledState) -> N
 
     bfm("backfill", "set", "b2", "--set", "retries=3")
 
-    assert asked(filled)[1]["changes"] == {"overrides": {"retries": 3, "weight": 2}}
+    assert submitted(filled)[1]["changes"] == {"overrides": {"retries": 3, "weight": 2}}
 
 
 UNCHANGEABLE = {
@@ -137,11 +137,11 @@ UNCHANGEABLE = {
 @pytest.mark.parametrize("what", UNCHANGEABLE)
 def test_a_change_that_makes_no_sense_is_told_in_one_line(bfm: Bfm, filled: FilledState, what: str) -> None:
     before = filled.fingerprint()
-    args, code, told = UNCHANGEABLE[what]
+    args, code, shown = UNCHANGEABLE[what]
 
-    said = bfm("backfill", "set", "b1", *args)
+    result = bfm("backfill", "set", "b1", *args)
 
-    assert (said.code, told in said.error) == (code, True), said.err
+    assert (result.code, shown in result.error) == (code, True), result.err
     assert filled.fingerprint() == before
 
 
@@ -156,9 +156,9 @@ def test_a_backfill_that_has_ended_can_not_be_changed(bfm: Bfm, state: FilledSta
     state.dag()
     state.backfill("b1", {"success": 1}, state="success")
 
-    said = bfm("backfill", "set", "b1", "--priority", "3")
+    result = bfm("backfill", "set", "b1", "--priority", "3")
 
-    assert (said.code, "has ended (success)" in said.error) == (4, True)
+    assert (result.code, "has ended (success)" in result.error) == (4, True)
 
 
 def test_one_that_still_waits_for_the_manager_can_be_changed(bfm: Bfm, state: FilledState) -> None:
@@ -176,14 +176,14 @@ def test_a_failed_backfill_is_retried(bfm: Bfm, state: FilledState) -> None:
     state.backfill("abc1", {"success": 2, "failed": 1}, state="failed")
     state.clock.meanwhile = [lambda: state.answers_next(message="1 item runs again")]
 
-    said = bfm("backfill", "retry", "abc")
+    result = bfm("backfill", "retry", "abc")
 
-    assert (said.code, said.out) == (0, "1 item runs again\n")
-    assert asked(state) == ("backfill.retry", {"backfill_id": "abc1"})
+    assert (result.code, result.out) == (0, "1 item runs again\n")
+    assert submitted(state) == ("backfill.retry", {"backfill_id": "abc1"})
 
 
 @pytest.mark.parametrize(
-    ("backfill_state", "told"),
+    ("backfill_state", "shown"),
     [
         ("running", "is running: only one that has ended is retried. `bfm backfill watch b1`"),
         ("paused", "is paused: only one that has ended is retried"),
@@ -191,14 +191,14 @@ def test_a_failed_backfill_is_retried(bfm: Bfm, state: FilledState) -> None:
     ],
 )
 def test_a_retry_of_what_lives_or_is_well_is_refused(
-    bfm: Bfm, state: FilledState, backfill_state: str, told: str
+    bfm: Bfm, state: FilledState, backfill_state: str, shown: str
 ) -> None:
     state.backfill("b1", {"success": 1}, state=backfill_state)
     before = state.fingerprint()
 
-    said = bfm("backfill", "retry", "b1")
+    result = bfm("backfill", "retry", "b1")
 
-    assert (said.code, told in said.error) == (4, True)
+    assert (result.code, shown in result.error) == (4, True)
     assert state.fingerprint() == before
 
 
@@ -209,10 +209,10 @@ def test_the_time_left_follows_from_the_rate_so_far(bfm: Bfm, state: FilledState
     state.backfill("b1", {"success": 2, "failed": 1, "running": 1, "pending": 5})
     state.clock.at += timedelta(seconds=30)
 
-    told = bfm("backfill", "show", "b1", "--output", "json").document
+    shown = bfm("backfill", "show", "b1", "--output", "json").document
 
-    assert told["time_left_s"] == 60.0, "three items in 30 s, six are left"
-    assert told["finishes_at"] == "2024-05-15T12:01:30Z"
+    assert shown["time_left_s"] == 60.0, "three items in 30 s, six are left"
+    assert shown["finishes_at"] == "2024-05-15T12:01:30Z"
     assert "time left        1 min 00 s" in bfm("backfill", "show", "b1").out
 
 
@@ -220,9 +220,9 @@ def test_before_anything_has_ended_it_follows_from_past_runs(bfm: Bfm, state: Fi
     state.backfill("old", {"success": 5}, state="success")  # of 2 s each
     state.backfill("b1", {"pending": 9}, max_active_runs=4)
 
-    told = bfm("backfill", "show", "b1", "--output", "json").document
+    shown = bfm("backfill", "show", "b1", "--output", "json").document
 
-    assert told["time_left_s"] == 6.0, "nine runs, four at once, are three rounds"
+    assert shown["time_left_s"] == 6.0, "nine runs, four at once, are three rounds"
 
 
 def test_a_batched_run_counts_for_all_its_intervals(bfm: Bfm, state: FilledState) -> None:
@@ -239,18 +239,18 @@ def test_what_stands_still_has_no_time_left(bfm: Bfm, state: FilledState, backfi
     state.backfill("b1", {"success": 2, "pending": 5}, state=backfill_state)
     state.clock.at += timedelta(seconds=30)
 
-    told = bfm("backfill", "show", "b1", "--output", "json").document
+    shown = bfm("backfill", "show", "b1", "--output", "json").document
 
-    assert (told["time_left_s"], told["finishes_at"]) == (None, None)
+    assert (shown["time_left_s"], shown["finishes_at"]) == (None, None)
 
 
 def test_one_that_works_by_night_promises_no_end(bfm: Bfm, state: FilledState) -> None:
     state.backfill("b1", {"success": 1, "pending": 2}, window="20:00-06:00")
     state.clock.at += timedelta(seconds=30)
 
-    told = bfm("backfill", "show", "b1", "--output", "json").document
+    shown = bfm("backfill", "show", "b1", "--output", "json").document
 
-    assert (told["time_left_s"], told["finishes_at"]) == (60.0, None)
+    assert (shown["time_left_s"], shown["finishes_at"]) == (60.0, None)
 
 
 def test_a_watcher_is_told_the_time_left_from_the_first_look_on(bfm: Bfm, state: FilledState) -> None:
@@ -259,6 +259,6 @@ def test_a_watcher_is_told_the_time_left_from_the_first_look_on(bfm: Bfm, state:
     state.clock.at += timedelta(seconds=30)
     state.clock.meanwhile = [lambda: state.goes_on("b1", "success", succeed=[2])]
 
-    said = bfm("backfill", "watch", "b1")
+    result = bfm("backfill", "watch", "b1")
 
-    assert said.out.splitlines()[0] == "running  1/2  1 success, 1 running  about 30 s left"
+    assert result.out.splitlines()[0] == "running  1/2  1 success, 1 running  about 30 s left"

@@ -24,15 +24,15 @@ def test_watching_ends_with_the_backfill_and_a_summary(bfm: Bfm, state: FilledSt
         lambda: state.goes_on("b1", "success", succeed=[3, 4]),
     ]
 
-    said = bfm("backfill", "watch", "b1")
+    result = bfm("backfill", "watch", "b1")
 
-    first, second, last = said.out.splitlines()
+    first, second, last = result.out.splitlines()
     assert first.startswith("running  0/4  1 running, 3 pending")
     assert second.startswith("running  2/4  2 success, 1 running, 1 pending")
     assert "/min" in second
     assert "left" in second
     assert last.startswith("Backfill b1 of flights: success, 4 items: 4 success, in ")
-    assert (said.code, said.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
 
 
 def test_failures_are_told_as_they_come_and_make_exit_code_1(bfm: Bfm, state: FilledState) -> None:
@@ -43,21 +43,21 @@ def test_failures_are_told_as_they_come_and_make_exit_code_1(bfm: Bfm, state: Fi
         lambda: state.goes_on("b1", "failed", succeed=[2], reason="1 item failed"),
     ]
 
-    said = bfm("backfill", "watch", "latest")
+    result = bfm("backfill", "watch", "latest")
 
-    assert said.code == 1
-    failures = [line for line in said.out.splitlines() if line.startswith("failed 2013")]
+    assert result.code == 1
+    failures = [line for line in result.out.splitlines() if line.startswith("failed 2013")]
     assert failures == ["failed 2013-01-01T05:00:00Z  clean: ValueError: no such [day]"]
-    assert said.out.splitlines()[-1].endswith("1 item failed")
+    assert result.out.splitlines()[-1].endswith("1 item failed")
 
 
 def test_many_failures_at_once_are_cut_short(bfm: Bfm, state: FilledState) -> None:
     state.backfill("b1", {"failed": 25}, state="failed")
 
-    said = bfm("backfill", "watch", "b1")
+    result = bfm("backfill", "watch", "b1")
 
-    assert sum(line.startswith("failed 2013") for line in said.out.splitlines()) == 10
-    assert "and 15 more failed" in said.out
+    assert sum(line.startswith("failed 2013") for line in result.out.splitlines()) == 10
+    assert "and 15 more failed" in result.out
 
 
 def test_as_a_document_only_the_end_is_on_standard_output(bfm: Bfm, state: FilledState) -> None:
@@ -65,10 +65,14 @@ def test_as_a_document_only_the_end_is_on_standard_output(bfm: Bfm, state: Fille
     state.backfill("b1", {"pending": 1})
     state.clock.meanwhile = [lambda: state.goes_on("b1", "success", succeed=[1])]
 
-    said = bfm("backfill", "watch", "b1", "--output", "json")
+    result = bfm("backfill", "watch", "b1", "--output", "json")
 
-    assert (said.document["backfill_id"], said.document["state"], said.document["success"]) == ("b1", "success", 1)
-    assert "1 pending" in said.err
+    assert (result.document["backfill_id"], result.document["state"], result.document["success"]) == (
+        "b1",
+        "success",
+        1,
+    )
+    assert "1 pending" in result.err
 
 
 def test_a_backfill_that_waits_for_a_manager_says_so(bfm: Bfm, state: FilledState) -> None:
@@ -76,21 +80,21 @@ def test_a_backfill_that_waits_for_a_manager_says_so(bfm: Bfm, state: FilledStat
     state.asked("b1")
     state.clock.meanwhile = [lambda: state.backfill("b1", {"success": 1}, state="success")]
 
-    said = bfm("backfill", "watch", "b1")
+    result = bfm("backfill", "watch", "b1")
 
-    assert "No manager is running; the backfill waits for one" in said.out
-    assert "queued  (waiting for the manager)" in said.out
-    assert said.code == 0
+    assert "No manager is running; the backfill waits for one" in result.out
+    assert "queued  (waiting for the manager)" in result.out
+    assert result.code == 0
 
 
 def test_watching_a_refused_backfill_tells_why(bfm: Bfm, state: FilledState) -> None:
     request = state.asked("b1")
     state.clock.meanwhile = [lambda: state.answers(request, "refused", "every date has a run already")]
 
-    said = bfm("backfill", "watch", "b1")
+    result = bfm("backfill", "watch", "b1")
 
-    assert said.code == 4
-    assert "was refused: every date has a run already" in said.err
+    assert result.code == 4
+    assert "was refused: every date has a run already" in result.err
     assert bfm("backfill", "show", "b1").code == 4
 
 
@@ -116,8 +120,8 @@ def test_create_and_wait_watches_what_it_asked_for(bfm: Bfm, state: FilledState)
 def bfm_id(request: Request) -> str:
     import json
 
-    found: str = json.loads(request.payload_json)["backfill_id"]
-    return found
+    matches: str = json.loads(request.payload_json)["backfill_id"]
+    return matches
 
 
 def test_waiting_ends_when_the_backfill_has_paused_itself(bfm: Bfm, state: FilledState) -> None:
@@ -134,10 +138,10 @@ def test_waiting_ends_when_the_backfill_has_paused_itself(bfm: Bfm, state: Fille
 
     state.clock.meanwhile = [pauses]
 
-    said = bfm("backfill", "create", *JANUARY, "--stop-on-failure", "2", "--wait")
+    result = bfm("backfill", "create", *JANUARY, "--stop-on-failure", "2", "--wait")
 
-    assert said.code == 1
-    assert "It has paused itself: fix what failed, then `bfm backfill unpause" in said.err
+    assert result.code == 1
+    assert "It has paused itself: fix what failed, then `bfm backfill unpause" in result.err
 
 
 def test_whoever_stops_watching_stops_only_that(state: FilledState, capfd: pytest.CaptureFixture[str]) -> None:
@@ -162,9 +166,9 @@ def test_a_living_manager_is_waited_for_and_its_answer_told(bfm: Bfm, state: Fil
     state.backfill("abc1", {"pending": 1})
     state.clock.meanwhile = [lambda: state.answers_next(message="as you wish")]
 
-    said = bfm("backfill", verb, "abc")
+    result = bfm("backfill", verb, "abc")
 
-    assert (said.code, said.out, said.err) == (0, "as you wish\n", "")
+    assert (result.code, result.out, result.err) == (0, "as you wish\n", "")
     [request] = state.store.read(Request)
     assert request.kind == f"backfill.{verb}"
     assert '"backfill_id": "abc1"' in request.payload_json
@@ -175,19 +179,19 @@ def test_a_refusal_is_exit_code_4_with_the_reason(bfm: Bfm, state: FilledState) 
     state.backfill("b1", {"pending": 1}, state="paused")
     state.clock.meanwhile = [lambda: state.answers_next("refused", "b1 is paused already")]
 
-    said = bfm("backfill", "pause", "b1")
+    result = bfm("backfill", "pause", "b1")
 
-    assert (said.code, said.error) == (4, "b1 is paused already")
+    assert (result.code, result.error) == (4, "b1 is paused already")
 
 
 def test_without_a_manager_the_request_waits(bfm: Bfm, state: FilledState) -> None:
     state.backfill("b1", {"pending": 1})
 
-    said = bfm("backfill", "cancel", "b1", "--let-running-finish", "--output", "json")
+    result = bfm("backfill", "cancel", "b1", "--let-running-finish", "--output", "json")
 
-    assert said.code == 0
-    assert (said.document["outcome"], said.document["backfill_id"]) == ("waiting", "b1")
-    assert "No manager is running" in said.err
+    assert result.code == 0
+    assert (result.document["outcome"], result.document["backfill_id"]) == ("waiting", "b1")
+    assert "No manager is running" in result.err
     assert '"let_running_finish": true' in state.store.read(Request)[0].payload_json
 
 
@@ -195,10 +199,10 @@ def test_a_slow_manager_is_not_waited_for_for_ever(bfm: Bfm, state: FilledState)
     state.leads()
     state.backfill("b1", {"pending": 1})
 
-    said = bfm("backfill", "pause", "b1")
+    result = bfm("backfill", "pause", "b1")
 
-    assert said.code == 0
-    assert "has not answered within 5 s" in said.err
+    assert result.code == 0
+    assert "has not answered within 5 s" in result.err
 
 
 def test_what_has_ended_can_not_be_steered(bfm: Bfm, state: FilledState) -> None:
@@ -206,8 +210,8 @@ def test_what_has_ended_can_not_be_steered(bfm: Bfm, state: FilledState) -> None
     before = state.fingerprint()
 
     for verb in ("pause", "unpause", "cancel"):
-        said = bfm("backfill", verb, "b1")
-        assert (said.code, "has ended (success)" in said.error) == (4, True)
+        result = bfm("backfill", verb, "b1")
+        assert (result.code, "has ended (success)" in result.error) == (4, True)
     assert state.fingerprint() == before
 
 
@@ -233,9 +237,9 @@ def test_stopping_waits_until_the_manager_is_gone(bfm: Bfm, state: FilledState) 
     state.leads()
     state.clock.meanwhile = [lambda: None, state.goes]
 
-    said = bfm("manager", "stop", "--drain")
+    result = bfm("manager", "stop", "--drain")
 
-    assert (said.code, said.out) == (0, "The manager of term 1 has stopped.\n")
+    assert (result.code, result.out) == (0, "The manager of term 1 has stopped.\n")
     [request] = state.store.read(Request)
     assert (request.kind, request.payload_json) == ("manager.stop", '{"drain": true}')
 
@@ -243,19 +247,19 @@ def test_stopping_waits_until_the_manager_is_gone(bfm: Bfm, state: FilledState) 
 def test_a_manager_that_does_not_stop_is_told(bfm: Bfm, state: FilledState) -> None:
     state.leads()
 
-    said = bfm("manager", "stop", "--timeout", "3")
+    result = bfm("manager", "stop", "--timeout", "3")
 
-    assert said.code == 1
-    assert "still runs after 3 s" in said.error
+    assert result.code == 1
+    assert "still runs after 3 s" in result.error
 
 
 def test_a_compaction_whose_manager_ends_before_it_is_carried_out_here(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.clock.meanwhile = [lambda: None, state.goes]
 
-    said = bfm("state", "compact", "--output", "json")
+    result = bfm("state", "compact", "--output", "json")
 
-    assert (said.code, said.document["files"]["manager"], said.err) == (0, 1, "")
+    assert (result.code, result.document["files"]["manager"], result.err) == (0, 1, "")
     assert [request.kind for request in state.store.read(Request)] == ["state.compact"]
 
 
@@ -267,10 +271,10 @@ def test_a_standby_that_takes_over_is_named(bfm: Bfm, state: FilledState) -> Non
     state.leads()
     state.clock.meanwhile = [change_over]
 
-    said = bfm("manager", "stop")
+    result = bfm("manager", "stop")
 
-    assert "The manager of term 1 has stopped." in said.out
-    assert "A standby has taken over: term 2" in said.err
+    assert "The manager of term 1 has stopped." in result.out
+    assert "A standby has taken over: term 2" in result.err
 
 
 # -- the picture -------------------------------------------------------------------------------------------------------
@@ -298,5 +302,5 @@ def test_a_backfill_that_stands_still_promises_no_end() -> None:
     pace = ObservedPace()
     for second in range(100):
         pace.observe(second, 5)
-    told = status_line({**COUNTS, "state": "running", "planned": 9, "success": 5, "pending": 4, "reason": None}, pace)
-    assert told.plain == "running  5/9  5 success, 4 pending"
+    shown = status_line({**COUNTS, "state": "running", "planned": 9, "success": 5, "pending": 4, "reason": None}, pace)
+    assert shown.plain == "running  5/9  5 success, 4 pending"

@@ -57,10 +57,10 @@ class Parsing:
 
 
 def test_a_dry_run_of_parsing_needs_no_manager_and_no_state(bfm: Bfm, dags: Path) -> None:
-    said = bfm("bundles", "parse", "mine", "--dry-run", "--output", "json")
-    assert said.code == 0
-    assert said.document["changes"] == [{"dag_id": "one", "file": "one.py", "change": "new", "version": 1}]
-    assert (said.document["dry_run"], said.document["errors"]) == (True, [])
+    result = bfm("bundles", "parse", "mine", "--dry-run", "--output", "json")
+    assert result.code == 0
+    assert result.document["changes"] == [{"dag_id": "one", "file": "one.py", "change": "new", "version": 1}]
+    assert (result.document["dry_run"], result.document["errors"]) == (True, [])
     table = bfm("bundles", "parse", "mine", "-n")
     assert "one" in table.out and "Nothing was stored." in table.out
     assert not (dags.parent / "state").exists()
@@ -68,14 +68,14 @@ def test_a_dry_run_of_parsing_needs_no_manager_and_no_state(bfm: Bfm, dags: Path
 
 def test_a_file_that_can_not_be_read_is_told_with_its_line_and_by_the_exit_code(bfm: Bfm, dags: Path) -> None:
     (dags / "broken.py").write_text("from backfill_manager import dag\n\n1 / 0\n")
-    said = bfm("bundles", "parse", "mine", "broken.py", "--dry-run", "--output", "json")
-    assert said.code == 1
-    (error,) = said.document["errors"]
+    result = bfm("bundles", "parse", "mine", "broken.py", "--dry-run", "--output", "json")
+    assert result.code == 1
+    (error,) = result.document["errors"]
     assert (error["file"], error["line"], error["message"]) == ("broken.py", 3, "ZeroDivisionError: division by zero")
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "shown"),
     [
         (("mien",), 3, "'mine'"),
         (("mine", "nowhere.py"), 2, "has no file or folder 'nowhere.py'"),
@@ -83,15 +83,15 @@ def test_a_file_that_can_not_be_read_is_told_with_its_line_and_by_the_exit_code(
     ],
 )
 def test_a_bundle_or_path_that_is_not_there_is_told_in_one_line(
-    bfm: Bfm, dags: Path, words: tuple[str, ...], code: int, told: str
+    bfm: Bfm, dags: Path, words: tuple[str, ...], code: int, shown: str
 ) -> None:
-    said = bfm("bundles", "parse", *words, "--dry-run")
-    assert (said.code, told in said.error) == (code, True)
+    result = bfm("bundles", "parse", *words, "--dry-run")
+    assert (result.code, shown in result.error) == (code, True)
 
 
 def test_parsing_for_good_is_asked_of_the_manager(bfm: Bfm, dags: Path, state: FilledState) -> None:
-    said = bfm("bundles", "parse", "mine", "sub", "--deactivate-removed")
-    assert said.code == 0 and "submitted" in said.out and "No manager is running" in said.err
+    result = bfm("bundles", "parse", "mine", "sub", "--deactivate-removed")
+    assert result.code == 0 and "submitted" in result.out and "No manager is running" in result.err
     (request,) = state.store.read(Request)
     assert request.kind == "bundle.parse"
     assert '"deactivate_removed": true' in request.payload_json and '"subpath": "sub"' in request.payload_json
@@ -116,9 +116,9 @@ def test_the_managers_answer_is_told_and_files_that_failed_make_the_exit_code(
         )  # fmt: skip
 
     state.clock.meanwhile.append(answers)
-    said = bfm("bundles", "parse", "mine")
-    assert said.code == 1
-    assert "x.py" in said.out and "1 DAG in what was parsed; nothing has changed." in said.out
+    result = bfm("bundles", "parse", "mine")
+    assert result.code == 1
+    assert "x.py" in result.out and "1 DAG in what was parsed; nothing has changed." in result.out
 
 
 @pytest.mark.parametrize("words", [("parse", "another"), ("deactivate", "another", "daily")])
@@ -137,8 +137,8 @@ def test_a_bundle_that_the_manager_does_not_have_is_no_such_thing(
         )  # fmt: skip
 
     state.clock.meanwhile.append(answers)
-    said = bfm("bundles", *words)
-    assert (said.code, said.error) == (3, "There is no bundle 'another'; did you mean 'other'?")
+    result = bfm("bundles", *words)
+    assert (result.code, result.error) == (3, "There is no bundle 'another'; did you mean 'other'?")
 
 
 def test_bundles_are_listed_with_what_came_of_them(bfm: Bfm, dags: Path, state: FilledState) -> None:
@@ -189,10 +189,10 @@ def test_config_check_names_what_is_wrong_with_parsers_of_packages_and_their_opt
         "      delimitr: ';'\n"
         "  - {name: other, path: dags, parser: not_installed}\n"
     )
-    said = bfm("config", "check")
-    assert said.code == 2
-    assert "line 6: bundles[0].options.delimitr is not a setting; did you mean 'delimiter'?" in said.err
-    assert "line 7: bundles[1].parser: There is no bundle parser 'not_installed'" in said.err
+    result = bfm("config", "check")
+    assert result.code == 2
+    assert "line 6: bundles[0].options.delimitr is not a setting; did you mean 'delimiter'?" in result.err
+    assert "line 7: bundles[1].parser: There is no bundle parser 'not_installed'" in result.err
     assert bfm("config", "show").code == 0  # other commands go on
 
 
@@ -202,10 +202,10 @@ def test_parsing_a_bundle_of_sheets_here_goes_through_its_parser(bfm: Bfm, dags:
     (dags / "manifest.yaml").write_text("version: v1beta\nparser: sheets\noptions: {start_date: 2024-01-01}\n")
     (dags / "a.sheet").write_text("dag,task,after,runs\ntotals,load,,SELECT 1\n")
     (dags / "b.sheet").write_text("dag,task,after,runs\nbad,load,up,SELECT 1\n")
-    said = bfm("bundles", "parse", "mine", "--dry-run", "--output", "json")
-    assert [change["dag_id"] for change in said.document["changes"]] == ["totals"]
-    assert [(error["file"], error["line"]) for error in said.document["errors"]] == [("b.sheet", 2)]
-    assert said.code == 1
+    result = bfm("bundles", "parse", "mine", "--dry-run", "--output", "json")
+    assert [change["dag_id"] for change in result.document["changes"]] == ["totals"]
+    assert [(error["file"], error["line"]) for error in result.document["errors"]] == [("b.sheet", 2)]
+    assert result.code == 1
 
 
 def test_versions_are_listed_and_what_differs_is_told(bfm: Bfm, dags: Path, state: FilledState) -> None:
@@ -216,12 +216,12 @@ def test_versions_are_listed_and_what_differs_is_told(bfm: Bfm, dags: Path, stat
     listed = bfm("dags", "versions", "one", "--output", "json").document
     assert [(one["version"], one["is_current"]) for one in listed] == [(2, True), (1, False)]
 
-    found = bfm("dags", "versions", "one", "--diff", "1", "2", "--output", "json").document
-    assert {"name": "schedule", "before": None, "after": "@daily"} in found["settings"]
-    assert found["tasks"] == [
+    matches = bfm("dags", "versions", "one", "--diff", "1", "2", "--output", "json").document
+    assert {"name": "schedule", "before": None, "after": "@daily"} in matches["settings"]
+    assert matches["tasks"] == [
         {"task_id": "s", "change": "changed", "settings": [{"name": "sql", "before": "SELECT 1", "after": "SELECT 2"}]}
     ]
-    assert [file["file"] for file in found["files"]] == ["helper.py", "one.py"]
+    assert [file["file"] for file in matches["files"]] == ["helper.py", "one.py"]
     text = bfm("dags", "versions", "one", "--diff", "1", "2").out
     assert "-X = 1" in text and "+X = 2" in text and 'schedule: null -> "@daily"' in text
 
@@ -248,17 +248,17 @@ def test_a_dag_that_a_person_deactivated_is_told_with_who_and_what_brings_it_bac
     state.put(row.evolve(is_active=False, deactivated_by="ada"))
     why = "ada deactivated it at 2024-05-15T12:00:00Z; parsing the bundle 'mine' on request brings it back"
     assert why in bfm("dags", "show", "one").out
-    said = bfm("dags", "pause", "one")
-    assert (said.code, " ".join(said.error.split())) == (
+    result = bfm("dags", "pause", "one")
+    assert (result.code, " ".join(result.error.split())) == (
         4,
         f"DAG 'one' is not active: {why}. `bfm bundles parse mine`.",
     )
 
 
 def test_the_schema_that_editors_use_is_printed(bfm: Bfm) -> None:
-    said = bfm("dags", "schema")
-    assert (said.code, said.err) == (0, "")
-    assert said.document == json.loads(
+    result = bfm("dags", "schema")
+    assert (result.code, result.err) == (0, "")
+    assert result.document == json.loads(
         (Path(backfill_manager.__file__).parent / "dags" / "yaml" / "dag.schema.json").read_text()
     )
 

@@ -29,7 +29,7 @@ def filled(state: FilledState) -> FilledState:
     return state
 
 
-def asked(state: FilledState) -> tuple[str, dict[str, Any]]:
+def submitted(state: FilledState) -> tuple[str, dict[str, Any]]:
     [request] = state.store.read(Request)
     return request.kind, json.loads(request.payload_json)
 
@@ -46,16 +46,16 @@ def test_a_clear_shows_what_it_would_touch_and_then_asks(
 ) -> None:
     types(monkeypatch, "y\n")
 
-    said = bfm("tasks", "clear", "flights", "-s", "2013-01-01", "-e", "2013-01-02")
+    result = bfm("tasks", "clear", "flights", "-s", "2013-01-01", "-e", "2013-01-02")
 
-    assert said.code == 0
-    lines = said.out.splitlines()
+    assert result.code == 0
+    lines = result.out.splitlines()
     assert "scheduled__2013-01-01T05:00:00Z" in lines[2]
     assert "clean (success), delays (success)" in lines[2]
     assert "clean (failed), delays (upstream_failed)" in lines[3]
     assert "4 tasks of 2 runs." in lines
-    assert "Clear 4 tasks of 2 runs? [y/N] " in said.err
-    kind, payload = asked(filled)
+    assert "Clear 4 tasks of 2 runs? [y/N] " in result.err
+    kind, payload = submitted(filled)
     assert kind == "tasks.clear"
     assert ClearTasks.from_payload(payload["ask"]) == ClearTasks(
         dag_id="flights", start_date="2013-01-01", end_date="2013-01-02"
@@ -68,10 +68,10 @@ def test_whoever_does_not_say_yes_clears_nothing(
 ) -> None:
     types(monkeypatch, answer)
 
-    said = bfm("tasks", "clear", "flights")
+    result = bfm("tasks", "clear", "flights")
 
-    assert said.code == 0
-    assert "Nothing was cleared." in said.err
+    assert result.code == 0
+    assert "Nothing was cleared." in result.err
     assert filled.store.read(Request) == []
 
 
@@ -80,10 +80,10 @@ def test_where_nobody_can_answer_it_says_how_not_to_be_asked(
 ) -> None:
     types(monkeypatch, "")
 
-    said = bfm("tasks", "clear", "flights")
+    result = bfm("tasks", "clear", "flights")
 
-    assert said.code == 2
-    assert "as there was no answer; -y clears without asking" in said.err
+    assert result.code == 2
+    assert "as there was no answer; -y clears without asking" in result.err
     assert filled.store.read(Request) == []
 
 
@@ -91,22 +91,22 @@ def test_with_yes_it_does_not_ask_and_tells_the_managers_answer(bfm: Bfm, filled
     filled.leads()
     filled.clock.meanwhile = [lambda: filled.answers_next(message="2 tasks of 1 run are cleared")]
 
-    said = bfm("tasks", "clear", "flights", "--only-failed", "-y")
+    result = bfm("tasks", "clear", "flights", "--only-failed", "-y")
 
-    assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines()[-1] == "2 tasks of 1 run are cleared"
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[-1] == "2 tasks of 1 run are cleared"
 
 
 def test_a_dry_run_asks_neither_person_nor_manager(bfm: Bfm, filled: FilledState) -> None:
     before = filled.fingerprint()
 
-    shown = bfm("tasks", "clear", "flights", "-n")
-    told = bfm("tasks", "clear", "flights", "--dry-run", "--output", "json").document
+    preview = bfm("tasks", "clear", "flights", "-n")
+    shown = bfm("tasks", "clear", "flights", "--dry-run", "--output", "json").document
 
-    assert "6 tasks of 3 runs." in shown.out
-    assert told["summary"] == {"runs": 3, "tasks": 6, "running": 1, "stay_upstream_failed": 0}
-    assert [run["run_type"] for run in told["runs"]] == ["scheduled", "backfill", "manual"]
-    assert told["runs"][1]["tasks"] == [
+    assert "6 tasks of 3 runs." in preview.out
+    assert shown["summary"] == {"runs": 3, "tasks": 6, "running": 1, "stay_upstream_failed": 0}
+    assert [run["run_type"] for run in shown["runs"]] == ["scheduled", "backfill", "manual"]
+    assert shown["runs"][1]["tasks"] == [
         {"task_id": "clean", "state": "failed"},
         {"task_id": "delays", "state": "upstream_failed"},
     ]
@@ -114,30 +114,30 @@ def test_a_dry_run_asks_neither_person_nor_manager(bfm: Bfm, filled: FilledState
 
 
 def test_that_running_tasks_are_stopped_first_is_said_before_the_question(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm("tasks", "clear", "flights", "--only-running", "-n")
+    result = bfm("tasks", "clear", "flights", "--only-running", "-n")
 
-    assert "manual__2013-01-03T05:00:00Z" in said.out
-    assert "1 of them is running or about to: stopped first." in said.out
+    assert "manual__2013-01-03T05:00:00Z" in result.out
+    assert "1 of them is running or about to: stopped first." in result.out
 
 
 def test_every_flag_of_a_clear_arrives(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm(
+    result = bfm(
         "tasks", "clear", "fl.*s", "-R", "-s", "2013-01-01", "-e", "2013-01-03", "-t", "^clean", "-u", "-d", "-f",
         "--latest-version", "--yes",
     )  # fmt: skip
 
-    assert said.code == 0, said.err
-    assert ClearTasks.from_payload(asked(filled)[1]["ask"]) == ClearTasks(
+    assert result.code == 0, result.err
+    assert ClearTasks.from_payload(submitted(filled)[1]["ask"]) == ClearTasks(
         dag_id="fl.*s", is_regex=True, start_date="2013-01-01", end_date="2013-01-03", tasks="^clean", upstream=True,
         downstream=True, only_failed=True, latest_version=True,
     )  # fmt: skip
 
 
 def test_one_run_is_cleared_by_name_or_date(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm("tasks", "clear", "flights", "--run", "2013-01-02", "--run", "manual", "-y", "--output", "json")
+    result = bfm("tasks", "clear", "flights", "--run", "2013-01-02", "--run", "manual", "-y", "--output", "json")
 
-    assert said.document["summary"] == {"runs": 2, "tasks": 4, "running": 1, "stay_upstream_failed": 0}
-    ask = ClearTasks.from_payload(asked(filled)[1]["ask"])
+    assert result.document["summary"] == {"runs": 2, "tasks": 4, "running": 1, "stay_upstream_failed": 0}
+    ask = ClearTasks.from_payload(submitted(filled)[1]["ask"])
     assert ask.run_ids == ("backfill__2013-01-02T05:00:00Z", "manual__2013-01-03T05:00:00Z")
 
 
@@ -145,18 +145,18 @@ def test_many_runs_are_shown_in_part_and_counted_whole(bfm: Bfm, state: FilledSt
     state.dag()
     state.backfill("b1", {"success": 60}, state="success")
 
-    said = bfm("tasks", "clear", "flights", "-n")
+    result = bfm("tasks", "clear", "flights", "-n")
 
-    assert "… and 10 more runs; `--dry-run --output json` lists them all." in said.out
-    assert "120 tasks of 60 runs." in said.out
+    assert "… and 10 more runs; `--dry-run --output json` lists them all." in result.out
+    assert "120 tasks of 60 runs." in result.out
 
 
 def test_a_move_to_the_current_version_is_shown(bfm: Bfm, filled: FilledState) -> None:
     filled.dag(version=3)
 
-    said = bfm("tasks", "clear", "flights", "-e", "2013-01-01", "--latest-version", "-n")
+    result = bfm("tasks", "clear", "flights", "-e", "2013-01-01", "--latest-version", "-n")
 
-    assert "1 → 3" in said.out
+    assert "1 → 3" in result.out
 
 
 NOTHING = {
@@ -184,11 +184,11 @@ NOTHING = {
 def test_a_clear_of_nothing_is_told_in_one_line_and_not_asked(bfm: Bfm, filled: FilledState, what: str) -> None:
     filled.dag("gone", is_active=False)
     before = filled.fingerprint()
-    args, code, told = NOTHING[what]
+    args, code, shown = NOTHING[what]
 
-    said = bfm("tasks", "clear", *args, "-y")
+    result = bfm("tasks", "clear", *args, "-y")
 
-    assert (said.code, told in said.error) == (code, True), said.err
+    assert (result.code, shown in result.error) == (code, True), result.err
     assert filled.fingerprint() == before
 
 
@@ -196,7 +196,7 @@ def test_a_dag_that_is_gone_can_be_cleared_with_the_version_it_had(bfm: Bfm, fil
     filled.dag(is_active=False)
 
     assert bfm("tasks", "clear", "flights", "-y").code == 0
-    assert asked(filled)[0] == "tasks.clear"
+    assert submitted(filled)[0] == "tasks.clear"
 
 
 # -- mark and cancel ---------------------------------------------------------------------------------------------------
@@ -220,20 +220,20 @@ def test_a_run_is_marked_and_cancelled_by_its_date(bfm: Bfm, filled: FilledState
 
 
 def test_a_task_is_marked(bfm: Bfm, filled: FilledState) -> None:
-    said = bfm("tasks", "mark", "flights", "2013-01-02", "clean", "skipped")
+    result = bfm("tasks", "mark", "flights", "2013-01-02", "clean", "skipped")
 
-    assert (said.code, said.out.startswith("Mark clean of backfill__2013-01-02T05:00:00Z skipped: submitted")) == (
+    assert (result.code, result.out.startswith("Mark clean of backfill__2013-01-02T05:00:00Z skipped: submitted")) == (
         0,
         True,
     )
-    assert asked(filled) == (
+    assert submitted(filled) == (
         "task.mark",
         {"dag_id": "flights", "run_id": "backfill__2013-01-02T05:00:00Z", "task_id": "clean", "state": "skipped"},
     )
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "told"),
+    ("args", "code", "shown"),
     [
         (("runs", "cancel", "backfill"), 4, "has ended (failed): there is nothing to cancel"),
         (
@@ -251,12 +251,12 @@ def test_a_task_is_marked(bfm: Bfm, filled: FilledState) -> None:
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
 )
 def test_what_can_not_be_marked_or_cancelled_is_told(
-    bfm: Bfm, filled: FilledState, args: tuple[str, ...], code: int, told: str
+    bfm: Bfm, filled: FilledState, args: tuple[str, ...], code: int, shown: str
 ) -> None:
     filled.run("2013-01-01", DONE, run_id="old", state="overridden", overridden_by="new")
     before = filled.fingerprint()
 
-    said = bfm(*args)
+    result = bfm(*args)
 
-    assert (said.code, told in said.error) == (code, True), said.err
+    assert (result.code, shown in result.error) == (code, True), result.err
     assert filled.fingerprint() == before

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.bfm import Bfm, Said
+from support.bfm import Bfm, BfmResult
 from support.manager_process import TIMEOUT_S, PatientClock, wait_for
 
 from backfill_manager.cli.app import run
@@ -64,10 +64,10 @@ def bfm(folder: Path, spark: SparkSession, capfd: pytest.CaptureFixture[str]) ->
     leading.start()
     assert ready.wait(TIMEOUT_S), "the manager answers requests"
 
-    def run_it(*args: str) -> Said:
+    def run_it(*args: str) -> BfmResult:
         capfd.readouterr()
         code = run((*where, *args), CliContext(environ={}, clock=PatientClock()))
-        return Said(code, *capfd.readouterr())
+        return BfmResult(code, *capfd.readouterr())
 
     yield run_it
     stop.set()
@@ -122,11 +122,11 @@ def test_the_state_is_compacted_by_the_manager_that_leads_or_without_one(bfm: Bf
 
 
 def test_one_task_is_run_by_hand_and_followed(bfm: Bfm, folder: Path) -> None:
-    said = bfm("tasks", "run", "two", "count", "2024-03-05")
+    result = bfm("tasks", "run", "two", "count", "2024-03-05")
 
-    assert said.code == 0
-    assert "counted 7 for 2024-03-04 23:00:00" in said.out
-    assert said.out.splitlines()[-1] == "count of two for 2024-03-04T23:00:00Z: success"
+    assert result.code == 0
+    assert "counted 7 for 2024-03-04 23:00:00" in result.out
+    assert result.out.splitlines()[-1] == "count of two for 2024-03-04T23:00:00Z: success"
     (folder / "trouble").touch()
     failed = bfm("tasks", "run", "two", "count", "2024-03-05", "--output", "json")
     assert (failed.code, failed.document["state"], failed.document["error"]) == (

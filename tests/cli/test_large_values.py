@@ -38,19 +38,19 @@ def filled(state: FilledState) -> FilledState:
 def test_large_parameters_and_settings_are_refused_in_one_line(
     bfm: Bfm, filled: FilledState, words: tuple[str, ...]
 ) -> None:
-    said = bfm(*words)
-    assert (said.code, said.error.startswith(words[-2]), TOLD in said.error) == (2, True, True)
-    assert len(said.error) < 300
+    result = bfm(*words)
+    assert (result.code, result.error.startswith(words[-2]), TOLD in result.error) == (2, True, True)
+    assert len(result.error) < 300
     assert filled.store.read(Request) == []
 
 
 def test_lists_as_json_leave_out_parameters_and_payloads_and_show_has_them(bfm: Bfm, filled: FilledState) -> None:
     filled.asked("b2")
     [run] = bfm("runs", "list", "--output", "json").document
-    [asked] = bfm("requests", "list", "--output", "json").document
+    [submitted] = bfm("requests", "list", "--output", "json").document
     waiting, _ = bfm("backfill", "list", "--output", "json").document
-    assert "conf" not in run and "payload" not in asked and {"conf", "overrides"}.isdisjoint(waiting)
-    assert asked["about"] == {"dag_id": "flights", "backfill_id": "b2"}
+    assert "conf" not in run and "payload" not in submitted and {"conf", "overrides"}.isdisjoint(waiting)
+    assert submitted["about"] == {"dag_id": "flights", "backfill_id": "b2"}
     [row] = filled.store.read(DagRun)
     assert bfm("runs", "show", row.run_id, "--output", "json").document["conf"] == {}
     assert bfm("requests", "show", "latest", "--output", "json").document["payload"]["backfill_id"] == "b2"

@@ -33,17 +33,17 @@ def test_an_option_of_the_command_wins_over_a_global_one_of_the_same_name(bfm: B
     state.backfill("b1", {"failed": 1}, state="failed")
     state.backfill("b2", {"success": 1}, state="success")
 
-    said = bfm("--state", str(state.root), "--output", "json", "backfill", "list", "--state", "failed")
+    result = bfm("--state", str(state.root), "--output", "json", "backfill", "list", "--state", "failed")
 
-    assert [one["backfill_id"] for one in said.document] == ["b1"]
+    assert [one["backfill_id"] for one in result.document] == ["b1"]
 
 
 def test_a_place_given_as_a_filter_is_explained(bfm: Bfm, state: FilledState) -> None:
-    said = bfm("backfill", "list", "--state", "./state")
+    result = bfm("backfill", "list", "--state", "./state")
 
-    assert said.code == 2
-    assert "'./state' is no state of a backfill" in said.err
-    assert "`bfm --state ./state backfill list`" in said.err
+    assert result.code == 2
+    assert "'./state' is no state of a backfill" in result.err
+    assert "`bfm --state ./state backfill list`" in result.err
 
 
 def test_backfills_are_listed_as_table_json_and_yaml(bfm: Bfm, state: FilledState) -> None:
@@ -97,13 +97,13 @@ def test_dags_are_listed_with_what_is_due_next_and_broken_files_are_counted(bfm:
     state.dag("gone", is_active=False)
     state.import_error()
 
-    said = bfm("dags", "list")
+    result = bfm("dags", "list")
     [flights, hourly] = bfm("dags", "list", "--output", "json").document
 
-    assert "America/New_York" in said.out
-    assert "every 1 h 30 min" in said.out
-    assert "gone" not in said.out
-    assert said.err == "1 file could not be read: see `bfm dags import-errors`.\n"
+    assert "America/New_York" in result.out
+    assert "every 1 h 30 min" in result.out
+    assert "gone" not in result.out
+    assert result.err == "1 file could not be read: see `bfm dags import-errors`.\n"
     assert (flights["dag_id"], flights["next_logical_date"]) == ("flights", "2024-05-14T04:00:00Z")
     assert flights["next_due_at"] == "2024-05-15T04:00:00Z", (
         "yesterday's interval was due when it was over, in New York"
@@ -116,10 +116,10 @@ def test_dags_are_listed_with_what_is_due_next_and_broken_files_are_counted(bfm:
 def test_the_next_intervals_of_a_dag_follow_its_clock(bfm: Bfm, state: FilledState) -> None:
     state.dag()
 
-    told = bfm("dags", "next", "flights", "-n", "3", "--output", "json").document
+    shown = bfm("dags", "next", "flights", "-n", "3", "--output", "json").document
 
-    assert [one["interval_start"] for one in told] == [f"2024-05-{day}T04:00:00Z" for day in (14, 15, 16)]
-    assert told[0]["interval_end"] == told[0]["due_at"] == told[1]["interval_start"]
+    assert [one["interval_start"] for one in shown] == [f"2024-05-{day}T04:00:00Z" for day in (14, 15, 16)]
+    assert shown[0]["interval_end"] == shown[0]["due_at"] == shown[1]["interval_start"]
     assert "2024-05-16 00:00:00-04:00" in bfm("dags", "next", "flights", "-n", "3").out
 
 
@@ -134,10 +134,10 @@ def test_what_comes_next_goes_on_from_the_latest_backfill_run_and_not_from_runs_
     state.run(on="2024-05-20", run_type="external", dag_id="flights")
     state.run(on="2024-05-19", state="overridden", run_id="old")
 
-    told = bfm("dags", "next", "flights", "-n", "2", "--output", "json").document
+    shown = bfm("dags", "next", "flights", "-n", "2", "--output", "json").document
     listed = {one["dag_id"]: one["next_due_at"] for one in bfm("dags", "list", "--output", "json").document}
 
-    assert [one["due_at"] for one in told] == ["2024-05-16T04:00:00Z", "2024-05-17T04:00:00Z"]
+    assert [one["due_at"] for one in shown] == ["2024-05-16T04:00:00Z", "2024-05-17T04:00:00Z"]
     assert listed == {"flights": "2024-05-16T04:00:00Z", "hourly": "2024-05-15T12:00:00Z"}
 
 
@@ -154,11 +154,11 @@ def test_one_dag_is_shown_with_its_tasks(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.backfill("b1", {"success": 2, "failed": 1})
 
-    told = bfm("dags", "show", "flights", "--output", "json").document
+    shown = bfm("dags", "show", "flights", "--output", "json").document
     people = bfm("dags", "show", "flights").out
 
-    assert [(task["task_id"], task["upstream"]) for task in told["tasks"]] == [("clean", []), ("delays", ["clean"])]
-    assert told["runs"] == {"failed": 1, "success": 2}
+    assert [(task["task_id"], task["upstream"]) for task in shown["tasks"]] == [("clean", []), ("delays", ["clean"])]
+    assert shown["runs"] == {"failed": 1, "success": 2}
     assert "1 failed, 2 success" in people
     assert [task["task_id"] for task in bfm("tasks", "list", "flights", "--output", "json").document] == [
         "clean",
@@ -174,8 +174,8 @@ def test_callbacks_are_shown_as_what_they_are(bfm: Bfm, state: FilledState) -> N
     )
     state.dag(tasks=tasks)
 
-    told = bfm("tasks", "list", "flights", "--output", "json").document
-    assert [(one["task_id"], one["calls_back"], one["watches"], one["trigger_rule"]) for one in told] == [
+    shown = bfm("tasks", "list", "flights", "--output", "json").document
+    assert [(one["task_id"], one["calls_back"], one["watches"], one["trigger_rule"]) for one in shown] == [
         ("clean", None, None, "all_success"), ("clean.on_failure", "failed", "clean", None), ("on_success", "success", None, None)
     ]  # fmt: skip
     for people in (bfm("tasks", "list", "flights").out, bfm("dags", "show", "flights").out):
@@ -209,8 +209,8 @@ def test_a_run_that_left_tasks_out_by_choice_is_told_apart_from_a_whole_one(bfm:
     state.run("2013-01-02", {"clean": "success", "delays": "success"}, is_partial=False)
     state.run("2013-01-03", {"clean": "success"})  # made by an older release
 
-    told = bfm("runs", "list", "--output", "json").document
-    assert {one["logical_date"][:10]: one["is_partial"] for one in told} == {
+    shown = bfm("runs", "list", "--output", "json").document
+    assert {one["logical_date"][:10]: one["is_partial"] for one in shown} == {
         "2013-01-01": True, "2013-01-02": False, "2013-01-03": None,
     }  # fmt: skip
     assert [one["is_partial"] for one in bfm("runs", "timeline", "flights", "--output", "json").document] == [
@@ -250,12 +250,12 @@ def test_logs_are_printed_and_can_be_followed(bfm: Bfm, state: FilledState) -> N
         lambda: state.goes_on("b1", succeed=[1]),
     ]
 
-    said = bfm("tasks", "logs", "flights", RUN, "clean", "--follow")
+    result = bfm("tasks", "logs", "flights", RUN, "clean", "--follow")
 
-    assert said.code == 0
-    assert [line.split(" ", 3)[-1].strip() for line in said.out.splitlines()] == ["began [bold]", "half done"]
-    told = bfm("tasks", "logs", "flights", RUN, "clean", "--output", "json").document
-    assert [line["message"] for line in told] == ["began [bold]", "half done"]
+    assert result.code == 0
+    assert [line.split(" ", 3)[-1].strip() for line in result.out.splitlines()] == ["began [bold]", "half done"]
+    shown = bfm("tasks", "logs", "flights", RUN, "clean", "--output", "json").document
+    assert [line["message"] for line in shown] == ["began [bold]", "half done"]
     assert "has logged nothing" in bfm("tasks", "logs", "flights", RUN, "clean", "--try", "7").err
     assert bfm("tasks", "logs", "flights", RUN, "claen").code == 3
 
@@ -278,8 +278,8 @@ def test_the_manager_status_tells_whether_one_leads(bfm: Bfm, state: FilledState
     leading = bfm("manager", "status")
     assert leading.code == 0
     assert "4711" in leading.out
-    told = bfm("manager", "status", "--output", "json").document
-    assert (told["leading"], told["term"], told["host"], told["heartbeat_age_s"]) == (True, 1, "here", 0.0)
+    shown = bfm("manager", "status", "--output", "json").document
+    assert (shown["leading"], shown["term"], shown["host"], shown["heartbeat_age_s"]) == (True, 1, "here", 0.0)
 
     state.goes()
     stopped = bfm("manager", "status", "--output", "json")
@@ -291,13 +291,13 @@ def test_the_state_is_made_checked_found_and_queried(bfm: Bfm, tmp_path: Path) -
     again = bfm("state", "init")
     checked = bfm("state", "check", "--output", "json")
     places = bfm("state", "locations", "--output", "json").document
-    asked = bfm("state", "sql", "SELECT count(*) AS n, max(started_at) AS at FROM dag_run", "--output", "json")
+    submitted = bfm("state", "sql", "SELECT count(*) AS n, max(started_at) AS at FROM dag_run", "--output", "json")
 
     assert "dag_run" in made["made"]
     assert "All tables exist" in again.out
     assert (checked.code, {one["outcome"] for one in checked.document}) == (0, {"ok"})
     assert Path(places["dag_run"]) == tmp_path / "state" / "dag_run"
-    assert asked.document == [{"n": 0, "at": None}]
+    assert submitted.document == [{"n": 0, "at": None}]
     assert bfm("state", "sql", "DROP TABLE dag_run").code == 2
     assert bfm("state", "sql", "SELECT * FROM dag_rum").code == 2
 
@@ -320,11 +320,11 @@ def test_the_configuration_is_shown_with_secrets_masked(bfm: Bfm, tmp_path: Path
     )
 
     for form in ("table", "json", "yaml"):
-        said = bfm("--conf", "m.yaml", "config", "show", "--output", form)
-        assert said.code == 0
-        assert "verysecret" not in said.out
-        assert digest not in said.out
-    shown = yaml.safe_load(said.out)
+        result = bfm("--conf", "m.yaml", "config", "show", "--output", form)
+        assert result.code == 0
+        assert "verysecret" not in result.out
+        assert digest not in result.out
+    shown = yaml.safe_load(result.out)
     assert shown["notifications"][0]["url"] == "https://hooks.example.com/***"
     assert shown["spark"]["conf"]["spark.executor.cores"] == "2"
     assert shown["api"]["tokens"][0]["name"] == "ci"
@@ -333,9 +333,9 @@ def test_the_configuration_is_shown_with_secrets_masked(bfm: Bfm, tmp_path: Path
 def test_config_check_tells_where_the_settings_come_from(bfm: Bfm, tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text("lease: {seconds: 20}\n")
 
-    said = bfm("--conf", "m.yaml", "config", "check", "--output", "json", environ={"BFM_STATE": "x"})
+    result = bfm("--conf", "m.yaml", "config", "check", "--output", "json", environ={"BFM_STATE": "x"})
 
-    assert said.document == {"ok": True, "sources": ["defaults", "m.yaml", "environment (BFM_STATE)"]}
+    assert result.document == {"ok": True, "sources": ["defaults", "m.yaml", "environment (BFM_STATE)"]}
     (tmp_path / "m.yaml").write_text("lease: {secconds: 20}\n")
     wrong = bfm("--conf", "m.yaml", "config", "check")
     assert wrong.code == 2
@@ -348,9 +348,9 @@ def test_a_setting_without_effect_is_named(bfm: Bfm, tmp_path: Path) -> None:
         "retention: {history_days: 30}\nnotifications: [{name: ops, url: 'https://example.com/x'}]\n"
     )
     for command in ("check", "show"):
-        said = bfm("--conf", "m.yaml", "config", command, "--output", "json")
-        assert said.code == 0, said.err
-        assert said.err.splitlines() == [
+        result = bfm("--conf", "m.yaml", "config", command, "--output", "json")
+        assert result.code == 0, result.err
+        assert result.err.splitlines() == [
             "retention.history_days: has no effect yet.", "notifications: has no effect yet.",
         ]  # fmt: skip
 
@@ -359,9 +359,9 @@ def test_pools_are_listed_with_their_use(bfm: Bfm, state: FilledState) -> None:
     state.pools()
     state.backfill("b1", {"running": 2})
 
-    told = {one["name"]: one for one in bfm("pools", "list", "--output", "json").document}
+    shown = {one["name"]: one for one in bfm("pools", "list", "--output", "json").document}
 
-    assert (told["backfill"]["used"], told["backfill"]["slots"], told["scheduled"]["used"]) == (2, 16, 0)
+    assert (shown["backfill"]["used"], shown["backfill"]["slots"], shown["scheduled"]["used"]) == (2, 16, 0)
 
 
 @pytest.mark.parametrize(
@@ -372,16 +372,16 @@ def test_every_command_has_a_help_with_an_example(bfm: Bfm, group: str) -> None:
 
     commands = importlib.import_module(f"backfill_manager.cli.commands.{group}").group.commands
     for name in commands:
-        said = bfm(group, name, "--help")
-        assert said.code == 0
-        assert f"bfm {group} {name}" in said.out or "Example" in said.out
-        assert "--output" in said.out
+        result = bfm(group, name, "--help")
+        assert result.code == 0
+        assert f"bfm {group} {name}" in result.out or "Example" in result.out
+        assert "--output" in result.out
 
 
 def test_the_help_lists_the_groups_in_the_order_of_use(bfm: Bfm) -> None:
-    said = bfm("--help")
+    result = bfm("--help")
 
-    groups = [line.split()[1] for line in said.out.partition(" Commands ")[2].splitlines() if line.startswith("│ ")]
+    groups = [line.split()[1] for line in result.out.partition(" Commands ")[2].splitlines() if line.startswith("│ ")]
     named = [one for one in groups if one in {"manager", "dags", "backfill", "runs", "tasks", "state"}]
     assert named == ["manager", "dags", "backfill", "runs", "tasks", "state"]
 
@@ -399,6 +399,6 @@ def test_dags_that_are_gone_are_listed_with_all_and_shown_with_why(bfm: Bfm, sta
     assert bfm("dags", "next", "gone").err.strip() == f"gone is not active: {why}."
     for command in (("dags", "versions", "gone"), ("runs", "timeline", "gone"), ("runs", "list", "--dag", "gone")):
         assert bfm(*command).code == 0, command
-    for asked in (("dags", "trigger", "gone"), ("dags", "unpause", "gone"), ("dags", "pause", "gone")):
-        said = bfm(*asked)
-        assert (said.code, said.error) == (4, f"DAG 'gone' is not active: {why}."), asked
+    for submitted in (("dags", "trigger", "gone"), ("dags", "unpause", "gone"), ("dags", "pause", "gone")):
+        result = bfm(*submitted)
+        assert (result.code, result.error) == (4, f"DAG 'gone' is not active: {why}."), submitted

@@ -31,9 +31,9 @@ def shown(bfm: Bfm, state: FilledState, plan: dict[str, Any]) -> str:
     state.pools()
     state.leads()
     state.clock.meanwhile = [lambda: state.answers_next(payload=plan)]
-    said = bfm("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-04", "--batch", "2", "-n")
-    assert said.code == 0, said.err
-    return said.out
+    result = bfm("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-04", "--batch", "2", "-n")
+    assert result.code == 0, result.err
+    return result.out
 
 
 def test_items_that_run_together_have_a_batch(bfm: Bfm, state: FilledState) -> None:
@@ -114,9 +114,9 @@ def test_a_dag_that_is_left_out_of_the_tree_is_named_with_the_reason(bfm: Bfm, s
     plan = {"items": [item(1)], "summary": {**SUMMARY, "left_out": {"by_hand": "it has no schedule"}}, "downstream": []}
     state.clock.meanwhile = [lambda: state.answers_next(payload=plan)]
 
-    said = bfm("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-04", "--downstream", "-n")
+    result = bfm("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-04", "--downstream", "-n")
 
-    assert said.err == "by_hand would be skipped: it has no schedule.\n"
+    assert result.err == "by_hand would be skipped: it has no schedule.\n"
 
 
 def test_a_tree_knows_a_single_parent_by_name() -> None:

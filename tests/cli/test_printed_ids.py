@@ -90,8 +90,11 @@ def test_every_run_id_that_is_listed_is_taken_by_every_command_that_takes_one(as
         preview = ask("tasks", "clear", "flights", "--run", run_id, "--dry-run")
         assert column(preview.out.split("\n\n")[0], "run id", "type") == [run_id]
         assert "has ended (failed)" in ask("runs", "cancel", run_id).err
-        for asked in (("runs", "mark", run_id, "success"), ("tasks", "mark", "flights", run_id, "clean", "success")):
-            assert ask(*asked, "--output", "json").document["run_id"] == run_id
+        for submitted in (
+            ("runs", "mark", run_id, "success"),
+            ("tasks", "mark", "flights", run_id, "clean", "success"),
+        ):
+            assert ask(*submitted, "--output", "json").document["run_id"] == run_id
     listed = ask("requests", "list", "--output", "json").document
     shown = [ask("requests", "show", one["request_id"], "--output", "json").document for one in listed]
     assert {one["payload"]["run_id"] for one in shown} == set(OF_FLIGHTS)
@@ -109,8 +112,8 @@ def test_a_run_id_that_two_dags_have_is_told_with_both_names_and_either_is_taken
     with_runs(state, "hourly", shared)
 
     for run_id in shared:
-        said = ask("runs", "show", run_id)
-        assert (said.code, said.error) == (
+        result = ask("runs", "show", run_id)
+        assert (result.code, result.error) == (
             2,
             f"More than one run is called '{run_id}': flights/{run_id}, hourly/{run_id}. Name the DAG too: DAG/RUN.",
         )
@@ -128,8 +131,8 @@ def test_an_expression_for_dags_clears_the_run_that_each_of_them_has(bfm: Bfm, s
     for dag_id in ("flights", "hourly", "other"):
         with_runs(state, dag_id, ["backfill__a"])
 
-    said = bfm("tasks", "clear", "--dag-regex", "flights|hourly", "--run", "backfill__a", "--dry-run")
-    assert column(said.out.split("\n\n")[0], "dag id", "run id") == ["flights", "hourly"]
+    result = bfm("tasks", "clear", "--dag-regex", "flights|hourly", "--run", "backfill__a", "--dry-run")
+    assert column(result.out.split("\n\n")[0], "dag id", "run id") == ["flights", "hourly"]
     refused = bfm("tasks", "clear", "--dag-regex", "flights|hourly", "--run", "hourly/backfill__a", "--dry-run")
     assert (refused.code, "clear hourly by its id" in refused.error) == (2, True)
 
@@ -146,9 +149,9 @@ def test_dates_that_name_a_run_are_printed_whole_and_moments_to_the_second(ask: 
 def test_sql_prints_what_the_tables_hold(bfm: Bfm, state: FilledState) -> None:
     with_runs(state, "flights", OF_FLIGHTS[:1])
 
-    said = bfm("state", "sql", "SELECT run_id, run_id AS seen_at, started_at FROM dag_run")
+    result = bfm("state", "sql", "SELECT run_id, run_id AS seen_at, started_at FROM dag_run")
     exact = format_instant(MOMENT)
-    assert said.out.splitlines()[-1].split() == [OF_FLIGHTS[0], OF_FLIGHTS[0], exact]
+    assert result.out.splitlines()[-1].split() == [OF_FLIGHTS[0], OF_FLIGHTS[0], exact]
 
 
 def test_moments_are_told_from_dates_by_the_names_of_their_columns() -> None:

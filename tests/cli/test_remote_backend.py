@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli.test_import_time import HEAVY, process
-from support.bfm import Bfm, Said
+from support.bfm import Bfm, BfmResult
 from support.sample_state import DAY, NEW_YEAR, FilledState, StandingClock
 
 from backfill_manager.api.app import create_app
@@ -32,10 +32,10 @@ def settings(state: FilledState, *tokens: tuple[str, str]) -> Settings:
 
 @pytest.fixture
 def bfm(bfm: Bfm) -> Bfm:
-    def run_it(*args: str, environ: dict[str, str] | None = None) -> Said:
-        said = bfm(*args, environ=environ)
-        lines = said.err.splitlines(keepends=True)
-        return Said(said.code, said.out, "".join(line for line in lines if OF_THE_SERVER not in line))
+    def run_it(*args: str, environ: dict[str, str] | None = None) -> BfmResult:
+        result = bfm(*args, environ=environ)
+        lines = result.err.splitlines(keepends=True)
+        return BfmResult(result.code, result.out, "".join(line for line in lines if OF_THE_SERVER not in line))
 
     return run_it
 
@@ -55,7 +55,7 @@ def guarded_url(state: FilledState, clock: StandingClock) -> Iterator[str]:
 
 
 @pytest.fixture
-def ways(bfm: Bfm, url: str) -> Callable[..., list[Said]]:
+def ways(bfm: Bfm, url: str) -> Callable[..., list[BfmResult]]:
     """One command line over the tables, then over the server."""
     return lambda *args: [bfm(*args), bfm(*args, "--server", url)]
 
@@ -113,7 +113,7 @@ READING = [
 ]  # fmt: skip
 
 
-def test_reading_commands_print_the_same_documents(ways: Callable[..., list[Said]], state: FilledState) -> None:
+def test_reading_commands_print_the_same_documents(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
     fill(state)
 
     for args in READING:
@@ -122,7 +122,7 @@ def test_reading_commands_print_the_same_documents(ways: Callable[..., list[Said
         assert (over_server.code, over_server.err) == (over_tables.code, over_tables.err), args
 
 
-def test_reading_commands_print_the_same_tables(ways: Callable[..., list[Said]], state: FilledState) -> None:
+def test_reading_commands_print_the_same_tables(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
     fill(state)
 
     for args in READING:
@@ -132,7 +132,7 @@ def test_reading_commands_print_the_same_tables(ways: Callable[..., list[Said]],
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 7])
 def test_what_has_more_than_a_page_is_told_whole(
-    ways: Callable[..., list[Said]], state: FilledState, monkeypatch: pytest.MonkeyPatch, n: int
+    ways: Callable[..., list[BfmResult]], state: FilledState, monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:
     state.dag()
     state.put(*history(days=6))
@@ -148,7 +148,7 @@ def test_what_has_more_than_a_page_is_told_whole(
 
 
 def test_intervals_come_to_their_end_over_a_server_too(
-    ways: Callable[..., list[Said]], state: FilledState, monkeypatch: pytest.MonkeyPatch
+    ways: Callable[..., list[BfmResult]], state: FilledState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_server, "PAGE", 2)
     state.dag(end_date=state.clock.at + 3 * DAY)
@@ -156,10 +156,10 @@ def test_intervals_come_to_their_end_over_a_server_too(
     state.dag("by_hand", schedule=None)
     state.dag("every_90_minutes", schedule={"seconds": 5400}, catchup=True)
 
-    for dag, told in (("flights", 5), ("once", 1), ("by_hand", 0), ("every_90_minutes", 9)):
+    for dag, shown in (("flights", 5), ("once", 1), ("by_hand", 0), ("every_90_minutes", 9)):
         over_tables, over_server = ways("dags", "next", dag, "-n", "9", "--output", "json")
         assert over_server.document == over_tables.document
-        assert len(over_tables.document) == told, dag
+        assert len(over_tables.document) == shown, dag
 
 
 def history(days: int) -> list[DagRun]:
@@ -174,8 +174,8 @@ def history(days: int) -> list[DagRun]:
     return made
 
 
-def _lines(said: Said) -> list[str]:
-    return sorted(said.out.splitlines()) + said.err.splitlines()
+def _lines(result: BfmResult) -> list[str]:
+    return sorted(result.out.splitlines()) + result.err.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def _lines(said: Said) -> list[str]:
     ids=" ".join,
 )
 def test_what_goes_wrong_goes_wrong_the_same_way(
-    ways: Callable[..., list[Said]], state: FilledState, args: tuple[str, ...]
+    ways: Callable[..., list[BfmResult]], state: FilledState, args: tuple[str, ...]
 ) -> None:
     fill(state)
 
@@ -215,7 +215,7 @@ def test_what_goes_wrong_goes_wrong_the_same_way(
 
 
 def test_a_server_speaks_of_fields_where_the_line_has_options(
-    ways: Callable[..., list[Said]], state: FilledState
+    ways: Callable[..., list[BfmResult]], state: FilledState
 ) -> None:
     fill(state)
 
@@ -249,21 +249,21 @@ ASKING = [
 
 @pytest.mark.parametrize(("args", "kind"), ASKING, ids=[" ".join(args[:2]) for args, _ in ASKING])
 def test_what_is_asked_over_the_server_is_what_is_asked_over_the_tables(
-    ways: Callable[..., list[Said]], state: FilledState, args: tuple[str, ...], kind: str
+    ways: Callable[..., list[BfmResult]], state: FilledState, args: tuple[str, ...], kind: str
 ) -> None:
     fill(state)
 
-    said = ways(*args, "--output", "json")
+    result = ways(*args, "--output", "json")
     [over_tables, over_server] = [one for one in state.store.unanswered() if one.kind == kind]
 
     assert over_server.payload_json == over_tables.payload_json
     assert (over_tables.source, over_server.source, over_server.requested_by) == ("cli", "api", "local")
-    documents = [{**one.document, "request_id": "any"} for one in said]
+    documents = [{**one.document, "request_id": "any"} for one in result]
     assert documents[0] == documents[1]
-    assert all("No manager is running" in one.err for one in said)
+    assert all("No manager is running" in one.err for one in result)
 
 
-def test_a_backfill_is_created_with_all_its_options(ways: Callable[..., list[Said]], state: FilledState) -> None:
+def test_a_backfill_is_created_with_all_its_options(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
     fill(state)
     options = [
         "--reprocess", "failed", "--max-active-runs", "4", "--priority", "7", "--tasks", "clean", "--stop-on-failure",
@@ -275,10 +275,10 @@ def test_a_backfill_is_created_with_all_its_options(ways: Callable[..., list[Sai
         "--output", "json",
     )  # fmt: skip
 
-    told, expected = over_server.document, over_tables.document
+    shown, expected = over_server.document, over_tables.document
     of_whoever_asked = {"backfill_id": None, "request_id": None, "created_by": None}
-    assert {**told, **of_whoever_asked} == {**expected, **of_whoever_asked}
-    assert told["backfill_id"] != expected["backfill_id"]
+    assert {**shown, **of_whoever_asked} == {**expected, **of_whoever_asked}
+    assert shown["backfill_id"] != expected["backfill_id"]
 
 
 def test_an_answer_is_waited_for_and_told(bfm: Bfm, url: str, state: FilledState, clock: StandingClock) -> None:
@@ -286,9 +286,9 @@ def test_an_answer_is_waited_for_and_told(bfm: Bfm, url: str, state: FilledState
     state.leads()
     clock.meanwhile.append(lambda: state.answers_next(message="b1 is paused"))
 
-    said = bfm("backfill", "pause", "b1", "--server", url)
+    result = bfm("backfill", "pause", "b1", "--server", url)
 
-    assert (said.code, said.out, said.err) == (0, "b1 is paused\n", "")
+    assert (result.code, result.out, result.err) == (0, "b1 is paused\n", "")
 
 
 def test_a_refusal_by_the_manager_is_exit_code_four(
@@ -298,9 +298,9 @@ def test_a_refusal_by_the_manager_is_exit_code_four(
     state.leads()
     clock.meanwhile.append(lambda: state.answers_next("refused", "it was too late"))
 
-    said = bfm("backfill", "pause", "b1", "--server", url)
+    result = bfm("backfill", "pause", "b1", "--server", url)
 
-    assert (said.code, said.error) == (4, "it was too late")
+    assert (result.code, result.error) == (4, "it was too late")
 
 
 PARSED = {
@@ -316,12 +316,12 @@ def test_what_came_of_parsing_is_told_with_the_exit_code_of_files_that_failed(
 ) -> None:
     fill(state)
     state.leads()
-    said = []
+    result = []
     for way in ((), ("--server", url)):
         for dry in ((), ("--dry-run",)):
             clock.meanwhile.append(lambda: state.answers_next(payload=PARSED))
-            said.append(bfm("bundles", "parse", "examples", "team", *dry, *way, "--output", output))
-    real, dry_run, real_over_server, dry_run_over_server = said
+            result.append(bfm("bundles", "parse", "examples", "team", *dry, *way, "--output", output))
+    real, dry_run, real_over_server, dry_run_over_server = result
 
     assert (real.code, dry_run.code) == (1, 1)
     assert (real_over_server, dry_run_over_server) == (real, dry_run)
@@ -335,8 +335,8 @@ def test_a_manager_that_refuses_to_parse_is_told_the_same_way(
     state.leads()
     for way in ((), ("--server", url)):
         clock.meanwhile.append(lambda: state.answers_next("refused", "there is no file or folder 'team'"))
-        said = bfm("bundles", "parse", "examples", "team", *way)
-        assert (said.code, said.error) == (4, "there is no file or folder 'team'")
+        result = bfm("bundles", "parse", "examples", "team", *way)
+        assert (result.code, result.error) == (4, "there is no file or folder 'team'")
 
 
 def test_without_a_manager_a_server_can_not_try_a_parsing_and_says_what_can(
@@ -345,10 +345,10 @@ def test_without_a_manager_a_server_can_not_try_a_parsing_and_says_what_can(
     fill(state)
     before = state.fingerprint()
 
-    said = bfm("bundles", "parse", "examples", "--dry-run", "--server", url)
+    result = bfm("bundles", "parse", "examples", "--dry-run", "--server", url)
 
-    assert said.code == 1
-    assert said.error == (
+    assert result.code == 1
+    assert result.error == (
         "What a server is asked to parse is read by a manager, and none is leading now: start one with "
         "`bfm manager start`, or use --state where the bundle and its configuration are."
     )
@@ -364,11 +364,11 @@ def test_a_backfill_is_watched_to_its_end(bfm: Bfm, url: str, state: FilledState
         lambda: state.goes_on("b1", "failed", succeed=[2], reason="1 item failed"),
     ]
 
-    said = bfm("backfill", "watch", "b1", "--server", url)
+    result = bfm("backfill", "watch", "b1", "--server", url)
 
-    assert said.code == 1
-    assert "failed 2013-01-01T05:00:00Z  clean: ValueError: no such [day]" in said.out
-    assert "Backfill b1 of flights: failed, 2 items: 1 success, 1 failed" in said.out
+    assert result.code == 1
+    assert "failed 2013-01-01T05:00:00Z  clean: ValueError: no such [day]" in result.out
+    assert "Backfill b1 of flights: failed, 2 items: 1 success, 1 failed" in result.out
 
 
 def test_a_log_is_followed_until_the_task_has_ended(
@@ -383,13 +383,13 @@ def test_a_log_is_followed_until_the_task_has_ended(
         lambda: state.logged(RUN, "last"),
     ]
 
-    said = bfm("tasks", "logs", "flights", RUN, "clean", "--follow", "--server", url)
+    result = bfm("tasks", "logs", "flights", RUN, "clean", "--follow", "--server", url)
 
-    assert [line.rpartition(" ")[2] for line in said.out.splitlines()] == ["first", "second", "last"]
+    assert [line.rpartition(" ")[2] for line in result.out.splitlines()] == ["first", "second", "last"]
 
 
 def test_a_run_in_the_future_is_refused_alike_and_taken_alike(
-    ways: Callable[..., list[Said]], state: FilledState
+    ways: Callable[..., list[BfmResult]], state: FilledState
 ) -> None:
     state.dag()
     trigger = ("dags", "trigger", "flights", "--logical-date", "2030-01-01")
@@ -405,7 +405,7 @@ def test_a_run_in_the_future_is_refused_alike_and_taken_alike(
     assert first == second and first["allow_future"] is True
 
 
-def test_a_partial_run_is_told_alike(ways: Callable[..., list[Said]], state: FilledState) -> None:
+def test_a_partial_run_is_told_alike(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
     state.dag()
     state.run("2013-01-01", {"clean": "success"}, run_type="backfill", is_partial=True)
     for args in (("runs", "list"), ("runs", "show", "latest"), ("runs", "timeline", "flights")):
@@ -413,7 +413,7 @@ def test_a_partial_run_is_told_alike(ways: Callable[..., list[Said]], state: Fil
         assert "partial" in over_tables.out and _lines(over_server) == _lines(over_tables), args
 
 
-def test_a_clear_is_previewed_by_the_server(ways: Callable[..., list[Said]], state: FilledState) -> None:
+def test_a_clear_is_previewed_by_the_server(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
     fill(state)
 
     over_tables, over_server = ways("tasks", "clear", "flights", "-s", "2024-05-10", "--dry-run", "--output", "json")
@@ -455,7 +455,7 @@ def test_the_server_and_the_token_may_come_from_the_environment(
 def test_a_missing_a_wrong_and_a_weak_token_are_told(bfm: Bfm, guarded_url: str, state: FilledState) -> None:
     state.dag()
 
-    def pausing(**environ: str) -> Said:
+    def pausing(**environ: str) -> BfmResult:
         return bfm("dags", "pause", "flights", environ={"BFM_SERVER": guarded_url, **environ})
 
     missing, wrong, weak = pausing(), pausing(BFM_TOKEN="bfm_guessed"), pausing(BFM_TOKEN=LOOKING_ONLY)
@@ -472,10 +472,10 @@ def test_the_state_said_on_the_line_wins_over_a_server_of_the_environment(bfm: B
     state.backfill("b1", {"success": 1})
     away = {"BFM_SERVER": "http://127.0.0.1:9"}
 
-    said = bfm("backfill", "show", "b1", "--state", str(state.root), "--output", "json", environ=away)
+    result = bfm("backfill", "show", "b1", "--state", str(state.root), "--output", "json", environ=away)
     both = bfm("backfill", "show", "b1", "--state", str(state.root), "--server", "http://127.0.0.1:9")
 
-    assert said.document["backfill_id"] == "b1"
+    assert result.document["backfill_id"] == "b1"
     assert (both.code, both.error) == (2, "--server and --state don't go together: a server knows where its state is.")
 
 
@@ -499,13 +499,13 @@ def test_a_command_that_needs_the_tables_says_so_and_what_to_take(
     bfm: Bfm, args: tuple[str, ...], instead: str
 ) -> None:
     for way in ((), ("--server", "http://127.0.0.1:9")):
-        said = bfm(*args, *way, environ={"BFM_SERVER": "http://127.0.0.1:9"})
+        result = bfm(*args, *way, environ={"BFM_SERVER": "http://127.0.0.1:9"})
         named = "--server" if way else "BFM_SERVER"
-        assert said.code == 2
-        assert said.error.startswith(
+        assert result.code == 2
+        assert result.error.startswith(
             f"This command works on the tables of the state, and not over a server ({named} names"
         )
-        assert said.error.endswith(instead)
+        assert result.error.endswith(instead)
 
 
 ABOUT_THIS_MACHINE = [
@@ -515,10 +515,10 @@ ABOUT_THIS_MACHINE = [
 
 @pytest.mark.parametrize("args", ABOUT_THIS_MACHINE, ids=" ".join)
 def test_a_command_about_this_machine_refuses_a_server(bfm: Bfm, args: tuple[str, ...]) -> None:
-    said = bfm(*args, "--server", "http://127.0.0.1:9")
+    result = bfm(*args, "--server", "http://127.0.0.1:9")
 
-    assert said.code == 2
-    assert said.error.startswith("--server does not go with this command, which is about")
+    assert result.code == 2
+    assert result.error.startswith("--server does not go with this command, which is about")
 
 
 def test_a_server_of_the_environment_does_not_keep_one_from_seeing_the_configuration(bfm: Bfm) -> None:
@@ -544,21 +544,21 @@ def test_of_each_command_it_is_known_how_it_goes_over_a_server() -> None:
 
 
 def test_a_server_that_is_not_there_is_told_in_a_line(bfm: Bfm) -> None:
-    said = bfm("backfill", "list", "--server", "http://127.0.0.1:9")
+    result = bfm("backfill", "list", "--server", "http://127.0.0.1:9")
 
-    assert said.code == 1
-    assert said.error.startswith("The server at http://127.0.0.1:9 can't be reached")
+    assert result.code == 1
+    assert result.error.startswith("The server at http://127.0.0.1:9 can't be reached")
 
 
 def test_an_address_that_is_none_is_told_in_a_line(bfm: Bfm) -> None:
     for wrong in ("localhost:8099", "ftp://here", "http://", "http://me:secret@here"):
-        said = bfm("backfill", "list", "--server", wrong)
-        assert said.code == 2
-        assert said.error.startswith("The server's address must")
-        assert "secret" not in said.err
+        result = bfm("backfill", "list", "--server", wrong)
+        assert result.code == 2
+        assert result.error.startswith("The server's address must")
+        assert "secret" not in result.err
 
 
 def test_clearing_by_expression_is_not_for_a_server(bfm: Bfm, url: str) -> None:
-    said = bfm("tasks", "clear", "fl.*", "-R", "-y", "--server", url)
+    result = bfm("tasks", "clear", "fl.*", "-R", "-y", "--server", url)
 
-    assert (said.code, "--dag-regex does not go with --server" in said.error) == (2, True)
+    assert (result.code, "--dag-regex does not go with --server" in result.error) == (2, True)

@@ -33,35 +33,35 @@ def copy(tmp_path: Path) -> Path:
 
 def test_no_manager_starts_on_a_copy_and_no_spark_is_started_for_that(bfm: Bfm, copy: Path) -> None:
     for command in (("manager", "start"), ("state", "compact")):
-        said = bfm("--state", "copy", *command)
-        assert said.code == 2
-        assert "`bfm --state copy state adopt --as-copy`" in said.err
-        assert "`bfm --state copy state adopt --as-original`" in said.err
+        result = bfm("--state", "copy", *command)
+        assert result.code == 2
+        assert "`bfm --state copy state adopt --as-copy`" in result.err
+        assert "`bfm --state copy state adopt --as-original`" in result.err
     assert bfm("--state", "copy", "dags", "list").code == 0, "it can be read as it is"
 
 
 def test_as_a_copy_it_goes_on_under_a_new_id(bfm: Bfm, copy: Path) -> None:
-    said = bfm("--state", "copy", "--output", "json", "state", "adopt", "--as-copy")
-    assert said.code == 0
-    told = said.document
-    assert told["state_id"] != told["previous_state_id"] == led_once(copy.parent / "state")
-    assert (told["other_state"], told["other_state_id"]) == (str(copy.parent / "state"), None)
-    assert led_once(copy) == told["state_id"]
+    result = bfm("--state", "copy", "--output", "json", "state", "adopt", "--as-copy")
+    assert result.code == 0
+    shown = result.document
+    assert shown["state_id"] != shown["previous_state_id"] == led_once(copy.parent / "state")
+    assert (shown["other_state"], shown["other_state_id"]) == (str(copy.parent / "state"), None)
+    assert led_once(copy) == shown["state_id"]
 
 
 def test_as_the_original_it_keeps_its_id_and_the_other_one_is_told_to_be_a_copy(bfm: Bfm, copy: Path) -> None:
-    said = bfm("--state", "copy", "state", "adopt", "--as-original")
-    assert said.code == 0
+    result = bfm("--state", "copy", "state", "adopt", "--as-original")
+    assert result.code == 0
     new = led_once(copy.parent / "state")
-    assert f"The one at {copy.parent / 'state'} is a copy from now on: {new}." in " ".join(said.err.split())
-    assert f"goes on as {led_once(copy)}." in said.out
+    assert f"The one at {copy.parent / 'state'} is a copy from now on: {new}." in " ".join(result.err.split())
+    assert f"goes on as {led_once(copy)}." in result.out
     assert new != led_once(copy)
 
 
 @pytest.mark.parametrize("flags", [(), ("--as-copy", "--as-original")])
 def test_it_wants_one_answer(bfm: Bfm, copy: Path, flags: tuple[str, ...]) -> None:
-    said = bfm("--state", "copy", "state", "adopt", *flags)
-    assert (said.code, said.error) == (2, "Say what this state is: --as-copy or --as-original.")
+    result = bfm("--state", "copy", "state", "adopt", *flags)
+    assert (result.code, result.error) == (2, "Say what this state is: --as-copy or --as-original.")
     with pytest.raises(StateCopied):
         led_once(copy)
 

@@ -12,7 +12,7 @@ from support.sample_state import FilledState
 from backfill_manager.model.records import Request
 
 
-def asked(state: FilledState) -> tuple[str, dict[str, Any]]:
+def submitted(state: FilledState) -> tuple[str, dict[str, Any]]:
     [request] = state.store.read(Request)
     return request.kind, json.loads(request.payload_json)
 
@@ -23,14 +23,14 @@ def asked(state: FilledState) -> tuple[str, dict[str, Any]]:
 def test_a_run_by_hand_is_asked_for_in_the_zone_of_the_dag(bfm: Bfm, state: FilledState) -> None:
     state.dag()
 
-    said = bfm("dags", "trigger", "flights", "--logical-date", "2013-01-05", "--conf", '{"full": true}')
+    result = bfm("dags", "trigger", "flights", "--logical-date", "2013-01-05", "--conf", '{"full": true}')
 
-    assert said.code == 0
-    assert asked(state) == (
+    assert result.code == 0
+    assert submitted(state) == (
         "dag.trigger",
         {"dag_id": "flights", "logical_date": "2013-01-05T05:00:00Z", "conf": {"full": True}},
     )
-    assert "No manager is running" in said.err
+    assert "No manager is running" in result.err
 
 
 def test_without_a_date_the_interval_that_the_manager_chose_is_told(bfm: Bfm, state: FilledState) -> None:
@@ -42,10 +42,10 @@ def test_without_a_date_the_interval_that_the_manager_chose_is_told(bfm: Bfm, st
     state.leads()
     state.clock.meanwhile = [accept]
 
-    said = bfm("dags", "trigger", "flights")
+    result = bfm("dags", "trigger", "flights")
 
-    assert asked(state)[1]["logical_date"] is None
-    assert said.out == "Triggered: run manual__2024-05-14T04:00:00Z from 14 to 15 May.\n"
+    assert submitted(state)[1]["logical_date"] is None
+    assert result.out == "Triggered: run manual__2024-05-14T04:00:00Z from 14 to 15 May.\n"
 
 
 def test_a_triggered_run_as_a_document(bfm: Bfm, state: FilledState) -> None:
@@ -56,14 +56,14 @@ def test_a_triggered_run_as_a_document(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.clock.meanwhile = [accept]
 
-    told = bfm("dags", "trigger", "flights", "--output", "json").document
+    shown = bfm("dags", "trigger", "flights", "--output", "json").document
 
-    assert (told["outcome"], told["run_id"]) == ("accepted", "manual__2024-05-14T04:00:00Z")
-    assert told["run"]["interval_end"] == "2024-05-15T04:00:00Z"
+    assert (shown["outcome"], shown["run_id"]) == ("accepted", "manual__2024-05-14T04:00:00Z")
+    assert shown["run"]["interval_end"] == "2024-05-15T04:00:00Z"
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "told"),
+    ("args", "code", "shown"),
     [
         (("flihgts",), 3, "did you mean 'flights'"),
         (("flights", "--logical-date", "soon"), 2, "--logical-date: 'soon' is not a date"),
@@ -72,14 +72,14 @@ def test_a_triggered_run_as_a_document(bfm: Bfm, state: FilledState) -> None:
     ],
 )
 def test_a_run_by_hand_that_makes_no_sense_is_told(
-    bfm: Bfm, state: FilledState, args: tuple[str, ...], code: int, told: str
+    bfm: Bfm, state: FilledState, args: tuple[str, ...], code: int, shown: str
 ) -> None:
     state.dag()
     state.dag("gone", is_active=False)
 
-    said = bfm("dags", "trigger", *args)
+    result = bfm("dags", "trigger", *args)
 
-    assert (said.code, told in said.error) == (code, True)
+    assert (result.code, shown in result.error) == (code, True)
     assert state.store.read(Request) == []
 
 
@@ -88,17 +88,17 @@ def test_a_trigger_that_the_manager_refuses_is_exit_code_4(bfm: Bfm, state: Fill
     state.leads()
     state.clock.meanwhile = [lambda: state.answers_next("refused", "2013-01-05 runs already")]
 
-    said = bfm("dags", "trigger", "flights")
+    result = bfm("dags", "trigger", "flights")
 
-    assert (said.code, said.error) == (4, "2013-01-05 runs already")
+    assert (result.code, result.error) == (4, "2013-01-05 runs already")
 
 
 def test_a_date_in_the_future_is_refused_in_one_line_unless_it_is_asked_for(bfm: Bfm, state: FilledState) -> None:
     """It is noon of 15 May 2024, and eight o'clock in New York."""
     state.dag()
     for date, instant in (("2030-01-01", "2030-01-01T05:00:00Z"), ("2024-05-15T08:00:01", "2024-05-15T12:00:01Z")):
-        said = bfm("dags", "trigger", "flights", "--logical-date", date)
-        assert (said.code, said.error) == (
+        result = bfm("dags", "trigger", "flights", "--logical-date", date)
+        assert (result.code, result.error) == (
             2,
             f"--logical-date {instant} lies in the future (it is 2024-05-15T12:00:00Z now); to run it before its time, add "
             "--allow-future",
@@ -106,7 +106,7 @@ def test_a_date_in_the_future_is_refused_in_one_line_unless_it_is_asked_for(bfm:
     assert state.store.read(Request) == []
 
     assert bfm("dags", "trigger", "flights", "--logical-date", "2030-01-01", "--allow-future").code == 0
-    assert asked(state) == (
+    assert submitted(state) == (
         "dag.trigger",
         {"dag_id": "flights", "logical_date": "2030-01-01T05:00:00Z", "conf": {}, "allow_future": True},
     )
@@ -116,7 +116,7 @@ def test_the_interval_that_runs_now_is_not_in_the_future(bfm: Bfm, state: Filled
     state.dag()
 
     assert bfm("dags", "trigger", "flights", "--logical-date", "2024-05-15").code == 0
-    assert asked(state)[1] == {"dag_id": "flights", "logical_date": "2024-05-15T04:00:00Z", "conf": {}}
+    assert submitted(state)[1] == {"dag_id": "flights", "logical_date": "2024-05-15T04:00:00Z", "conf": {}}
 
 
 @pytest.mark.parametrize("verb", ["pause", "unpause"])
@@ -124,7 +124,7 @@ def test_a_dag_is_paused_and_resumed(bfm: Bfm, state: FilledState, verb: str) ->
     state.dag()
 
     assert bfm("dags", verb, "flights").code == 0
-    assert asked(state) == (f"dag.{verb}", {"dag_id": "flights"})
+    assert submitted(state) == (f"dag.{verb}", {"dag_id": "flights"})
     assert bfm("dags", verb, "flihgts").code == 3
 
 
@@ -148,18 +148,18 @@ def test_a_task_run_by_hand_is_followed_to_its_end(bfm: Bfm, state: FilledState,
         lambda: state.task_goes(BY_HAND, "clean", ended, error=error),
     ]
 
-    said = bfm("tasks", "run", "flights", "clean", "2013-01-05")
+    result = bfm("tasks", "run", "flights", "clean", "2013-01-05")
 
-    assert asked(state) == (
+    assert submitted(state) == (
         "task.run",
         {"dag_id": "flights", "task_id": "clean", "logical_date": "2013-01-05T05:00:00Z"},
     )
-    assert said.code == code
-    log, last = said.out.splitlines()
+    assert result.code == code
+    log, last = result.out.splitlines()
     assert log.endswith("half done")
     assert last.startswith(f"clean of flights for 2013-01-05T05:00:00Z: {ended}")
     assert last.endswith("ValueError: no") == (ended == "failed")
-    assert said.err == f"clean of flights runs as {BY_HAND}.\n"
+    assert result.err == f"clean of flights runs as {BY_HAND}.\n"
 
 
 def test_a_task_run_by_hand_as_a_document(bfm: Bfm, state: FilledState) -> None:
@@ -172,14 +172,14 @@ def test_a_task_run_by_hand_as_a_document(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.clock.meanwhile = [done]
 
-    told = bfm("tasks", "run", "flights", "clean", "2013-01-05", "--output", "json").document
+    shown = bfm("tasks", "run", "flights", "clean", "2013-01-05", "--output", "json").document
 
-    assert (told["task_id"], told["state"], told["run_id"]) == ("clean", "success", BY_HAND)
-    assert [line["message"] for line in told["logs"]] == ["done"]
+    assert (shown["task_id"], shown["state"], shown["run_id"]) == ("clean", "success", BY_HAND)
+    assert [line["message"] for line in shown["logs"]] == ["done"]
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "told"),
+    ("args", "code", "shown"),
     [
         (("flights", "claen", "2013-01-05"), 3, "did you mean 'clean'"),
         (("flihgts", "clean", "2013-01-05"), 3, "did you mean 'flights'"),
@@ -188,13 +188,13 @@ def test_a_task_run_by_hand_as_a_document(bfm: Bfm, state: FilledState) -> None:
     ],
 )
 def test_a_task_by_hand_that_makes_no_sense_is_told(
-    bfm: Bfm, state: FilledState, args: tuple[str, ...], code: int, told: str
+    bfm: Bfm, state: FilledState, args: tuple[str, ...], code: int, shown: str
 ) -> None:
     state.dag()
 
-    said = bfm("tasks", "run", *args)
+    result = bfm("tasks", "run", *args)
 
-    assert (said.code, told in said.error) == (code, True)
+    assert (result.code, shown in result.error) == (code, True)
     assert state.store.read(Request) == []
 
 
@@ -202,17 +202,17 @@ def test_a_manager_that_does_not_begin_the_task_is_told(bfm: Bfm, state: FilledS
     state.dag()
     state.leads()
 
-    said = bfm("tasks", "run", "flights", "clean", "2013-01-05")
+    result = bfm("tasks", "run", "flights", "clean", "2013-01-05")
 
-    assert said.code == 1
-    assert "has not begun it within 60 s" in said.err
+    assert result.code == 1
+    assert "has not begun it within 60 s" in result.err
 
 
 # -- the timeline ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def told(state: FilledState) -> FilledState:
+def history(state: FilledState) -> FilledState:
     """1 January re-done twice, a batch that was put in before it, a run by hand whose predecessor is cancelled."""
     state.dag()
     first = state.run("2013-01-01", run_type="scheduled", state="overridden", overridden_by="second", run_id="first")
@@ -228,7 +228,7 @@ def told(state: FilledState) -> FilledState:
 
 
 def test_the_timeline_is_told_in_the_order_of_logical_dates_with_what_was_overridden(
-    bfm: Bfm, told: FilledState
+    bfm: Bfm, history: FilledState
 ) -> None:
     runs = bfm("runs", "timeline", "flights", "--output", "json").document
 
@@ -243,7 +243,7 @@ def test_the_timeline_is_told_in_the_order_of_logical_dates_with_what_was_overri
     assert runs[0]["items"] == 12
 
 
-def test_the_timeline_is_drawn_as_people_would(bfm: Bfm, told: FilledState) -> None:
+def test_the_timeline_is_drawn_as_people_would(bfm: Bfm, history: FilledState) -> None:
     lines = bfm("runs", "timeline", "flights").out.splitlines()[2:]
 
     drawn = [" ".join(line.split()) for line in lines if line.strip()]
@@ -257,13 +257,13 @@ def test_the_timeline_is_drawn_as_people_would(bfm: Bfm, told: FilledState) -> N
     ]
 
 
-def test_only_the_newest_part_of_a_long_timeline_is_shown(bfm: Bfm, told: FilledState) -> None:
-    said = bfm("runs", "timeline", "flights", "-n", "2")
+def test_only_the_newest_part_of_a_long_timeline_is_shown(bfm: Bfm, history: FilledState) -> None:
+    result = bfm("runs", "timeline", "flights", "-n", "2")
 
-    assert "fifth" in said.out
-    assert "third" in said.out, "as the one that the first line comes after"
-    assert " batch" not in said.out
-    assert "The newest 2; -n shows more." in said.err
+    assert "fifth" in result.out
+    assert "third" in result.out, "as the one that the first line comes after"
+    assert " batch" not in result.out
+    assert "The newest 2; -n shows more." in result.err
     assert [one["run_id"] for one in bfm("runs", "timeline", "flights", "-n", "1", "--output", "json").document] == [
         "fifth"
     ]
@@ -277,7 +277,7 @@ def test_a_dag_without_runs_or_without_existence_says_so(bfm: Bfm, state: Filled
     assert bfm("runs", "timeline", "flihgts").code == 3
 
 
-def test_a_run_is_found_by_its_date_whoever_ran_a_task_of_it_by_hand(bfm: Bfm, told: FilledState) -> None:
+def test_a_run_is_found_by_its_date_whoever_ran_a_task_of_it_by_hand(bfm: Bfm, history: FilledState) -> None:
     shown = bfm("runs", "show", "2013-01-02", "--dag", "flights", "--output", "json").document
 
     assert shown["run_id"] == "fourth"

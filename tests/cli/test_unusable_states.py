@@ -29,12 +29,12 @@ READING = [
 
 @pytest.mark.parametrize("args", READING, ids=" ".join)
 def test_without_a_state_every_command_says_how_to_make_one(bfm: Bfm, tmp_path: Path, args: tuple[str, ...]) -> None:
-    said = bfm("--state", "./nowhere", *args)
+    result = bfm("--state", "./nowhere", *args)
 
-    assert said.code == 2
+    assert result.code == 2
     assert (
         "There is no state at ./nowhere; a manager that starts there makes it. Create it with `bfm --state ./nowhere state init`"
-        in said.error
+        in result.error
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -42,10 +42,10 @@ def test_without_a_state_every_command_says_how_to_make_one(bfm: Bfm, tmp_path: 
 def test_a_state_that_can_not_be_written_is_told(bfm: Bfm, tmp_path: Path) -> None:
     (tmp_path / "a_file").write_text("in the way")
 
-    said = bfm("--state", "a_file/state", "state", "init")
+    result = bfm("--state", "a_file/state", "state", "init")
 
-    assert said.code == 2
-    assert "a_file/state" in said.error
+    assert result.code == 2
+    assert "a_file/state" in result.error
     assert (tmp_path / "a_file").read_text() == "in the way"
 
 
@@ -56,10 +56,10 @@ def test_a_request_that_can_not_be_written_is_told(bfm: Bfm, state: FilledState)
     log.rename(state.root / "request" / "kept")
     log.symlink_to("kept/00000000000000000000.json/nowhere")  # even root can't write here
 
-    said = bfm("pools", "set", "backfill", "--slots", "3")
+    result = bfm("pools", "set", "backfill", "--slots", "3")
 
-    assert said.code == 2
-    assert str(state.root / "request") in said.error
+    assert result.code == 2
+    assert str(state.root / "request") in result.error
     log.unlink()
     (state.root / "request" / "kept").rename(log)
     assert state.fingerprint() == before
@@ -74,9 +74,9 @@ def test_a_state_of_a_newer_version_is_left_alone(bfm: Bfm, state: FilledState) 
     before = state.fingerprint()
 
     for args in (("runs", "list"), ("state", "init"), ("pools", "set", "backfill", "--slots", "3")):
-        said = bfm(*args)
-        assert said.code == 2
-        assert "this backfill_manager knows" in said.error
+        result = bfm(*args)
+        assert result.code == 2
+        assert "this backfill_manager knows" in result.error
     assert state.fingerprint() == before
 
 
@@ -86,11 +86,11 @@ def test_a_corrupt_table_file_is_named(bfm: Bfm, state: FilledState) -> None:
         file.write_bytes(b"this was a table once")
     before = state.fingerprint()
 
-    said = bfm("runs", "list")
+    result = bfm("runs", "list")
     checked = bfm("state", "check", "--output", "json")
 
-    assert said.code == 2
-    assert "dag_run" in said.error
+    assert result.code == 2
+    assert "dag_run" in result.error
     assert checked.code == 1
     assert [one["table"] for one in checked.document if one["outcome"] == "wrong"] == ["dag_run"]
     assert bfm("backfill", "list").code == 0, "what is whole can still be read"
@@ -100,10 +100,10 @@ def test_a_corrupt_table_file_is_named(bfm: Bfm, state: FilledState) -> None:
 def test_a_corrupt_log_is_named(bfm: Bfm, state: FilledState) -> None:
     (state.root / "backfill" / "_delta_log" / "00000000000000000000.json").write_text("{nonsense\n")
 
-    said = bfm("backfill", "list")
+    result = bfm("backfill", "list")
 
-    assert said.code == 2
-    assert "backfill" in said.error
+    assert result.code == 2
+    assert "backfill" in result.error
 
 
 def test_a_table_that_is_gone_is_named(bfm: Bfm, state: FilledState) -> None:
@@ -121,24 +121,24 @@ def test_an_ambiguous_beginning_lists_what_begins_so(bfm: Bfm, state: FilledStat
     state.backfill("abc1", {})
     state.backfill("abc2", {})
 
-    said = bfm("backfill", "cancel", "abc")
+    result = bfm("backfill", "cancel", "abc")
 
-    assert said.code == 2
-    assert "abc1" in said.error
-    assert "abc2" in said.error
+    assert result.code == 2
+    assert "abc1" in result.error
+    assert "abc2" in result.error
     assert state.store.unanswered() == []
 
 
 def test_a_wrong_id_offers_the_nearest(bfm: Bfm, state: FilledState) -> None:
     state.backfill("abc123def456", {})
 
-    said = bfm("backfill", "show", "abc123dfe456")
+    result = bfm("backfill", "show", "abc123dfe456")
 
-    assert (said.code, "did you mean 'abc123def456'" in said.error) == (3, True)
+    assert (result.code, "did you mean 'abc123def456'" in result.error) == (3, True)
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "shown"),
     [
         (("backfil", "list"), "backfill"),
         (("backfill", "lst"), "list"),
@@ -150,11 +150,11 @@ def test_a_wrong_id_offers_the_nearest(bfm: Bfm, state: FilledState) -> None:
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
 )
-def test_a_wrong_command_line_is_one_line_and_exit_code_2(bfm: Bfm, args: tuple[str, ...], told: str) -> None:
-    said = bfm(*args)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(bfm: Bfm, args: tuple[str, ...], shown: str) -> None:
+    result = bfm(*args)
 
-    assert said.code == 2
-    assert told in said.error
+    assert result.code == 2
+    assert shown in result.error
 
 
 def test_a_traceback_is_only_for_those_who_ask(bfm: Bfm) -> None:

@@ -425,7 +425,7 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
 
     for how in ("stopped", "killed"):
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parent), how],
+            [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parents[1]), how],
             capture_output=True, text=True, timeout=PATIENCE * 2, check=False,
         )  # fmt: skip
         assert "OUTCOME Lost(reason='Spark went away while it ran: its " in done.stdout, (

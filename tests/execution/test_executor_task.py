@@ -124,7 +124,7 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
     environment |= {"SPARK_HOME": str(a_home_of_spark(tmp_path / "spark")), "SPARK_SCALA_VERSION": "2.13"}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parent), str(bundle)],
+        [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parents[1]), str(bundle)],
         capture_output=True, text=True, timeout=PATIENCE * 3, check=False, env=environment,
     )  # fmt: skip
     told = next((line for line in done.stdout.splitlines() if line.startswith("OUTCOME {")), None)

@@ -1,4 +1,4 @@
-"""What a command line has said: exit code, standard output, standard error."""
+"""The result of one command line: exit code, standard output, standard error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Said:
+class BfmResult:
     code: int
     out: str
     err: str
@@ -20,11 +20,11 @@ class Said:
 
     @property
     def error(self) -> str:
-        """The one line that tells what is wrong; nothing else may have been said."""
+        """The one line of an error; there is no other output."""
         assert self.out == ""
         assert "Traceback" not in self.err
         [line] = self.err.splitlines()
         return line
 
 
-Bfm = Callable[..., Said]
+Bfm = Callable[..., BfmResult]

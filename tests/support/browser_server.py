@@ -1,4 +1,4 @@
-"""Servers for browser tests: a real server on a free port, over a state in memory or on disk.
+"""Runs a real server for browser tests on a port of its own, over a state in memory or on disk.
 
 `living` is a manager of `backfill_manager.testing` whose ticks go on in a thread: real decisions, real inbox, real
 requests, no Spark. Tasks end as the test says. Its time passes as ours does.
@@ -41,7 +41,7 @@ OFTEN = 10_000  # requests a second: all people of a story come from one address
 
 
 class PassingClock:
-    """A test clock that also advances with real time."""
+    """A clock of the tests that goes on as ours does. `advance` still jumps."""
 
     def __init__(self, stands: FakeClock) -> None:
         self._stands, self._ours = stands, SystemClock()
@@ -68,7 +68,7 @@ def with_tokens(**roles: str) -> Settings:
 
 @contextmanager
 def served(store: Store, clock: Clock, settings: Settings | None = None) -> Iterator[str]:
-    """Serves API and pages; returns the address."""
+    """The address of the site: API and pages."""
     app = create_app(
         settings or with_tokens(), store, clock=clock, secret=b"k" * 32, extra_routers=[router.router],
         error_page=page.error_page,
@@ -79,7 +79,7 @@ def served(store: Store, clock: Clock, settings: Settings | None = None) -> Iter
 
 @dataclass
 class Living:
-    """`with living(ground)`: its manager ticks in a thread; the test takes the lock to access the ground."""
+    """`with living(ground)`: its manager goes on by itself; who touches the ground meanwhile takes the lock."""
 
     ground: InMemoryManager
     lock: threading.RLock
@@ -89,7 +89,7 @@ class Living:
             return what(self.ground)
 
     def finish(self, dag_id: str, n: int | None = None, outcome: Outcome | None = None) -> int:
-        """Ends `n` (None: all) of the DAG's running tasks; returns how many."""
+        """So many (None: all) of the tasks of this DAG that run now end; returns how many."""
         with self.lock:
             keys = [key for key in self.ground.running if key[0] == dag_id][:n]
             for key in keys:
@@ -97,7 +97,7 @@ class Living:
             return len(keys)
 
     def let_all_succeed(self) -> None:
-        """Running tasks, and those that start from now on."""
+        """What runs, and whatever starts from now on."""
         with self.lock:
             self.ground.script = lambda _: Succeeded()
             for key in list(self.ground.running):
@@ -113,7 +113,7 @@ def living(ground: InMemoryManager) -> Iterator[Living]:
             while not over.wait(TICK_S):
                 with lives.lock:
                     ground.tick()
-        except BaseException as error:  # noqa: BLE001 - told by the test's own thread
+        except BaseException as error:  # noqa: BLE001 - reported by the test's own thread
             died.append(error)
 
     thread = threading.Thread(target=go_on, name="living", daemon=True)

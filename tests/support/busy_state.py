@@ -1,4 +1,4 @@
-"""A state in memory with everything that pages show, made by a manager's real decisions."""
+"""A state in memory that contains everything that pages show, made by the real decisions of a manager."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG = "a_task_with_a_name_that_is_much_longer_than_any_box_can_hold"
 
 
 class Script:
-    """Deterministic outcomes; a task takes some minutes of the fake clock."""
+    """Outcomes of a history that is the same every time; a task takes some minutes of the fake clock."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(NOON - timedelta(days=25))
@@ -111,7 +111,7 @@ def import_problem() -> ImportProblem:
 
 
 def log_lines(ground: InMemoryManager) -> list[TaskLog]:
-    """Log lines of the last attempt of every `clean`."""
+    """Of the last try of every `clean`."""
     return [
         TaskLog(
             dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=launch, try_number=launch, line=n, level=level,

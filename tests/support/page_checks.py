@@ -1,4 +1,4 @@
-"""Checks of a page's HTML that hold for every page."""
+"""Checks that hold for the HTML of every page."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Element:
 
     @property
     def whole_text(self) -> str:
-        """The visible text, in order, with single spaces."""
+        """As a person reads it: in order, with single spaces."""
         return " ".join("".join(self._told()).split())
 
     def _told(self) -> Iterator[str]:
@@ -88,7 +88,7 @@ class Page(HTMLParser):
 
 
 def wrongs(page: Page) -> list[str]:
-    """Violations of the content policy, of the rules of `live.js`, and of accessibility."""
+    """Whatever breaks the content policy, the promises to `live.js`, or what a keyboard or a screen reader needs."""
     found = list(page.wrong)
     elements = page.root.all()
     for one in elements:
@@ -117,7 +117,7 @@ def wrongs(page: Page) -> list[str]:
 
 
 def _unnamed(page: Page, ids: set[str | None]) -> list[str]:
-    """Links, buttons and fields without a name."""
+    """Links, buttons and fields that say nothing."""
     found = []
     labelled = {one.attributes.get("for") for one in page.root.find("label")}
     inside = {id(field) for label in page.root.find("label") for field in label.all()}

@@ -1,4 +1,4 @@
-"""A test client for pages, as from localhost."""
+"""Requests pages over a state from this machine, without a browser."""
 
 from __future__ import annotations
 

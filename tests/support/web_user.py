@@ -1,4 +1,4 @@
-"""Users in browsers: Debian's Chromium, driven by Playwright, with the errors of their pages.
+"""Users at browsers: Debian's Chromium driven by Playwright, and every error of the pages that they visited.
 
 Nothing is downloaded. Without a Chromium these tests are skipped, with a line that says so; in CI that is a failure.
 """
@@ -48,7 +48,7 @@ expect.set_options(timeout=EXPECT_MS)
 
 @contextmanager
 def launched(executable: str) -> Iterator[Browser]:
-    """A headless Chromium without sandbox, which is impossible as root or in many containers; the pages are our own."""
+    """Headless; without its sandbox, which it can't have as root or in many a container: the pages are our own."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=executable, timeout=LAUNCH_MS,
@@ -59,7 +59,7 @@ def launched(executable: str) -> Iterator[Browser]:
 
 
 def screenshots() -> Path:
-    """The folder of screenshots, outside of version control."""
+    """Where pictures are kept; in no repository."""
     place = Path(os.environ.get("BFM_SCREENSHOTS") or REPOSITORY / "build" / "screenshots")
     place.mkdir(parents=True, exist_ok=True)
     return place
@@ -67,7 +67,7 @@ def screenshots() -> Path:
 
 @dataclass
 class User:
-    """A user with a browser context (cookies, settings) of their own. `page` is the open page.
+    """Somebody at a browser of their own: own cookies, own settings. `page` is what they look at.
 
     Everything that goes wrong on their pages is noted: what the console tells as an error or a warning (a breach of the
     content policy is one), exceptions, files that did not come. Any fails the test when they go; an answer that the story is
@@ -109,14 +109,14 @@ class User:
     # -- what must be true of every page ----------------------------------------------------------------------------
 
     def barriers(self, *rules: str) -> list[str]:
-        """Serious and critical violations of axe-core, of these rules only if any are given."""
+        """What axe-core calls serious or critical; of these rules only, if any are given."""
         page = self.page
         if not page.evaluate("'axe' in window"):
             page.evaluate(AXE.read_text())  # by the debugger's door, which no content policy closes
         options: dict[str, Any] = {"resultTypes": ["violations"]}
         if rules:
             options["runOnly"] = {"type": "rule", "values": rules}
-        found = page.evaluate("options => axe.run(options).then(told => told.violations)", options)
+        found = page.evaluate("options => axe.run(options).then(report => report.violations)", options)
         return [
             f"{one['id']} ({one['impact']}): {one['help']}: {'; '.join(node['html'][:160] for node in one['nodes'][:4])}"
             for one in found
@@ -139,7 +139,7 @@ class User:
         return found
 
     def stays(self) -> None:
-        """Marks the page, so that `stayed` notices a reload."""
+        """From here on a reload would be noticed by `stayed`."""
         self.page.evaluate("window.stays = true")
 
     @property

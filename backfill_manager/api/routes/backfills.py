@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill
 from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, READS
+from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, reads
 from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, page, to_cursor
 from backfill_manager.api.parameters import BackfillState, Id, ItemState, Kind
 from backfill_manager.api.submit import ApiSubmit, ApiSubmitter
@@ -27,8 +27,8 @@ from backfill_manager.requests import validation
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.requests.submit import id_from
 from backfill_manager.schemas import kinds
+from backfill_manager.schemas import resources as r
 from backfill_manager.schemas.errors import refusal
-from backfill_manager.schemas.resources import Backfill, BackfillDetails, Item, Page, Plan, RunningTask
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
 
@@ -38,7 +38,7 @@ BackfillOrder = Literal["-created_at", "created_at", "-priority", "priority", "d
 _COLUMNS: Final = {name: name for name in ("created_at", "priority", "dag_id", "state")}
 
 
-@router.get("", operation_id="list_backfills", response_model=Page[Backfill], responses=READS)
+@router.get("", operation_id="list_backfills", **reads(r.Page[r.Backfill]))
 def list_backfills(
     reader: Reader,
     limit: Limit = 50,
@@ -74,7 +74,7 @@ async def create_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     )
 
 
-@router.post("/dry_run", operation_id="plan_backfill", response_model=Plan, responses=PLANS)
+@router.post("/dry_run", operation_id="plan_backfill", response_model=r.Plan, responses=PLANS)
 async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     """What a backfill would do, item by item: planned by the manager, without creating anything."""
 
@@ -92,7 +92,7 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     return Response(submitted.answer.payload_json or _EMPTY_PLAN, media_type="application/json")
 
 
-@router.get("/{backfill_id}", operation_id="get_backfill", response_model=BackfillDetails, responses=READS)
+@router.get("/{backfill_id}", operation_id="get_backfill", **reads(r.BackfillDetails))
 def get_backfill(backfill_id: Id, reader: Reader) -> Response:
     """One backfill, by its id, a beginning of it that is unique, or `latest`."""
     return reader.response(
@@ -118,12 +118,11 @@ async def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: Api
 async def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Cancels an unfinished backfill, and hides it from lists. Its runs stay, and its id still works."""
     return await submitter(
-        kinds.BACKFILL_HIDE,
-        lambda _: {"backfill_id": find_backfill(submitter.store, backfill_id)["backfill_id"]},
+        kinds.BACKFILL_HIDE, lambda _: {"backfill_id": find_backfill(submitter.store, backfill_id)["backfill_id"]}
     )
 
 
-@router.get("/{backfill_id}/items", operation_id="list_items", response_model=Page[Item], responses=READS)
+@router.get("/{backfill_id}/items", operation_id="list_items", **reads(r.Page[r.Item]))
 def list_items(
     backfill_id: Id,
     reader: Reader,
@@ -140,19 +139,17 @@ def list_items(
         backfill = known_backfill(reader.context, backfill_id)
         start = position.tie if position is not None else backfill["planned"] + 1 if order.descending else None
         after, before = (None, start) if order.descending else (start, None)
-        found = items_of(
+        rows = items_of(
             reader.store, backfill["backfill_id"], in_states=tuple(state or ()), after=after, before=before, limit=limit
         )
-        last = found.before if order.descending else found.after
-        items = found.items[::-1] if order.descending else found.items
+        last = rows.before if order.descending else rows.after
+        items = rows.items[::-1] if order.descending else rows.items
         return page(items, order_by, None if last is None else (last, last))
 
     return reader.response(TABLES, compute)
 
 
-@router.get(
-    "/{backfill_id}/running", operation_id="list_running_tasks", response_model=Page[RunningTask], responses=READS
-)
+@router.get("/{backfill_id}/running", operation_id="list_running_tasks", **reads(r.Page[r.RunningTask]))
 def list_running(backfill_id: Id, reader: Reader) -> Response:
     """Its running task instances, longest first, on one page."""
 
@@ -185,8 +182,7 @@ async def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = No
 async def retry(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Runs its failed items again."""
     return await submitter(
-        kinds.BACKFILL_RETRY,
-        lambda _: validation.retried_backfill(find_backfill(submitter.store, backfill_id)),
+        kinds.BACKFILL_RETRY, lambda _: validation.retried_backfill(find_backfill(submitter.store, backfill_id))
     )
 
 

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from backfill_manager.api.bodies import Deactivate, Parse
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.openapi import CHANGE, READS
+from backfill_manager.api.openapi import CHANGE, reads
 from backfill_manager.api.paging import Cursor, Limit, page_of_short_list
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit
@@ -22,7 +22,7 @@ from backfill_manager.schemas.resources import BundleInfo, ImportProblem, Page
 router = APIRouter(tags=["dags"])
 
 
-@router.get("/bundles", operation_id="list_bundles", response_model=Page[BundleInfo], responses=READS)
+@router.get("/bundles", operation_id="list_bundles", **reads(Page[BundleInfo]))
 def get_bundles(
     reader: Reader, limit: Limit = 200, cursor: Cursor = None, order_by: Literal["name", "-name"] = "name"
 ) -> Response:
@@ -57,7 +57,7 @@ async def deactivate(name: Id, body: Deactivate, submitter: ApiSubmit) -> Respon
     return await submitter(kinds.BUNDLE_DEACTIVATE, payload)
 
 
-@router.get("/import_errors", operation_id="list_import_errors", response_model=Page[ImportProblem], responses=READS)
+@router.get("/import_errors", operation_id="list_import_errors", **reads(Page[ImportProblem]))
 def get_import_errors(
     reader: Reader,
     limit: Limit = 200,

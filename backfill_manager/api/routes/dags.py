@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from backfill_manager.api.bodies import Clear, DagChanges, NewRun
 from backfill_manager.api.conditional_get import ConditionalReader, Reader
-from backfill_manager.api.openapi import CHANGE, CHANGES, CREATE, READS
+from backfill_manager.api.openapi import CHANGE, CHANGES, CREATE, reads
 from backfill_manager.api.paging import (
     Bound,
     Cursor,
@@ -27,35 +27,15 @@ from backfill_manager.api.routes.runs import RUN_COLUMNS, RunOrder, address_of, 
 from backfill_manager.api.submit import ApiSubmit
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.clear_plan import plan_clear
-from backfill_manager.queries.dags import (
-    all_dags,
-    current_dag,
-    known_dag,
-    list_dags,
-    next_intervals_of,
-    show_dag,
-    spec_reader,
-)
+from backfill_manager.queries import dags as queries
 from backfill_manager.queries.grid import grid
 from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import diff_versions, list_versions
 from backfill_manager.requests import validation
 from backfill_manager.schemas import kinds
+from backfill_manager.schemas import resources as r
 from backfill_manager.schemas.commands import ClearTasks
-from backfill_manager.schemas.resources import (
-    ClearPlan,
-    Dag,
-    DagDetails,
-    DagVersion,
-    Grid,
-    Interval,
-    Page,
-    RequestDetails,
-    Run,
-    TimelineRun,
-    VersionDiff,
-)
 
 router = APIRouter(prefix="/dags", tags=["dags"])
 
@@ -65,7 +45,7 @@ ACTIVE: Final = {"true": True, "false": False, "all": None}
 SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 
 
-@router.get("", operation_id="list_dags", response_model=Page[Dag], responses=READS)
+@router.get("", operation_id="list_dags", **reads(r.Page[r.Dag]))
 def get_dags(
     reader: Reader,
     limit: Limit = 200,
@@ -83,7 +63,7 @@ def get_dags(
     def compute() -> dict[str, Any]:
         rows = [
             row
-            for row in list_dags(reader.store, reader.now(), active=ACTIVE[active])
+            for row in queries.list_dags(reader.store, reader.now(), active=ACTIVE[active])
             if is_paused in (None, row["is_paused"]) and (tag is None or tag in row["tags"])
         ]
         return page_of_short_list(rows, order_by, limit, cursor, unique=["dag_id"])
@@ -91,11 +71,11 @@ def get_dags(
     return reader.response(TABLES, compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
 
 
-@router.get("/{dag_id}", operation_id="get_dag", response_model=DagDetails, responses=READS)
+@router.get("/{dag_id}", operation_id="get_dag", **reads(r.DagDetails))
 def get_dag(dag_id: Id, reader: Reader) -> Response:
     """One DAG, active or not: its schedule, its tasks with their dependencies, and its number of runs by state."""
     return reader.response(
-        TABLES, lambda: show_dag(reader.store, dag_id, reader.now()),
+        TABLES, lambda: queries.show_dag(reader.store, dag_id, reader.now()),
         vary_by=(reader.period(SCHEDULE_TTL_S),),
     )  # fmt: skip
 
@@ -104,16 +84,18 @@ def get_dag(dag_id: Id, reader: Reader) -> Response:
 async def change_dag(dag_id: Id, body: DagChanges, submitter: ApiSubmit) -> Response:
     """Pauses it (no scheduled runs are created) or unpauses it. Its backfills are paused separately."""
     kind = kinds.DAG_PAUSE if body.is_paused else kinds.DAG_UNPAUSE
-    return await submitter(kind, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id})
+    return await submitter(kind, lambda _: {"dag_id": queries.current_dag(submitter.store, dag_id)[0].dag_id})
 
 
 @router.post("/{dag_id}/deactivate", operation_id="deactivate_dag", **CHANGE)
 async def deactivate(dag_id: Id, submitter: ApiSubmit) -> Response:
     """Schedules and accepts no more runs of it, until it has new content or its file is parsed on request."""
-    return await submitter(kinds.DAG_DEACTIVATE, lambda _: {"dag_id": current_dag(submitter.store, dag_id)[0].dag_id})
+    return await submitter(
+        kinds.DAG_DEACTIVATE, lambda _: {"dag_id": queries.current_dag(submitter.store, dag_id)[0].dag_id}
+    )
 
 
-@router.get("/{dag_id}/next", operation_id="next_intervals", response_model=list[Interval], responses=READS)
+@router.get("/{dag_id}/next", operation_id="next_intervals", **reads(list[r.Interval]))
 def get_next_intervals(
     dag_id: Id, reader: Reader, n: Annotated[int, Query(ge=1, le=1000)] = 1, after: Bound = None
 ) -> Response:
@@ -122,7 +104,7 @@ def get_next_intervals(
     bound = instant_of(after, "after")
 
     def compute() -> list[dict[str, Any]]:
-        return next_intervals_of(reader.store, dag_id, reader.now(), n, after=bound)
+        return queries.next_intervals_of(reader.store, dag_id, reader.now(), n, after=bound)
 
     return reader.response(TABLES, compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
 
@@ -144,7 +126,7 @@ async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) 
     )  # fmt: skip
 
 
-@router.get("/{dag_id}/runs", operation_id="list_runs_of_dag", response_model=Page[Run], responses=READS)
+@router.get("/{dag_id}/runs", operation_id="list_runs_of_dag", **reads(r.Page[r.Run]))
 def list_runs(
     dag_id: Id,
     reader: Reader,
@@ -168,7 +150,7 @@ def list_runs(
     return reader.response(TABLES, compute)
 
 
-@router.get("/{dag_id}/grid", operation_id="get_grid", response_model=Grid, responses=READS)
+@router.get("/{dag_id}/grid", operation_id="get_grid", **reads(r.Grid))
 def get_grid(
     dag_id: Id,
     reader: Reader,
@@ -181,7 +163,7 @@ def get_grid(
     position = from_cursor(cursor, order, DagRun, by)
 
     def compute() -> dict[str, Any]:
-        _, spec = known_dag(reader.store, dag_id)
+        _, spec = queries.known_dag(reader.store, dag_id)
         document = grid(
             reader.store, spec, order=order, limit=limit,
             before_date=position.value if position is not None and order == "date" else None,
@@ -196,7 +178,7 @@ def get_grid(
     return reader.response((*TABLES, "task_instance"), compute)
 
 
-@router.get("/{dag_id}/timeline", operation_id="get_timeline", response_model=Page[TimelineRun], responses=READS)
+@router.get("/{dag_id}/timeline", operation_id="get_timeline", **reads(r.Page[r.TimelineRun]))
 def get_timeline(
     dag_id: Id,
     reader: Reader,
@@ -217,13 +199,9 @@ def get_timeline(
     return reader.response(TABLES, compute)
 
 
-@router.get("/{dag_id}/versions", operation_id="list_versions", response_model=Page[DagVersion], responses=READS)
+@router.get("/{dag_id}/versions", operation_id="list_versions", **reads(r.Page[r.DagVersion]))
 def get_versions(
-    dag_id: Id,
-    reader: Reader,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-    order_by: Literal["-version"] = "-version",
+    dag_id: Id, reader: Reader, limit: Limit = 100, cursor: Cursor = None, order_by: Literal["-version"] = "-version"
 ) -> Response:
     """Its versions, newest first."""
 
@@ -233,7 +211,7 @@ def get_versions(
     return reader.response(SPEC_TABLES, compute)
 
 
-@router.get("/{dag_id}/versions/diff", operation_id="diff_versions", response_model=VersionDiff, responses=READS)
+@router.get("/{dag_id}/versions/diff", operation_id="diff_versions", **reads(r.VersionDiff))
 def get_version_diff(
     dag_id: Id,
     reader: Reader,
@@ -245,11 +223,11 @@ def get_version_diff(
 
 
 @router.post(
-    "/{dag_id}/clear", status_code=202, operation_id="clear_tasks", response_model=RequestDetails,
+    "/{dag_id}/clear", status_code=202, operation_id="clear_tasks", response_model=r.RequestDetails,
     responses={
         **CHANGES,
         200: {
-            "model": ClearPlan | RequestDetails,
+            "model": r.ClearPlan | r.RequestDetails,
             "description": "With `dry_run`: what would be cleared. Else: accepted by the manager.",
         },
     },
@@ -262,7 +240,7 @@ async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
     def planned() -> tuple[ClearTasks, dict[str, Any]]:
         command.check()
         known = validation.with_whole_run_ids(store, command)
-        return known, plan_clear(store, known, all_dags(store), spec_reader(store)).to_json_document()
+        return known, plan_clear(store, known, queries.all_dags(store), queries.spec_reader(store)).to_json_document()
 
     if body.dry_run:
         _, plan = await run_in_threadpool(planned)
@@ -272,5 +250,5 @@ async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
 
 def _check_known(reader: ConditionalReader, dag_id: str) -> None:
     """Raises `NotFound` for a DAG that never existed; the runs of a deleted one can still be read."""
-    if dag_id not in all_dags(reader.store):
-        known_dag(reader.store, dag_id)
+    if dag_id not in queries.all_dags(reader.store):
+        queries.known_dag(reader.store, dag_id)

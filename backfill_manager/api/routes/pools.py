@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from backfill_manager.api.bodies import PoolChanges
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.openapi import CHANGE, READS
+from backfill_manager.api.openapi import CHANGE, reads
 from backfill_manager.api.paging import Cursor, Limit, page_of_short_list
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit
@@ -21,7 +21,7 @@ from backfill_manager.schemas.resources import Page, Pool
 router = APIRouter(prefix="/pools", tags=["pools"])
 
 
-@router.get("", operation_id="list_pools", response_model=Page[Pool], responses=READS)
+@router.get("", operation_id="list_pools", **reads(Page[Pool]))
 def get_pools(
     reader: Reader,
     limit: Limit = 200,

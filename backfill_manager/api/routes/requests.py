@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.openapi import READS
+from backfill_manager.api.openapi import reads
 from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, page
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import request_document
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/requests", tags=["requests"])
 TABLES: Final = ("request", "response")
 
 
-@router.get("", operation_id="list_requests", response_model=Page[Request], responses=READS)
+@router.get("", operation_id="list_requests", **reads(Page[Request]))
 def list_requests(
     reader: Reader,
     limit: Limit = 50,
@@ -42,7 +42,7 @@ def list_requests(
     return reader.response(TABLES, compute)
 
 
-@router.get("/{request_id}", operation_id="get_request", response_model=RequestDetails, responses=READS)
+@router.get("/{request_id}", operation_id="get_request", **reads(RequestDetails))
 def get_request(request_id: Id, reader: Reader) -> Response:
     """One request, by its id, a beginning of it, or `latest`."""
     return reader.response(TABLES, lambda: request_document(find_request(reader.store, request_id)))

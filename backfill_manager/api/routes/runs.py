@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from backfill_manager.api.backfill_cache import known_backfill
 from backfill_manager.api.bodies import MarkRun
 from backfill_manager.api.conditional_get import Reader
-from backfill_manager.api.openapi import CHANGE, PREFIX, READS
+from backfill_manager.api.openapi import CHANGE, PREFIX, reads
 from backfill_manager.api.paging import Cursor, Limit, Position, from_cursor, order_of, page
 from backfill_manager.api.parameters import Id, RunId, RunIdOfDag, RunState, RunType
 from backfill_manager.api.submit import ApiSubmit
@@ -26,7 +26,7 @@ from backfill_manager.queries.runs import list_runs as runs_of
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
 from backfill_manager.requests import validation
 from backfill_manager.schemas import kinds
-from backfill_manager.schemas.resources import Log, Page, Run, RunDetails, RunTasks
+from backfill_manager.schemas import resources as r
 from backfill_manager.store.base import Store
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -92,7 +92,7 @@ def page_of(
     return page(runs, order_by, last)
 
 
-@router.get("", operation_id="list_runs", response_model=Page[Run], responses=READS)
+@router.get("", operation_id="list_runs", **reads(r.Page[r.Run]))
 def list_runs(
     reader: Reader,
     limit: Limit = 50,
@@ -117,10 +117,8 @@ def list_runs(
     return reader.response(("dag_run", "backfill", "request", "response"), compute)
 
 
-@router.get("/{run_id}", operation_id="get_run", dependencies=BY_ID, response_model=RunDetails, responses=READS)
-@of_dag_router.get(
-    "/{run_id}", operation_id="get_run_of_dag", dependencies=OF_DAG, response_model=RunDetails, responses=READS
-)
+@router.get("/{run_id}", operation_id="get_run", dependencies=BY_ID, **reads(r.RunDetails))
+@of_dag_router.get("/{run_id}", operation_id="get_run_of_dag", dependencies=OF_DAG, **reads(r.RunDetails))
 def get_run(key: Key, reader: Reader) -> Response:
     """One run, with its parameters (`conf`), which lists leave out."""
     return reader.response(RUN_TABLES, lambda: run_details(key.find(reader.store)))
@@ -147,13 +145,8 @@ async def mark(key: Key, body: MarkRun, submitter: ApiSubmit) -> Response:
     return await submitter(kinds.RUN_MARK if body.task_id is None else kinds.TASK_MARK, payload)
 
 
-@router.get(
-    "/{run_id}/tasks", operation_id="list_tasks_of_run", dependencies=BY_ID, response_model=RunTasks, responses=READS
-)
-@of_dag_router.get(
-    "/{run_id}/tasks", operation_id="list_tasks_of_run_of_dag", dependencies=OF_DAG,
-    response_model=RunTasks, responses=READS,
-)  # fmt: skip
+@router.get("/{run_id}/tasks", operation_id="list_tasks_of_run", dependencies=BY_ID, **reads(r.RunTasks))
+@of_dag_router.get("/{run_id}/tasks", operation_id="list_tasks_of_run_of_dag", dependencies=OF_DAG, **reads(r.RunTasks))
 def list_tasks(key: Key, reader: Reader, task_id: TaskId = None) -> Response:
     """Its task instances, in the order in which they started, and every finished try. Results of more than 65,536
     characters are included for a single task only (`task_id`)."""
@@ -168,14 +161,10 @@ def list_tasks(key: Key, reader: Reader, task_id: TaskId = None) -> Response:
     return reader.response((*RUN_TABLES, "task_instance", "task_try"), compute)
 
 
-@router.get(
-    "/{run_id}/tasks/{task_id}/logs", operation_id="get_log", dependencies=BY_ID,
-    response_model=Log, responses=READS,
-)  # fmt: skip
+@router.get("/{run_id}/tasks/{task_id}/logs", operation_id="get_log", dependencies=BY_ID, **reads(r.Log))
 @of_dag_router.get(
-    "/{run_id}/tasks/{task_id}/logs", operation_id="get_log_of_run_of_dag", dependencies=OF_DAG,
-    response_model=Log, responses=READS,
-)  # fmt: skip
+    "/{run_id}/tasks/{task_id}/logs", operation_id="get_log_of_run_of_dag", dependencies=OF_DAG, **reads(r.Log)
+)
 def get_log(
     key: Key,
     task_id: Id,
