@@ -27,7 +27,7 @@ def recent_timelines(counts: Mapping[str, int], store: Store, now: datetime) -> 
     Thousands of DAGs are read together. How far back their runs lie differs from minutes to years and is not known, so they are
     looked for within an hour of the newest one that may carry the schedule, then those that are not complete within eight of
     the newest of theirs, and so on: a few statements, none of which reads much more than is needed. (Counted from now, an
-    hour's gap between runs could not be told from an hour without a manager.)"""
+    hour's gap between runs looks like an hour without a manager.)"""
     found: dict[str, TimelineWindow] = {}
     for horizon in HORIZONS:
         missing = [dag_id for dag_id in counts if dag_id not in found]

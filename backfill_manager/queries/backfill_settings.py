@@ -1,6 +1,7 @@
-"""What a backfill is set to, as far as it has been asked for, and a mark that tells whether somebody has changed it since.
+"""The settings of a backfill, with changes that are requested, and a version that shows whether they have changed since.
 
-Changes that wait for the manager count as made: whoever changes it next should see them, and not undo them unseen.
+Changes that wait for the manager count as made: the next person who changes settings sees them, and does not undo them
+unseen.
 """
 
 from __future__ import annotations

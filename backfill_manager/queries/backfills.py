@@ -1,7 +1,7 @@
 """Backfills and their items. Counts are counted from the items, so they can't disagree with them. Lists leave out what may be
 large: `conf`, `overrides`, and of many dates or partitions all but the first.
 
-A backfill that was asked for and not yet answered is shown as `queued`; one that was refused is told as the refusal.
+A backfill whose request has no response yet is shown as `queued`; for one that was refused the refusal is raised.
 """
 
 from __future__ import annotations
@@ -176,10 +176,10 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(listed, list) or (len(listed) <= MAX_LISTED and len(json.dumps(listed)) <= MAX_LISTED_LENGTH):
         return config
     shown: list[Any] = []
-    room = MAX_LISTED_LENGTH
+    left = MAX_LISTED_LENGTH
     for one in listed[:MAX_LISTED]:
-        room -= len(str(one))
-        if room < 0 and shown:
+        left -= len(str(one))
+        if left < 0 and shown:
             break
         shown.append(one)
     return {**config, kind: shown, "total": len(listed)}

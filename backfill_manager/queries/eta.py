@@ -90,7 +90,7 @@ def has_time_left(backfill: Backfill) -> bool:
 
 
 def with_time_left(store: Store, backfill: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """The backfill with `time_left_s` and `finishes_at` where they can be told: not while it is paused, and no end for one
+    """The backfill with `time_left_s` and `finishes_at` where they are known: not while it is paused, and no end for one
     with a time window."""
     return at_pace(backfill, read_pace(store, backfill, now), now) if has_time_left(backfill) else backfill
 

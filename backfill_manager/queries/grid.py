@@ -14,7 +14,7 @@ from backfill_manager.queries.runs import NOT_LISTED, run_view
 from backfill_manager.store.base import Condition, Store
 
 Order = Literal["date", "made"]
-MOST_RUNS: Final = 200
+MAX_RUNS: Final = 200
 
 
 def grid(
@@ -33,7 +33,7 @@ def grid(
     By `date`: the runs that stand in the timeline, newest dates. `made`: all runs, the last made (also overridden ones,
     and those by partition key).
     """
-    limit = max(1, min(limit, MOST_RUNS))
+    limit = max(1, min(limit, MAX_RUNS))
     where = _which(spec.dag_id, order, before_date, before_seq)
     by = "-logical_date" if order == "date" else "-run_seq"
     newest = store.read(DagRun, where, order_by=(by,), limit=limit + 1, without=NOT_LISTED)

@@ -1,6 +1,6 @@
 """The items of a backfill as a map of cells, readable from ten items to ten million.
 
-A cell is a stretch of ordinals: one item, or ten, a hundred, ... so many that there are never more than `MOST_CELLS`. Its
+A cell is a stretch of ordinals: one item, or ten, a hundred, ... so many that there are never more than `MAX_CELLS`. Its
 range is the map of the next level, so two looks lead from a million items to one. Counted in Arrow's columns: no item
 becomes a Python object.
 """
@@ -20,7 +20,7 @@ from backfill_manager.store.base import Condition, Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MOST_CELLS: Final = 2000
+MAX_CELLS: Final = 2000
 STATES: Final = states.ITEM_STATES
 # Of a cell that holds several: the first of these that it has is what a person must know of.
 WORST_FIRST: Final = (
@@ -80,7 +80,7 @@ def _joined(cells: Sequence[Cell]) -> Cell:
     return Cell(cells[0].first, cells[-1].last, counts, cells[0].begins, cells[-1].ends)
 
 
-def cell_size(items: int, most: int = MOST_CELLS) -> int:
+def cell_size(items: int, most: int = MAX_CELLS) -> int:
     """Items to a cell: the smallest power of ten with which no more than `most` cells hold them all."""
     size = 1
     while size * most < items:
@@ -180,12 +180,12 @@ def reasons(items: pa.Table, most: int = 8) -> list[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    is_told = [
+    has_reason = [
         pc.equal(items["state"], pa.scalar(state)) for state in (states.FAILED, states.SKIPPED, states.CANCELLED)
     ]
-    told = items.filter(pc.and_(pc.is_valid(items["reason"]), reduce(pc.or_, is_told)))
-    if not told.num_rows:
+    with_reason = items.filter(pc.and_(pc.is_valid(items["reason"]), reduce(pc.or_, has_reason)))
+    if not with_reason.num_rows:
         return []
-    counted = told.group_by(["state", "reason"]).aggregate([("reason", "count")])
+    counted = with_reason.group_by(["state", "reason"]).aggregate([("reason", "count")])
     top = counted.sort_by([("reason_count", "descending"), ("reason", "ascending")]).slice(0, most).to_pylist()
     return [{"state": row["state"], "reason": row["reason"], "items": row["reason_count"]} for row in top]

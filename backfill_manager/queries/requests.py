@@ -18,8 +18,8 @@ WAITING = "waiting"
 _UNANSWERED: Final = SimpleNamespace(object_id=None, message=None, answered_at=None)
 NOT_LISTED: Final = ("payload_json",)  # of a request, and of an answer
 NAMES: Final = ("dag_id", "run_id", "task_id", "backfill_id", "name", "bundle", "subpath", "host")
-LONGEST_NAME: Final = 4000  # characters; a run id of a partition is the longest
-LONGEST_LOOKED_INTO: Final = 100_000  # characters of a payload that a list reads for the names in it
+MAX_NAME_LENGTH: Final = 4000  # a run id of a partition is the longest
+MAX_PARSED_LENGTH: Final = 100_000  # of a payload that a list reads for the names in it
 NEWEST_FIRST: Final = Order("requested_at", "request_id", descending=True)
 
 
@@ -40,7 +40,7 @@ def _listed(store: Store, rows: Collection[Request]) -> list[dict[str, Any]]:
         [Condition("request_id", "in", tuple(row.request_id for row in rows))] if len(rows) <= MAX_LISTED_IDS else []
     )
     answers = {row.request_id: row for row in store.read(Response, where, without=NOT_LISTED)}
-    short = [*where, Condition("payload_json", "shorter_than", LONGEST_LOOKED_INTO)]
+    short = [*where, Condition("payload_json", "shorter_than", MAX_PARSED_LENGTH)]
     payloads = {row.request_id: row.payload_json for row in store.read(Request, short)}
     return [
         request_view(row.evolve(payload_json=payloads.get(row.request_id, "{}")), answers.get(row.request_id))
@@ -99,14 +99,14 @@ def _about(payload: Any) -> dict[str, str]:
     )
     found = {**inside, **payload}
     return {
-        name: found[name] for name in NAMES if isinstance(found.get(name), str) and len(found[name]) <= LONGEST_NAME
+        name: found[name] for name in NAMES if isinstance(found.get(name), str) and len(found[name]) <= MAX_NAME_LENGTH
     }
 
 
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:  # whoever wrote this row did not use `requests.submit`; show what is there
+    except ValueError:  # not written by `requests.submit`; show what is there
         return text
 
 

@@ -15,7 +15,7 @@ from backfill_manager.queries.runs import NOT_LISTED
 from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store, matching
 
-LONGEST_LISTED: Final = 65_536  # characters of a result that a list tells
+MAX_RESULT_LENGTH: Final = 65_536  # in lists
 
 
 def _of(run: DagRun, task_id: str | None = None) -> list[Condition]:
@@ -32,7 +32,9 @@ def list_task_instances(store: Store, run: DagRun, task_id: str | None = None) -
 
 def listed_task(row: TaskInstance) -> dict[str, Any]:
     """As `task_view`, but for a large result: it is None, and `result_chars` says how large it is."""
-    shown = task_view(row.evolve(result_json=None)) if len(row.result_json or "") > LONGEST_LISTED else task_view(row)
+    shown = (
+        task_view(row.evolve(result_json=None)) if len(row.result_json or "") > MAX_RESULT_LENGTH else task_view(row)
+    )
     return {**shown, "result_chars": None if row.result_json is None else len(row.result_json)}
 
 

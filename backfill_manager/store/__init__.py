@@ -1,4 +1,4 @@
-"""The only room that knows Delta: one contract, three engines (memory, delta-rs, delta-spark), one suite for all.
+"""The state tables, and the only package with Delta: one contract, three engines (memory, delta-rs, delta-spark).
 
 May import `errors`, `clock`, `settings`, `logging`, `model`. `open_store(root)` picks the engine by the look of the
 root.

@@ -77,11 +77,7 @@ class DeltaTables(ABC):
 
     def check_owner(self, table: str, properties: Mapping[str, str], *, may_be_older: bool = False) -> None:
         location = self.location(table)
-        try:
-            check_properties(properties, engine=self.ENGINE, table=table, place=location, may_be_older=may_be_older)
-        except StateError as error:
-            error.params["root"] = self.root  # for its hint
-            raise
+        check_properties(properties, engine=self.ENGINE, table=table, place=location, may_be_older=may_be_older)
 
     def unusable(self, table: str, doing: str, error: Exception) -> StateError:
         return StateError(f"Table {table} at {self.location(table)} can't be {doing}: {first_line(error)}")

@@ -1,7 +1,7 @@
 """The state in memory: for tests, ours and our users'. The same promises as Delta's, with a lock where Delta has a
 log.
 
-One `MemoryStore` is one state; whoever holds the object is a client or a manager of it. Several leaders can exist:
+One `MemoryStore` is one state; each holder of the object is a client or a manager of it. Several leaders can exist:
 the one with the highest term is the real one, and every other finds out at its next commit.
 """
 

@@ -1,4 +1,4 @@
-"""SQL as text: its statements, and whether it is one query and nothing else, as far as that can be told without an engine.
+"""SQL as text: its statements, and whether it is one query and nothing else, as far as can be decided without an engine.
 
 `single_query` is the first of two checks: each engine then parses the text itself, as a query only, before it runs it.
 """

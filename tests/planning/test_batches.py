@@ -123,5 +123,5 @@ def test_the_dry_run_counts_the_runs_that_are_made(plan: Plan, most: int, backwa
     items = as_items(plan, backwards)
     runs = one_after_another([i for i in items if i.state == "pending"], most)
     first = {i.ordinal: run[0].ordinal for run in runs for i in run}
-    told = batches(as_table(items), most, run_backwards=backwards).to_pylist()
-    assert told == [first.get(i.ordinal) for i in items]
+    firsts = batches(as_table(items), most, run_backwards=backwards).to_pylist()
+    assert firsts == [first.get(i.ordinal) for i in items]

@@ -197,9 +197,9 @@ def test_a_task_that_never_started_in_a_live_run_is_left_alone(scene: Scene) -> 
 def test_the_document_lists_every_run_with_its_tasks(scene: Scene) -> None:
     scene.run(1, {"load": "success", "clean": "running", "report": "none"}, state="running")
 
-    told = scene.clear(latest_version=True).to_json_document()
+    document = scene.clear(latest_version=True).to_json_document()
 
-    assert told == {
+    assert document == {
         "runs": [
             {
                 "dag_id": "flights", "run_id": "backfill__1", "run_type": "backfill", "state": "running",
@@ -334,7 +334,7 @@ def test_a_run_that_is_not_there_or_not_in_the_dates_is_told(scene: Scene) -> No
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         ({"start_date": "soon"}, "start_date: 'soon' is not a date"),
         ({"end_date": "2013-02-30"}, "end_date: '2013-02-30' is not a date"),
@@ -344,12 +344,12 @@ def test_a_run_that_is_not_there_or_not_in_the_dates_is_told(scene: Scene) -> No
         ({"only_failed": True, "only_running": True}, "leave nothing together"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(scene: Scene, asked: dict[str, Any], told: str) -> None:
+def test_what_makes_no_sense_is_refused_in_one_line(scene: Scene, asked: dict[str, Any], message: str) -> None:
     scene.run(1, ALL_WELL)
 
     with pytest.raises(InvalidInput) as error:
         scene.clear(**asked)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_more_runs_than_one_clear_takes_are_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ FILE = st.tuples(st.integers(0, 20), st.integers(0, 5), st.integers(1, 50), st.b
 def test_counting_at_once_gives_what_looking_at_every_file_would(
     files: list[tuple[int, int, int, bool]], intervals: list[tuple[int, int]]
 ) -> None:
-    told = pa.table(
+    statistics = pa.table(
         {
             "rows": pa.array([rows for _, _, rows, _ in files], pa.int64()),
             "bytes": pa.array([rows * 10 for _, _, rows, _ in files], pa.int64()),
@@ -167,20 +167,20 @@ def test_counting_at_once_gives_what_looking_at_every_file_would(
         }
     )
     of = items([(start, start + length) for start, length in intervals])
-    made = estimate(plan(dag(TableRead("t", "at")), of), (), lambda *_: told, NOW)
+    made = estimate(plan(dag(TableRead("t", "at")), of), (), lambda *_: statistics, NOW)
     for n, (start, length) in enumerate(intervals):
         met = [r for first, more, r, says in files if not says or (first < start + length and first + more >= start)]
         assert made.items.slice(n, 1).to_pylist() == [{"rows": sum(met), "files": len(met), "bytes": 10 * sum(met)}]
 
 
 def test_a_writer_that_does_not_count_rows_leaves_them_unknown() -> None:
-    told = pa.table(
+    statistics = pa.table(
         {
             "rows": pa.array([5, None], pa.int64()), "bytes": pa.array([10, 20], pa.int64()),
             "first": pa.array([at(1), at(2)], INSTANT), "last": pa.array([at(1), at(2)], INSTANT),
         }
     )  # fmt: skip
-    made = estimate(plan(dag(TableRead("t", "at")), items(days(1, 2))), (), lambda *_: told, NOW)
+    made = estimate(plan(dag(TableRead("t", "at")), items(days(1, 2))), (), lambda *_: statistics, NOW)
     assert made.items.to_pylist() == [{"rows": None, "files": 1, "bytes": 10}, {"rows": None, "files": 1, "bytes": 20}]
     assert made.read == {"rows": None, "files": 2, "bytes": 30}
 
@@ -199,13 +199,13 @@ def test_a_million_items_over_a_hundred_thousand_files_are_not_looked_at_pair_by
         }
     )  # fmt: skip
     weights = np.ones(files, np.int64)
-    told = pa.table(
+    statistics = pa.table(
         {
             "rows": weights, "bytes": weights,
             "first": pa.array(firsts).cast(INSTANT), "last": pa.array(firsts + 1).cast(INSTANT),
         }
     )  # fmt: skip
-    made = estimate(plan(dag(TableRead("t", "at")), of), (), lambda *_: told, NOW)
+    made = estimate(plan(dag(TableRead("t", "at")), of), (), lambda *_: statistics, NOW)
     assert made.read["files"] is not None and made.read["files"] >= files - 1
 
 
@@ -221,8 +221,8 @@ def run(seconds: float, **said: Any) -> DagRun:
 
 def test_how_long_it_takes_is_told_by_past_runs() -> None:
     made = plan(dag(max_active_runs=4), items(days(*range(10)), skipped=(1, 2)))
-    told = estimate(made, [run(10), run(40), run(60, items=3)], file_statistics, NOW).to_json_document()
-    assert told == {
+    document = estimate(made, [run(10), run(40), run(60, items=3)], file_statistics, NOW).to_json_document()
+    assert document == {
         "rows": None, "files": None, "bytes": None, "run_s": {"median": 20.0, "shortest": 10.0, "longest": 40.0},
         "total_s": 40.0, "finishes_at": "2024-02-01T12:00:40Z", "unknown": [],
     }  # fmt: skip
@@ -240,8 +240,8 @@ def test_no_more_runs_go_on_at_once_than_there_are() -> None:
 
 
 def test_nothing_is_told_of_a_dag_that_has_never_run() -> None:
-    told = estimate(plan(dag(), items(days(1))), (), file_statistics, NOW).to_json_document()
-    assert (told["run_s"], told["total_s"], told["finishes_at"]) == (None, None, None)
+    document = estimate(plan(dag(), items(days(1))), (), file_statistics, NOW).to_json_document()
+    assert (document["run_s"], document["total_s"], document["finishes_at"]) == (None, None, None)
 
 
 def test_nothing_left_to_do_is_over_now() -> None:

@@ -1,4 +1,4 @@
-"""When the scheduler makes its next run, and over which interval (SEMANTICS "Interval", "The timeline"): without a JVM."""
+"""When the scheduler makes its next run, and over which interval (docs/semantics.md, "The timeline"): without a JVM."""
 
 from __future__ import annotations
 

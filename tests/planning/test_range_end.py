@@ -185,7 +185,7 @@ def test_what_is_asked_for_keeps_no_end_that_goes_with_the_clock() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dag", "start", "told"),
+    ("dag", "start", "message"),
     [
         (DAILY, "2013-06-15T04:00:00Z", "is complete yet: the first one ends at 2013-06-16T04:00:00Z"),
         (DAILY, "2013-09-01T04:00:00Z", "the first one ends at 2013-09-02T04:00:00Z"),
@@ -196,8 +196,8 @@ def test_what_is_asked_for_keeps_no_end_that_goes_with_the_clock() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["schedule", "single"])
 def test_a_range_without_an_end_that_holds_nothing_complete_is_refused_with_when_it_will_be(
-    dag: DagSpec, start: str, told: str, kind: Any
+    dag: DagSpec, start: str, message: str, kind: Any
 ) -> None:
     with pytest.raises(InvalidInput) as refusal:
         check_backfill(CreateBackfill(dag_id="flights", kind=kind, start_date=at(start)), dag, NOW)
-    assert told in str(refusal.value) and "\n" not in str(refusal.value)
+    assert message in str(refusal.value) and "\n" not in str(refusal.value)

@@ -135,8 +135,8 @@ class Timeline:
         rows = {run.run_id: run for run in self.store.read(DagRun, [Condition("dag_id", "=", "d")])}
         assert set(rows) == self.ids
         previous = [None, *(run_id for _, run_id in self.model)]
-        told = [(run_id, rows[run_id].previous_run_id) for _, run_id in self.model]
-        assert told == list(zip((run_id for _, run_id in self.model), previous, strict=False))
+        links = [(run_id, rows[run_id].previous_run_id) for _, run_id in self.model]
+        assert links == list(zip((run_id for _, run_id in self.model), previous, strict=False))
         for run_id in self.outside:
             run = rows[run_id]
             assert run.run_type == s.EXTERNAL_RUN or (run.state == s.OVERRIDDEN and run.overridden_by in self.ids)
@@ -170,7 +170,7 @@ def _backfill() -> Backfill:
     return Backfill("b", "d", s.RUNNING, "{}", "completed", 1, 0, "backfill", False, DATES[0], run_seq=1, dag_version=1)
 
 
-def told(history: list[tuple[str, int, int]]) -> Timeline:
+def replay(history: list[tuple[str, int, int]]) -> Timeline:
     timeline = Timeline()
     for kind, at, n in history:
         if kind in s.RUN_TYPES:
@@ -191,7 +191,7 @@ def told(history: list[tuple[str, int, int]]) -> Timeline:
 def test_every_run_follows_the_one_before_it_in_date_order_whatever_the_order_of_insertion(
     history: list[tuple[str, int, int]],
 ) -> None:
-    told(history)
+    replay(history)
 
 
 @settings(deadline=None, max_examples=60)
@@ -199,7 +199,7 @@ def test_every_run_follows_the_one_before_it_in_date_order_whatever_the_order_of
 def test_a_window_read_from_the_store_gives_the_answers_of_the_whole_timeline(
     history: list[tuple[str, int, int]], first: int, n: int, most: int, now: datetime
 ) -> None:
-    timeline = told(history)
+    timeline = replay(history)
     dates = DATES[first : first + n]
     timeline.check_stretch(TimelineWindow.of(timeline_around("d", [dates[0], dates[-1]], [], timeline.store)), dates)
     recent = recent_timelines({"d": most}, timeline.store, now)["d"]
@@ -213,7 +213,7 @@ def test_a_window_read_from_the_store_gives_the_answers_of_the_whole_timeline(
 def test_a_date_within_an_overridden_batch_is_numbered_on_by_the_scheduler() -> None:
     """The scheduler made the 2nd; a batch from the 1st took it over; the batch was done again for the 1st alone. So the
     2nd is made again, and its first run, which is kept, keeps its id."""
-    told([(s.SCHEDULED_RUN, 0, 1), (s.SUCCESS, 0, 0), (s.SCHEDULED_RUN, 1, 1), (s.SUCCESS, 1, 0),
+    replay([(s.SCHEDULED_RUN, 0, 1), (s.SUCCESS, 0, 0), (s.SCHEDULED_RUN, 1, 1), (s.SUCCESS, 1, 0),
         (s.BACKFILL_RUN, 0, 5), (s.SUCCESS, 0, 0), (s.MANUAL_RUN, 0, 1), (FORGET, 0, 0), (s.SCHEDULED_RUN, 1, 1)])  # fmt: skip
 
 

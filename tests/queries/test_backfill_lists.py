@@ -126,8 +126,8 @@ def test_of_a_long_plan_the_ends_are_shown_and_why_some_are_left_out() -> None:
     shown = plan_shown(plan_of(1000, skipped))
     assert len(shown["items"]) + len(shown["tail"]) + shown["hidden"] == 1000
     assert [one["ordinal"] for one in shown["tail"]] == [998, 999, 1000]
-    told = {one["reason"]: (one["items"], [item["ordinal"] for item in one["some"]]) for one in shown["skipped"]}
-    assert told == {"already exists": (50, list(range(100, 108))), "in flight": (1, [900])}
+    skipped = {one["reason"]: (one["items"], [item["ordinal"] for item in one["some"]]) for one in shown["skipped"]}
+    assert skipped == {"already exists": (50, list(range(100, 108))), "in flight": (1, [900])}
 
 
 def test_an_empty_plan_has_no_map() -> None:

@@ -1,4 +1,4 @@
-"""What is told of backfills: counts from their items, those that wait, those that were refused, names by prefix."""
+"""Documents of backfills: counts from their items, those that wait, those that were refused, names by prefix."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ ITEM_FIELDS = [
 def test_a_backfill_has_the_fields_of_the_interface_and_counts_its_items(state: FilledState) -> None:
     state.backfill("b1", {"success": 3, "failed": 1, "running": 2, "pending": 4, "skipped": 1})
 
-    [told] = list_backfills(state.store).items
+    [listed] = list_backfills(state.store).items
 
-    assert list(told)[: len(FIELDS)] == FIELDS
-    assert (told["planned"], told["success"], told["failed"], told["running"], told["pending"], told["skipped"]) == (
+    assert list(listed)[: len(FIELDS)] == FIELDS
+    assert (listed["planned"], listed["success"], listed["failed"], listed["running"], listed["pending"], listed["skipped"]) == (
         11, 3, 1, 2, 4, 1,
     )  # fmt: skip
-    assert told["created_at"] == "2024-05-15T12:00:00Z"
-    assert told["config"]["type"] == "schedule"
+    assert listed["created_at"] == "2024-05-15T12:00:00Z"
+    assert listed["config"]["type"] == "schedule"
 
 
 def test_backfills_are_told_newest_first_and_can_be_chosen(state: FilledState) -> None:
@@ -74,11 +74,11 @@ def test_backfills_are_told_newest_first_and_can_be_chosen(state: FilledState) -
 def test_a_backfill_that_waits_for_its_answer_is_queued(state: FilledState) -> None:
     state.asked("b1")
 
-    [told] = list_backfills(state.store).items
+    [listed] = list_backfills(state.store).items
 
-    assert list(told)[: len(FIELDS)] == FIELDS
-    assert (told["state"], told["reason"], told["planned"]) == ("queued", "waiting for the manager", 0)
-    assert find_backfill(state.store, "b1") == {**told, "conf": {}, "overrides": {}}
+    assert list(listed)[: len(FIELDS)] == FIELDS
+    assert (listed["state"], listed["reason"], listed["planned"]) == ("queued", "waiting for the manager", 0)
+    assert find_backfill(state.store, "b1") == {**listed, "conf": {}, "overrides": {}}
     assert list_backfills(state.store, BackfillFilter(in_states=["running"])).items == []
     assert list_backfills(state.store, BackfillFilter("other")).items == []
 

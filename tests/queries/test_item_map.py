@@ -14,7 +14,7 @@ from support.sample_state import FilledState
 from backfill_manager.clock import UTC
 from backfill_manager.model.records import BackfillItem
 from backfill_manager.queries.item_map import (
-    MOST_CELLS,
+    MAX_CELLS,
     STATES,
     cell_size,
     item_map,
@@ -47,11 +47,11 @@ def test_few_items_have_a_cell_each_with_its_date() -> None:
 
 @pytest.mark.parametrize(
     ("items", "per"),
-    [(1, 1), (10, 1), (MOST_CELLS, 1), (MOST_CELLS + 1, 10), (100_000, 100), (1_000_000, 1000), (10_000_000, 10_000)],
+    [(1, 1), (10, 1), (MAX_CELLS, 1), (MAX_CELLS + 1, 10), (100_000, 100), (1_000_000, 1000), (10_000_000, 10_000)],
 )
 def test_there_are_never_more_cells_than_can_be_drawn(items: int, per: int) -> None:
     assert cell_size(items) == per
-    assert items <= per * MOST_CELLS
+    assert items <= per * MAX_CELLS
 
 
 def test_a_single_failure_among_thousands_is_seen() -> None:
@@ -117,7 +117,7 @@ def test_the_map_of_a_million_items_takes_parts_of_a_second(items: int) -> None:
     found = item_map(table, 1, items)
     print(f"{items:,} items in {time.perf_counter() - begun:.3f} s")
     assert sum(found.by_state.values()) == items
-    assert len(found.cells) <= MOST_CELLS
+    assert len(found.cells) <= MAX_CELLS
 
 
 def test_it_is_read_from_the_state_by_range_and_told_beside_all_items(state: FilledState) -> None:
@@ -141,13 +141,13 @@ def test_partitions_are_labelled_by_their_keys() -> None:
 def test_why_items_did_not_succeed_the_most_frequent_first() -> None:
     store = MemoryStore()
     store.init()
-    told = (
+    reasons = (
         [("skipped", "already exists")] * 3
         + [("failed", "clean failed")] * 5
         + [("success", None), ("failed", None), ("pending", "half of a failed batch")]
     )
-    store.write([BackfillItem("p", n + 1, state, n, reason=why) for n, (state, why) in enumerate(told)])
-    assert read_items_seen(store, "p", 1, len(told)).reasons == [
+    store.write([BackfillItem("p", n + 1, state, n, reason=why) for n, (state, why) in enumerate(reasons)])
+    assert read_items_seen(store, "p", 1, len(reasons)).reasons == [
         {"state": "failed", "reason": "clean failed", "items": 5},
         {"state": "skipped", "reason": "already exists", "items": 3},
     ]

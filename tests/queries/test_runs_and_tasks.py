@@ -1,4 +1,4 @@
-"""What is told of runs, their tasks, tries and logs, of pools, requests and the leader."""
+"""Documents of runs, their tasks, tries and logs, of pools, requests and the leader."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ FIRST = "backfill__2013-01-01T05:00:00Z"
 def test_a_run_has_the_fields_of_the_interface(state: FilledState) -> None:
     state.backfill("b1", {"success": 2, "failed": 1})
 
-    told = list_runs(state.store, backfill_id="b1").items
+    listed = list_runs(state.store, backfill_id="b1").items
 
-    assert [list(one)[: len(RUN_FIELDS)] for one in told] == [RUN_FIELDS] * 3
-    assert [one["state"] for one in told] == ["failed", "success", "success"], "newest made first"
-    assert told[2]["run_id"] == FIRST
-    assert told[2]["duration_s"] == 2.0
+    assert [list(one)[: len(RUN_FIELDS)] for one in listed] == [RUN_FIELDS] * 3
+    assert [one["state"] for one in listed] == ["failed", "success", "success"], "newest made first"
+    assert listed[2]["run_id"] == FIRST
+    assert listed[2]["duration_s"] == 2.0
     assert [one["state"] for one in list_runs(state.store, in_states=["failed"]).items] == ["failed"]
     assert len(list_runs(state.store, limit=2).items) == 2
     assert list_runs(state.store, dag_id="other").items == []
@@ -106,8 +106,8 @@ def test_tries_and_log_lines_are_told_in_order(state: FilledState) -> None:
     run = find_run(state.store, "latest")
     state.logged(FIRST, "began", "one table")
     state.logged(FIRST, "again", launch=2)
-    for launch, told in ((1, "failed"), (2, "success")):
-        state.put(TaskTry("flights", FIRST, "clean", launch, launch, told, run.run_seq, term=1))
+    for launch, state_ in ((1, "failed"), (2, "success")):
+        state.put(TaskTry("flights", FIRST, "clean", launch, launch, state_, run.run_seq, term=1))
 
     assert [one["message"] for one in list_log_lines(state.store, run, "clean")] == ["began", "one table", "again"]
     assert [one["message"] for one in list_log_lines(state.store, run, "clean", try_number=2)] == ["again"]
@@ -124,13 +124,13 @@ def test_a_try_tells_which_spark_jobs_it_ran_in_which_term(state: FilledState) -
     first = TaskTry("flights", FIRST, "clean", 1, 1, "lost", run.run_seq, term=1)
     state.put(first, first.evolve(launch=2, term=4, state="success", spark_jobs_json="[3, 14]"))
 
-    told = [(one["launch"], one["term"], one["spark_jobs"]) for one in list_tries(state.store, run)]
+    jobs = [(one["launch"], one["term"], one["spark_jobs"]) for one in list_tries(state.store, run)]
 
-    assert told == [(1, 1, []), (2, 4, [3, 14])]
+    assert jobs == [(1, 1, []), (2, 4, [3, 14])]
 
 
 @pytest.mark.parametrize(
-    ("told", "age_s", "shown"),
+    ("spark_ui", "age_s", "shown"),
     [
         ("http://driver:4040", 1, "http://driver:4040"),
         ("https://driver/spark/", 1, "https://driver/spark"),
@@ -141,9 +141,9 @@ def test_a_try_tells_which_spark_jobs_it_ran_in_which_term(state: FilledState) -
     ],
 )
 def test_sparks_pages_are_those_of_a_manager_that_lives(
-    state: FilledState, told: str | None, age_s: int, shown: str | None
+    state: FilledState, spark_ui: str | None, age_s: int, shown: str | None
 ) -> None:
-    row = state.leader.row.evolve(spark_ui=told, lease_s=15)
+    row = state.leader.row.evolve(spark_ui=spark_ui, lease_s=15)
     assert spark_pages(row, row.heartbeat_at + timedelta(seconds=age_s)) == shown
     assert spark_pages(row.evolve(state="stopped"), row.heartbeat_at) is None
     assert spark_pages(None, row.heartbeat_at) is None
@@ -180,16 +180,22 @@ def test_a_leader_lives_as_long_as_its_lease(state: FilledState) -> None:
     assert manager_status(state.store, state.clock.now())["advice"] == "No manager has run here yet."
     state.leads()
 
-    told = manager_status(state.store, state.clock.now())
-    assert (told["leading"], told["term"], told["host"], told["pid"], told["advice"]) == (True, 1, "here", 4711, None)
+    status = manager_status(state.store, state.clock.now())
+    assert (status["leading"], status["term"], status["host"], status["pid"], status["advice"]) == (
+        True,
+        1,
+        "here",
+        4711,
+        None,
+    )
 
     later = state.clock.now() + timedelta(seconds=3601)
     assert not has_active_manager(state.store, later)
     assert "without giving its lease back" in manager_status(state.store, later)["advice"]
 
     state.goes()
-    told = manager_status(state.store, state.clock.now())
-    assert (told["leading"], told["state"]) == (False, "stopped")
+    status = manager_status(state.store, state.clock.now())
+    assert (status["leading"], status["state"]) == (False, "stopped")
 
 
 def test_a_leader_that_was_killed_on_this_machine_does_not_live_on_in_its_lease(state: FilledState) -> None:

@@ -65,9 +65,9 @@ def test_how_far_schedules_have_come_is_the_same_on_disk(state: FilledState) -> 
 
 
 def test_the_timeline_leaves_out_what_has_no_place_in_it(store: MemoryStore) -> None:
-    told = timeline(store, "a")
+    shown = timeline(store, "a")
 
-    assert [one["run_id"] for one in told] == ["put in later", "late"]
-    assert [one["run_id"] for one in told[1]["overridden"]] == ["overridden"]
-    assert timeline(store, "a", limit=1) == told[1:]
+    assert [one["run_id"] for one in shown] == ["put in later", "late"]
+    assert [one["run_id"] for one in shown[1]["overridden"]] == ["overridden"]
+    assert timeline(store, "a", limit=1) == shown[1:]
     assert timeline(store, "c") == []

@@ -1,5 +1,5 @@
 """The three engines behind one name. A state is shared by all stories of its engine: with Spark every table costs
-seconds. Stories therefore use ids of their own (`state_stories.unique`), and ask `leader` for whoever leads now.
+seconds. Tests therefore use ids of their own (`state_changes.unique`), and get the active leader from `leader`.
 """
 
 from __future__ import annotations

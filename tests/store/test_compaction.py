@@ -78,9 +78,10 @@ def test_a_tick_copies_as_little_after_a_long_time_as_at_the_beginning(state: De
         lead.compact()
     assert state.count("task_instance", []) == {(): ticks * per_tick}
     assert max(copied) <= COMPACT_AFTER * per_tick + 2 * SLICE_ROWS, copied
-    told = table.get_add_actions(flatten=True)
+    actions = table.get_add_actions(flatten=True)
     widths = [
-        high - low for low, high in zip(told["min.run_seq"].to_pylist(), told["max.run_seq"].to_pylist(), strict=True)
+        high - low
+        for low, high in zip(actions["min.run_seq"].to_pylist(), actions["max.run_seq"].to_pylist(), strict=True)
     ]
     assert len(widths) >= 3 and sum(width < 2 * SLICE_ROWS for width in widths) >= len(widths) - 1, widths
 

@@ -195,8 +195,8 @@ def test_all_items_of_a_backfill_in_one_state_are_moved_at_once(store: Store, le
     lead.commit(changes(backfill(mine, first + 4), backfill(other, first + 5)))
     lead.move_items(mine, "pending", "cancelled", WICKED)
     lead.move_items(unique("b"), "pending", "cancelled", "there is none")
-    told = store.read(BackfillItem, [Condition("backfill_id", "in", (mine, other))], order_by=["run_seq"])
-    assert [(one.state, one.reason) for one in told] == [
+    moved = store.read(BackfillItem, [Condition("backfill_id", "in", (mine, other))], order_by=["run_seq"])
+    assert [(one.state, one.reason) for one in moved] == [
         ("running", None),
         ("cancelled", WICKED),
         ("cancelled", WICKED),
@@ -350,19 +350,19 @@ def test_sql_reads_the_tables_by_their_names(store: Store, runs: tuple[str, int]
 )
 def test_sql_can_do_nothing_but_read(store: Store, sql: str) -> None:
     before = store.count("pool", [])
-    with pytest.raises(InvalidInput) as told:
+    with pytest.raises(InvalidInput) as refused:
         store.query(sql)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refused.value)
     assert store.count("pool", []) == before
 
 
 def test_sql_with_a_wrong_name_is_answered_with_a_right_one(store: Store) -> None:
-    with pytest.raises(InvalidInput, match=r"no (such )?table:? '?dagrun.*did you mean 'dag_run'") as told:
+    with pytest.raises(InvalidInput, match=r"no (such )?table:? '?dagrun.*did you mean 'dag_run'") as refused:
         store.query("SELECT * FROM dagrun")
-    assert "\n" not in str(told.value)
-    with pytest.raises(InvalidInput, match="state") as told:
+    assert "\n" not in str(refused.value)
+    with pytest.raises(InvalidInput, match="state") as refused:
         store.query("SELECT stat FROM dag_run")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_housekeeping_leaves_every_row_as_it_was(store: Store, runs: tuple[str, int], leader: Leadership) -> None:

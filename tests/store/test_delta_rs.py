@@ -1,4 +1,4 @@
-"""What goes wrong with folders and files, told in one line; clients at once; and who else can read the tables."""
+"""Errors of folders and files, each in one line; clients at once; and who else can read the tables."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def snapshot(root: Path) -> dict[str, bytes]:
 def refusal(store: Store) -> str:
     """The one line with which reading `dag_run` is refused; the state is left as it was."""
     before = snapshot(Path(store.root))
-    with pytest.raises(StateError) as told:
+    with pytest.raises(StateError) as refused:
         store.read(DagRun)
     assert snapshot(Path(store.root)) == before
-    assert told.value.exit_code == 2
-    message = str(told.value)
+    assert refused.value.exit_code == 2
+    message = str(refused.value)
     assert "\n" not in message and "\x1b" not in message and len(message) < 500
     return message
 
@@ -130,9 +130,9 @@ def test_a_place_that_can_not_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "a_file").write_text("not a folder")
     for root in (tmp_path / "a_file" / "state", Path("/proc/nothing/state")):
         store = open_store(str(root))
-        with pytest.raises(StateError, match="can't be") as told:
+        with pytest.raises(StateError, match="can't be") as refused:
             store.init()
-        assert "\n" not in str(told.value) and str(root) in str(told.value)
+        assert "\n" not in str(refused.value) and str(root) in str(refused.value)
     assert (tmp_path / "a_file").read_text() == "not a folder"
 
 

@@ -1,4 +1,4 @@
-"""Who may commit, when two managers meet at one state; and what a commit costs."""
+"""Which of two managers of one state commits; and what a commit costs."""
 
 from __future__ import annotations
 

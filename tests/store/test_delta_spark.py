@@ -39,9 +39,9 @@ def test_a_schema_without_a_state_is_told_with_the_command_that_makes_it(spark: 
 def test_a_catalog_that_does_not_exist_is_told_in_one_line(spark: SparkSession) -> None:
     store = open_store("no_such_catalog.jobs", spark=spark)
     for asked in (store.exists, store.init, store.lease):
-        with pytest.raises(StateError) as told:
+        with pytest.raises(StateError) as refused:
             asked()
-        assert "\n" not in str(told.value) and "no_such_catalog" in str(told.value)
+        assert "\n" not in str(refused.value) and "no_such_catalog" in str(refused.value)
 
 
 def test_tables_of_the_other_engine_or_a_newer_version_are_left_alone(spark: SparkSession) -> None:
@@ -83,7 +83,7 @@ def test_spark_refuses_what_a_leader_of_an_older_term_writes(spark_state: DeltaS
     """The same that the contract's story tells, seen from beneath: an older number is skipped, and that is noticed."""
     table, mine = "bundle", unique("bundle")
     last = spark_state.lease()
-    term = last.term if last else 0  # whoever leads next still has higher numbers
+    term = last.term if last else 0  # the next leader still has higher numbers
     Writer(spark_state.tables, manager(term), iter([term * 2**40 + 2**30]), Term(term)).fence(table)
     older = Writer(spark_state.tables, manager(term), iter([term * 2**40 + 1, term * 2**40 + 2]), Term(term))
     with pytest.raises(LostLease):
@@ -101,7 +101,7 @@ def test_every_conflict_of_commits_means_that_another_manager_leads(
     """PySpark has them without a base of their own."""
     writer = Writer(spark_state.tables, manager(1), itertools.count(), Term(1))
     with pytest.raises(LostLease), writer._committing("bundle"):
-        raise kind("[DELTA_CONCURRENT] somebody was quicker", "the stack trace")
+        raise kind("[DELTA_CONCURRENT] another commit was quicker", "the stack trace")
 
 
 def test_the_heart_beats_while_the_table_of_leases_is_tidied(spark_state: DeltaSparkStore) -> None:

@@ -75,8 +75,8 @@ def test_spark_takes_any_text_as_a_literal(spark: SparkSession, words: list[str]
     from backfill_manager.store.delta_spark.tables import column_of
 
     rows = spark.createDataFrame([(n, word) for n, word in enumerate(words)], "n int, partition_key string")
-    told = [f.max(f.when(column_of(Condition("partition_key", "=", word)), f.col("n"))) for word in words]
-    found = rows.agg(*told).first()
+    aggregates = [f.max(f.when(column_of(Condition("partition_key", "=", word)), f.col("n"))) for word in words]
+    found = rows.agg(*aggregates).first()
     assert found is not None and list(found) == list(range(len(words)))
 
 

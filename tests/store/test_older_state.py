@@ -71,12 +71,12 @@ def test_so_are_they_in_a_metastore(spark: SparkSession) -> None:
     store.init()
     table = f"spark_catalog.{schema}.bundle"
     spark.sql(f"DROP TABLE {table}")
-    told = ", ".join(
+    properties_ = ", ".join(
         f"'{key}' = '{value}'" for key, value in {**properties(DeltaSparkTables.ENGINE), VERSION_PROPERTY: "1"}.items()
     )
     spark.sql(
         f"CREATE TABLE {table} (name STRING NOT NULL, path STRING NOT NULL, parser STRING NOT NULL, content_hash STRING "
-        f"NOT NULL, refreshed_at TIMESTAMP NOT NULL) USING delta TBLPROPERTIES ({told})"
+        f"NOT NULL, refreshed_at TIMESTAMP NOT NULL) USING delta TBLPROPERTIES ({properties_})"
     )
     spark.sql(f"INSERT INTO {table} VALUES ('examples', 'jobs', 'standard', 'abc', TIMESTAMP'2026-01-01 00:00:00')")
 

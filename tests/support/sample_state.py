@@ -1,4 +1,4 @@
-"""A real state on disk, filled as a manager would fill it, and a clock that stands still until told otherwise."""
+"""A real state on disk, filled as a manager would fill it, and a clock that stands still until it is set."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class StandingClock:
     def pass_time(self, seconds: float) -> None:
         self.at += timedelta(seconds=seconds)
         self.pauses += 1
-        assert self.pauses < 2000, "whoever waits here waits for ever"
+        assert self.pauses < 2000, "this wait never ends"
         if self.meanwhile:
             self.meanwhile.pop(0)()
 

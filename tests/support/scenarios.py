@@ -1,4 +1,4 @@
-"""What the stories of the manager have in common: asking and being answered, letting time pass, and that nothing hangs."""
+"""Shared steps of the manager's stories: submit requests, let time pass, assert that nothing hangs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def play(ground: InMemoryManager, until: str) -> None:
 
 
 def nothing_hangs(ground: InMemoryManager) -> None:
-    """SEMANTICS, "Nothing ever hangs silently": with no task running and no time to wait for, nothing is alive but what
+    """docs/semantics.md, S90: with no task running and no time to wait for, nothing is alive but what
     a person has paused, and every request has its answer."""
     ground.drain()
     if ground.running:

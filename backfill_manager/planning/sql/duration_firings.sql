@@ -1,5 +1,5 @@
 -- A duration -> its intervals from the first start on, in epoch micros. Exact elapsed time, so arithmetic is all there is.
--- In chunks, so that no single array holds them all; text and one partition for the reasons told in cron_firings.sql.
+-- In chunks, so that no single array holds them all; text and one partition for the reasons given in cron_firings.sql.
 WITH grid AS (
   SELECT grid.*
   FROM range(0, 1, 1, 1)

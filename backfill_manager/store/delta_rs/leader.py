@@ -1,8 +1,8 @@
 """The leading half of the delta-rs engine: taking over, and commits that only the leader can make.
 
 Three things refuse a leader that was overtaken. It commits from handles that nobody refreshes, without retries, so that any
-commit of another makes its own a lost race. Each of its commits carries the term as an application transaction, and whoever
-takes over first puts one such commit into every table. And a handle that has stood still for so long that the log entries
+commit of another makes its own a lost race. Each of its commits carries the term as an application transaction, and taking over
+first puts one such commit into every table. And a handle that has stood still for so long that the log entries
 after it may have been cleaned away (a machine that slept) is compared with the table before it is used.
 """
 

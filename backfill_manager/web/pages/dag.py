@@ -14,7 +14,7 @@ from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, years
 from backfill_manager.queries.dags import known_dag, next_intervals_of, show_dag, spec_of_run
-from backfill_manager.queries.grid import MOST_RUNS, grid
+from backfill_manager.queries.grid import MAX_RUNS, grid
 from backfill_manager.queries.runs import find_run, timeline
 from backfill_manager.queries.tasks import list_task_instances
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
@@ -29,7 +29,7 @@ TABS: Final = ("grid", "graph", "timeline", "calendar", "versions", "code", "cle
 DAY_RUNS_PER_PAGE: Final = 100
 GRID_TASKS_PER_PAGE: Final = 100
 VERSIONS_PER_PAGE: Final = 50
-RunCount = Annotated[int, Query(ge=1, le=MOST_RUNS)]
+RunCount = Annotated[int, Query(ge=1, le=MAX_RUNS)]
 VersionNumber = Annotated[int | None, Query(ge=1, le=2**31)]
 
 
