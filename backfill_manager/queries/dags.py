@@ -47,8 +47,8 @@ def list_dags(store: Store, now: datetime, *, active: bool | None = True) -> lis
 
 def schedules_reached(store: Store, dags: Sequence[DagRow], now: datetime) -> dict[str, TimelineWindow]:
     """For each DAG the newest end of its timeline: how far its schedule has come, and which dates have a run already."""
-    wanted = {row.dag_id: 1 for row in dags if row.schedule is not None}
-    found = recent_timelines(wanted, store, now) if wanted else {}
+    counts = {row.dag_id: 1 for row in dags if row.schedule is not None}
+    found = recent_timelines(counts, store, now) if counts else {}
     return {row.dag_id: found.get(row.dag_id, TimelineWindow()) for row in dags}
 
 
@@ -168,7 +168,7 @@ def spec_of_run(store: Store, run: DagRun) -> DagSpec | None:
 def _current_specs(store: Store, rows: list[DagRow]) -> dict[str, DagSpec]:
     if not rows:
         return {}
-    wanted = {(row.dag_id, row.current_version) for row in rows}
+    current = {(row.dag_id, row.current_version) for row in rows}
     where = [
         Condition("dag_id", "in", tuple(row.dag_id for row in rows)),
         Condition("version", "in", tuple({row.current_version for row in rows})),
@@ -176,7 +176,7 @@ def _current_specs(store: Store, rows: list[DagRow]) -> dict[str, DagSpec]:
     return {
         version.dag_id: DagSpec.from_json(version.definition_json)
         for version in store.read(DagVersion, where)
-        if (version.dag_id, version.version) in wanted
+        if (version.dag_id, version.version) in current
     }
 
 
