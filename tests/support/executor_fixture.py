@@ -83,7 +83,7 @@ class Audience:
         return next((e.outcome for e in self.events if isinstance(e, TaskEnded) and e.key == launch.key), None)
 
     def outcome(self, launch: TaskLaunch) -> Outcome:
-        """How it ended; how many rows it wrote is told by `rows_of`."""
+        """How it ended; how many rows it wrote see `rows_of`."""
         outcome: Outcome = self.wait_until(lambda: self.end_of(launch))
         return Succeeded(outcome.result_json) if isinstance(outcome, Succeeded) else outcome
 
