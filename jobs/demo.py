@@ -1,4 +1,4 @@
-"""`./spark-submit.sh demo`: a month of real flights through every part of the manager, and its results.
+"""`./spark-submit.sh demo`: a month of real flights through every part of the system, and its results.
 
 The demo is a client like any other. It starts a manager beside itself (spark_driver.py), asks for a backfill with
 `bfm`, as a person would, watches it, reads the tables, and stops the manager. All of it can be done again: what is

@@ -1,11 +1,11 @@
-"""The real spark-submit: gets what must be given at submit time, and handles its signals.
+"""Runs spark-submit with the options that are needed at submit time, and handles signals for it.
 
     spark-submit.sh ─► submit.py ─► spark-submit (a JVM) ─► manager.py (the driver)
 
-- Delta's jars, its extension and catalog, the fair scheduler and the address to bind to can't be set by the driver:
-  when it begins, the JVM has long begun.
-- SIGTERM and Ctrl-C mean: finish what runs, start nothing new. spark-submit would die of them and leave the driver
-  behind, so Spark runs in a session of its own and the signal goes to the *driver*. A second signal ends both at once.
+- Delta's jars, its extension and catalog, the fair scheduler and the bind address cannot be set by the driver: when it starts,
+  the JVM is already running.
+- SIGTERM and Ctrl-C mean: finish running tasks, start nothing new. spark-submit would die of them and leave the driver
+  behind, so Spark runs in a session of its own and the signal is sent to the *driver*. A second signal ends both at once.
 - If this process is killed, the driver notices (backfill_manager/manager/parent_watchdog.py). So nothing is left behind.
 """
 

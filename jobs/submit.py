@@ -20,7 +20,7 @@ WHAT_NOW: Final = (
     "The manager has ended with it and leads no more; start it again, or let its supervisor do so. What was asked for waits, "
     "and tasks that ran go on with the next leader."
 )
-MAX_EXIT_CODE: Final = 4  # the highest exit code of `bfm`
+MAX_BFM_EXIT_CODE: Final = 4  # the highest exit code of `bfm`
 PATHS: Final = ("BFM_STATE", "BFM_WAREHOUSE", "BFM_CONF", "BFM_CACHE", "BFM_IVY_SETTINGS")
 
 
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
             return demo.run(settings, options, year=asked.year)
         with Driver(spark_arguments(settings, options), rest) as driver:
             code = driver.wait()
-            if code > MAX_EXIT_CODE and driver.signalled is None:  # the driver's last words went through the JVM
+            if code > MAX_BFM_EXIT_CODE and driver.signalled is None:  # the driver's last words went through the JVM
                 print(f"Spark is gone: its JVM has ended with exit code {code}. {WHAT_NOW}", file=sys.stderr)
             return code
     except BackfillManagerError as error:

@@ -1,4 +1,4 @@
-"""What README and docs show is true: its DAG loads, its commands exist, its links lead somewhere. The notebook's cells too."""
+"""The README's DAG loads and its commands and folders exist; cells of the notebook are valid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backfill_manager.settings import BundleSettings
 
 REPOSITORY = Path(__file__).parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-DOCS = "".join(page.read_text(encoding="utf-8") for page in sorted((REPOSITORY / "docs").glob("*.md")))
+DOCS = "".join(page.read_text(encoding="utf-8") for page in sorted((REPOSITORY / "docs").rglob("*.md")))
 COMMANDS = sorted(set(re.findall(r"^\$ bfm (.+)$", README + DOCS, re.MULTILINE)))
 
 
@@ -36,7 +36,7 @@ def test_the_first_dag_loads_and_is_about_ten_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_readme_and_docs_is_understood(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_of_readme_and_docs_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*shlex.split(command), "--help"]) == 0, capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""The two commands on machines that lack something, and what they hand to Spark. No test here installs or starts Spark."""
+"""spark-submit.sh and tests/run on machines that lack something, and what they pass to Spark. Nothing is installed or started."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_old_java_is_refused_with_what_to_install(script: Path, says: str, fo
         assert system in done.stderr
 
 
-def test_no_java_at_all_is_told_as_such(tmp_path: Path) -> None:
+def test_no_java_at_all_is_reported(tmp_path: Path) -> None:
     done = run(SUBMIT, "demo", JAVA_HOME=str(tmp_path))
     assert done.returncode == 2
     assert f"found: none (JAVA_HOME={tmp_path})" in done.stderr
@@ -134,7 +134,7 @@ def test_a_changed_pin_installs_again(tmp_path: Path, venv: Path) -> None:
     assert len(calls_of_pip(tmp_path)) == 2
 
 
-def test_an_install_that_failed_is_told_and_tried_again(tmp_path: Path, venv: Path) -> None:
+def test_an_install_that_failed_is_reported_and_tried_again(tmp_path: Path, venv: Path) -> None:
     (venv / "no-network").touch()
     failed = in_a_copy(tmp_path, "install_extra demo")
     assert failed.returncode == 2
@@ -144,14 +144,14 @@ def test_an_install_that_failed_is_told_and_tried_again(tmp_path: Path, venv: Pa
     assert len(calls_of_pip(tmp_path)) == 2
 
 
-# -- the words --------------------------------------------------------------------------------------------------------
+# -- arguments --------------------------------------------------------------------------------------------------------
 def test_help_needs_nothing_and_names_both_ways() -> None:
     done = run(SUBMIT, "--help", JAVA_HOME="/nonexistent")
     assert done.returncode == 0
     assert "demo [--year]" in done.stdout and "-- OPTIONS" in done.stdout
 
 
-def test_an_unknown_word_is_refused_before_anything_is_installed() -> None:
+def test_an_unknown_argument_is_refused_before_anything_is_installed() -> None:
     done = run(SUBMIT, "dmeo", JAVA_HOME="/nonexistent")
     assert done.returncode == 2
     assert done.stderr.startswith("spark-submit.sh does not know dmeo.")
@@ -179,7 +179,7 @@ def test_a_wrong_setting_is_one_line_before_spark_starts(tmp_path: Path) -> None
     assert f"{tmp_path}/mine.yaml, line 1: lease.seconds" in done.stderr
 
 
-def test_a_word_that_the_demo_does_not_know_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_argument_of_the_demo_is_refused(tmp_path: Path) -> None:
     done = submit("demo", "--decade", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "demo does not know --decade" in done.stderr
@@ -228,7 +228,7 @@ def test_a_cluster_is_not_given_the_loopback_address(options: list[str]) -> None
 
 @pytest.mark.usefixtures("jobs")
 @pytest.mark.parametrize("options", [["--jars", "a.jar,b.jar"], ["--jars=a.jar", "--jars", "b.jar"]])
-def test_jars_of_the_persons_own_come_beside_deltas(options: list[str]) -> None:
+def test_additional_jars_are_passed_beside_deltas(options: list[str]) -> None:
     from spark_driver import spark_arguments
 
     arguments = spark_arguments(Settings(), [*options, "--verbose"])
@@ -238,7 +238,7 @@ def test_jars_of_the_persons_own_come_beside_deltas(options: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("jobs")
-def test_what_manager_yaml_says_of_spark_comes_after_ours() -> None:
+def test_spark_settings_of_manager_yaml_come_after_the_defaults() -> None:
     from spark_driver import spark_arguments
 
     from backfill_manager.settings import SparkSettings

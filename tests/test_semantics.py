@@ -1,4 +1,4 @@
-"""docs/semantics.md keeps its word: its rules are numbered one after the other, and each names tests that exist.
+"""The rules of docs/semantics.md are numbered consecutively, and each names tests that exist.
 
 Tests are found with `ast`; nothing is imported and nothing runs here.
 """
@@ -29,7 +29,7 @@ def names_in(file: str) -> frozenset[str]:
 
 
 def faults(page: str) -> list[str]:
-    """Everything that is wrong with a page of rules, a line each."""
+    """Returns everything that is wrong with a page of rules, a line each."""
     rules = RULE.findall(page)
     found = [] if rules else ["there is no rule: a line `- **S1** ...` is wanted"]
     for number, (said, text) in enumerate(rules, 1):

@@ -1,4 +1,4 @@
-"""Where settings come from, which one wins, and how everything that is wrong is told with its place."""
+"""Where settings come from, which one wins, and how errors name their place."""
 
 from __future__ import annotations
 

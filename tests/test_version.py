@@ -1,4 +1,4 @@
-"""The version that the package tells is the one it was installed as."""
+"""The version of the package is the one it was installed as."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from importlib.metadata import version
 import backfill_manager
 
 
-def test_the_package_and_its_metadata_tell_one_version() -> None:
+def test_package_and_metadata_have_the_same_version() -> None:
     assert backfill_manager.__version__ == version("backfill-manager")

@@ -25,7 +25,7 @@ REPLACED = {
     r"NobodyLeads|somebody_leads|START_ONE": "NoActiveManager, has_active_manager",
     r"NotKnown|NotAllowed|TooMany": "Unauthenticated, Forbidden, RateLimited",
     r"(MOST|LONGEST|FEW)_[A-Z_]+|PATIENCE_S|EVERY_S": "MAX_*, MIN_*, *_TIMEOUT_S, POLL_INTERVAL_S",
-    r"told|somebody|somebody's|whoever|put_behind_us": "name who or what",
+    r"told(?! to\b)|put_behind_us": "name who or what",
     r"Ask for this backfill|Ask for it": "Create backfill",
     r"Tries that have ended": "Attempts",
     r"Who may|Who you are|What the words mean": "Authentication and roles, Semantics",

@@ -12,7 +12,7 @@ from support.bundle_folder import BundleFolder
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.bundles import files
 from backfill_manager.dags.bundles.files import MAX_DATA_FILE_SIZE, FileFingerprints, read_bundle
-from backfill_manager.dags.bundles.sources import source_of
+from backfill_manager.dags.parsers.bundle_state import source_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import BundleSettings
 from backfill_manager.testing import FakeClock

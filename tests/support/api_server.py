@@ -1,4 +1,4 @@
-"""The API over a manager in memory (`testing.Playground`), called in this process as a client over the network would."""
+"""Runs the API over a manager in memory (`testing.InMemoryManager`) in this process, called as over the network."""
 
 from __future__ import annotations
 

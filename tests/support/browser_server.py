@@ -1,4 +1,4 @@
-"""Sites for people at browsers: a real server on a port of its own, over a state in memory or on disk.
+"""Runs a real server for browser tests on a port of its own, over a state in memory or on disk.
 
 `living` is a manager of `backfill_manager.testing` whose ticks go on in a thread: real decisions, real inbox, real
 requests, no Spark. Tasks end as the test says. Its time passes as ours does.
@@ -113,7 +113,7 @@ def living(ground: InMemoryManager) -> Iterator[Living]:
             while not over.wait(TICK_S):
                 with lives.lock:
                     ground.tick()
-        except BaseException as error:  # noqa: BLE001 - told by the test's own thread
+        except BaseException as error:  # noqa: BLE001 - reported by the test's own thread
             died.append(error)
 
     thread = threading.Thread(target=go_on, name="living", daemon=True)

@@ -1,4 +1,4 @@
-"""A bundle's folder for tests to fill."""
+"""A bundle's folder that tests fill."""
 
 from __future__ import annotations
 

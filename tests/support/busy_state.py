@@ -1,4 +1,4 @@
-"""A state in memory in which everything that pages show has happened, made by the real decisions of a manager."""
+"""A state in memory that contains everything that pages show, made by the real decisions of a manager."""
 
 from __future__ import annotations
 

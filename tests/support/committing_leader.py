@@ -1,4 +1,4 @@
-"""A leader at work on a big state, as a process: `python committing_leader.py ROOT BACKFILL`. Every second one tick, which ends
+"""Runs a leader on a large state as a process: `python committing_leader.py ROOT BACKFILL`. Every second one tick, which ends
 the runs of twenty items, with their task instances, and starts as many. It says `leading` when it does, and goes when its
 standard input is closed."""
 

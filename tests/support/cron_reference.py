@@ -1,4 +1,4 @@
-"""What the intervals should be, worked out another way: croniter walks over naive wall-clock time, and the
+"""Computes intervals in another way, as a reference: croniter walks over naive wall-clock time, and the
 clock-change rule is applied to each reading by asking zoneinfo about both folds. Slow, short, and sharing nothing with
 the code under test.
 """

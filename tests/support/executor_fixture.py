@@ -1,4 +1,4 @@
-"""A small stage: launches by hand, tasks as plain functions, and an audience that remembers every event."""
+"""Launches tasks (plain functions) on an executor by hand and records every event."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Audience:
         return next((e.outcome for e in self.events if isinstance(e, TaskEnded) and e.key == launch.key), None)
 
     def outcome(self, launch: TaskLaunch) -> Outcome:
-        """How it ended; how many rows it wrote see `rows_of`."""
+        """How it ended; `rows_of` has how many rows it wrote."""
         outcome: Outcome = self.wait_until(lambda: self.end_of(launch))
         return Succeeded(outcome.result_json) if isinstance(outcome, Succeeded) else outcome
 

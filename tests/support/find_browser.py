@@ -1,4 +1,4 @@
-"""Which browser there is on this machine; knows nothing of Playwright."""
+"""Finds the browser of this machine; does not import Playwright."""
 
 from __future__ import annotations
 

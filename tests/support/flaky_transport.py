@@ -1,5 +1,5 @@
-"""A line that breaks: a real TCP relay between a client and a server, which hands requests on and, as often as it is told,
-closes the connection before a byte of the answer has come back."""
+"""A TCP relay between a client and a server that forwards requests and, as often as configured, closes the connection before a
+byte of the response is sent back."""
 
 from __future__ import annotations
 

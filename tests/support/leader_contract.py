@@ -1,4 +1,4 @@
-"""Who leads a state that many stories share: taking over is dear with Spark, so it is done only when it must be."""
+"""Leadership of a state that many tests share: a take-over is expensive with Spark, so it happens only when needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Leadership:
         self._held: Leader | None = None
 
     def __call__(self) -> Leader:
-        """The one who leads now."""
+        """The current leader."""
         last = self._store.lease()
         if self._held is None or last is None or self._held.term != last.term or last.state != "leading":
             return self.take_over()

@@ -1,4 +1,4 @@
-"""What a client of a real manager does: ask, and look at the tables until something has come about."""
+"""Client side of a real manager: submits requests and waits for changes in the tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-TIMEOUT_S = 300.0  # after which a test gives up; a machine may be slow and busy
+TIMEOUT_S = 300.0  # a machine may be slow and busy
 
 
 class PatientClock(SystemClock):

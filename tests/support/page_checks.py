@@ -1,4 +1,4 @@
-"""What must be true of every page, whatever it shows: read from its HTML."""
+"""Checks that hold for the HTML of every page."""
 
 from __future__ import annotations
 

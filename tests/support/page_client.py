@@ -1,4 +1,4 @@
-"""A browser without a screen over a state, asked from this machine."""
+"""Requests pages over a state from this machine, without a browser."""
 
 from __future__ import annotations
 

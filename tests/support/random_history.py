@@ -1,4 +1,4 @@
-"""Ninety days in the life of a manager: hundreds of random operations, killed again and again, beside a plain model.
+"""Ninety days of random operations on a manager that is killed again and again, compared with a reference model.
 
 `calm_history(seed)` asks for one thing, lets everything that follows come to rest (tasks that stay running end in any
 order, the manager is killed between any two table commits), tells the model, and goes on: all that stands in the tables is
@@ -536,7 +536,7 @@ class Calm(History):
         same("backfills", backfills, {name: backfill.state for name, backfill in model.backfills.items()})
 
     def check_rest(self) -> None:
-        """At the end nothing is alive, and everything has been reported once."""
+        """At the end nothing is active, and everything has been reported once."""
         check_rest(self.ground)
 
 
@@ -555,7 +555,7 @@ def check_rest(ground: InMemoryManager) -> None:
     assert not ground.state.runs and not ground.state.backfills and not ground.running
     assert not [run for run in store.read(DagRun) if run.state in s.RUN_LIVE]
     tries = Counter((row.dag_id, row.run_id, row.task_id, row.launch) for row in store.read(TaskTry))
-    assert max(tries.values(), default=1) == 1, "a try is reported once"
+    assert max(tries.values(), default=1) == 1, "a try is recorded once"
     launches = {ti.key: ti.launch for ti in store.read(TaskInstance)}
     assert Counter(key[:3] for key in tries) == Counter({key: n for key, n in launches.items() if n})
     asked = [row.request_id for row in store.rows("request")]  # type: ignore[attr-defined]

@@ -1,11 +1,11 @@
-"""The outcome by docs/semantics.md, as plainly as it can be said: dictionaries by DAG and date, one thing at a time.
+"""The expected results by docs/semantics.md, as simply as possible: dictionaries by DAG and date, one operation at a time.
 
 Nothing here is taken from the manager. The model knows no ticks, no limits and no crashes: they must not change what comes
 out. It performs one operation after the other and lets everything finish in between; how a task ends is a pure function of
 seed, DAG, task, date and of how often the world has been mended (`fate`), so the model knows it as the script does.
 
 Exact: which dates stand and what stood there before, ids and numbers, previous pointers, states of tasks, runs, items and
-backfills, which interval the scheduler makes, who is refused. Not modelled, as it depends on the order of racing: how often a
+backfills, which interval the scheduler makes, who is refused. Not predicted, as it depends on races: how often a
 task was launched (a crash launches again), in which order the runs of different dates ran, and the wording of reasons.
 """
 

@@ -1,4 +1,4 @@
-"""What the stories of the manager have in common: asking and being answered, letting time pass, and that nothing hangs."""
+"""Shared steps of the manager's stories: submit requests, let time pass, assert that nothing hangs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def play(ground: InMemoryManager, until: str) -> None:
 
 
 def nothing_hangs(ground: InMemoryManager) -> None:
-    """docs/semantics.md, "Nothing ever hangs silently": with no task running and no time to wait for, nothing is alive but what
+    """docs/semantics.md, S90: with no task running and no time to wait for, nothing is alive but what
     a person has paused, and every request has its answer."""
     ground.drain()
     if ground.running:
@@ -108,7 +108,7 @@ def key_of(ground: InMemoryManager, part_of_run_id: str, task_id: str | None = N
 
 
 class Stubborn(InMemoryManager):
-    """Tasks that were asked to stop continue until `give_in`: as Spark jobs may, for a while."""
+    """Tasks that have been told to stop go on until `give_in`: as Spark jobs may, for a while."""
 
     stubborn = True
 
@@ -117,7 +117,7 @@ class Stubborn(InMemoryManager):
             super().finish(key, outcome, spark_jobs)
 
     def give_in(self, part_of_run_id: str) -> None:
-        super().finish(key_of(self, part_of_run_id), Cancelled("asked to stop"))
+        super().finish(key_of(self, part_of_run_id), Cancelled("told to stop"))
 
 
 class Killed(Exception):

@@ -1,4 +1,4 @@
-"""A real `bfm serve` as a process, requests sent to it at a fixed pace, and its memory."""
+"""Runs `bfm serve` as a process, sends requests to it at a fixed rate, and measures its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows to tell stories with: valid, small, and with ids of their own so that stories may share one state."""
+"""Valid, small rows with unique ids, so that tests may share one state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People at browsers: Debian's Chromium, driven by Playwright, and whatever went wrong on the pages they were on.
+"""Users at browsers: Debian's Chromium driven by Playwright, and every error of the pages that they visited.
 
 Nothing is downloaded. Without a Chromium these tests are skipped, with a line that says so; in CI that is a failure.
 """
@@ -116,7 +116,7 @@ class User:
         options: dict[str, Any] = {"resultTypes": ["violations"]}
         if rules:
             options["runOnly"] = {"type": "rule", "values": rules}
-        found = page.evaluate("options => axe.run(options).then(told => told.violations)", options)
+        found = page.evaluate("options => axe.run(options).then(report => report.violations)", options)
         return [
             f"{one['id']} ({one['impact']}): {one['help']}: {'; '.join(node['html'][:160] for node in one['nodes'][:4])}"
             for one in found
