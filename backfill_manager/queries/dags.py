@@ -1,4 +1,4 @@
-"""DAGs as they stand: what is current, when each runs next, and which files could not be read."""
+"""DAGs: the current definition, when each runs next, and which files could not be imported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def schedules_reached(store: Store, dags: Sequence[DagRow], now: datetime) -> di
 
 
 def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
-    """For what asks something of a DAG: its row and the definition of its current version. `NotFound` with the nearest
+    """For commands on a DAG: its row and the definition of its current version. `NotFound` with the nearest
     names; `Refused` for one that is not active."""
     row, spec = known_dag(store, dag_id)
     refuse_inactive(row)
@@ -61,7 +61,7 @@ def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
 
 
 def known_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
-    """For what only reads: the same of a DAG that is, or ever was, there."""
+    """For reading: the same of a DAG that is, or ever was, there."""
     rows = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
     if not rows:
         known = [row.dag_id for row in store.read(DagRow)]
