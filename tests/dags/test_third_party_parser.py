@@ -1,5 +1,5 @@
-"""A parser of somebody else's package (tests/data/sheet_parser), with a format that is not Python: what it is told, what it
-decides, and what becomes of its mistakes."""
+"""A third-party parser (tests/data/sheet_parser) with a format that is not Python: what it is given, what it
+decides, and the errors of its mistakes."""
 
 from __future__ import annotations
 
