@@ -1,4 +1,4 @@
-"""Every situation a person can get into, by name.
+"""The errors that are shown to people, by name.
 
 One base class; the fields are the ids, the message is one or two lines that say what is wrong, where, and what would be
 right. `exit_code` is what `bfm` ends with: 1 it was carried out and failed, 2 the input is wrong, 3 there is no such
