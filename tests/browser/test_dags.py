@@ -1,4 +1,4 @@
-"""DAGs in the hands of people: the switch, a run by hand, a clear, a file that can't be read."""
+"""DAGs in a browser: the pause switch, a manual run, a clear, an import error."""
 
 from __future__ import annotations
 

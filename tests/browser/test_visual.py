@@ -1,5 +1,5 @@
-"""Every page in a browser: light, dark and on a phone; nothing on the console, nothing too wide, no barrier that axe-core
-calls serious. Each leaves three pictures (`build/screenshots`, or where BFM_SCREENSHOTS says)."""
+"""Every page in a browser: light, dark and on a phone; no console message, no horizontal scrolling, no serious violation of
+axe-core. Each leaves three screenshots (`build/screenshots`, or BFM_SCREENSHOTS)."""
 
 from __future__ import annotations
 

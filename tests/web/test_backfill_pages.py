@@ -1,4 +1,4 @@
-"""*Backfills*, one of them, its settings, and *New backfill*: as a person meets them, with and without scripts."""
+"""Pages *Backfills*, backfill details, settings and *New backfill*, with and without scripts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SPECS = (
 
 @pytest.fixture
 def ground() -> InMemoryManager:
-    """Nothing has run yet; tasks run until they are finished by hand."""
+    """Nothing has run yet; tasks run until a test ends them."""
     return InMemoryManager(*SPECS, script=lambda launch: None, clock=FakeClock(datetime(2024, 1, 31, 12, tzinfo=UTC)))
 
 
@@ -61,7 +61,7 @@ def page_of(browser: TestClient, address: str, status: int = 200) -> Page:
 
 
 def sent(browser: TestClient, address: str, status: int, **form: Any) -> Page:
-    """A form that comes back as a page."""
+    """Submits a form that is answered with a page."""
     answer = browser.post(address, data=form)
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (status, [])
@@ -69,14 +69,14 @@ def sent(browser: TestClient, address: str, status: int, **form: Any) -> Page:
 
 
 def followed(browser: TestClient, address: str, **form: Any) -> tuple[str, Page]:
-    """A form that leads on: where to, and the page there."""
+    """Submits a form that redirects; returns the address and the page there."""
     answer = browser.post(address, data=form)
     assert answer.status_code == 303, answer.text
     return answer.headers["location"], page_of(browser, answer.headers["location"])
 
 
 def fields_of(page: Page, form: str) -> dict[str, str]:
-    """What a browser would send of this form if nothing was touched."""
+    """The fields that a browser would submit of this form if nothing was edited."""
     (found,) = [one for one in page.forms if form in (one.attributes.get("id"), one.attributes.get("action"))]
     sent: dict[str, str] = {}
     for one in found.find("input"):
@@ -112,7 +112,7 @@ def put(leader: Leader, *rows: Record) -> None:
 
 
 class Readings:
-    """How often each table was read since the last time it was asked."""
+    """Counts reads by table since the last call."""
 
     def __init__(self, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self._seen: Counter[str] = Counter()
@@ -372,7 +372,7 @@ def test_every_link_of_these_pages_leads_somewhere(ground: InMemoryManager, brow
 
 
 def big_state(place: Path, items: int) -> tuple[DeltaRsStore, str]:
-    """A backfill of so many hours, two thirds of which are over: one has failed, some are at work."""
+    """A backfill of so many hours, two thirds of them done: one failed, some are running."""
     clock = SystemClock()
     store = DeltaRsStore(str(place), clock=clock)
     store.init()
@@ -608,7 +608,7 @@ def test_every_setting_is_read_back_as_it_is_shown() -> None:
 
 
 class Hand:
-    """The manager's hand for dry runs, which takes Spark: answers each at once with a plan of so many days."""
+    """Stands in for the planner, which needs Spark: answers each dry run with a plan of `days_` days."""
 
     def __init__(
         self,
@@ -669,7 +669,7 @@ FORM = {"dag": "flights", "sent": "1", "kind": "schedule", "reprocess": "none", 
 
 @pytest.fixture
 def led(ground: InMemoryManager) -> TestClient:
-    """A browser to whose clock the manager of this ground lives."""
+    """A client by whose clock the manager is running."""
     row = ground.store.lease()
     assert row is not None
     clock = FakeClock(row.heartbeat_at + timedelta(milliseconds=5))
@@ -678,7 +678,7 @@ def led(ground: InMemoryManager) -> TestClient:
 
 @pytest.fixture
 def unled(ground: InMemoryManager) -> TestClient:
-    """A browser to whose clock that manager went away long ago."""
+    """A client by whose clock the manager is gone."""
     row = ground.store.lease()
     assert row is not None
     return browser_of(ground.store, FakeClock(row.heartbeat_at + timedelta(hours=1)))

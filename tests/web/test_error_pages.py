@@ -1,4 +1,4 @@
-"""What goes wrong is told as a page, with its status; the API's addresses keep their problem documents."""
+"""Errors are pages with their status; the API's addresses answer with problem documents."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_an_address_for_programs_can_not_do_is_a_problem_document(busy: Tes
 
 
 def in_parts(size: int) -> Iterator[bytes]:
-    """A form whose length nobody has said."""
+    """A form without a Content-Length."""
     yield b"token="
     for _ in range(size // 1000):
         yield b"x" * 1000

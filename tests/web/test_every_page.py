@@ -1,4 +1,4 @@
-"""Every page, on an empty system and on a busy one: it comes, says what it should, and keeps the rules of the house."""
+"""Every page on an empty and on a busy system: status, content and the checks of `support.page_checks`."""
 
 from __future__ import annotations
 

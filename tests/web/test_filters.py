@@ -1,4 +1,4 @@
-"""How values are written, and how ids become addresses and come back."""
+"""Jinja filters, and ids in addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A form asks the manager, and the page that comes back says what became of it."""
+"""Forms submit requests, and the page after shows the response."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_clear_is_shown_before_it_is_asked_for(ground: InMemoryManager, browse
 
 
 def record_tick(page: Page, name: str) -> bool:
-    """Of the form that chooses what is cleared, or triggers."""
+    """Whether the checkbox of the clear or trigger form is checked."""
     (box,) = (
         one
         for one in page.root.find("input")
@@ -141,7 +141,7 @@ def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its
 
 @pytest.mark.parametrize("page", ["/dags/shop/clear", FAILED_RUN, f"{FAILED_RUN}/tasks/aggregate"])
 def test_a_clear_begins_with_what_comes_after_the_tasks(browser: TestClient, page: str) -> None:
-    """The form of a DAG, and what the pages of a run and of a task lead to."""
+    """The DAG's form, and the links to it on the pages of a run and of a task."""
     if not page.endswith("clear"):
         (page,) = {link for link in Page(browser.get(page).text).links if "/clear?" in link}
     assert record_tick(Page(browser.get(page).text), "downstream")
@@ -297,7 +297,7 @@ def test_logging_out_closes_the_session(logged_in: Callable[[str], TestClient]) 
     "headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://["}]
 )
 def test_another_site_can_not_log_a_browser_in(logged_in: Callable[[str], TestClient], headers: dict[str, str]) -> None:
-    """As somebody else, in whose name one would then ask."""
+    """Login CSRF: a session as somebody else, in whose name requests would be made."""
     answer = logged_in("").post("/login", data={"token": "token of ada"}, headers=headers)
     assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
 

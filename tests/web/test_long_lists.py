@@ -1,4 +1,4 @@
-"""Long lists come in pages, and a page that changes is sent again only as far as it must be."""
+"""Long lists are paginated, and a changed page is sent again only as far as needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def outcome(launch: TaskLaunch) -> Outcome | None:
 
 @pytest.fixture
 def ground() -> InMemoryManager:
-    """120 DAGs: every tenth has run, 007 and 107 have failed, 110 to 119 are gone."""
+    """120 DAGs: every tenth has run, 007 and 107 have failed, 110 to 119 are inactive."""
     ground = InMemoryManager(
         *(dag_spec(name, "load", description=f"what {name} has", schedule=None) for name in NAMES),
         script=outcome,

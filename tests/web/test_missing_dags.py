@@ -1,4 +1,4 @@
-"""A DAG whose file is gone keeps its runs, and every page of them; and a run keeps the definition that it ran by."""
+"""A DAG whose file was removed keeps its runs and their pages; a run keeps the definition of its version."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def browser_at(root: Path) -> TestClient:
 
 
 def statuses(browser: TestClient) -> dict[str, int]:
-    """Of every address; what is said of an error is looked at, too."""
+    """Requests every address and checks error pages, too."""
     found = {}
     for address in NEEDS:
         answer = browser.get(address)

@@ -1,4 +1,4 @@
-"""*One task*: the Spark jobs that each of its tries ran, and when their numbers lead to Spark's own pages."""
+"""Page of a task: the Spark jobs of each attempt, and when their numbers link to the Spark UI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPARK = "http://driver:4040"
 
 @pytest.fixture
 def ground() -> InMemoryManager:
-    """One task, whose first try ran two jobs and failed, and whose second ran thirteen."""
+    """One task; its first attempt ran two jobs and failed, its second ran thirteen."""
     spec = dag_spec("d", "a", each={"a": {"retries": 1, "retry_delay": 1.0}}, schedule=None)
     ground = InMemoryManager(spec, script=lambda launch: None)
     ground.backfill("d", keys=["north"])
@@ -28,7 +28,7 @@ def ground() -> InMemoryManager:
 
 
 def tries(ground: InMemoryManager, spark_ui: str | None, *, after_s: float = 1.0) -> tuple[list[str], list[str]]:
-    """What the column *Spark jobs* says of each try, and where its links lead; so long after the manager's last beat."""
+    """The texts and links of the column *Spark jobs*, `after_s` after the manager's last heartbeat."""
     (run,) = ground.runs("d")
     now = ground.clock.now()
     ground.leader.heartbeat(now, application_id="local-1", spark_ui=spark_ui)
