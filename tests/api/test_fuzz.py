@@ -1,4 +1,4 @@
-"""Whatever is sent: never a failure of ours, every refusal of the API a problem document, nothing told that is secret, every
+"""Whatever is sent: never a failure of ours, every refusal of the API a problem document, no secret disclosed, every
 answer with the security headers. API and pages together, over a state with something in it and no manager.
 
 Schemathesis (test_openapi.py) calls by the document; this sends what no document allows, too.
