@@ -1,6 +1,6 @@
 """File descriptors of this process: how many it may have, and whether enough of them are free.
 
-A manager that serves pages shares its descriptors with whoever connects. So the soft limit is raised when it starts,
+A manager that serves pages shares its descriptors with its clients. So the soft limit is raised when it starts,
 connections get a part of them only (`api.connections`), and a tick begins when there are enough for its commit.
 """
 

@@ -2,7 +2,7 @@
 
     from backfill_manager.testing import FakeClock, InMemoryManager
 
-`FakeClock` moves only when it is told to. `InMemoryManager` is a manager in memory: the real tick, decisions and requests over
+`FakeClock` moves only when it is advanced. `InMemoryManager` is a manager in memory: the real tick, decisions and requests over
 a `MemoryStore`, with a clock of its own and tasks whose outcomes the test gives. No Spark, no Delta, no thread, no sleep:
 
     manager = InMemoryManager(dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}))

@@ -102,7 +102,7 @@ class OutputWriter:
             )
         if run.partition_key is None and self._interval is not None and time_column is None:
             raise InvalidInput(
-                f"{where} needs time_column=..., the column that tells which rows belong to the run's interval "
+                f"{where} needs time_column=..., the column by which rows belong to the run's interval "
                 "(or mode='append')"
             )
         if run.partition_key is None and self._interval is None and (time_column or partition_column):

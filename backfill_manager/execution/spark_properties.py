@@ -3,7 +3,7 @@
 Spark keeps pool, job group, tags and description as properties of a thread. SQL jobs find the pool in their session;
 RDD jobs, and tag and group for all, only in the thread that starts them, and a plain Python thread starts with none.
 So while an executor is open, a thread that a task's thread starts (and a work item that it gives to a
-`ThreadPoolExecutor`, whoever made that) takes the properties of the starter along, as threads in the JVM do. Threads
+`ThreadPoolExecutor`, of the task or not) takes the properties of the starter along, as threads in the JVM do. Threads
 that belong to no task are left as they are, and after the last executor has closed the patches are removed.
 
 All tasks share the manager's SparkContext, so `stop()` is refused in the threads of a task, whichever session it is called on.

@@ -8,7 +8,7 @@ waits for a slot.
 A task under which the manager's process or its JVM has ended twice in a row goes before all others, and nothing else is started
 in its first 20 seconds: if the process ends a third time, that task is the cause (`manager.losses` has the reasoning). Until a
 lost task has been running again for as long, a pool is given no more than it has slots: when the process ends, tasks that wait
-in the executor can't be told from those that had just begun, and would be counted too.
+in the executor can't be distinguished from those that had just begun, and would be counted too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: 
     if held_until(tasks, now) is not None:
         return
     ahead = QUEUE_AHEAD_FACTOR if is_calm(tasks, now) else 0.0
-    room = {name: free.get(name, 0) + int(pool.slots * ahead) for name, pool in state.pools.items()}
+    available = {name: free.get(name, 0) + int(pool.slots * ahead) for name, pool in state.pools.items()}
     of_dag: Counter[tuple[str, str | None]] = (
         Counter()
     )  # a backfill counts for itself: it takes nothing from the schedule
@@ -63,13 +63,13 @@ def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: 
         weight = (
             min(task.weight, state.pools[pool].slots) if pool in state.pools else task.weight
         )  # else it never could
-        if room.get(pool, 0) < weight and pool in state.pools:
+        if available.get(pool, 0) < weight and pool in state.pools:
             continue
         if of_dag[ti.dag_id, run.row.backfill_id] >= run.spec.max_active_tasks:
             continue
         if task.max_active_tis is not None and of_task[ti.dag_id, ti.task_id] >= task.max_active_tis:
             continue
-        room[pool] = room.get(pool, 0) - weight
+        available[pool] = available.get(pool, 0) - weight
         of_dag[ti.dag_id, run.row.backfill_id] += 1
         of_task[ti.dag_id, ti.task_id] += 1
         taken = c.queued(ti, now, pool)

@@ -5,7 +5,7 @@ Every task that ran at that moment has lost a start, and only one of them, or no
 
 - It waits before it starts again (`BACK_OFF_S`), so that no cause makes a hot loop.
 - After two losses in a row a task is a *suspect*. Suspects go first, one at a time, the one that was started last before the
-  others, and nothing else is started in the first `ALONE_FOR_S` seconds of a suspect's start: whoever takes the lease after a
+  others, and nothing else is started in the first `ALONE_FOR_S` seconds of a suspect's start: the leader after a
   crash has nothing running, so a suspect runs alone. If the process ends again, it is this task that ends it.
 - So the third loss in a row fails the task if it ran alone. A task that only ran beside the cause gets through when its turn
   comes, and its count is taken back. With other tasks beside it a third loss proves nothing: it is counted, and next time the

@@ -39,7 +39,7 @@ def end_with_parent(*, also_with: int | None = None, exit_timeout_s: float = EXI
     _parent = parent = os.getppid()
     has_kernel_signal = _request_kernel_signal()
     watch = threading.Thread(
-        target=_watch, args=(parent, has_kernel_signal, also_with, exit_timeout_s), name="lifeline", daemon=True
+        target=_watch, args=(parent, has_kernel_signal, also_with, exit_timeout_s), name="parent watchdog", daemon=True
     )
     watch.start()
     return watch

@@ -1,6 +1,6 @@
 """Why a manager ends: it was stopped, it lost its lease, Spark is gone, or one of its services has failed.
 
-A manager without Spark, or without one of its threads, would lead and run nothing. So whoever notices reports it here; the
+A manager without Spark, or without one of its threads, would lead and run nothing. So any thread that notices reports it here; the
 manager then starts nothing more, commits what has ended, gives its lease back and exits with one line and an exit code other
 than 0. Unanswered requests wait for the next leader: a standby, or this one restarted by its supervisor.
 """
@@ -25,7 +25,7 @@ RESTART_HINT: Final = (
 
 
 class Shutdown:
-    """Written by any thread; `wake` is called with each report. `stop` is set by whoever runs the manager (a signal)."""
+    """Written by any thread; `wake` is called with each report. `stop` is set from outside (a signal)."""
 
     def __init__(
         self, stop: threading.Event, *, wake: Callable[[], None], spark_gone_reason: Callable[[], str | None]

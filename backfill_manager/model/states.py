@@ -1,4 +1,4 @@
-"""States and legal transitions, as data. Whatever is not listed here is a bug that raises (`model.transitions`).
+"""States and legal transitions, as data. Any other transition raises (`model.transitions`).
 
 task:      none ─► scheduled ─► queued ─► running ─► success | failed | skipped | cancelled
              ▲          ▲                    └─► up_for_retry ─► scheduled

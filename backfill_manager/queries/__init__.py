@@ -1,5 +1,5 @@
-"""Read only: plain dicts out of a store, with the field names of the JSON of command line and API, instants as text.
+"""Reads only: documents (plain dicts) out of a store, with the fields of `schemas.resources`, instants as text.
 
-May import `errors`, `clock`, `settings`, `model`, `store`, `dags`, `requests`. A face (cli, api, ui) only chooses and
-draws; what a thing is called and how its parts add up is decided here, once.
+One function per list, with its paging. May import `errors`, `clock`, `settings`, `model`, `schemas`, `store`, `dags`,
+`planning`, `execution`. The interfaces (cli, api, web) only choose and render; how an object's parts add up is decided here.
 """

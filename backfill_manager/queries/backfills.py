@@ -88,30 +88,32 @@ def waiting_backfills(store: Store, chosen: BackfillFilter = ALL) -> list[dict[s
     return sorted((_listed(one) for one in found if one["backfill_id"] not in created), key=_mark, reverse=True)
 
 
-def find_backfill(store: Store, wanted: str) -> dict[str, Any]:
+def find_backfill(store: Store, id_or_prefix: str) -> dict[str, Any]:
     """The backfill of this id, beginning of an id, or `latest`. `Refused` when the manager would not make it."""
-    found = find_uncounted(store, wanted)
+    found = find_uncounted(store, id_or_prefix)
     return {**found, **count_by_state(store, found)}
 
 
-def find_uncounted(store: Store, wanted: str) -> dict[str, Any]:
+def find_uncounted(store: Store, id_or_prefix: str) -> dict[str, Any]:
     """The same without the numbers of its items by state, which change more often than the rest."""
-    if wanted == LATEST:
+    if id_or_prefix == LATEST:
         return _latest(store)
-    rows = store.read(Backfill, [Condition("backfill_id", "starts_with", wanted)], order_by=("-created_at",), limit=20)
-    exact = [row for row in rows if row.backfill_id == wanted]
+    rows = store.read(
+        Backfill, [Condition("backfill_id", "starts_with", id_or_prefix)], order_by=("-created_at",), limit=20
+    )
+    exact = [row for row in rows if row.backfill_id == id_or_prefix]
     if exact:
         return _view(exact[0], {})
     made = {row.backfill_id: row for row in rows}
     asked = {one["backfill_id"]: one for one in _asked(store) if one["backfill_id"] not in made}
     ids = [*sorted(asked, key=lambda one: str(asked[one]["created_at"]), reverse=True), *made]
     try:
-        backfill_id = choose("backfill", wanted, ids)
+        backfill_id = choose("backfill", id_or_prefix, ids)
     except NotFound:
         newest = store.read(Backfill, order_by=("-created_at",), limit=1000, without=NOT_LISTED)
         others = [row.backfill_id for row in newest]
         known = [*ids, *others]
-        raise _no_backfill(wanted, known) from None
+        raise _no_backfill(id_or_prefix, known) from None
     if backfill_id in made:
         return _view(made[backfill_id], {})
     return _waiting_or_refused(store, asked[backfill_id])
@@ -132,10 +134,10 @@ def _latest(store: Store) -> dict[str, Any]:
     return _view(made[0], {})
 
 
-def _no_backfill(wanted: str, known: Sequence[str]) -> NotFound:
+def _no_backfill(id_or_prefix: str, known: Sequence[str]) -> NotFound:
     if known:
-        return NotFound("backfill", wanted, known, hint="see_backfills")
-    return NotFound("backfill", wanted, hint="create_first_backfill", more="; there are no backfills yet.")
+        return NotFound("backfill", id_or_prefix, known, hint="see_backfills")
+    return NotFound("backfill", id_or_prefix, hint="create_first_backfill", more="; there are no backfills yet.")
 
 
 def count_by_state(store: Store, backfill: Mapping[str, Any]) -> dict[str, int]:
@@ -146,9 +148,9 @@ def count_by_state(store: Store, backfill: Mapping[str, Any]) -> dict[str, int]:
     return {state: counts.get((state,), 0) for state in states.ITEM_STATES}
 
 
-def check_states(kind: str, wanted: Iterable[str], known: Sequence[str], hint: str = "") -> tuple[str, ...]:
+def check_states(kind: str, names: Iterable[str], known: Sequence[str], hint: str = "") -> tuple[str, ...]:
     """`InvalidInput` for a state that things of this kind don't have."""
-    chosen = tuple(wanted)
+    chosen = tuple(names)
     for one in chosen:
         if one not in known:
             raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Bundles: where DAGs come from, as the manager last saw them."""
+"""Bundles, as the manager last read them."""
 
 from __future__ import annotations
 

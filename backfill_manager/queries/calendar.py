@@ -17,13 +17,13 @@ from backfill_manager.store.base import Condition, Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Of a day with runs in several states, the one that a person must know of first.
+# A day with runs in several states shows the first of these.
 WORST_FIRST: Final = (states.FAILED, states.RUNNING, states.QUEUED, states.CANCELLED, states.SUCCESS)
 
 
 def calendar(store: Store, dag_id: str, timezone: str, year: int) -> dict[str, dict[str, Any]]:
     """Day (`2013-01-05`) -> `state` (the worst of its runs), `states` (counts), `runs`, `duration_s` (mean of the runs that
-    have ended; None when none has). The runs that stand in the timeline only."""
+    have ended; None when none has). Only runs in the timeline."""
     dates, midnights = _days_of(year, timezone)
     where = [*timeline_of(dag_id), *_within(midnights)]
     days: dict[str, dict[str, Any]] = {}
@@ -73,7 +73,7 @@ def years(store: Store, dag_id: str, timezone: str) -> list[int]:
 
 
 def runs_of_day(store: Store, dag_id: str, timezone: str, at: datetime, limit: int = 2000) -> list[dict[str, Any]]:
-    """The runs that stand in the timeline on the day of `at`, as a calendar in the DAG's zone shows it."""
+    """The runs in the timeline on the day of `at`, in the DAG's zone."""
     local = at.astimezone(ZoneInfo(timezone))
     midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
     begin, end = (one.astimezone(UTC) for one in (midnight, midnight + timedelta(days=1)))  # +1 day by the wall clock

@@ -1,4 +1,4 @@
-"""DAGs as they stand: what is current, when each runs next, and which files could not be read."""
+"""DAGs: the current definition, when each runs next, and which files could not be imported."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def list_dags(store: Store, now: datetime, *, active: bool | None = True) -> lis
 
 def schedules_reached(store: Store, dags: Sequence[DagRow], now: datetime) -> dict[str, TimelineWindow]:
     """For each DAG the newest end of its timeline: how far its schedule has come, and which dates have a run already."""
-    wanted = {row.dag_id: 1 for row in dags if row.schedule is not None}
-    found = recent_timelines(wanted, store, now) if wanted else {}
+    counts = {row.dag_id: 1 for row in dags if row.schedule is not None}
+    found = recent_timelines(counts, store, now) if counts else {}
     return {row.dag_id: found.get(row.dag_id, TimelineWindow()) for row in dags}
 
 
 def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
-    """For what asks something of a DAG: its row and the definition of its current version. `NotFound` with the nearest
+    """For commands on a DAG: its row and the definition of its current version. `NotFound` with the nearest
     names; `Refused` for one that is not active."""
     row, spec = known_dag(store, dag_id)
     refuse_inactive(row)
@@ -61,7 +61,7 @@ def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
 
 
 def known_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
-    """For what only reads: the same of a DAG that is, or ever was, there."""
+    """For reading: the same of a DAG that is, or ever was, there."""
     rows = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
     if not rows:
         known = [row.dag_id for row in store.read(DagRow)]
@@ -168,7 +168,7 @@ def spec_of_run(store: Store, run: DagRun) -> DagSpec | None:
 def _current_specs(store: Store, rows: list[DagRow]) -> dict[str, DagSpec]:
     if not rows:
         return {}
-    wanted = {(row.dag_id, row.current_version) for row in rows}
+    current = {(row.dag_id, row.current_version) for row in rows}
     where = [
         Condition("dag_id", "in", tuple(row.dag_id for row in rows)),
         Condition("version", "in", tuple({row.current_version for row in rows})),
@@ -176,7 +176,7 @@ def _current_specs(store: Store, rows: list[DagRow]) -> dict[str, DagSpec]:
     return {
         version.dag_id: DagSpec.from_json(version.definition_json)
         for version in store.read(DagVersion, where)
-        if (version.dag_id, version.version) in wanted
+        if (version.dag_id, version.version) in current
     }
 
 

@@ -30,7 +30,7 @@ def grid(
     those of the current definition in its order, then those that only older runs had. `older` says where the next page
     begins (`before_date` or `before_seq`), or is None.
 
-    By `date`: the runs that stand in the timeline, newest dates. `made`: all runs, the last made (also overridden ones,
+    By `date`: the runs in the timeline, newest dates. `made`: all runs, the last made (also overridden ones,
     and those by partition key).
     """
     limit = max(1, min(limit, MAX_RUNS))

@@ -1,4 +1,4 @@
-"""How a person names a thing: its whole id, any beginning that only one has, or `latest`."""
+"""Finds an object by what a person types: its id, a unique prefix of it, or `latest`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from backfill_manager.errors import Ambiguous, NotFound
 LATEST: Final = "latest"
 
 
-def choose(kind: str, wanted: str, newest_first: Sequence[str], hint: str | None = None) -> str:
-    """The one id that `wanted` means. `NotFound` offers the nearest, `Ambiguous` lists those that begin so."""
-    if wanted == LATEST:
+def choose(kind: str, id_or_prefix: str, newest_first: Sequence[str], hint: str | None = None) -> str:
+    """The one id that `id_or_prefix` means. `NotFound` offers the nearest, `Ambiguous` lists those that begin so."""
+    if id_or_prefix == LATEST:
         if newest_first:
             return newest_first[0]
-        raise NotFound(kind, wanted, hint=hint, more=f"; there is no {kind} at all.")
-    if wanted in newest_first:
-        return wanted
-    begin_so = [one for one in newest_first if wanted and one.startswith(wanted)]
-    if not begin_so:
-        raise NotFound(kind, wanted, newest_first, hint)
-    if len(begin_so) > 1:
-        raise Ambiguous(kind, wanted, begin_so)
-    return begin_so[0]
+        raise NotFound(kind, id_or_prefix, hint=hint, more=f"; there is no {kind} at all.")
+    if id_or_prefix in newest_first:
+        return id_or_prefix
+    matches = [one for one in newest_first if id_or_prefix and one.startswith(id_or_prefix)]
+    if not matches:
+        raise NotFound(kind, id_or_prefix, newest_first, hint)
+    if len(matches) > 1:
+        raise Ambiguous(kind, id_or_prefix, matches)
+    return matches[0]

@@ -1,8 +1,8 @@
 """The items of a backfill as a map of cells, readable from ten items to ten million.
 
-A cell is a stretch of ordinals: one item, or ten, a hundred, ... so many that there are never more than `MAX_CELLS`. Its
-range is the map of the next level, so two looks lead from a million items to one. Counted in Arrow's columns: no item
-becomes a Python object.
+A cell is a range of ordinals: one item, or ten, a hundred, ... so many that there are never more than `MAX_CELLS`. Its range
+is the map of the next level, so two steps lead from a million items to one. Counted in Arrow's columns: no item becomes a
+Python object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_CELLS: Final = 2000
 STATES: Final = states.ITEM_STATES
-# Of a cell that holds several: the first of these that it has is what a person must know of.
+# A cell of several items shows the first of these states that it has.
 WORST_FIRST: Final = (
     states.FAILED, states.RUNNING, states.CANCELLED, states.PENDING, states.SUCCESS, states.SKIPPED,
 )  # fmt: skip

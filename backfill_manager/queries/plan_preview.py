@@ -1,4 +1,4 @@
-"""A dry run's answer, as much of it as a person reads: the first and last items, why which are left out, the figures.
+"""The part of a dry run's plan that a page shows: the first and last items, why others are skipped, the figures.
 
 The document is the one that the manager answers with (`BackfillPlan.to_json_document`); there may be a million items in it.
 """

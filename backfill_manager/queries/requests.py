@@ -48,16 +48,16 @@ def _listed(store: Store, rows: Collection[Request]) -> list[dict[str, Any]]:
     ]
 
 
-def find_request(store: Store, wanted: str) -> dict[str, Any]:
+def find_request(store: Store, id_or_prefix: str) -> dict[str, Any]:
     """By id, a beginning of it, or `latest`."""
-    where = [] if wanted == LATEST else [Condition("request_id", "starts_with", wanted)]
+    where = [] if id_or_prefix == LATEST else [Condition("request_id", "starts_with", id_or_prefix)]
     newest_first = ("-requested_at",)
-    rows = store.read(Request, where, newest_first, limit=1 if wanted == LATEST else 20, without=NOT_LISTED)
-    if not rows and wanted != LATEST:  # for a message that names the nearest
+    rows = store.read(Request, where, newest_first, limit=1 if id_or_prefix == LATEST else 20, without=NOT_LISTED)
+    if not rows and id_or_prefix != LATEST:  # for a message that names the nearest
         rows = store.read(Request, (), newest_first, limit=1000, without=NOT_LISTED)
     by_id = {row.request_id: row for row in reversed(rows)}
     hint = "see_requests" if by_id else None
-    of_it = [Condition("request_id", "=", choose("request", wanted, list(reversed(by_id)), hint=hint))]
+    of_it = [Condition("request_id", "=", choose("request", id_or_prefix, list(reversed(by_id)), hint=hint))]
     answers = store.read(Response, of_it, limit=1)
     [row] = store.read(Request, of_it, order_by=("requested_at",), limit=1)
     return request_details(row, answers[0] if answers else None)

@@ -1,4 +1,4 @@
-"""Dag runs. A run id is unique within its DAG only: `DAG/RUN` names one whatever other DAGs have.
+"""Dag runs. A run id is unique in_dag its DAG only: `DAG/RUN` names one whatever other DAGs have.
 
 Lists tell all of a run but its parameters, which every run of a backfill has alike and which may be large: `run_view`,
 without them, is for lists, `run_details` for one run.
@@ -41,49 +41,49 @@ def list_runs(
     return Slice(order, limit, after).page(store, DagRun, where, run_view, NOT_LISTED)
 
 
-def find_run(store: Store, wanted: str, *, dag_id: str | None = None) -> DagRun:
+def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> DagRun:
     """By id, beginning of an id, logical date, or `latest`, each also as `DAG/RUN`; of `dag_id` or, without one, wherever
     it is unique. `NotFound`; `Ambiguous`, or `RunOfSeveralDags` with the names that tell them apart."""
-    dag_id, wanted = _with_dag(store, wanted, dag_id)
-    within = [Condition("dag_id", "=", dag_id)] if dag_id else []
+    dag_id, id_or_prefix = _with_dag(store, id_or_prefix, dag_id)
+    in_dag = [Condition("dag_id", "=", dag_id)] if dag_id else []
     place = f"run of DAG {dag_id!r} with the id" if dag_id else "run"
-    if wanted == LATEST:
-        newest = store.read(DagRun, within, order_by=("-run_seq",), limit=1)
+    if id_or_prefix == LATEST:
+        newest = store.read(DagRun, in_dag, order_by=("-run_seq",), limit=1)
         if not newest:
-            raise NotFound(place, wanted, more="; nothing has run yet.")
+            raise NotFound(place, id_or_prefix, more="; nothing has run yet.")
         return newest[0]
-    found = _called(store, wanted, within)
+    found = _called(store, id_or_prefix, in_dag)
     if not found:
-        beginning = [*within, Condition("run_id", "starts_with", wanted)]
+        beginning = [*in_dag, Condition("run_id", "starts_with", id_or_prefix)]
         found = store.read(DagRun, beginning, order_by=("-run_seq",), limit=50, without=NOT_LISTED)
         if len(found) == 1:
             found = store.read(DagRun, beginning, limit=1)
     if not found and dag_id:
-        found = _of_date(store, wanted, dag_id)
+        found = _of_date(store, id_or_prefix, dag_id)
     if not found:
         if dag_id and not _is_dag(store, dag_id):
             raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)], hint="see_dags")
-        others = store.read(DagRun, within, order_by=("-run_seq",), limit=500, without=NOT_LISTED)
+        others = store.read(DagRun, in_dag, order_by=("-run_seq",), limit=500, without=NOT_LISTED)
         known = [row.run_id for row in others]
-        raise NotFound(place, wanted, known, hint="see_runs")
+        raise NotFound(place, id_or_prefix, known, hint="see_runs")
     if len(found) > 1:
         if len({row.dag_id for row in found}) > 1:
-            raise RunOfSeveralDags(wanted, sorted(row.key for row in found))
-        raise Ambiguous("run", wanted, [row.run_id for row in found])
+            raise RunOfSeveralDags(id_or_prefix, sorted(row.key for row in found))
+        raise Ambiguous("run", id_or_prefix, [row.run_id for row in found])
     return found[0]
 
 
-def _called(store: Store, run_id: str, within: Sequence[Condition] = ()) -> list[DagRun]:
+def _called(store: Store, run_id: str, in_dag: Sequence[Condition] = ()) -> list[DagRun]:
     """The runs with exactly this id: one in each DAG that has it."""
-    return store.read(DagRun, [*within, Condition("run_id", "=", run_id)], order_by=("-run_seq",), limit=50)
+    return store.read(DagRun, [*in_dag, Condition("run_id", "=", run_id)], order_by=("-run_seq",), limit=50)
 
 
-def _with_dag(store: Store, wanted: str, dag_id: str | None) -> tuple[str | None, str]:
+def _with_dag(store: Store, id_or_prefix: str, dag_id: str | None) -> tuple[str | None, str]:
     """`DAG/RUN` in its two parts. A partition's run id may hold a slash too: one that is there means itself."""
-    first, slash, rest = wanted.partition("/")
-    if not (slash and rest) or dag_id not in (None, first) or _called(store, wanted):
-        return dag_id, wanted
-    return (first, rest) if _is_dag(store, first) else (dag_id, wanted)
+    first, slash, rest = id_or_prefix.partition("/")
+    if not (slash and rest) or dag_id not in (None, first) or _called(store, id_or_prefix):
+        return dag_id, id_or_prefix
+    return (first, rest) if _is_dag(store, first) else (dag_id, id_or_prefix)
 
 
 def _is_dag(store: Store, dag_id: str) -> bool:

@@ -182,7 +182,7 @@ class ListedSettings(BaseModel):
     is_polite: Annotated[bool, Option("--polite")] = Field(
         default=False,
         title="Yield to scheduled runs",
-        description="Start nothing while a scheduled task waits for a slot.",
+        description="Yield to scheduled work: start nothing while a scheduled task waits for a slot.",
     )
 
 

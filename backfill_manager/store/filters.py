@@ -1,7 +1,6 @@
-"""What a condition means, and whether it makes sense: one reading of `Condition` for all engines.
+"""Checks conditions against the columns and brings them into their plainest form, for all engines; applies them in memory.
 
-The engines render the conditions in their own tongue (`delta_rs_sql`, `delta_spark`); here they are checked against the
-columns, brought into their plainest form, and, for the memory engine, applied.
+The engines render checked conditions themselves (`delta_rs.sql`, `delta_spark.store`).
 """
 
 from __future__ import annotations

@@ -68,10 +68,10 @@ def is_older(found: Mapping[str, str]) -> bool:
 
 def column_mismatch(record: type[Record], found: Iterable[str]) -> str | None:
     """What is wrong with a table's columns, in words; None when they are as they should be."""
-    wanted, there = set(columns(record)), set(found)
-    if missing := sorted(wanted - there):
+    expected, there = set(columns(record)), set(found)
+    if missing := sorted(expected - there):
         return f"columns missing: {', '.join(missing)}"
-    if extra := sorted(there - wanted):
+    if extra := sorted(there - expected):
         return f"columns that don't belong there: {', '.join(extra)}"
     return None
 

@@ -1,4 +1,4 @@
-"""One Chromium for all these tests, a context of its own for each person in them; every complaint of a page is a failure."""
+"""One Chromium for all browser tests, a browser context per user; every console error of a page fails the test."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Behind all others: while Playwright lives, its event loop runs in this thread, where `asyncio.run` of other rooms'
-    tests would find it. Their order among themselves stays what it was. Without a browser they are skipped."""
+    """Browser tests run last: while Playwright is active, its event loop runs in this thread, where `asyncio.run` of other
+    tests would fail. Without a browser they are skipped."""
     items.sort(key=lambda item: HERE in item.path.parents)
     if find_browser() is None and not CI:
         for item in items:
@@ -36,14 +36,14 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def stage() -> Iterator[ExitStack]:
-    """What a story needs around it (`served`, `living`); it goes when the last person has gone."""
+    """Context managers of a test (`served`, `living`), closed after the last user."""
     with ExitStack() as around:
         yield around
 
 
 @pytest.fixture
 def somebody(chromium: Any, stage: ExitStack) -> Iterator[Callable[..., Any]]:
-    """`somebody(url)` comes with a browser of their own, `somebody(url, viewport=PHONE)` with a phone."""
+    """`somebody(url)` opens a browser context, `somebody(url, viewport=PHONE)` one of a phone's size."""
     from support.web_user import DESKTOP, User
 
     came: list[User] = []
@@ -56,4 +56,4 @@ def somebody(chromium: Any, stage: ExitStack) -> Iterator[Callable[..., Any]]:
     yield come
     for person in came:
         person.context.close()
-    assert [told for person in came for told in person.complaints] == []
+    assert [shown for person in came for shown in person.complaints] == []

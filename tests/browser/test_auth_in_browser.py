@@ -1,4 +1,4 @@
-"""Who comes in, and what they may do there."""
+"""Login, roles and sessions in a browser."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A real manager, Spark, Delta, and a person who clicks: from the list of DAGs to the log of a task; and two ways, browser
-and command line, to steer the same backfill."""
+"""A real manager with Spark and Delta, used in a browser: from the list of DAGs to the log of a task; and a backfill that is
+steered from browser and command line."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def manager(settings: Settings, spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture
 def url(manager: None, settings: Settings, stage: ExitStack) -> str:
-    """As `bfm serve` does it: a store of its own over the same tables."""
+    """A server as of `bfm serve`: its own store over the same tables."""
     store = open_store(settings.state)
     stage.callback(store.close)
     return stage.enter_context(served(store, SystemClock(), settings))
@@ -93,7 +93,7 @@ def url(manager: None, settings: Settings, stage: ExitStack) -> str:
 
 @pytest.fixture
 def bfm(settings: Settings, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """One command line over the tables; what it prints, as a document."""
+    """Runs `bfm` over the tables; returns the printed document."""
 
     def call(*args: str) -> Any:
         capfd.readouterr()

@@ -1,4 +1,4 @@
-"""Backfills in the hands of people: paused, cancelled, changed while they run, by two at once, and with no mouse."""
+"""Backfills in a browser: created, paused, cancelled, edited by two users at once, and used by keyboard alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOON = parse_instant("2013-02-01T12:00:00Z")
 
 @pytest.fixture
 def ground() -> InMemoryManager:
-    """Tasks run until the story lets them end."""
+    """Tasks run until the test ends them."""
     spec = dag_spec(
         "flights", "clean", "delays", upstream={"delays": ["clean"]}, start_date=parse_instant("2013-01-01T00:00:00Z")
     )
@@ -119,7 +119,7 @@ def test_two_people_change_the_same_backfill(
     ada.page.get_by_role("button", name="Save").click()
     expect(ada.page.get_by_role("status").filter(has_text="Done")).to_be_visible()
 
-    # ben is told while he types, and what he has typed stays
+    # ben is shown while he types, and what he has typed stays
     ben.page.get_by_label("Priority").fill("3")
     expect(ben.page.get_by_text("changed these settings")).to_be_visible()
     expect(ben.page.get_by_label("Priority")).to_have_value("3")
@@ -137,17 +137,17 @@ def test_two_people_change_the_same_backfill(
 
 
 def press_until(person: User, key: str, name: str, most: int = 80) -> None:
-    """Tab on until what has the focus is called so."""
+    """Presses Tab until the focused element has this name."""
     page = person.page
     for _ in range(most):
         page.keyboard.press(key)
-        told = page.evaluate(
+        shown = page.evaluate(
             """() => {
               const one = document.activeElement;
               return (one.labels?.[0]?.textContent || one.getAttribute("aria-label") || one.textContent).trim();
             }"""
         )
-        if told == name:
+        if shown == name:
             box = page.locator(":focus").bounding_box()
             assert box and box["width"] > 1, f"{name} has the focus and can't be seen"
             return

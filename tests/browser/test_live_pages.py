@@ -1,4 +1,4 @@
-"""What changes in the state appears by itself, without a reload. How soon is told (it should be two seconds), not asserted."""
+"""Live updates: changes of the state appear without a reload. The delay (it should be two seconds) is printed, not asserted."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_change_appears_by_itself(somebody: Somebody, url: str, manager: Livin
 def test_a_new_backfill_shows_its_items_and_its_failures_without_a_reload(
     somebody: Somebody, url: str, ground: InMemoryManager, stage: ExitStack
 ) -> None:
-    """It is looked at before any manager has planned it: at first there is nothing of what appears."""
+    """The page is opened before the backfill is planned, when its parts are empty."""
     ask = CreateBackfill(dag_id="flights", kind="partitions", partitions=("emea", "apac"))
     backfill_id = f"{int(ground.clock.new_id(), 16) + 1:012x}"  # the next that the ground gives
     payload = {"backfill_id": backfill_id, "ask": ask.to_payload()}
@@ -115,7 +115,7 @@ def test_a_change_that_the_server_could_not_tell_at_first_appears_all_the_same(
 
 
 def test_a_list_is_sent_again_only_when_something_on_its_page_has_changed(somebody: Somebody, stage: ExitStack) -> None:
-    """Of 60 DAGs the first 50 are shown. What is pressed and typed meanwhile changes nothing of that."""
+    """Of 60 DAGs the first 50 are shown. Clicks and typing meanwhile do not change that."""
     ground = InMemoryManager(*(dag_spec(f"dag_{n:02d}", "load", schedule=None) for n in range(60)), clock=FakeClock())
     ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
     page, sent = ada.page, list[int]()
@@ -200,7 +200,7 @@ def test_the_head_of_a_page_hears_of_changes_without_waiting_for_its_next_look(
 def test_more_tabs_may_be_open_than_a_browser_has_connections(
     somebody: Somebody, url: str, manager: Living, ground: InMemoryManager
 ) -> None:
-    """What a browser without a screen does not do by itself: a tab that another covers is hidden."""
+    """Emulates a hidden tab, which headless browsers don't have."""
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 2)))
     ada = somebody(url)
     ada.context.add_init_script(

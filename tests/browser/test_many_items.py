@@ -1,4 +1,4 @@
-"""A backfill of 100,000 items, on disk: drawn, looked into, and walked down to one of them."""
+"""A backfill of 100,000 items on disk: its map, zoomed down to one item."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ N = 100_000
 
 
 def put_items(state: FilledState, backfill_id: str, first_seq: int) -> None:
-    """By the hour: 60,000 succeeded but for every 997th, the next 40 are at work, the rest waits."""
+    """By the hour: 60,000 succeeded but for every 997th, the next 40 are running, the rest is pending."""
 
     def state_of(n: int) -> str:
         if n < 60_000:

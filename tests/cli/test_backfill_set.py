@@ -185,7 +185,7 @@ def test_a_failed_backfill_is_retried(bfm: Bfm, state: FilledState) -> None:
 @pytest.mark.parametrize(
     ("backfill_state", "shown"),
     [
-        ("running", "is running: only one that has ended is retried. `bfm backfill watch b1`"),
+        ("running", "is running: only one that has ended is retried; `bfm backfill watch b1`"),
         ("paused", "is paused: only one that has ended is retried"),
         ("success", "has no failed item: there is nothing to retry"),
     ],

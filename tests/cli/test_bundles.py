@@ -15,7 +15,9 @@ from support.sample_state import FilledState
 import backfill_manager
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.parsers.local_parse import parse_bundle
+from backfill_manager.errors import NotFound
 from backfill_manager.model.records import DagRow, Record, Request, Response
+from backfill_manager.schemas.errors import error_columns
 from backfill_manager.settings import BundleSettings
 from backfill_manager.store.base import Condition
 
@@ -132,7 +134,8 @@ def test_a_bundle_that_the_manager_does_not_have_is_no_such_thing(
         state.put(
             Response(
                 request_id=request.request_id, kind=request.kind, outcome="refused", object_id=None, payload_json=None,
-                message="There is no bundle 'another'; did you mean 'other'?", answered_at=state.clock.at, term=state.leader.term,
+                message="", answered_at=state.clock.at, term=state.leader.term,
+                **error_columns(NotFound("bundle", "another", ["other"])),
             )
         )  # fmt: skip
 
@@ -251,7 +254,7 @@ def test_a_dag_that_a_person_deactivated_is_told_with_who_and_what_brings_it_bac
     result = bfm("dags", "pause", "one")
     assert (result.code, " ".join(result.error.split())) == (
         4,
-        f"DAG 'one' is not active: {why}. `bfm bundles parse mine`.",
+        f"DAG 'one' is not active: {why}: `bfm bundles parse mine`.",
     )
 
 

@@ -103,7 +103,7 @@ def test_a_failed_run_by_hand_is_cleared_marked_and_drawn(bfm: Bfm, folder: Path
     assert bfm("runs", "cancel", run_id).code == 4
 
     again = bfm("dags", "trigger", "two", "--logical-date", "2024-03-05")
-    assert (again.code, f"does {run_id} over" in again.out) == (0, True)
+    assert (again.code, f"it overrides {run_id}" in again.out) == (0, True)
     [standing] = bfm("runs", "timeline", "two", "--output", "json").document
     assert [one["run_id"] for one in standing["overridden"]] == [run_id]
 

@@ -13,7 +13,7 @@ import pytest
 from backfill_manager.dags.bundles import archive, source
 from backfill_manager.dags.bundles.files import read_bundle
 from backfill_manager.dags.bundles.source import BundleSource, FetchedFiles
-from backfill_manager.dags.bundles.sources import source_of
+from backfill_manager.dags.parsers.bundle_state import source_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import BundleSettings
 

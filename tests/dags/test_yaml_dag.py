@@ -455,6 +455,12 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
     assert set(wrong) <= unsaid
 
 
+def test_every_setting_is_a_field_of_its_spec() -> None:
+    callbacks = {"on_success", "on_failure"}
+    assert {*settings_of(SqlSettings)} - callbacks <= {field.name for field in dataclasses.fields(TaskSpec)}
+    assert {*settings_of(DagSettings)} - callbacks - {"default_args"} <= {f.name for f in dataclasses.fields(DagSpec)}
+
+
 # -- any settings -----------------------------------------------------------------------------------------------------
 
 IDS = st.from_regex(r"\A(?!\.+\Z)[A-Za-z0-9_.-]{1,12}\Z")

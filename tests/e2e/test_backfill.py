@@ -1,4 +1,4 @@
-"""A backfill through every room, nothing faked: Delta state, DAG files in their process, Spark, the request table."""
+"""A backfill through every part, nothing faked: Delta state, DAG files in their process, Spark, the request table."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def caught_up(store: Store, bundle: Path) -> int:
     return number
 
 
-def told(store: Store, backfill_id: str) -> list[tuple[int, Any]]:
+def reported(store: Store, backfill_id: str) -> list[tuple[int, Any]]:
     """The version of each of its runs, and what its task gave."""
     runs = store.read(DagRun, [Condition("backfill_id", "=", backfill_id)], order_by=["logical_date"])
     results = {ti.run_id: ti.result_json for ti in store.read(TaskInstance)}
@@ -130,7 +130,7 @@ def test_a_backfill_that_runs_ends_with_the_version_it_began_with_and_the_next_u
     # both at once, each with a helper of its own
     request(store, CreateBackfill(dag_id="tells", start_date=FIRST + 5 * DAY, end_date=FIRST + 6 * DAY), "new")
     assert ended(store, "new").state == s.SUCCESS
-    assert told(store, "new") == [(second, ["file 2", "helper 2", "late 2"])] * 2
+    assert reported(store, "new") == [(second, ["file 2", "helper 2", "late 2"])] * 2
     assert running(store, "old")
 
     write_version(bundle, 3)
@@ -138,7 +138,7 @@ def test_a_backfill_that_runs_ends_with_the_version_it_began_with_and_the_next_u
     wait_for(lambda: store.read(ImportProblem, [Condition("is_current", "=", True)]))
     gate.touch()
     assert ended(store, "old").state == s.SUCCESS
-    assert told(store, "old") == [(1, ["file 1", "helper 1", "late 1"])] * 3
+    assert reported(store, "old") == [(1, ["file 1", "helper 1", "late 1"])] * 3
 
 
 def test_a_run_keeps_its_version_over_a_restart_of_the_manager(
@@ -154,7 +154,7 @@ def test_a_run_keeps_its_version_over_a_restart_of_the_manager(
     store = start()
     assert version(store) == 2
     assert ended(store, "old").state == s.SUCCESS
-    assert told(store, "old") == [(1, ["file 1", "helper 1", "late 1"])]
+    assert reported(store, "old") == [(1, ["file 1", "helper 1", "late 1"])]
 
 
 def test_a_pushed_bundle_is_parsed_when_it_is_asked_for_and_not_before(
@@ -226,7 +226,7 @@ def test_a_run_from_a_git_bundle_tells_the_commit_of_its_code(
     assert [row.commit_id for row in store.read(BundleRow, [Condition("name", "=", "repo")])] == [second]
     request(store, CreateBackfill(dag_id="tells", start_date=FIRST, end_date=FIRST), "b")
     assert ended(store, "b").state == s.SUCCESS
-    assert told(store, "b") == [(2, ["file 2", "helper 2", "late 2"])]
+    assert reported(store, "b") == [(2, ["file 2", "helper 2", "late 2"])]
 
 
 OUTSIDE = """

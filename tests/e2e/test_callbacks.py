@@ -1,4 +1,4 @@
-"""Callbacks through every room: in the pool of the run, with the version of the run, and with a log of their own."""
+"""Callbacks through every part: in the pool of the run, with the version of the run, and with a log of their own."""
 
 from __future__ import annotations
 

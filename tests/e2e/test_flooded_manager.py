@@ -93,7 +93,7 @@ def test_a_manager_outlives_connections_that_hold_half_a_header_and_a_lack_of_de
     resource.prlimit(manager.pid, resource.RLIMIT_NOFILE, (usual + 5, DESCRIPTORS))
     request_id = asked(store, 5)
     # The tick waits; or, with even fewer, the look at the table of requests is made again later.
-    wait_for(lambda: re.search("too few file descriptors are free|requests can't be looked at", log.read_text()))
+    wait_for(lambda: re.search("too few file descriptors are free|request table can't be read", log.read_text()))
     assert submit.response_to(store, request_id) is None
     resource.prlimit(manager.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     assert answered(store, request_id).outcome == "accepted"

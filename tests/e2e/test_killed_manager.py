@@ -1,5 +1,5 @@
 """A real `kill -9` of a real manager, in the middle of a real backfill, more than once; a standby that takes over; and one that
-serves its pages and is told to end."""
+serves its pages and is stopped."""
 
 from __future__ import annotations
 
@@ -146,11 +146,11 @@ def test_a_manager_with_pages_is_asked_over_http_and_sigterm_drains_it(
         *_, last = client.watch(str(asked.object_id))
         assert (last.state, last.planned, last.success) == (s.SUCCESS, 1, 1)
 
-        store = asked_for(root, days=150)  # more than can be done before it is told
+        store = asked_for(root, days=150)  # more than can be done before it is stopped
         wait_for(lambda: done(store) >= 2)
         with browser.stream("GET", "/api/v1/events") as listening:
             manager.send_signal(signal.SIGTERM)
-            heard = list(listening.iter_lines())  # whoever listens is let go
+            heard = list(listening.iter_lines())  # listeners are disconnected
         assert "event: changed" in heard
     assert manager.wait(TIMEOUT_S) == 0, log.read_text()
     with pytest.raises(ConnectionRefusedError):

@@ -275,7 +275,7 @@ def test_a_task_that_ends_the_jvm_fails_after_three_starts_and_all_others_succee
 
 
 def test_a_stop_of_the_whole_process_group_is_a_stop_and_no_loss(root: Path, managers: Start) -> None:
-    """As systemd does it: the JVM is told to end in the same moment."""
+    """As systemd does it: the JVM is stopped in the same moment."""
     manager = managers()
     store = ready(root)
     backfill(store, "held", 1)

@@ -80,8 +80,8 @@ def test_each_dags_test_writes_and_so_do_a_real_run_after_it_and_a_new_state(
     start, stop = start_and_stop
     for value in (1, 2):
         edit(tmp_path, value=value)
-        told = single_run.run_dag_once(settings, "totals", FIRST, spark=spark)
-        assert told["run"]["state"] == "success"
+        result = single_run.run_dag_once(settings, "totals", FIRST, spark=spark)
+        assert result["run"]["state"] == "success"
         assert written(spark, tmp_path) == ([value], [(value, value)])
 
     for value in (3, 4):
@@ -91,7 +91,7 @@ def test_each_dags_test_writes_and_so_do_a_real_run_after_it_and_a_new_state(
         payload = triggered_dag(store, "totals", "2024-01-01", {}, clock.now())
         asked = submit.submit(store, clock, kinds.DAG_TRIGGER, payload)
         run = wait_for(lambda: next((run for run in store.read(DagRun) if run.state in s.RUN_FINISHED), None))  # noqa: B023
-        assert (run.run_id, run.state) == (told["run"]["run_id"], s.SUCCESS), (asked, store.read(TaskInstance))
+        assert (run.run_id, run.state) == (result["run"]["run_id"], s.SUCCESS), (asked, store.read(TaskInstance))
         assert written(spark, tmp_path) == ([value], [(value, value)])
         stop()
         (tmp_path / "state").rename(tmp_path / f"lost{value}")  # and a new one is made in its place

@@ -1,4 +1,4 @@
-"""A manager under the real spark-submit: how it stops when told, and that nothing outlives a killed part of it."""
+"""A manager under the real spark-submit: how it stops on signals, and that nothing outlives a killed part of it."""
 
 from __future__ import annotations
 

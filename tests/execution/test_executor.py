@@ -157,7 +157,7 @@ def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
     assert stage.executor.cancel(launch.key, "cancelled by hand")
     assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
     settled(stage.spark)
-    # its end is told at the latest when its grace is over, which may be a moment before that of the last job
+    # its end is reported at the latest when its grace is over, which may be a moment before that of the last job
     moment, end = threading.Event(), time.monotonic() + PATIENCE
     while tracker.getActiveJobsIds():
         assert time.monotonic() < end, "its job goes on"
@@ -434,7 +434,7 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
             done.stderr[-3000:],
         )
         assert "alone=True" in done.stdout and "WAITED PutBack(" in done.stdout, "what had not begun is not counted"
-        assert done.stdout.count("GONE its ") == 1, "and it is told once"
+        assert done.stdout.count("GONE its ") == 1, "and it is reported once"
 
 
 STOPS: list[Callable[[Any], None]] = [
@@ -472,7 +472,7 @@ def test_a_process_that_is_out_of_file_descriptors_does_not_take_spark_for_gone(
 
 def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(spark: SparkSession) -> None:
     audience, failed, let_go = Audience(), list[tuple[str, str]](), threading.Event()
-    told = threading.Event()
+    result = threading.Event()
 
     def hear(event: Event) -> None:
         if isinstance(event, TaskLogged):  # in the deadline thread: nothing would be timed out any more
@@ -481,7 +481,7 @@ def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(s
 
     def on_failure(part: str, error: BaseException) -> None:
         failed.append((part, type(error).__name__))
-        told.set()
+        result.set()
 
     def talks(ctx: Any) -> None:
         ctx.log.info("one line")
@@ -494,7 +494,7 @@ def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(s
     )  # fmt: skip
     try:
         executor.launch(launch)
-        assert told.wait(PATIENCE)
+        assert result.wait(PATIENCE)
         executor.close(0.0)
         assert audience.end_of(launch) == PutBack("the manager stopped while it ran")
         assert failed == [("executor of term 7", "ZeroDivisionError")]

@@ -127,9 +127,9 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
         [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parents[1]), str(bundle)],
         capture_output=True, text=True, timeout=PATIENCE * 3, check=False, env=environment,
     )  # fmt: skip
-    told = next((line for line in done.stdout.splitlines() if line.startswith("OUTCOME {")), None)
-    assert told is not None, (done.stdout, done.stderr[:6000])
-    result = json.loads(told.removeprefix("OUTCOME "))
+    message = next((line for line in done.stdout.splitlines() if line.startswith("OUTCOME {")), None)
+    assert message is not None, (done.stdout, done.stderr[:6000])
+    result = json.loads(message.removeprefix("OUTCOME "))
     assert result["fetched"] == 5 and result["day"] == "2013-01-01T00:00:00+00:00"
     assert result["ours"] == [] and result["path"] == []
     assert "LINES ['there']" in done.stdout and f"PID {result['pid']}" not in done.stdout

@@ -204,8 +204,8 @@ def test_a_conflict_with_a_writer_outside_is_tried_again(stage: Stage, table: st
         @F.udf("int")
         def halting(value):  # type: ignore[no-untyped-def] # on an executor, while Delta's transaction is open
             if os.path.exists(reached):
-                with open(reached, "w"), open(go_on) as told:
-                    told.read()
+                with open(reached, "w"), open(go_on) as message:
+                    message.read()
                 os.unlink(reached)
             return value
 
@@ -284,8 +284,8 @@ def test_a_path_is_written_like_a_table(stage: Stage, tmp_path: Path) -> None:
 def test_the_commit_says_who_wrote_it(stage: Stage, table: str) -> None:
     launch = a_launch(run_id="backfill__2013-01-01")
     stage.play(launch, writes(table))
-    told = stage.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]["userMetadata"]
-    assert json.loads(told) == {
+    result = stage.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]["userMetadata"]
+    assert json.loads(result) == {
         "state": "0123456789ab", "dag": "stage", "run": "backfill__2013-01-01", "task": "work", "version": 1, "try": 1,
         "launch": 1, "generation": 0,
         "interval": ["2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z"],
@@ -393,7 +393,7 @@ def test_a_table_whose_making_was_killed_half_way_is_made_after_all(stage: Stage
 
 
 def test_a_folder_with_anything_else_in_it_is_not_taken_for_a_half_made_table(stage: Stage, tmp_path: Path) -> None:
-    folder = tmp_path / "somebody's"
+    folder = tmp_path / "other files"
     (folder / "_delta_log").mkdir(parents=True)
     (folder / "letters.txt").write_text("dear")
     outcome = stage.play(a_launch(), writes(str(folder)))

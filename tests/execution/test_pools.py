@@ -128,11 +128,11 @@ def test_a_try_tells_at_its_end_which_jobs_it_ran(stage: Stage, last_job: int) -
     launches = [a_launch(run_id="one", pool="backfill"), a_launch(run_id="two", pool="scheduled")]
     for launch in launches:
         stage.start(launch, two_jobs)
-    told = {launch.pool: stage.audience.spark_jobs_of(launch) for launch in launches}
+    result = {launch.pool: stage.audience.spark_jobs_of(launch) for launch in launches}
     seen = {job.number: job for job in jobs_since(stage.spark, last_job)}
-    assert sorted(told["backfill"] + told["scheduled"]) == sorted(seen)
+    assert sorted(result["backfill"] + result["scheduled"]) == sorted(seen)
     for launch in launches:
-        first, second = told[launch.pool]
+        first, second = result[launch.pool]
         assert first < second
         for number in (first, second):
             assert (seen[number].pools, seen[number].tags) == ({launch.pool}, {tag_of(launch)})

@@ -175,7 +175,7 @@ def test_plain_inserts_go_side_by_side(stage: Stage, table: str) -> None:
 
 
 def opened_by_both(fifo: Path) -> BinaryIO:
-    """Returns when somebody reads it."""
+    """Returns when a reader has come."""
     writers: list[BinaryIO] = []
     opening = threading.Thread(target=lambda: writers.append(fifo.open("wb")), daemon=True)
     opening.start()
@@ -187,7 +187,7 @@ def opened_by_both(fifo: Path) -> BinaryIO:
 def test_a_statement_that_another_process_was_quicker_than_is_repeated_alone(
     stage: Stage, table: str, tmp_path: Path
 ) -> None:
-    """The MERGE begins, and then waits in its source's `reflect` until somebody from outside has changed the table."""
+    """The MERGE begins, and then waits in its source's `reflect` until another process has changed the table."""
     stage.spark.sql(f"CREATE TABLE {table} USING delta AS SELECT 1 AS id, 0 AS n")
     begun, go_on = tmp_path / "begun", tmp_path / "go_on"
     os.mkfifo(begun)

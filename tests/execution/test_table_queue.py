@@ -17,7 +17,7 @@ def queue() -> TableQueue:
 
 
 class Writer:
-    """A thread that takes its turn and keeps it until it is told to `leave`."""
+    """A thread that takes its turn and keeps it until `leave` is called."""
 
     def __init__(self, queue: TableQueue, *, shared: bool = False) -> None:
         self.has_turn, self._may_leave = threading.Event(), threading.Event()
@@ -72,7 +72,7 @@ def test_who_does_not_want_to_wait_is_told_so(queue: TableQueue) -> None:
     assert queue.acquire(blocking=False, shared=True) and queue.acquire(blocking=False, shared=True)
     assert not queue.acquire(blocking=False)
     waiting = Writer(queue)
-    assert not queue.acquire(blocking=False, shared=True), "somebody waits already"
+    assert not queue.acquire(blocking=False, shared=True), "another one waits already"
     queue.release()
     queue.release()
     waiting.leave()

@@ -1,4 +1,4 @@
-"""Backfills as SEMANTICS.md tells them, decided without Spark, Delta or a JVM."""
+"""Backfills by docs/semantics.md, decided without Spark, Delta or a JVM."""
 
 from __future__ import annotations
 
@@ -377,10 +377,10 @@ def test_a_manager_told_to_stop_starts_nothing_more_and_the_next_one_goes_on() -
     ground.drain()
     free, now = {"scheduled": 16, "backfill": 16}, ground.clock.now()
     ground.ask("manager.stop", drain=True)
-    told = Instructions()
-    ground._decisions.decide([], ground.store.unanswered(), free, now, told)
-    ground._decisions.commit(told)
-    assert (told.stop, told.drain) == (True, True)
+    todo = Instructions()
+    ground._decisions.decide([], ground.store.unanswered(), free, now, todo)
+    ground._decisions.commit(todo)
+    assert (todo.stop, todo.drain) == (True, True)
     (answer,) = ground.store.read(Response)
     assert (answer.outcome, answer.message) == ("accepted", "stopping when running tasks have finished")
 

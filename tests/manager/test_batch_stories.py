@@ -1,4 +1,4 @@
-"""`batch=N` as SEMANTICS.md ("Backfill") and issue 4 tell it: adjacent items joined in one run, a failed batch tried again in
+"""`batch=N` by docs/semantics.md ("Backfill"): adjacent items joined in one run, a failed batch tried again in
 halves. Without Spark, Delta or a JVM."""
 
 from __future__ import annotations

@@ -298,14 +298,14 @@ def test_a_parser_that_does_not_come_back_is_told_and_who_asks_it_is_answered(
     wanted = ParseRequest("early", "stuck", "", dry_run=False, deactivate_removed=False)
     it.watcher.start()
     it.watcher.parse(wanted)
-    told, answer, all_looked = (it.events.get(timeout=60) for _ in range(3))
-    assert "its parser 'nightly' has not come back for" in told.submission.failed[0].message
+    result, answer, all_looked = (it.events.get(timeout=60) for _ in range(3))
+    assert "its parser 'nightly' has not come back for" in result.submission.failed[0].message
     assert answer.request == wanted and "has not come back" in answer.refusal
     assert isinstance(all_looked, AllBundlesParsed)
     late = ParseRequest("late", "stuck", "", dry_run=False, deactivate_removed=False)
     it.watcher.parse(late)
     answer = it.events.get(timeout=60)
     assert answer.request == late and "has not come back" in answer.refusal
-    it.store.submit(told.submission, it.clock.now())
+    it.store.submit(result.submission, it.clock.now())
     come.touch()
     assert it.events.get(timeout=60).submission.readable  # it came back after all

@@ -61,7 +61,7 @@ def order(ground: InMemoryManager) -> list[str]:
     return [launch.task.task_id for launch in ground.launched]
 
 
-def told(ground: InMemoryManager) -> list[Ended]:
+def reported(ground: InMemoryManager) -> list[Ended]:
     """What the callbacks were given, in the order in which they started."""
     return [launch.ended for launch in ground.launched if launch.ended is not None]
 
@@ -76,7 +76,7 @@ def test_a_task_that_succeeds_calls_on_success_and_has_nothing_to_tell_on_failur
         "a": s.SUCCESS, "b": s.SUCCESS, "a.on_success": s.SUCCESS, "a.on_failure": s.SKIPPED
     }  # fmt: skip
     assert task_of(ground, FIRST, "a.on_failure").error == "nothing to report"
-    assert told(ground) == [Ended("a", s.SUCCESS)]
+    assert reported(ground) == [Ended("a", s.SUCCESS)]
     assert ground.states(backfill) == {s.SUCCESS: 1}
 
 
@@ -86,7 +86,7 @@ def test_a_task_calls_on_failure_after_its_last_try_and_at_once() -> None:
     ground = InMemoryManager(spec, script=goes_on("slow", failing=("a",)))
     done(ground)
     assert order(ground) == ["a", "slow", "a", "a", "a.on_failure"]
-    assert told(ground) == [Ended("a", s.FAILED, "boom")]
+    assert reported(ground) == [Ended("a", s.FAILED, "boom")]
     ground.finish(key_of(ground, FIRST, "slow"), Succeeded())
     nothing_hangs(ground)
     assert states_of(ground)["a.on_success"] == s.SKIPPED
@@ -125,7 +125,7 @@ def test_the_run_calls_when_all_its_tasks_and_their_callbacks_have_finished(
     ground.finish(key_of(ground, FIRST, f"a.{called}"), Succeeded())
     nothing_hangs(ground)
     assert order(ground)[-1] == called
-    assert told(ground)[-1] == ended
+    assert reported(ground)[-1] == ended
 
 
 def test_a_run_ends_after_its_callbacks() -> None:
@@ -149,7 +149,7 @@ def test_a_callback_that_fails_changes_nothing_of_the_run_and_the_log_says_so(
     backfill = done(ground)
     assert [(run.state, run.reason) for run in ground.runs("d")] == [(s.SUCCESS, None)]
     assert ground.row(backfill).state == s.SUCCESS
-    assert told(ground)[-1] == Ended(None, s.SUCCESS), "the run is not told of it"
+    assert reported(ground)[-1] == Ended(None, s.SUCCESS), "the run is not message of it"
     assert (task_of(ground, FIRST, "a.on_success").state, task_of(ground, FIRST, "a.on_success").error) == (
         s.FAILED,
         "boom",
@@ -256,7 +256,7 @@ def test_a_deadlocked_run_calls_on_failure_and_says_what_blocks() -> None:
     _, second = ground.runs("d")
     assert (second.state, second.started_at) == (s.FAILED, None)
     assert second.reason is not None and second.reason.startswith("deadlock: task 'a' of run")
-    assert told(ground)[-1] == Ended(None, s.FAILED, second.reason)
+    assert reported(ground)[-1] == Ended(None, s.FAILED, second.reason)
     assert ground.row(backfill).reason == second.reason
     assert ground.states(backfill) == {s.FAILED: 5}, "the others would meet the same"
 
@@ -342,7 +342,7 @@ def test_a_task_that_a_person_marks_calls_nobody_but_the_run_tells_how_it_ended(
     assert {states_of(ground)[task_id] for task_id in ALL_OF_A} == {s.SKIPPED}
     ground.finish(key_of(ground, FIRST, "b"), Succeeded())
     nothing_hangs(ground)
-    assert [ended.state for ended in told(ground)] == [state]
+    assert [ended.state for ended in reported(ground)] == [state]
 
 
 def test_a_marked_task_that_lets_others_run_has_the_run_tell_anew() -> None:
@@ -392,7 +392,7 @@ def test_what_is_cleared_calls_back_again_with_the_new_outcome() -> None:
     nothing_hangs(ground)
     assert "6 tasks in 1 run" in answer.message
     assert order(ground) == ["a", "b", "a.on_success", "on_success"]
-    assert told(ground) == [Ended("a", s.SUCCESS), Ended(None, s.SUCCESS)]
+    assert reported(ground) == [Ended("a", s.SUCCESS), Ended(None, s.SUCCESS)]
     assert [states_of(ground)[task_id] for task_id in ("a.on_failure", "on_failure")] == [s.SKIPPED] * 2
     assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
 
@@ -415,7 +415,7 @@ def test_a_callback_by_its_whole_id_tells_again_and_nothing_else_runs(named: str
     accepted(ground, "tasks.clear", **clear("d", tasks=named))
     nothing_hangs(ground)
     assert order(ground) == ["a.on_failure"]
-    assert told(ground) == [Ended("a", s.FAILED, "boom")]
+    assert reported(ground) == [Ended("a", s.FAILED, "boom")]
     assert [(run.state, run.reason) for run in ground.runs("d")] == [(s.FAILED, "failed: a")]
     assert ground.row(backfill).state == s.FAILED
 
@@ -455,7 +455,7 @@ def test_a_task_stopped_to_be_cleared_calls_back_when_it_has_run() -> None:
     ground.drain()
     ground.script = fails()
     for task_id in ("a", "b"):
-        super(Stubborn, ground).finish(key_of(ground, FIRST, task_id), Failed("told to stop"))
+        super(Stubborn, ground).finish(key_of(ground, FIRST, task_id), Failed("asked to stop"))
         ground.drain()
     nothing_hangs(ground)
     assert sorted(order(ground)[-5:]) == ["a", "a.on_success", "b", "b.on_success", "on_success"]
@@ -468,7 +468,7 @@ def test_a_retry_of_a_backfill_calls_back_for_what_failed() -> None:
     ground.script = fails()
     accepted(ground, "backfill.retry", backfill_id=backfill)
     nothing_hangs(ground)
-    assert [ended.state for ended in told(ground)] == [s.FAILED, s.SUCCESS]
+    assert [ended.state for ended in reported(ground)] == [s.FAILED, s.SUCCESS]
 
 
 def test_a_run_moved_to_a_version_without_its_callbacks_loses_them_and_one_with_more_gains_them() -> None:
@@ -500,7 +500,7 @@ def test_a_callback_that_the_managers_end_broke_off_tells_again_and_costs_no_try
     ground.crash()
     nothing_hangs(ground)
     assert order(ground) == ["a", "on_failure", "on_failure"], "at least once; its task is not run again"
-    assert told(ground) == [Ended(None, s.FAILED, "failed: a")] * 2
+    assert reported(ground) == [Ended(None, s.FAILED, "failed: a")] * 2
     ti = task_of(ground, FIRST, "on_failure")
     assert (ti.state, ti.try_number, ti.launch) == (s.SUCCESS, 1, 2)
     assert ground.row(backfill).state == s.FAILED

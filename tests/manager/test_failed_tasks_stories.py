@@ -197,5 +197,5 @@ def test_what_such_a_backfill_can_not_do_is_refused_also_while_it_runs() -> None
     world.done(2)
     world.ground.script = never
     backfill = world.rerun(2)
-    told = refused(world.ground, "backfill.set", backfill_id=backfill, changes={"batch": 3})
-    assert told.startswith("reprocess failed_tasks re-runs the failed tasks of runs as they are; leave batch 3 out")
+    message = refused(world.ground, "backfill.set", backfill_id=backfill, changes={"batch": 3})
+    assert message.startswith("reprocess failed_tasks re-runs the failed tasks of runs as they are; leave batch 3 out")

@@ -180,22 +180,22 @@ def test_newest_first_looks_only_at_the_tasks_that_are_chosen_also_when_they_cha
     accepted(ground, "backfill.set", backfill_id=backfill, changes={"overrides": {"retries": 2}})
     accepted(ground, "backfill.set", backfill_id=backfill, changes={"overrides": {"roll.depends_on_past": False}})
     accepted(ground, "backfill.set", backfill_id=backfill, changes={"tasks": "roll"})
-    told = refused(ground, "backfill.set", backfill_id=backfill, changes={"overrides": {}})
-    assert "its task 'roll' has depends_on_past" in told
+    message = refused(ground, "backfill.set", backfill_id=backfill, changes={"overrides": {}})
+    assert "its task 'roll' has depends_on_past" in message
 
 
 def test_a_pool_that_is_not_there_or_closed_is_refused_by_the_manager_too() -> None:
     ground = InMemoryManager(dag_spec("d", "load"), script=by_hand)
     backfill = ground.backfill("d", JANUARY[:3])
     ask = {"dag_id": "d", "start_date": "2013-01-01T00:00:00Z", "end_date": "2013-01-02T00:00:00Z"}
-    for overrides, told in (
+    for overrides, message in (
         ({"load.pool": "scheduled"}, "overrides load.pool=scheduled: the pool 'scheduled' is for scheduled runs"),
         ({"pool": "nope"}, "overrides pool: there is no pool 'nope'. There are backfill."),
         ({"pool": ["x"]}, "overrides pool: pool must be"),
     ):
         asked = {"backfill_id": "other", "ask": {**ask, "overrides": overrides}}
-        assert told in refused(ground, "backfill.create", **asked)
-        assert told in refused(ground, "backfill.set", backfill_id=backfill, changes={"overrides": overrides})
+        assert message in refused(ground, "backfill.create", **asked)
+        assert message in refused(ground, "backfill.set", backfill_id=backfill, changes={"overrides": overrides})
     assert "the pool 'scheduled' is for" in refused(
         ground, "backfill.set", backfill_id=backfill, changes={"pool": "scheduled"}
     )

@@ -71,7 +71,7 @@ def test_every_item_ends_as_it_would_have_and_nothing_finished_runs_again(seed: 
     dates = [run.run_id for run in standing]
     assert [run.previous_run_id for run in standing] == [None, *dates[:-1]]
     tries = Counter((t.run_id, t.task_id, t.launch) for t in ground.store.read(TaskTry))
-    assert not [key for key, n in tries.items() if n > 1], "a try is told once"
+    assert not [key for key, n in tries.items() if n > 1], "a try is reported once"
     for ti in ground.tasks("d"):
         assert ti.state in s.TASK_FINISHED
         assert ti.launch == 0 or tries[ti.run_id, ti.task_id, ti.launch] == 1

@@ -1,4 +1,4 @@
-"""Taking the lease, standing by, losing it: with a clock that moves when told, and no second process."""
+"""Taking the lease, standing by, losing it: with a fake clock, and no second process."""
 
 from __future__ import annotations
 
@@ -107,27 +107,27 @@ def test_who_was_slower_goes_on_standing_by(store: MemoryStore) -> None:
 
 
 def test_the_heart_notices_that_another_leads(store: MemoryStore) -> None:
-    clock, told = FakeClock(), list[bool]()
+    clock, result = FakeClock(), list[bool]()
     old = led_elsewhere(store, clock)
-    heart = Heartbeat(old, clock, lease_s=15, on_lost=lambda: told.append(True))
+    heart = Heartbeat(old, clock, lease_s=15, on_lost=lambda: result.append(True))
     heart.run_once()
     assert heart.is_leader()
     led_elsewhere(store, clock, term=2)
     heart.run_once()
-    assert not heart.is_leader() and told == [True]
+    assert not heart.is_leader() and result == [True]
 
 
 def test_a_leader_whose_heart_stood_still_does_not_lead_any_more(store: MemoryStore) -> None:
     clock = FakeClock()
     heart = Heartbeat(led_elsewhere(store, clock), clock, lease_s=15, on_lost=lambda: None)
     clock.advance(seconds=16)  # the machine slept
-    assert not heart.is_leader(), "its tasks' writes are refused before anyone has told it"
+    assert not heart.is_leader(), "its tasks' writes are refused before it notices"
 
 
 def test_storage_that_is_away_for_a_moment_costs_no_lease_but_for_long_it_does(store: MemoryStore) -> None:
-    clock, told = FakeClock(), list[bool]()
+    clock, result = FakeClock(), list[bool]()
     leader = led_elsewhere(store, clock)
-    heart = Heartbeat(leader, clock, lease_s=15, on_lost=lambda: told.append(True))
+    heart = Heartbeat(leader, clock, lease_s=15, on_lost=lambda: result.append(True))
 
     class Away:
         def heartbeat(self, *_: object, **__: object) -> None:
@@ -136,7 +136,7 @@ def test_storage_that_is_away_for_a_moment_costs_no_lease_but_for_long_it_does(s
     heart._leader = Away()  # type: ignore[assignment]
     clock.advance(seconds=5)
     heart.run_once()
-    assert heart.is_leader() and not told
+    assert heart.is_leader() and not result
     clock.advance(seconds=11)
     heart.run_once()
-    assert not heart.is_leader() and told == [True]
+    assert not heart.is_leader() and result == [True]

@@ -18,11 +18,11 @@ CHILD = """
 import os, signal, sys, threading
 from backfill_manager.manager.parent_watchdog import end_with_parent
 ended = threading.Event()
-def told(signum, frame):
-    print("told", flush=True)
+def on_signal(signum, frame):
+    print("signalled", flush=True)
     if {obeys}:
         os._exit(0)
-signal.signal(signal.SIGTERM, told)
+signal.signal(signal.SIGTERM, on_signal)
 end_with_parent(also_with={also_with}, exit_timeout_s={exit_timeout_s})
 print(os.getpid(), flush=True)
 while True:
@@ -46,7 +46,7 @@ def test_a_driver_whose_parent_is_killed_is_told_and_ends(how: signal.Signals) -
         assert parent.stdout is not None
         driver = int(parent.stdout.readline())
         parent.send_signal(how)
-        assert parent.stdout.readlines() == ["told\n"]  # the end of the pipe: it is gone
+        assert parent.stdout.readlines() == ["signalled\n"]  # the end of the pipe: it is gone
         assert _ends(driver)
 
 
@@ -55,7 +55,7 @@ def test_a_driver_that_does_not_obey_is_ended_all_the_same() -> None:
         assert parent.stdout is not None
         driver = int(parent.stdout.readline())
         parent.kill()
-        assert set(parent.stdout.readlines()) == {"told\n"}
+        assert set(parent.stdout.readlines()) == {"signalled\n"}
         assert _ends(driver)
 
 
@@ -68,15 +68,15 @@ def test_a_driver_ends_with_the_process_that_submitted_it_while_its_parent_lives
         driver = int(parent.stdout.readline())
         submitter.kill()
         submitter.wait()
-        assert set(parent.stdout.readlines()) == {"told\n"}
+        assert set(parent.stdout.readlines()) == {"signalled\n"}
         assert parent.wait() == 0
         assert _ends(driver)
 
 
 def test_a_driver_that_ends_for_good_says_so_by_its_exit_code() -> None:
-    told = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    result = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     code = CHILD.format(also_with=2**22 + 1, obeys=False, exit_timeout_s=0)  # nobody has that pid
-    done = subprocess.run([sys.executable, "-c", told + code], stdout=subprocess.PIPE, check=False)
+    done = subprocess.run([sys.executable, "-c", result + code], stdout=subprocess.PIPE, check=False)
     assert done.returncode == LOST_EXIT_CODE
 
 
@@ -84,7 +84,7 @@ def test_this_process_lives() -> None:
     assert is_process_alive(os.getpid())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="told by /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_process_that_has_ended_but_was_not_fetched_does_not_live() -> None:
     with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as ended:
         assert ended.stdout is not None and ended.stdout.read() == b""

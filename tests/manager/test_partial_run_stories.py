@@ -107,6 +107,6 @@ def test_of_an_older_release_a_partial_run_is_known_by_what_it_left_out() -> Non
     nothing_hangs(ground)
     ground.store.write([run.evolve(is_partial=None) for run in ground.store.read(DagRun)])
     ground.crash()
-    told = timeline_around("d", [start for start, _ in DAYS], [], ground.store)
-    assert [run.is_partial for run in sorted(told, key=lambda run: run.run_id)] == [None, True]
+    result = timeline_around("d", [start for start, _ in DAYS], [], ground.store)
+    assert [run.is_partial for run in sorted(result, key=lambda run: run.run_id)] == [None, True]
     assert ran(ground, 2) == ["a", "b", "c"]

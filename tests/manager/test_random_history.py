@@ -1,4 +1,4 @@
-"""Ninety days of random operations end as SEMANTICS.md says, whatever is asked and whenever the manager is killed.
+"""Ninety days of random operations end by docs/semantics.md, whatever is requested and whenever the manager is killed.
 
 Sixty histories always, a thousand with `--slow`. A failing seed tells its story: what was asked, and when.
 """

@@ -1,4 +1,4 @@
-"""Clear, cancel, mark, trigger, tasks by hand, retry and change of a backfill, as SEMANTICS.md ("Clear and re-run",
+"""Clear, cancel, mark, trigger, tasks by hand, retry and change of a backfill, by docs/semantics.md ("Clear and re-run",
 "Backfill", "Requests and failure") and issue 4 tell them, without Spark, Delta or a JVM."""
 
 from __future__ import annotations
@@ -554,11 +554,11 @@ def test_a_past_that_could_not_start_is_a_deadlock_until_one_task_of_it_is_marke
     ground = InMemoryManager(ROLLING, script=fails("load backfill__2013-01-01"))
     backfill = done(ground, 2)
     assert states_of(ground, FIRST) == {"load": s.FAILED, "roll": s.UPSTREAM_FAILED}
-    told = ground.runs("d")[1].reason or ""
-    assert "deadlock: task 'roll'" in told and f"upstream_failed in the run before, {FIRST}" in told
+    result = ground.runs("d")[1].reason or ""
+    assert "deadlock: task 'roll'" in result and f"upstream_failed in the run before, {FIRST}" in result
     accepted(ground, "task.mark", dag_id="d", run_id=FIRST, task_id="load", state=state)
     assert states_of(ground, FIRST) == {"load": state, "roll": state}, "what follows it goes on, or is skipped with it"
-    assert ground.runs("d")[1].state == s.FAILED, "a run that has ended stays so until somebody asks for it"
+    assert ground.runs("d")[1].state == s.FAILED, "a run that has ended stays so until a request"
     accepted(ground, "tasks.clear", **clear("d", only_failed=True))
     nothing_hangs(ground)
     assert states_of(ground, SECOND) == {"load": s.SUCCESS, "roll": s.SUCCESS}
@@ -631,8 +631,8 @@ def test_trigger_of_a_finished_date_makes_a_new_run_and_overrides_the_old_one() 
 def test_trigger_of_a_live_date_is_refused_with_what_to_do() -> None:
     ground = InMemoryManager(THREE, script=never)
     done(ground)
-    told = refused(ground, "dag.trigger", dag_id="d", logical_date="2013-01-01T00:00:00Z", conf={})
-    assert "or cancel it" in told and FIRST in told
+    message = refused(ground, "dag.trigger", dag_id="d", logical_date="2013-01-01T00:00:00Z", conf={})
+    assert "or cancel it" in message and FIRST in message
     assert [run.state for run in ground.runs("d")] == [s.RUNNING], "a run that is queued or running is never overridden"
 
 
@@ -900,7 +900,7 @@ def test_overrides_set_while_it_runs_hold_for_its_live_runs_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({}, "Nothing to set"),
         ({"run_backwards": True}, "can't be changed"),
@@ -919,7 +919,7 @@ def test_overrides_set_while_it_runs_hold_for_its_live_runs_too() -> None:
     ],
 )
 def test_a_change_that_can_not_be_made_is_refused_with_what_would_be_right(
-    changes: dict[str, object], told: str
+    changes: dict[str, object], message: str
 ) -> None:
     from backfill_manager.clock import EPOCH
     from backfill_manager.model.records import Request
@@ -933,7 +933,7 @@ def test_a_change_that_can_not_be_made_is_refused_with_what_would_be_right(
     )  # as an older client would, unchecked
     ground.drain()
     (answer,) = ground.store.read(Response)
-    assert answer.outcome == "refused" and told in answer.message
+    assert answer.outcome == "refused" and message in answer.message
     assert ground.row(backfill) == before
 
 
@@ -1030,8 +1030,8 @@ def test_run_backwards_can_not_come_to_meet_depends_on_past_by_a_change() -> Non
     config = json.dumps({"type": "schedule", "run_backwards": True})
     backfill = ground.backfill("d", JANUARY[:2][::-1], config_json=config)
     ground.drain()
-    told = refused(ground, "backfill.set", backfill_id=backfill, changes={"overrides": {"depends_on_past": True}})
-    assert "run_backwards" in told and "'a'" in told
+    message = refused(ground, "backfill.set", backfill_id=backfill, changes={"overrides": {"depends_on_past": True}})
+    assert "run_backwards" in message and "'a'" in message
 
 
 def test_what_is_asked_of_a_backfill_that_is_being_planned_is_done_before_anything_of_it_starts(

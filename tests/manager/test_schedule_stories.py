@@ -1,4 +1,4 @@
-"""Scheduled runs as SEMANTICS.md tells them ("Interval", "The timeline", "Pools and priority"; issue 4: timekeeper,
+"""Scheduled runs by docs/semantics.md ("Interval", "The timeline", "Pools and priority"; scheduler,
 lookback), decided without Spark, Delta or a JVM. The clock begins at 2024-01-01T00:00Z."""
 
 from __future__ import annotations
@@ -269,8 +269,8 @@ def test_after_a_restart_the_newest_scheduled_run_is_found_behind_any_number_of_
 
 def test_a_date_in_the_future_is_refused_unless_it_is_asked_for() -> None:
     ground = InMemoryManager(dag_spec("d", "a", **FROM_2024), dag_spec("by_hand", "a", schedule=None))
-    told = refused(ground, "dag.trigger", dag_id="d", logical_date="2024-01-05T00:00:00Z", conf={})
-    assert told == (
+    message = refused(ground, "dag.trigger", dag_id="d", logical_date="2024-01-05T00:00:00Z", conf={})
+    assert message == (
         "logical_date 2024-01-05T00:00:00Z lies in the future (it is 2024-01-01T00:00:00Z now); to run it before its "
         "time, add allow_future"
     )

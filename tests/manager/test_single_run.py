@@ -1,4 +1,4 @@
-"""`bfm dags test`: one run for real, and a state that is gone afterwards. What it writes is told in
+"""`bfm dags test`: one run for real, and a state that is gone afterwards. What it writes is tested in
 tests/e2e/test_many_states_one_warehouse.py."""
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_a_run_is_tried_out_and_leaves_no_state(settings: Settings, spark: SparkSession) -> None:
-    told = single_run.run_dag_once(settings, "counting", None, spark=spark)
-    assert (told["run"]["state"], told["run"]["run_id"]) == ("success", "manual__2024-01-01T00:00:00Z")
-    assert [(ti["task_id"], ti["state"]) for ti in told["tasks"]] == [("count", "success"), ("picky", "success")]
-    assert any("counting 2024-01-01" in line for line in told["logs"])
+    result = single_run.run_dag_once(settings, "counting", None, spark=spark)
+    assert (result["run"]["state"], result["run"]["run_id"]) == ("success", "manual__2024-01-01T00:00:00Z")
+    assert [(ti["task_id"], ti["state"]) for ti in result["tasks"]] == [("count", "success"), ("picky", "success")]
+    assert any("counting 2024-01-01" in line for line in result["logs"])
     assert not Path(settings.state).exists()
 
 
 def test_a_run_that_fails_says_which_task_and_why(settings: Settings, spark: SparkSession) -> None:
-    told = single_run.run_dag_once(settings, "counting", datetime(2024, 1, 3, tzinfo=UTC), spark=spark)
-    assert told["run"]["state"] == "failed"
-    (picky,) = [ti for ti in told["tasks"] if ti["task_id"] == "picky"]
+    result = single_run.run_dag_once(settings, "counting", datetime(2024, 1, 3, tzinfo=UTC), spark=spark)
+    assert result["run"]["state"] == "failed"
+    (picky,) = [ti for ti in result["tasks"] if ti["task_id"] == "picky"]
     assert "not on the third" in picky["error"]
 
 

@@ -1,4 +1,4 @@
-"""A browser without a screen: the pages over a state in memory, asked from this machine."""
+"""Fixtures for page tests: a `TestClient` over a state in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKENS = {"ada": "operator", "ben": "viewer"}
 
 @pytest.fixture(autouse=True)
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The manager of these tests answers when they let it, which is after the page."""
+    """Requests are answered only when a test ticks its manager, so pages must not wait for a response."""
     monkeypatch.setattr(page, "RESPONSE_TIMEOUT_S", 0.0)
 
 
@@ -30,13 +30,13 @@ def busy_ground_of_module() -> InMemoryManager:
 
 @pytest.fixture
 def busy(busy_ground_of_module: InMemoryManager) -> TestClient:
-    """For tests that only look."""
+    """Shared, read only."""
     return browser_of(busy_ground_of_module.store, busy_ground_of_module.clock)
 
 
 @pytest.fixture
 def ground() -> InMemoryManager:
-    """For tests that change something."""
+    """For tests that change the state."""
     return busy_ground()
 
 
@@ -52,7 +52,7 @@ def empty() -> TestClient:
 
 @pytest.fixture
 def logged_in(ground: InMemoryManager) -> Iterator[Callable[[str], TestClient]]:
-    """A browser of somebody who has logged in, by name."""
+    """A client logged in as the named user."""
     tokens = [{"name": name, "role": role, "sha256": sha256_of(f"token of {name}")} for name, role in TOKENS.items()]
     settings = Settings.model_validate({"api": {"tokens": tokens}})
 

@@ -1,5 +1,5 @@
-"""Texts from outside on pages: whatever a DAG, a run, a task, a log line, a broken file, a request or a person holds, it is
-shown as text. A page has the same elements as with plain words, so nothing of it has become markup."""
+"""Escaping: texts of DAGs, runs, tasks, log lines, broken files, requests and users are shown as text. A page has the same
+elements as with plain words, so no text has become markup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ELEMENTS = re.compile(r"alert\(|onerror|onclick")  # in an element's name or an 
 
 
 def ground_with(text: str) -> InMemoryManager:
-    """A state in which each text that somebody else may choose is this one."""
+    """A state in which each text from outside is this one."""
     clock = FakeClock()
 
     def script(launch: TaskLaunch) -> Outcome | None:
@@ -36,7 +36,7 @@ def ground_with(text: str) -> InMemoryManager:
 
     spec = dag_spec(
         "plain", "load", "report", upstream={"report": ["load"]}, schedule=None, description=text, owner=text, tags=(text,),
-        params={"told": text},
+        params={"shown": text},
     )  # fmt: skip
     ground = InMemoryManager(spec, script=script, clock=clock)
     ground.backfill("plain", keys=[text[:900], "b"], conf_json=json.dumps({text[:200]: text}))
@@ -65,7 +65,7 @@ def ground_with(text: str) -> InMemoryManager:
 
 
 def addresses(ground: InMemoryManager, browser: TestClient) -> list[str]:
-    """Every page that there is of it, found by its links."""
+    """Every page, found by following links."""
     known = ["/dags", "/backfills", "/pools", "/import-errors", "/requests", "/requests/forged", "/manager", "/login",
              "/backfills/new?dag=plain", "/dags/plain/clear?preview=true"]  # fmt: skip
     for one in known:

@@ -1,4 +1,4 @@
-"""What is refreshed by itself is always on its page: a part that is left out while it is empty would never appear."""
+"""Live elements are always on their page: one that is left out while empty would never appear."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def is_live(name: str) -> bool:
 
 
 def live_within(parts: Iterable[nodes.Node], condition: str = "") -> Iterator[str]:
-    """The live elements that a condition or a loop may leave out, each told by the condition."""
+    """Live elements that a condition or a loop may leave out, by the condition."""
     for part in parts:
         if isinstance(part, nodes.If):
             asked = {part.test.name} if isinstance(part.test, nodes.Name) else set()

@@ -1,4 +1,4 @@
-"""Long lists come in pages, and a page that changes is sent again only as far as it must be."""
+"""Long lists are paginated, and a changed page is sent again only as far as needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def outcome(launch: TaskLaunch) -> Outcome | None:
 
 @pytest.fixture
 def ground() -> InMemoryManager:
-    """120 DAGs: every tenth has run, 007 and 107 have failed, 110 to 119 are gone."""
+    """120 DAGs: every tenth has run, 007 and 107 have failed, 110 to 119 are inactive."""
     ground = InMemoryManager(
         *(dag_spec(name, "load", description=f"what {name} has", schedule=None) for name in NAMES),
         script=outcome,
@@ -192,8 +192,8 @@ def test_answers_are_compressed_where_that_is_asked_for(browser: TestClient) -> 
         assert packed.headers["vary"] == plain.headers["vary"] == "Accept-Encoding"
         assert packed.content == plain.content or address == "/dags"
         assert int(packed.headers["content-length"]) < len(packed.content) / 2
-        told = browser.head(address, headers={"accept-encoding": "gzip"})
-        assert told.headers["content-encoding"] == "gzip"
+        shown = browser.head(address, headers={"accept-encoding": "gzip"})
+        assert shown.headers["content-encoding"] == "gzip"
     small = browser.get("/api/v1/pools", headers={"accept-encoding": "gzip"})
     assert (len(small.content) < GZIP_MIN_BYTES, "content-encoding" in small.headers) == (True, False)
 

@@ -1,4 +1,4 @@
-"""*One task*: the Spark jobs that each of its tries ran, and when their numbers lead to Spark's own pages."""
+"""Page of a task: the Spark jobs of each attempt, and when their numbers link to the Spark UI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPARK = "http://driver:4040"
 
 @pytest.fixture
 def ground() -> InMemoryManager:
-    """One task, whose first try ran two jobs and failed, and whose second ran thirteen."""
+    """One task; its first attempt ran two jobs and failed, its second ran thirteen."""
     spec = dag_spec("d", "a", each={"a": {"retries": 1, "retry_delay": 1.0}}, schedule=None)
     ground = InMemoryManager(spec, script=lambda launch: None)
     ground.backfill("d", keys=["north"])
@@ -28,7 +28,7 @@ def ground() -> InMemoryManager:
 
 
 def tries(ground: InMemoryManager, spark_ui: str | None, *, after_s: float = 1.0) -> tuple[list[str], list[str]]:
-    """What the column *Spark jobs* says of each try, and where its links lead; so long after the manager's last beat."""
+    """The texts and links of the column *Spark jobs*, `after_s` after the manager's last heartbeat."""
     (run,) = ground.runs("d")
     now = ground.clock.now()
     ground.leader.heartbeat(now, application_id="local-1", spark_ui=spark_ui)
@@ -61,8 +61,8 @@ def test_a_try_without_jobs_has_none(ground: InMemoryManager) -> None:
     (key,) = ground.running
     ground.finish(key, Succeeded())
     ground.drain()
-    told, found = tries(ground, SPARK)
-    assert (told, len(found)) == ([*SHOWN, "–"], 7)
+    shown, found = tries(ground, SPARK)
+    assert (shown, len(found)) == ([*SHOWN, "–"], 7)
 
 
 def test_the_jobs_of_another_managers_application_lead_nowhere(ground: InMemoryManager) -> None:
@@ -87,7 +87,7 @@ def test_nor_is_there_a_link_when_their_manager_is_gone(ground: InMemoryManager)
 
 
 def test_an_address_with_hostile_signs_stays_an_address(ground: InMemoryManager) -> None:
-    told, found = tries(ground, 'http://driver:4040/"><script>alert(1)</script>')
-    assert (told, len(found)) == (SHOWN, 7)
+    shown, found = tries(ground, 'http://driver:4040/"><script>alert(1)</script>')
+    assert (shown, len(found)) == (SHOWN, 7)
     assert all(link.startswith("http://driver:4040/\"><script>") and link.endswith(f"?id={n}") for link, n in
                zip(found, (3, 4, 10, 11, 12, 13, 14), strict=True))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where things stand in pictures: graph, Gantt, year. Pure, so tried on many."""
+"""Layouts of graph, Gantt and calendar, with random inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
 @st.composite
 def dags(draw: st.DrawFn) -> dict[str, list[str]]:
-    """Tasks that wait for earlier ones only."""
+    """Tasks that depend on earlier ones only."""
     n = draw(st.integers(1, 14))
     return {
         f"t{k}": [f"t{j}" for j in sorted(draw(st.sets(st.integers(0, k - 1), max_size=3)))] if k else []

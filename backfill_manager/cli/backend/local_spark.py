@@ -1,5 +1,5 @@
-"""A Spark session for the few commands that can't do without one: a dry run when no manager leads, and any look at a state
-in `catalog.schema`, which only Spark can open."""
+"""A Spark session for the few commands that need one: a dry run without a manager, and every command on a state in
+`catalog.schema`, which only Spark can open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def local_spark(context: CliContext) -> Iterator[Any]:
-    """For looking only: what Spark makes for itself is taken away again."""
+    """For reading only: the folders that Spark creates for itself are removed again."""
     with _quiet_stderr(unless=context.debug), _no_new_warehouse(context.settings.warehouse):
         spark = start_spark(context)
         try:
@@ -30,7 +30,7 @@ def local_spark(context: CliContext) -> Iterator[Any]:
 
 
 def start_spark(context: CliContext) -> Any:
-    """A SparkSession as the settings say. It is stopped with the process if nobody stops it before."""
+    """A SparkSession as the settings say. It ends with the process, unless it is stopped before."""
     from backfill_manager.execution.session import build_session
 
     settings = context.settings
@@ -47,7 +47,7 @@ def start_spark(context: CliContext) -> Any:
 
 @contextmanager
 def _no_new_warehouse(warehouse: str) -> Iterator[None]:
-    """Spark makes the folder of the warehouse as soon as it is asked for any table."""
+    """Spark creates the folder of the warehouse at the first query of any table."""
     folder = Path(warehouse)
     was_there = not is_local(warehouse) or folder.exists()
     try:
@@ -59,7 +59,7 @@ def _no_new_warehouse(warehouse: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet_stderr(*, unless: bool) -> Iterator[None]:
-    """Spark's JVM greets people on standard error; nobody who asked for a plan wants to read that."""
+    """Hides what Spark's JVM prints on standard error when it starts."""
     if unless:
         yield
         return

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, create_model
 
+from backfill_manager.dags.bundles.archive import ArchiveSource
 from backfill_manager.dags.bundles.files import (
     ALL_FILES,
     PYTHON_AND_YAML,
@@ -17,14 +18,17 @@ from backfill_manager.dags.bundles.files import (
     FileFingerprints,
     read_bundle,
 )
+from backfill_manager.dags.bundles.git_repository import GitSource
 from backfill_manager.dags.bundles.manifest import read_manifest, with_manifest
 from backfill_manager.dags.bundles.snapshot import take
-from backfill_manager.dags.bundles.sources import source_of
+from backfill_manager.dags.bundles.source import BundleSource, FolderSource
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import BundleSettings, LimitSettings, RawSettings
 from backfill_manager.yaml_reader import Loc
+
+_ARCHIVES: Final = frozenset({".zip", ".whl"})
 
 
 class ParserOptions(BaseModel):
@@ -164,3 +168,14 @@ class BundleState:
             reader=reader,
             options=options,
         )
+
+
+def source_of(settings: BundleSettings, *, cache: Path, dag_files: DagFiles = PYTHON_AND_YAML) -> BundleSource:
+    """`cache` is a folder of ours, for clones and unpacked archives; it need not exist yet. `dag_files` belong to the
+    bundle beside the usual files."""
+    if settings.git is not None:
+        return GitSource(settings.git, settings.ref, settings.path, cache=cache, dag_files=dag_files)
+    path = Path(settings.path)
+    if path.suffix.lower() in _ARCHIVES:
+        return ArchiveSource(path, cache=cache, dag_files=dag_files)
+    return FolderSource(path)

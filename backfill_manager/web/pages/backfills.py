@@ -70,9 +70,8 @@ def backfills(
         one: sum(n for (dag_id, in_state), n in counts.items() if in_state == one and dag in ("", dag_id))
         for one in BACKFILL_STATES
     }
-    zones = _zones(context)
     return context.page(
-        "backfills/list.html", backfills=[_details(context, row, zones) for row in rows],
+        "backfills/list.html", backfills=[_details(context, row) for row in rows],
         dags=sorted({dag_id for dag_id, _ in counts} | ({dag} - {""})), dag=dag, states=in_states, by_state=by_state,
         after=after, following=following, is_filtered=bool(dag or in_states), rate=rate,
     )  # fmt: skip
@@ -90,14 +89,14 @@ def _list(
     return rows, None if last is None else to_cursor("-created_at", *last)
 
 
-def _details(context: PageContext, counted: Mapping[str, Any], zones: Mapping[str, str]) -> dict[str, Any]:
+def _details(context: PageContext, counted: Mapping[str, Any]) -> dict[str, Any]:
     """The backfill, whose items are counted, with all that pages show of it."""
     one = with_time_left(context.app, dict(counted))
-    zone = zones.get(one["dag_id"], "UTC")
+    zone, dag = _zone_of(context, one["dag_id"]), _dags(context).get(one["dag_id"])
     return {
         **one,
         "zone": zone,
-        "is_dag_active": one["dag_id"] in _active_dags(context),
+        "is_dag_active": dag is not None and bool(dag.is_active),
         "per_minute": items_per_minute(one),
         "what": _what(one["config"], zone),
         "counts": {state: one[state] for state in ITEM_STATES},
@@ -114,19 +113,15 @@ def _counts(store: Store) -> dict[tuple[str, str], int]:
     return waiting + Counter({(dag_id, state): n for (dag_id, state), n in counts.items()})
 
 
-def _zones(context: PageContext) -> dict[str, str]:
-    """The time zone of each DAG."""
+def _dags(context: PageContext) -> dict[str, DagRow]:
     return context.app.cached_by_version(
-        ["dag"], "ui:zones", lambda: {row.dag_id: row.timezone for row in context.store.read(DagRow)}
+        ["dag"], "ui:dag-rows", lambda: {row.dag_id: row for row in context.store.read(DagRow)}
     )
 
 
-def _active_dags(context: PageContext) -> frozenset[str]:
-    return context.app.cached_by_version(
-        ["dag"],
-        "ui:active-dags",
-        lambda: frozenset(row.dag_id for row in context.store.read(DagRow, [Condition("is_active", "=", True)])),
-    )
+def _zone_of(context: PageContext, dag_id: str) -> str:
+    dag = _dags(context).get(dag_id)
+    return dag.timezone if dag else "UTC"
 
 
 # -- one backfill ------------------------------------------------------------------------------------------------------
@@ -148,10 +143,9 @@ def backfill(
     backfill_id, planned = row["backfill_id"], row["planned"]
     in_states = check_states("backfill's item", dict.fromkeys(state or ()), ITEM_STATES)
     begins, ends = _range(first, last, planned)
-    zones = _zones(context)
     of_items = context.app.versions(["backfill_item"])  # read once, so that map and list agree
-    shown = _items_shown(context, of_items, row, zones.get(row["dag_id"], "UTC"), begins, ends) if planned else None
-    details = _details(context, {**row, **(shown["by_state"] if shown else dict.fromkeys(ITEM_STATES, 0))}, zones)
+    shown = _items_shown(context, of_items, row, _zone_of(context, row["dag_id"]), begins, ends) if planned else None
+    details = _details(context, {**row, **(shown["by_state"] if shown else dict.fromkeys(ITEM_STATES, 0))})
     parents, children = _related(context, row)
     items: ItemPage = context.app.at_versions(
         of_items,
@@ -190,7 +184,7 @@ def item(context: ViewerContext, backfill_id: str, ordinal: int) -> Response:
 def find(context: PageContext, segment: str) -> dict[str, Any]:
     """The backfill of this id, its items not counted, with its range as text (`what`). Errors as of `find_backfill`."""
     row = known_backfill(context.app, links.from_segment(segment))
-    return {**row, "what": _what(row["config"], _zones(context).get(row["dag_id"], "UTC"))}
+    return {**row, "what": _what(row["config"], _zone_of(context, row["dag_id"]))}
 
 
 def _what(config: Mapping[str, Any], zone: str) -> str:
