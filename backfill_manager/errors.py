@@ -223,7 +223,7 @@ class Unreachable(BackfillManagerError):
 
 
 class IllegalTransition(BackfillManagerError):
-    """A change that the state machine does not allow: a bug, told with the story of the thing."""
+    """A change that the state machine does not allow: a bug, reported with the history of the row."""
 
     def __init__(self, kind: str, story: str, was: str, to: str) -> None:
         super().__init__(f"{kind} {story}: {was} -> {to} is not a legal transition")
