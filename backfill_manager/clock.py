@@ -1,7 +1,7 @@
-"""The one door for time, ids and chance.
+"""Time and ids: the only source of both.
 
-Everything that needs "now" takes a `Clock`; tests hand in `testing.FakeClock` and never sleep to see time pass.
-Instants are timezone-aware UTC datetimes throughout; `parse_instant` and `format_instant` are the only spelling of them.
+Everything that needs "now" takes a `Clock`; tests pass `testing.FakeClock` and never sleep.
+Instants are timezone-aware UTC datetimes throughout; `parse_instant` and `format_instant` are their only text form.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def format_instant(at: datetime | None) -> str | None:
 
 
 def parse_instant(text: str) -> datetime:
-    """The reverse of `format_instant`; for values of our own. What people type goes through `dags.schedule.timetable.parse_date`.
-    `ValueError` for what is none."""
+    """The reverse of `format_instant`, for text that this package wrote; what people type goes through
+    `dags.schedule.timetable.parse_date`. Raises `ValueError` for anything else."""
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
     except OverflowError:  # the first or last hours of the calendar, in another zone

@@ -1,4 +1,4 @@
-"""Every situation a person can get into, by name.
+"""The errors that are shown to people, by name.
 
 One base class; the fields are the ids, the message is one or two lines that say what is wrong, where, and what would be
 right. `exit_code` is what `bfm` ends with: 1 it was carried out and failed, 2 the input is wrong, 3 there is no such
@@ -223,7 +223,7 @@ class Unreachable(BackfillManagerError):
 
 
 class IllegalTransition(BackfillManagerError):
-    """A change that the state machine does not allow: a bug, told with the story of the thing."""
+    """A change that the state machine does not allow: a bug, reported with the history of the row."""
 
     def __init__(self, kind: str, story: str, was: str, to: str) -> None:
         super().__init__(f"{kind} {story}: {was} -> {to} is not a legal transition")

@@ -118,7 +118,7 @@ class Group:
         return register
 
     def typer_app(self, args: Sequence[str]) -> typer.Typer:
-        """With the command that `args` call; with all of them where that can't be told (a wrong word, `--help`)."""
+        """With the command that `args` call; with all of them where that is unknown (a wrong word, `--help`)."""
         app = typer.Typer(
             name=self.name, help=self.help, no_args_is_help=True, rich_markup_mode="rich", add_completion=False
         )

@@ -2,7 +2,11 @@
 
 Comparing instants needs no rule. A DATE or a TIMESTAMP_NTZ is a reading of a wall clock in the DAG's time zone, and a
 clock that is put back shows some readings twice and one that is put forward leaves some out. The rule is that of the
+<<<<<<< HEAD
+schedule (docs/semantics.md, S14 to S16): a repeated reading belongs to its second occurrence, a skipped
+=======
 schedule (docs/semantics.md, "Cron across a change of clocks"): a repeated reading belongs to its second occurrence, a skipped
+>>>>>>> main
 one moves forward by the gap. So neighbouring intervals share no reading and lose none, whatever their length.
 
 Standard library only: this module is also sent to executors that have no backfill_manager.

@@ -29,7 +29,7 @@ SCHEMA_VERSION: Final = 5
 @dataclass(frozen=True)
 class Record:
     TABLE: ClassVar[str]
-    KEY: ClassVar[tuple[str, ...]]  # what makes a row one thing
+    KEY: ClassVar[tuple[str, ...]]  # the columns that identify a row
     APPEND_ONLY: ClassVar[bool] = False  # rows are never changed: committed by append, not by MERGE
 
     @property
@@ -74,7 +74,7 @@ class Response(Record):
 
 @dataclass(frozen=True)
 class Backfill(Record):
-    """One asked-for backfill. Counts by state are not columns: they are counted from `backfill_item`."""
+    """A backfill. Counts by state are not columns: they are counted from `backfill_item`."""
 
     TABLE = "backfill"
     KEY = ("backfill_id",)
@@ -153,7 +153,7 @@ class DagRun(Record):
     ordinal: int | None = None  # of the backfill item, of its first one in a batch
     items: int = 1  # intervals that it takes together; more than 1: it stands for every date in its interval
     conf_json: str = "{}"
-    request_id: str | None = None  # that a manual or external run was asked for with
+    request_id: str | None = None  # of a manual or external run: the request that created it
     started_at: datetime | None = None
     ended_at: datetime | None = None
     reason: str | None = None

@@ -1,7 +1,7 @@
 """Named constructors for every change, and the list a tick gathers them in.
 
 A half-filled change can't be written: each constructor sets all the fields that go with its state. The guard is
-`model.states.LEGAL`; an illegal move raises with the thing's story.
+`model.states.LEGAL`; an illegal one raises with the row's key and both states.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def cleared(ti: TaskInstance, by: str | None) -> TaskInstance:
 
 
 def marked(ti: TaskInstance, state: str, at: datetime, reason: str) -> TaskInstance:
-    """A person says how it ended. It must not be running."""
+    """A person sets its final state. It must not be running."""
     if ti.state in s.TASK_FINISHED:
         ti = cleared(ti, ti.cleared_by)
     return _move(ti, state, error=None if state == s.SUCCESS else reason, retry_at=None, losses=None, **_ended(ti, at))

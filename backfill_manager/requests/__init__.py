@@ -1,4 +1,4 @@
-"""What a person may ask, and the one way to ask it: a validated payload, appended to `request`. For CLI and API alike.
+"""The write side: validates a command and appends it to `request`, for the CLI, the API, the pages and the manager alike.
 
-May import `errors`, `clock`, `settings`, `model`, `store`, `dags`. Nothing here touches Spark: asking takes no time.
+May import everything up to `queries`. Nothing here touches Spark: a request takes no time.
 """

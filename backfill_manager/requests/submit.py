@@ -1,4 +1,4 @@
-"""Asking is appending: one row in `request`, and a look now and then whether the manager has answered it.
+"""Submits a request: appends one row to `request`, and polls for the manager's response.
 
 The same request id sent twice has the effect of once. A new backfill's id is derived from the request id, so that a
 client that doesn't know whether its first attempt arrived may simply repeat it.
@@ -36,18 +36,18 @@ def submit(
     source: str = "cli",
     requested_from: str | None = None,
 ) -> Request:
-    """Append one request. With a `request_id` that is there already nothing is written and the first one is returned;
-    `InvalidInput` if that one asked for something else."""
+    """Appends a request. With a `request_id` that exists already nothing is written and the first one is returned;
+    `InvalidInput` if that one is another request."""
     payload_json = json.dumps(check_payload(kind, payload), sort_keys=True, ensure_ascii=False)
     check_length(kind, payload_json)
     if request_id is not None:
         if not _REQUEST_ID.fullmatch(request_id):
             raise errors.BAD_REQUEST_ID(request_id=request_id[:80])
-        before = store.read(Request, [Condition("request_id", "=", request_id)], limit=1)
-        if before:
-            if (before[0].kind, before[0].payload_json) != (kind, payload_json):
-                raise errors.REQUEST_ID_USED(request_id=request_id, kind=before[0].kind)
-            return before[0]
+        existing = store.read(Request, [Condition("request_id", "=", request_id)], limit=1)
+        if existing:
+            if (existing[0].kind, existing[0].payload_json) != (kind, payload_json):
+                raise errors.REQUEST_ID_USED(request_id=request_id, kind=existing[0].kind)
+            return existing[0]
     request = Request(
         request_id=request_id or clock.new_id(),
         kind=kind,
@@ -62,7 +62,7 @@ def submit(
 
 
 def id_from(request_id: str) -> str:
-    """The id of the new thing that this request asks for: the same whenever it is sent again."""
+    """The id of what this request creates: the same whenever it is sent again."""
     return hashlib.sha256(request_id.encode()).hexdigest()[:12]
 
 
@@ -74,8 +74,8 @@ def current_user() -> str:
 
 
 def response_to(store: Store, request_id: str) -> Response | None:
-    found = store.read(Response, [Condition("request_id", "=", request_id)], limit=1)
-    return found[0] if found else None
+    rows = store.read(Response, [Condition("request_id", "=", request_id)], limit=1)
+    return rows[0] if rows else None
 
 
 def wait_for_response(
@@ -87,10 +87,10 @@ def wait_for_response(
     pause: Callable[[float], None] = time.sleep,
     every_s: float = 0.1,
 ) -> Response | None:
-    """The manager's answer, or None when it has not come within `timeout_s` seconds."""
+    """The manager's response, or None when there is none within `timeout_s` seconds."""
     until = clock.monotonic() + timeout_s
     while True:
-        answer = response_to(store, request_id)
-        if answer is not None or clock.monotonic() >= until:
-            return answer
+        response = response_to(store, request_id)
+        if response is not None or clock.monotonic() >= until:
+            return response
         pause(every_s)

@@ -40,7 +40,7 @@ def _pools(store: Store, settings: Settings) -> list[str]:
 
 
 def new_backfill(store: Store, settings: Settings, command: CreateBackfill, backfill_id: str, now: datetime) -> Payload:
-    """Of `backfill.create` and `backfill.dry_run`: valid as far as can be told without Spark."""
+    """Of `backfill.create` and `backfill.dry_run`: checked as far as possible without Spark."""
     _, dag = current_dag(store, command.dag_id)
     check_backfill(command, dag, now)
     check_pools(command.pool, command.overrides, _pools(store, settings))

@@ -1,4 +1,4 @@
-"""Who may come in, and what they may do."""
+"""Who has access, and with which permissions."""
 
 from __future__ import annotations
 

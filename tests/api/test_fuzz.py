@@ -1,4 +1,4 @@
-"""Whatever is sent: never a failure of ours, every refusal of the API a problem document, nothing told that is secret, every
+"""Whatever is sent: never a failure of ours, every refusal of the API a problem document, no secret disclosed, every
 answer with the security headers. API and pages together, over a state with something in it and no manager.
 
 Schemathesis (test_openapi.py) calls by the document; this sends what no document allows, too.
@@ -88,7 +88,7 @@ PAGES = (
     "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/mark", "/runs/{dag_id}/{run_id}/cancel",
     "/runs/{dag_id}/{run_id}/{task_id}", "/runs/{dag_id}/{run_id}/{task_id}/log",
     "/runs/{dag_id}/{run_id}/{task_id}/mark", "/pools", "/pools/{name}", "/import-errors", "/requests",
-    "/requests/{request_id}", "/manager", "/login", "/logout", "/fragments/standing",
+    "/requests/{request_id}", "/manager", "/login", "/logout", "/fragments/status_bar",
 )  # fmt: skip
 
 texts = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=20))

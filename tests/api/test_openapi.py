@@ -91,7 +91,7 @@ def scan_results(app: Any, document: Any, *, examples: int, stateful: bool) -> l
             "generation": {"max-examples": examples},
             "phases": {"stateful": {"enabled": stateful}},
             "checks": {
-                # Right by the document, and told what is wrong all the same: an id of nothing, a date that is none.
+                # Valid by the document and refused all the same: an unknown id, a date that does not exist.
                 "positive_data_acceptance": {"expected-statuses": ["2xx", "404", "409", "422", "503"]},
                 # A dry run without a manager.
                 "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "503"]},

@@ -56,4 +56,4 @@ def somebody(chromium: Any, stage: ExitStack) -> Iterator[Callable[..., Any]]:
     yield come
     for person in came:
         person.context.close()
-    assert [told for person in came for told in person.complaints] == []
+    assert [shown for person in came for shown in person.complaints] == []

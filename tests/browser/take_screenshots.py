@@ -18,7 +18,7 @@ from backfill_manager.clock import UTC, format_instant, parse_instant
 from backfill_manager.execution.messages import Failed, LaunchKey, Succeeded
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
 
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 NEW_YORK = ZoneInfo("America/New_York")
 DAYS, DAYS_DONE, DAYS_WITHOUT_A_FILE = 365, 209, (38, 39, 196)
 SECONDS = {"clean": 2.1, "daily_delays": 0.8, "holidays": 0.2, "rolling_delays": 0.6}
@@ -83,8 +83,8 @@ def take(folder: Path) -> None:
             page.locator(there).first.wait_for(timeout=EXPECT_MS)
             size = len(page.screenshot(path=folder / name))
             print(f"{folder / name}: {size / 1000:.0f} kB")
-            if size > MOST_BYTES:
-                raise SystemExit(f"{name} is larger than {MOST_BYTES / 1000:.0f} kB")
+            if size > MAX_BYTES:
+                raise SystemExit(f"{name} is larger than {MAX_BYTES / 1000:.0f} kB")
         context.close()
 
 

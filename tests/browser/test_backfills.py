@@ -119,7 +119,7 @@ def test_two_people_change_the_same_backfill(
     ada.page.get_by_role("button", name="Save").click()
     expect(ada.page.get_by_role("status").filter(has_text="Done")).to_be_visible()
 
-    # ben is told while he types, and what he has typed stays
+    # ben is shown while he types, and what he has typed stays
     ben.page.get_by_label("Priority").fill("3")
     expect(ben.page.get_by_text("changed these settings")).to_be_visible()
     expect(ben.page.get_by_label("Priority")).to_have_value("3")
@@ -141,13 +141,13 @@ def press_until(person: User, key: str, name: str, most: int = 80) -> None:
     page = person.page
     for _ in range(most):
         page.keyboard.press(key)
-        told = page.evaluate(
+        shown = page.evaluate(
             """() => {
               const one = document.activeElement;
               return (one.labels?.[0]?.textContent || one.getAttribute("aria-label") || one.textContent).trim();
             }"""
         )
-        if told == name:
+        if shown == name:
             box = page.locator(":focus").bounding_box()
             assert box and box["width"] > 1, f"{name} has the focus and can't be seen"
             return

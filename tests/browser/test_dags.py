@@ -120,8 +120,8 @@ def test_a_file_that_can_not_be_read_is_told(somebody: Somebody, url: str, groun
     page = ada.goes("/dags")
     page.get_by_role("link", name="View import errors").click()
     expect(page.get_by_role("heading", name="Import errors", exact=True)).to_be_visible()
-    for told in ("broken.py", "line 3", "SyntaxError: '(' was never closed <here>"):
-        expect(page.get_by_text(told).first).to_be_visible()
+    for shown in ("broken.py", "line 3", "SyntaxError: '(' was never closed <here>"):
+        expect(page.get_by_text(shown).first).to_be_visible()
 
 
 def test_dags_are_searched_while_one_types(somebody: Somebody, url: str, ground: InMemoryManager) -> None:

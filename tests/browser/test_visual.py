@@ -105,11 +105,11 @@ def test_a_page_in_light_and_dark_and_on_a_phone(
     for theme in ("light", "dark"):
         ada.page.emulate_media(color_scheme=theme)
         ada.page.screenshot(path=pictures / f"{page}-{theme}.png", full_page=True)
-        wrong += [f"{theme}: {told}" for told in ada.barriers()]
+        wrong += [f"{theme}: {shown}" for shown in ada.barriers()]
     ada.page.emulate_media(color_scheme="light")
     ada.page.set_viewport_size(PHONE)
     ada.page.screenshot(path=pictures / f"{page}-phone.png", full_page=True)
-    wrong += [f"on a phone: {told}" for told in (*ada.too_wide(), *ada.barriers("scrollable-region-focusable"))]
+    wrong += [f"on a phone: {shown}" for shown in (*ada.too_wide(), *ada.barriers("scrollable-region-focusable"))]
     assert wrong == []
 
 
@@ -129,7 +129,7 @@ def test_names_as_long_as_they_may_be_fit_on_every_page(somebody: Somebody, stag
         page = ada.goes(there)
         for wide in (DESKTOP, {"width": 360, "height": 740}):
             page.set_viewport_size(wide)
-            wrong += [f"{there[:30]}, {wide['width']} px: {told}" for told in (*ada.too_wide(), *ada.barriers())]
+            wrong += [f"{there[:30]}, {wide['width']} px: {shown}" for shown in (*ada.too_wide(), *ada.barriers())]
     assert wrong == []
 
 
@@ -147,11 +147,11 @@ EMPTY = {
 def test_an_empty_system_says_what_to_do_first(somebody: Somebody, stage: ExitStack) -> None:
     ada = somebody(stage.enter_context(served(empty_store(), PassingClock(FakeClock()))))
     wrong = []
-    for there, told in EMPTY.items():
+    for there, shown in EMPTY.items():
         page = ada.goes(there)
-        expect(page.get_by_role("main")).to_contain_text(told)
+        expect(page.get_by_role("main")).to_contain_text(shown)
         expect(page.get_by_role("status").filter(has_text="No manager running.")).to_be_visible()
-        wrong += [f"{there}: {told}" for told in ada.barriers()]
+        wrong += [f"{there}: {shown}" for shown in ada.barriers()]
         page.screenshot(path=screenshots() / f"empty{there.replace('/', '-')}.png", full_page=True)
     assert wrong == []
 
@@ -180,9 +180,9 @@ def test_the_theme_that_was_chosen_is_kept(somebody: Somebody, busy: str) -> Non
 
     light = background()
     button = page.get_by_role("button", name="Theme:")
-    for told in ("Theme: light", "Theme: dark"):
+    for shown in ("Theme: light", "Theme: dark"):
         button.click()
-        expect(button).to_have_accessible_name(told)
+        expect(button).to_have_accessible_name(shown)
     dark = background()
     assert dark != light
     page.get_by_role("link", name="Pools", exact=True).click()
@@ -203,6 +203,6 @@ def test_a_script_that_was_put_into_a_page_does_not_run(somebody: Somebody, busy
         }"""
     )
     assert not page.evaluate("'ran' in window")
-    (told,) = ada.complaints
-    assert "Content Security Policy" in told
+    (shown,) = ada.complaints
+    assert "Content Security Policy" in shown
     ada.complaints.clear()

@@ -214,16 +214,14 @@ def test_what_goes_wrong_goes_wrong_the_same_way(
     assert (over_server.code, over_server.error) == (over_tables.code, over_tables.error)
 
 
-def test_a_server_speaks_of_fields_where_the_line_has_options(
-    ways: Callable[..., list[BfmResult]], state: FilledState
-) -> None:
+def test_an_error_of_the_server_names_options(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
     fill(state)
 
     over_tables, over_server = ways("backfill", "create", "flights", "-s", "2013-01-05", "-e", "2013-01-01")
 
     assert (over_tables.code, over_server.code) == (2, 2)
     assert "--from 2013-01-05T05:00:00Z is after --to" in over_tables.error
-    assert "start_date 2013-01-05T05:00:00Z is after end_date" in over_server.error
+    assert over_server.error == over_tables.error
 
 
 ASKING = [

@@ -1,4 +1,4 @@
-"""What people write in a DAG file, what it becomes, and how each mistake is told."""
+"""What a DAG file may contain, what it becomes, and the error of each mistake."""
 
 from __future__ import annotations
 

@@ -162,6 +162,6 @@ def test_a_manifest_is_part_of_the_content(bundle: BundleFolder) -> None:
 def test_a_file_that_would_fill_the_memory_of_the_manager_is_reported_and_not_read(bundle: BundleFolder) -> None:
     bundle.write_dag("a.py", "a")
     with (bundle.root / "dump.sql").open("wb") as dump:
-        dump.truncate(3 << 30)  # a hole: it takes no room on the disk
+        dump.truncate(3 << 30)  # a hole: it takes no space on the disk
     with pytest.raises(InvalidInput, match=r"^dump.sql has 3072 MB; a file of a bundle may have 64$"):
         read_bundle(bundle.root)

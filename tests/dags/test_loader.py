@@ -576,7 +576,7 @@ def test_workers_do_not_grow_with_the_files_they_read(bundle: BundleFolder) -> N
 
 
 def own_memory_mb(loader: DagLoader) -> float:
-    """Without the pages of files, which come and go as the machine has room for them."""
+    """Without the pages of files, which come and go as the machine has memory for them."""
     texts = [Path(f"/proc/{pid}/status").read_text() for pid in process_ids(loader)]
     return sum(int(re.findall(r"RssAnon:\s+(\d+)", text)[0]) for text in texts) / 1024
 

@@ -1,4 +1,4 @@
-"""What a bundle says of itself in `manifest.yaml`, who has the last word, and how its mistakes are told."""
+"""The `manifest.yaml` of a bundle, what overrides it, and the errors of its mistakes."""
 
 from __future__ import annotations
 

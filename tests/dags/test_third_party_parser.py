@@ -1,5 +1,5 @@
-"""A parser of somebody else's package (tests/data/sheet_parser), with a format that is not Python: what it is told, what it
-decides, and what becomes of its mistakes."""
+"""A third-party parser (tests/data/sheet_parser) with a format that is not Python: what it is given, what it
+decides, and the errors of its mistakes."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_the_spelling_of_aip_85_brings_options_too(sheets: BundleFolder, read: R
     assert format_instant(it.store.read("totals")[0].start_date) == "2024-02-01T00:00:00Z"
 
 
-# -- what it is told --------------------------------------------------------------------------------------------------
+# -- what it is given --------------------------------------------------------------------------------------------------
 
 
 def test_it_knows_when_it_last_parsed_and_what_has_changed_since_also_after_a_restart(

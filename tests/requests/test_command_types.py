@@ -57,7 +57,7 @@ def test_every_field_is_needed_and_no_other_is_known(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "changed", "told"),
+    ("kind", "changed", "result"),
     [
         ("backfill.pause", {"backfill_id": "../etc"}, "backfill_id must be"),
         ("backfill.pause", {"backfill_id": 7}, "backfill_id must be"),
@@ -90,11 +90,11 @@ def test_every_field_is_needed_and_no_other_is_known(kind: str) -> None:
         ("tasks.clear", {"ask": {"dag": "flights", "colour": "red"}}, "unknown field 'colour'"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_place(kind: str, changed: dict[str, object], told: str) -> None:
+def test_a_wrong_value_is_named_with_its_place(kind: str, changed: dict[str, object], result: str) -> None:
     with pytest.raises(InvalidInput) as error:
         parse_payload(kind, json.dumps({**RIGHT[kind], **changed}))
     assert str(error.value).startswith(f"{kind}: ")
-    assert told in str(error.value)
+    assert result in str(error.value)
 
 
 def test_what_a_setting_was_may_be_said_or_left_out() -> None:

@@ -91,7 +91,7 @@ def fields_of(page: Page, form: str) -> dict[str, str]:
     return sent
 
 
-def told(page: Page, id_: str) -> str:
+def text_of(page: Page, id_: str) -> str:
     return next(one for one in page.root.all() if one.attributes.get("id") == id_).whole_text
 
 
@@ -252,7 +252,7 @@ def test_a_failed_backfill_says_why_and_can_be_retried(ground: InMemoryManager, 
     assert "Pause" not in buttons(page)
     assert "Failure reasons" in page.root.whole_text
     failed = page_of(browser, f"/backfills/{one}?state=failed")
-    assert told(failed, "items").count("failed") >= 2
+    assert text_of(failed, "items").count("failed") >= 2
     assert "success" not in [cell.whole_text for cell in failed.root.find("td")]
     where, back = followed(browser, f"/backfills/{one}/retry", back=f"/backfills/{one}")
     assert asked(ground) == ("backfill.retry", {"backfill_id": one})
@@ -265,8 +265,8 @@ def test_a_cancelled_backfill_and_a_partition_with_a_slash(ground: InMemoryManag
     ground.ask("backfill.cancel", backfill_id=one, let_running_finish=False)
     ground.drain()
     page = page_of(browser, f"/backfills/{one}")
-    assert "cancelled" in told(page, "backfill-head")
-    assert "<b>50%</b>" in told(page, "items")
+    assert "cancelled" in text_of(page, "backfill-head")
+    assert "<b>50%</b>" in text_of(page, "items")
     assert "Cancel…" not in page.root.whole_text
     assert json.loads(map_of(page))["begins"] == ["north", "south/west", "<b>50%</b>"]
 
@@ -282,7 +282,7 @@ def test_a_cell_leads_to_its_run_or_to_the_item_without_one(ground: InMemoryMana
     there = browser.get(f"/backfills/{one}/items/1").headers["location"]
     assert there.startswith("/dags/flights/runs/backfill__2013-01-01")
     assert browser.get(f"/backfills/{one}/items/4").headers["location"] == f"/backfills/{one}?from=4&to=4#items"
-    assert "Items 4" in told(page_of(browser, f"/backfills/{one}?from=4&to=4"), "items")
+    assert "Items 4" in text_of(page_of(browser, f"/backfills/{one}?from=4&to=4"), "items")
     assert "'99'" in page_of(browser, f"/backfills/{one}/items/99", 404).root.whole_text
 
 
@@ -332,8 +332,8 @@ def test_paused_and_resumed_it_says_so(ground: InMemoryManager, browser: TestCli
     where, _ = followed(browser, f"/backfills/{one}/pause")
     ground.drain()
     page = page_of(browser, where)
-    assert "Done" in told(page, "flash")
-    assert "paused" in told(page, "backfill-head")
+    assert "Done" in text_of(page, "flash")
+    assert "paused" in text_of(page, "backfill-head")
     assert "Resume" in buttons(page)
     followed(browser, f"/backfills/{one}/unpause")
     ground.drain()
@@ -429,7 +429,7 @@ def test_a_backfill_of_very_many_items_is_drawn_in_some_hundred_cells(tmp_path: 
     begun = time.perf_counter()
     last = page_of(browser, f"/backfills/{one}?state=failed&after={items // 2 - 1}")
     print(f"{items:,} items, the failed one: {time.perf_counter() - begun:.3f} s")
-    assert f"{items // 2 + 1:,}" in told(last, "items")
+    assert f"{items // 2 + 1:,}" in text_of(last, "items")
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------
@@ -452,8 +452,8 @@ def test_a_setting_is_changed_while_it_runs(ground: InMemoryManager, browser: Te
     )  # fmt: skip
     ground.drain()
     page = page_of(browser, where)
-    assert "Done" in told(page, "flash")
-    assert "20:00-06:00" in told(page, "backfill-settings")
+    assert "Done" in text_of(page, "flash")
+    assert "20:00-06:00" in text_of(page, "backfill-settings")
     again = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     assert (again["priority"], again["overrides"].split()) == ("7", ["clean.timeout=600", "retries=3"])
 
@@ -473,10 +473,10 @@ def test_wrong_settings_are_told_by_field_and_nothing_typed_is_lost(
     form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     wrong = {"priority": "much", "batch": "0", "overrides": "retries", "conf": "{full", "tasks": "keep.*me"}
     page = sent(browser, f"/backfills/{one}/settings", 422, **{**form, **wrong})
-    assert told(page, "error-priority") == "“Priority” must be a whole number, not 'much'."
-    assert told(page, "error-batch") == "“Batch” must be 1 or more, not 0."
-    assert "must be NAME=VALUE" in told(page, "error-overrides")
-    assert "is not JSON" in told(page, "error-conf")
+    assert text_of(page, "error-priority") == "“Priority” must be a whole number, not 'much'."
+    assert text_of(page, "error-batch") == "“Batch” must be 1 or more, not 0."
+    assert "must be NAME=VALUE" in text_of(page, "error-overrides")
+    assert "is not JSON" in text_of(page, "error-conf")
     again = fields_of(page, "settings-form")
     assert {name: again[name] for name in wrong} == wrong
     assert ground.store.read(Request) == []
@@ -498,7 +498,7 @@ def test_settings_that_do_not_fit_the_dag_are_told_at_their_field(
     one = ground.backfill("flights", days("2013-01-01", 4))
     form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     page = sent(browser, f"/backfills/{one}/settings", 422, **{**form, field: text})
-    assert words in told(page, f"error-{field}")
+    assert words in text_of(page, f"error-{field}")
     assert fields_of(page, "settings-form")[field] == text
 
 
@@ -548,7 +548,7 @@ def test_of_two_who_save_in_the_same_moment_the_second_sees_both_values(
     monkeypatch.setattr(ground.store, "append_request", a_moment_later)
     page = sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9", "window": "20:00-06:00"})
 
-    assert told(page, "error-priority").startswith("“Priority” is 3 now, not 0: somebody has changed it")
+    assert text_of(page, "error-priority").startswith("“Priority” is 3 now, not 0: somebody has changed it")
     assert "grace changed these settings meanwhile" in page.root.whole_text
     (rows,) = [table.find("tbody")[0].find("tr") for table in page.root.find("table")]
     assert [[cell.whole_text for cell in row.find("td")] for row in rows] == [
@@ -747,7 +747,7 @@ def test_without_scripts_the_button_brings_the_same_plan(
 ) -> None:
     Hand(ground, monkeypatch)
     page = sent(led, "/backfills/new", 200, **FORM, do="preview", conf='{"full": true}')
-    assert "30 items would run" in told(page, "preview")
+    assert "30 items would run" in text_of(page, "preview")
     assert fields_of(page, "create-form")["conf"] == '{"full": true}'
     quick = sent(led, "/backfills/new", 200, **FORM, quick="2013-03-01/2013-03-31")
     form = fields_of(quick, "create-form")
@@ -857,13 +857,13 @@ def test_what_is_wrong_is_told_at_its_field_and_nothing_typed_is_lost(
 ) -> None:
     filled = {**FORM, "window": "20:00-06:00", "overrides": "retries=3", **typed}
     page = sent(browser, "/backfills/new", 422, **filled, do="create")
-    assert words in told(page, f"error-{field}")
+    assert words in text_of(page, f"error-{field}")
     kept = fields_of(page, "create-form")
     assert {name: kept.get(name, "") for name in filled if name != "once"} == {
         name: text for name, text in filled.items() if name != "once"
     }
     fragment = Page(browser.post("/backfills/new/preview", data=filled).text)
-    assert words in told(fragment, f"error-{field}")
+    assert words in text_of(fragment, f"error-{field}")
     assert ground.store.read(Request) == []
 
 
@@ -906,7 +906,7 @@ def test_several_mistakes_are_told_at_once(browser: TestClient) -> None:
     page = sent(
         browser, "/backfills/new", 422, **{**FORM, "start_date": "soon", "batch": "x", "conf": "{"}, do="create"
     )
-    assert all(told(page, f"error-{name}") for name in ("start_date", "batch", "conf"))
+    assert all(text_of(page, f"error-{name}") for name in ("start_date", "batch", "conf"))
 
 
 def test_what_the_manager_refuses_comes_back_with_the_form(

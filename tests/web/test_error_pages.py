@@ -17,7 +17,7 @@ PROBLEM = "application/problem+json"
 
 
 @pytest.mark.parametrize(
-    ("address", "status", "told"),
+    ("address", "status", "shown"),
     [
         ("/nonsense", 404, "no page at this address"),
         ("/dags/shp", 404, "did you mean 'shop'?"),
@@ -34,15 +34,15 @@ PROBLEM = "application/problem+json"
         ("/dags/shop/runs/latest/tasks/extract/log?after=soon", 422, "after"),
     ],
 )
-def test_a_wrong_address_is_told_as_a_page(busy: TestClient, address: str, status: int, told: str) -> None:
+def test_a_wrong_address_is_told_as_a_page(busy: TestClient, address: str, status: int, shown: str) -> None:
     answer = busy.get(address)
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (status, [])
-    assert told in page.root.whole_text
+    assert shown in page.root.whole_text
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "shown"),
     [
         ("tasks=(", "not a regular expression"),
         ("start=someday", "someday"),
@@ -50,12 +50,12 @@ def test_a_wrong_address_is_told_as_a_page(busy: TestClient, address: str, statu
         ("only=failed&start=2024-01-20&end=2024-01-21", "Nothing"),
     ],
 )
-def test_a_preview_says_why_there_is_nothing_to_clear(busy: TestClient, query: str, told: str) -> None:
+def test_a_preview_says_why_there_is_nothing_to_clear(busy: TestClient, query: str, shown: str) -> None:
     answer = busy.get(f"/dags/shop/clear?preview=true&{query}")
     page = Page(answer.text)
     (said,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")
     assert (answer.status_code, wrongs(page)) == (200, [])
-    assert told.lower() in said.lower()
+    assert shown.lower() in said.lower()
 
 
 def test_an_unknown_address_of_the_api_is_a_problem_document(busy: TestClient) -> None:

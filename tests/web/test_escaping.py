@@ -36,7 +36,7 @@ def ground_with(text: str) -> InMemoryManager:
 
     spec = dag_spec(
         "plain", "load", "report", upstream={"report": ["load"]}, schedule=None, description=text, owner=text, tags=(text,),
-        params={"told": text},
+        params={"shown": text},
     )  # fmt: skip
     ground = InMemoryManager(spec, script=script, clock=clock)
     ground.backfill("plain", keys=[text[:900], "b"], conf_json=json.dumps({text[:200]: text}))

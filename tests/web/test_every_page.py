@@ -61,9 +61,9 @@ EMPTY = {
 def test_a_page_of_a_busy_system(busy: TestClient, address: str) -> None:
     answer = busy.get(address)
     page = Page(answer.text)
-    told = page.root.whole_text
+    shown = page.root.whole_text
     assert (answer.status_code, wrongs(page)) == (200, [])
-    assert [word for word in PAGES[address] if word not in told] == []
+    assert [word for word in PAGES[address] if word not in shown] == []
     assert answer.headers["content-type"].startswith("text/html")
     assert answer.headers["cache-control"] == "no-store"
 
@@ -99,10 +99,10 @@ def test_every_link_leads_somewhere(busy: TestClient) -> None:
     "address", ["/", "/dags", "/dags/nope", "/api/v1/dags", "/api/v1/health", "/metrics", "/api/v1/nope"]
 )
 def test_head_tells_what_get_would_without_its_body(busy: TestClient, address: str) -> None:
-    asked, told = busy.get(address), busy.head(address)
+    asked, shown = busy.get(address), busy.head(address)
     names = ("content-type", "etag", "location", "cache-control", "content-security-policy")
-    assert (told.status_code, told.content) == (asked.status_code, b"")
-    assert [told.headers.get(name) for name in names] == [asked.headers.get(name) for name in names]
+    assert (shown.status_code, shown.content) == (asked.status_code, b"")
+    assert [shown.headers.get(name) for name in names] == [asked.headers.get(name) for name in names]
 
 
 def test_the_home_page_is_the_list_of_dags(busy: TestClient) -> None:
@@ -171,6 +171,6 @@ def test_a_run_id_that_two_dags_have_is_told_with_both(ground: InMemoryManager, 
     [run] = [one for one in ground.runs("regions") if one.partition_key == "north"]
     put(ground, run.evolve(dag_id="quiet"))
     answer = browser.get(f"/runs/{run.run_id}")
-    told = Page(answer.text).root.whole_text
+    shown = Page(answer.text).root.whole_text
     assert answer.status_code == 422
-    assert f"quiet/{run.run_id}, regions/{run.run_id}. Name the DAG too" in told
+    assert f"quiet/{run.run_id}, regions/{run.run_id}. Name the DAG too" in shown

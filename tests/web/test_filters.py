@@ -54,8 +54,8 @@ def test_a_logical_date_is_as_short_as_it_can_be_in_its_zone(at: str, zone: str,
 
 
 def test_an_instant_has_the_exact_one_as_its_title() -> None:
-    told = filters.instant("2013-01-05T05:00:00.250000Z", "America/New_York", seconds=True)
-    assert told == (
+    shown = filters.instant("2013-01-05T05:00:00.250000Z", "America/New_York", seconds=True)
+    assert shown == (
         '<time datetime="2013-01-05T05:00:00.250000Z" title="2013-01-05 05:00:00.250000 UTC">5 Jan 2013, 00:00:00</time>'
     )
     assert (

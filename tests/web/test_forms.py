@@ -73,8 +73,8 @@ def test_the_page_says_what_the_manager_answered(ground: InMemoryManager, browse
     there = answer.headers["location"]
     assert there.startswith("/dags?q=shop&request_id=")
     ground.drain()
-    told = Page(browser.get(there).text).root.whole_text
-    assert "Done: DAG shop" in told
+    shown = Page(browser.get(there).text).root.whole_text
+    assert "Done: DAG shop" in shown
     (row,) = ground.store.read(DagRow, [Condition("dag_id", "=", "shop")])
     assert row.is_paused
 
@@ -83,8 +83,8 @@ def test_a_refusal_is_told_on_the_page(ground: InMemoryManager, browser: TestCli
     ground.ask("run.mark", dag_id="shop", run_id="nope", state="failed")
     (row, *_) = ground.store.read(Request, [Condition("kind", "=", "run.mark")], limit=1)
     ground.drain()
-    told = Page(browser.get(f"/dags?request_id={row.request_id}").text).root.whole_text
-    assert "Refused: There is no run" in told
+    shown = Page(browser.get(f"/dags?request_id={row.request_id}").text).root.whole_text
+    assert "Refused: There is no run" in shown
 
 
 def test_a_clear_is_shown_before_it_is_asked_for(ground: InMemoryManager, browser: TestClient) -> None:
@@ -158,17 +158,17 @@ def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, 
     whole = ground.backfill("shop", days("2024-02-01", 1))
     partial = ground.backfill("shop", days("2024-02-02", 1), tasks="^clean$")
     ground.drain()
-    told = {
+    shown = {
         run.backfill_id: Page(browser.get(f"/dags/shop/runs/{run.run_id}").text)
         for run in ground.runs("shop")
         if run.backfill_id in (whole, partial)
     }
-    assert "partial: only selected tasks" in told[partial].root.whole_text
-    assert "only selected tasks" not in told[whole].root.whole_text
+    assert "partial: only selected tasks" in shown[partial].root.whole_text
+    assert "only selected tasks" not in shown[whole].root.whole_text
 
 
 @pytest.mark.parametrize(
-    ("address", "form", "told"),
+    ("address", "form", "shown"),
     [
         ("/dags/shop/trigger", {"logical_date": "someday"}, "someday"),
         ("/dags/shop/trigger", {"conf": "{"}, "not JSON"),
@@ -178,13 +178,13 @@ def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, 
     ],
 )
 def test_a_wrong_value_brings_the_form_back_as_it_was(
-    browser: TestClient, ground: InMemoryManager, address: str, form: dict[str, str], told: str
+    browser: TestClient, ground: InMemoryManager, address: str, form: dict[str, str], shown: str
 ) -> None:
     asked = len(ground.store.read(Request))
     answer = browser.post(address, data=form)
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (422, [])
-    assert told in page.root.whole_text
+    assert shown in page.root.whole_text
     kept = [one.attributes.get("value") for one in page.root.find("input")] + [
         one.text for one in page.root.find("textarea")
     ]
@@ -280,8 +280,8 @@ def test_a_viewer_sees_no_button_that_changes_anything(logged_in: Callable[[str]
         posts = {one.attributes["action"] for one in page.forms if one.attributes.get("method") == "post"}
         assert (answer.status_code, wrongs(page)) == (200, [])
         assert posts - {"/dags/shop/trigger"} == {"/logout"}, address
-    told = browser.post("/pools/backfill", data={"slots": "3", "csrf_token": "x"})
-    assert told.status_code == 403
+    shown = browser.post("/pools/backfill", data={"slots": "3", "csrf_token": "x"})
+    assert shown.status_code == 403
 
 
 def test_logging_out_closes_the_session(logged_in: Callable[[str], TestClient]) -> None:

@@ -192,8 +192,8 @@ def test_answers_are_compressed_where_that_is_asked_for(browser: TestClient) -> 
         assert packed.headers["vary"] == plain.headers["vary"] == "Accept-Encoding"
         assert packed.content == plain.content or address == "/dags"
         assert int(packed.headers["content-length"]) < len(packed.content) / 2
-        told = browser.head(address, headers={"accept-encoding": "gzip"})
-        assert told.headers["content-encoding"] == "gzip"
+        shown = browser.head(address, headers={"accept-encoding": "gzip"})
+        assert shown.headers["content-encoding"] == "gzip"
     small = browser.get("/api/v1/pools", headers={"accept-encoding": "gzip"})
     assert (len(small.content) < GZIP_MIN_BYTES, "content-encoding" in small.headers) == (True, False)
 

@@ -130,8 +130,8 @@ def test_what_makes_no_sense_for_it_is_refused_in_one_line(gone: InMemoryManager
     for name, payload in (
         ("backfills", {"dag_id": "etl", "start_date": "2024-01-01", "end_date": "2024-01-02"}), ("dags/etl/runs", {}),
     ):  # fmt: skip
-        told = here.post(f"/api/v1/{name}", json=payload)
-        assert (told.status_code, "is not active" in told.json()["detail"]) == (409, True)
+        shown = here.post(f"/api/v1/{name}", json=payload)
+        assert (shown.status_code, "is not active" in shown.json()["detail"]) == (409, True)
     assert here.patch("/api/v1/dags/etl", json={"is_paused": False}).status_code == 409
 
 
@@ -139,8 +139,8 @@ def test_a_manager_that_reads_such_a_request_refuses_it_with_the_same_line(gone:
     for kind, more in (("dag.pause", {}), ("dag.unpause", {}), ("dag.trigger", {"logical_date": None, "conf": {}})):
         gone.ask(kind, dag_id="etl", **more)
         gone.drain()
-        told = gone.store.read(Response, [Condition("kind", "=", kind)])[-1]
-        assert (told.outcome, "'etl' is not active" in told.message) == ("refused", True)
+        shown = gone.store.read(Response, [Condition("kind", "=", kind)])[-1]
+        assert (shown.outcome, "'etl' is not active" in shown.message) == ("refused", True)
 
 
 def test_the_api_tells_of_it_and_lists_it_when_asked(gone: InMemoryManager) -> None:

@@ -78,7 +78,7 @@ def test_a_half_written_commit_is_told_where_it_matters(state: FilledState, tabl
         found, health = statuses(browser), browser.get("/api/v1/health")
     finally:
         half.unlink()
-    assert (health.status_code, f"Table {table} at" in health.json()["detail"]) == (503, True), "a probe is told of any"
+    assert (health.status_code, f"Table {table} at" in health.json()["detail"]) == (503, True), "a probe reports any"
     assert browser.get("/api/v1/health").status_code == 200
     needed = {address for address, one in NEEDS.items() if one == table}
     assert needed <= broken(found)
@@ -105,8 +105,8 @@ def test_a_state_of_a_newer_release_is_told_with_what_to_do(state: FilledState) 
     first.write_text(text.replace('"backfill_manager.state_version":"', '"backfill_manager.state_version":"9'))
     try:
         assert first.read_text() != text
-        told = browser.get("/dags")
-        assert (told.status_code, "Use the newer release that wrote it" in told.text) == (503, True)
+        shown = browser.get("/dags")
+        assert (shown.status_code, "Use the newer release that wrote it" in shown.text) == (503, True)
         assert browser.get("/api/v1/dags").status_code == 503
     finally:
         first.write_text(text)
@@ -125,8 +125,8 @@ def test_a_state_that_is_not_made_yet_is_told_and_works_once_it_is(tmp_path: Pat
         "/api/v1/dags",
         "/metrics",
     ):
-        told = browser.get(address)
-        assert (told.status_code, "There is no state at" in told.text) == (503, True), address
+        shown = browser.get(address)
+        assert (shown.status_code, "There is no state at" in shown.text) == (503, True), address
     refused = browser.post("/dags/flights/pause", data={"back": "/dags"})
     assert (refused.status_code, "There is no state at" in refused.text) == (503, True)
     assert not (tmp_path / "state").exists(), "asking makes nothing"

@@ -61,8 +61,8 @@ def test_a_try_without_jobs_has_none(ground: InMemoryManager) -> None:
     (key,) = ground.running
     ground.finish(key, Succeeded())
     ground.drain()
-    told, found = tries(ground, SPARK)
-    assert (told, len(found)) == ([*SHOWN, "–"], 7)
+    shown, found = tries(ground, SPARK)
+    assert (shown, len(found)) == ([*SHOWN, "–"], 7)
 
 
 def test_the_jobs_of_another_managers_application_lead_nowhere(ground: InMemoryManager) -> None:
@@ -87,7 +87,7 @@ def test_nor_is_there_a_link_when_their_manager_is_gone(ground: InMemoryManager)
 
 
 def test_an_address_with_hostile_signs_stays_an_address(ground: InMemoryManager) -> None:
-    told, found = tries(ground, 'http://driver:4040/"><script>alert(1)</script>')
-    assert (told, len(found)) == (SHOWN, 7)
+    shown, found = tries(ground, 'http://driver:4040/"><script>alert(1)</script>')
+    assert (shown, len(found)) == (SHOWN, 7)
     assert all(link.startswith("http://driver:4040/\"><script>") and link.endswith(f"?id={n}") for link, n in
                zip(found, (3, 4, 10, 11, 12, 13, 14), strict=True))  # fmt: skip

@@ -80,6 +80,9 @@ def parse(
     """
     values = {"bundle": bundle, "subpath": subpath, "dry_run": False, "deactivate_removed": False, **values}
     dry_run = values["dry_run"]
+    from backfill_manager.schemas.commands import ParseBundle
+
+    ParseBundle.parse(values)
     if dry_run and not context.backend.has_active_manager():
         return _print_parsed(context, context.backend.preview(BUNDLE_PARSE, values), dry_run)
     request = context.backend.submit(BUNDLE_PARSE, values)

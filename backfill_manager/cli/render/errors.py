@@ -47,4 +47,4 @@ def option_of(field: str) -> str:
     from backfill_manager.schemas.commands import find_field
 
     declared = find_field(field)
-    return field if declared is None or field in ("dag_id", "name") else declared.spellings[0]
+    return field if declared is None or field in ("dag_id", "name", "bundle", "subpath") else declared.spellings[0]

@@ -3,7 +3,7 @@
 The form carries the version it was drawn from (`SettingsNow.version`) and the values of then. If someone has changed a setting
 since, nothing is submitted: the page shows the typed text and both values side by side; submitting that page decides.
 
-Two submissions at the same time, neither of which sees the other's request, are told apart by the manager: the request holds the
+Two simultaneous submissions, neither of which sees the other's request, are distinguished by the manager: the request holds the
 expected value of each setting (`was`), and the second one is refused.
 """
 
