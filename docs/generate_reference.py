@@ -394,6 +394,14 @@ STATE_TITLES: Final = {
     "backfill": "Backfill",
     "backfill_item": "Backfill item",
 }
+# What a state means for another entity than a task instance, where it differs.
+STATE_TEXTS: Final = {
+    ("dag_run", "queued"): "made; none of its tasks has begun",
+    ("dag_run", "failed"): "one of its last tasks failed, or it is a deadlock",
+    ("backfill", "queued"): "planned; nothing of it has begun",
+    ("backfill", "failed"): "an item failed, or it is a deadlock",
+    ("backfill_item", "failed"): "its run failed, or it can no longer run",
+}
 INITIAL: Final = {"task_instance": "none", "dag_run": "queued", "backfill": "queued", "backfill_item": "pending"}
 
 
@@ -415,7 +423,7 @@ def states_page() -> str:
         rows = [
             (
                 code(state),
-                texts.get(state, ""),
+                STATE_TEXTS.get((entity, state), texts.get(state, "")),
                 ", ".join(code(new) for old, new in sorted(pairs, key=lambda pair: ranks[pair[1]]) if old == state)
                 or "(final)",
             )

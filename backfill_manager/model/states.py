@@ -14,21 +14,21 @@ from __future__ import annotations
 from typing import Final, Literal, get_args
 
 # -- task instance ----------------------------------------------------------------------------------------------------
-NONE: Final = "none"
+NONE: Final = "none"  # not started; waits for upstream tasks
 SCHEDULED: Final = "scheduled"  # may start; waits for a slot
 QUEUED: Final = "queued"  # committed and handed to the executor
-RUNNING: Final = "running"
+RUNNING: Final = "running"  # has started
 SUCCESS: Final = "success"
-FAILED: Final = "failed"
-UP_FOR_RETRY: Final = "up_for_retry"
-UPSTREAM_FAILED: Final = "upstream_failed"
-SKIPPED: Final = "skipped"
-CANCELLED: Final = "cancelled"
-REMOVED: Final = "removed"
+FAILED: Final = "failed"  # after its last try
+UP_FOR_RETRY: Final = "up_for_retry"  # waits for its next try
+UPSTREAM_FAILED: Final = "upstream_failed"  # its trigger rule can no longer be met
+SKIPPED: Final = "skipped"  # left out: by a task, a trigger rule, or a choice of tasks; of an item: with its reason
+CANCELLED: Final = "cancelled"  # stopped on request
+REMOVED: Final = "removed"  # a newer version of the DAG no longer has it
 # -- only runs, backfills, items --------------------------------------------------------------------------------------
-OVERRIDDEN: Final = "overridden"
-PAUSED: Final = "paused"
-PENDING: Final = "pending"
+OVERRIDDEN: Final = "overridden"  # its date was run again; a newer run is current
+PAUSED: Final = "paused"  # starts no new runs
+PENDING: Final = "pending"  # has no run yet
 # -- managers ---------------------------------------------------------------------------------------------------------
 LEADING: Final = "leading"
 STOPPED: Final = "stopped"

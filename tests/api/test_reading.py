@@ -224,10 +224,10 @@ def test_what_was_read_is_forgotten_in_time(api: ApiFixture, value: object) -> N
     context = api.app.state.context
     weighs = size_in_memory(value)
     assert 80_000 < weighs < 400_000
-    for n in range(2000):
+    for n in range(600):
         context.cached_by_version(("pool",), ("page", n), lambda: value)
     assert MAX_CACHE_BYTES - 2 * weighs < context._cache.currsize <= MAX_CACHE_BYTES
-    for n in range(2000):
+    for n in range(1200):
         context.cached_by_version(("pool",), ("number", n), int)
     assert len(context._cache) == MAX_CACHE_ENTRIES
 

@@ -244,7 +244,7 @@ def test_what_a_leader_left_that_gave_its_lease_back_is_put_back_and_not_counted
 
 
 def test_until_lost_tasks_run_again_a_pool_is_given_no_more_than_it_has_slots() -> None:
-    """What waits in the executor can't be distinguished from what has just begun when the process ends: it would be counted too."""
+    """When the process ends, waiting tasks cannot be distinguished from those that have just begun, and would count too."""
     ground = InMemoryManager(dag_spec("d", "work"), script=never, slots=4)
     ground.backfill("d", days("2024-01-01", 12), max_active_runs=12)
     ground.drain()

@@ -55,5 +55,14 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
-def leader(store: Store) -> Leadership:
+def spark_leader(spark_state: DeltaSparkStore) -> Leadership:
+    """The leadership of `spark_state`, shared, because a take-over with Spark takes many seconds."""
+    return Leadership(spark_state)
+
+
+@pytest.fixture(scope="session")
+def leader(request: pytest.FixtureRequest, store: Store) -> Leadership:
+    if type(store).__name__ == "DeltaSparkStore":
+        shared: Leadership = request.getfixturevalue("spark_leader")
+        return shared
     return Leadership(store)

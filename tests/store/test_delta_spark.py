@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from delta.exceptions import captured
 from pyspark.errors.exceptions.captured import CapturedException
-from support.state_changes import AT, manager, request, takes_over, unique
+from support.leader_contract import Leadership
+from support.state_changes import AT, manager, request, unique
 
 from backfill_manager.errors import LostLease, StateError, StateNotInitialised
 from backfill_manager.model.records import SCHEMA_VERSION, BundleRow, Manager, Request
@@ -104,9 +105,11 @@ def test_every_conflict_of_commits_means_that_another_manager_leads(
         raise kind("[DELTA_CONCURRENT] another commit was quicker", "the stack trace")
 
 
-def test_the_heart_beats_while_the_table_of_leases_is_tidied(spark_state: DeltaSparkStore) -> None:
+def test_the_heart_beats_while_the_table_of_leases_is_tidied(
+    spark_state: DeltaSparkStore, spark_leader: Leadership
+) -> None:
     """Its MERGE and our OPTIMIZE can't both be committed: it comes again."""
-    lead = takes_over(spark_state)
+    lead = spark_leader()
     assert isinstance(lead, DeltaSparkLeader)
     for n in range(2):
         lead._lease_writer.append(Manager, [manager(-n)])  # a small file more
