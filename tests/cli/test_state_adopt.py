@@ -54,14 +54,14 @@ def test_as_the_original_it_keeps_its_id_and_the_other_one_is_told_to_be_a_copy(
     assert result.code == 0
     new = led_once(copy.parent / "state")
     assert f"The one at {copy.parent / 'state'} is a copy from now on: {new}." in " ".join(result.err.split())
-    assert f"goes on as {led_once(copy)}." in result.out
+    assert f"continues as {led_once(copy)}." in result.out
     assert new != led_once(copy)
 
 
 @pytest.mark.parametrize("flags", [(), ("--as-copy", "--as-original")])
 def test_it_wants_one_answer(bfm: Bfm, copy: Path, flags: tuple[str, ...]) -> None:
     result = bfm("--state", "copy", "state", "adopt", *flags)
-    assert (result.code, result.error) == (2, "Say what this state is: --as-copy or --as-original.")
+    assert (result.code, result.error) == (2, "Choose what this state is: --as-copy or --as-original.")
     with pytest.raises(StateCopied):
         led_once(copy)
 
