@@ -63,7 +63,7 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
 
     assert (version.returncode, version.stdout.split()[0]) == (0, "backfill_manager")
     assert (nothing.returncode, nothing.stdout) == (2, "")
-    assert nothing.stderr.startswith("There is no state at ./state.")
+    assert nothing.stderr.startswith("There is no state at ./state;")
     assert list(tmp_path.iterdir()) == []
 
 
