@@ -47,8 +47,8 @@ def format_instant(at: datetime | None) -> str | None:
 
 
 def parse_instant(text: str) -> datetime:
-    """The reverse of `format_instant`; for text that this package wrote. What people type goes through `dags.schedule.timetable.parse_date`.
-    Raises `ValueError` for anything else."""
+    """The reverse of `format_instant`, for text that this package wrote; what people type goes through
+    `dags.schedule.timetable.parse_date`. Raises `ValueError` for anything else."""
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
     except OverflowError:  # the first or last hours of the calendar, in another zone

@@ -177,7 +177,7 @@ def test_a_manager_whose_jvm_is_killed_hands_over_at_once_and_what_was_asked_is_
     assert leader.wait(TIMEOUT_S) == 1
     said = last_line(root / "manager0.log")
     assert said.startswith(f"Spark is gone: its JVM (pid {jvm}) has ended with SIGKILL. This manager has ended"), said
-    assert "go on with the next leader" in said and "Traceback" not in (root / "manager0.log").read_text()
+    assert "start again under the next leader" in said and "Traceback" not in (root / "manager0.log").read_text()
 
     (root / "go on").touch()
     assert standby.wait(TIMEOUT_S) == 0, (root / "manager1.log").read_text()
