@@ -196,7 +196,6 @@ def test_dags_of_the_docs_load(name: str, block: str, tmp_path: Path) -> None:
 
 
 # -- reference --------------------------------------------------------------------------------------------------------
-@pytest.mark.skip(reason="on when issue 12 has landed")
 def test_the_reference_is_up_to_date() -> None:
     assert reference.outdated() == [], "run `.venv/bin/python docs/generate_reference.py`"
 

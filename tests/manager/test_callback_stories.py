@@ -1,4 +1,4 @@
-"""Callbacks: who is called when, what is told, and that nothing else ever depends on it. Without Spark, Delta or a JVM."""
+"""Callbacks: which run, when, with what, and that nothing else depends on them. Without Spark, Delta or a JVM."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_a_batch_that_never_began_is_not_halved_because_it_told_of_it() -> None:
     accepted(ground, "tasks.clear", **clear("d", run_ids=[batch.run_id], tasks="on_failure"))
     nothing_hangs(ground)
     assert order(ground) == ["a", "on_failure", "on_failure", "on_failure"]
-    assert ground.states(backfill) == {s.FAILED: 2}, "nor because it told of it again"
+    assert ground.states(backfill) == {s.FAILED: 2}, "nor because it was called again"
 
 
 # -- cancel and mark --------------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_a_marked_task_that_lets_others_run_has_the_run_tell_anew() -> None:
     nothing_hangs(ground)
     assert order(ground) == ["b", "b.on_success", "on_success"]
     assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
-    assert states_of(ground)["a.on_failure"] == s.SUCCESS, "what it told was so"
+    assert states_of(ground)["a.on_failure"] == s.SUCCESS, "its outcome was real"
 
 
 def test_a_marked_task_of_a_run_that_tells_waits_for_it_to_stop_and_has_it_told_anew() -> None:

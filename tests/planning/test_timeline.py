@@ -128,6 +128,8 @@ class Timeline:
     def settle(self) -> None:
         """The tick is over: committed, and read ahead for the next."""
         self.ground.commit()
+        if self.state.backfills["b"].timeline.has_gap:  # as the manager reads it again for pending items; here are none
+            self.state.backfills["b"].timeline = TimelineWindow.of(timeline_around("d", WINDOW, [], self.store))
         prefetch(self.state, self.store, DATES[9])
 
     # -- what must hold -----------------------------------------------------------------------------------------------
