@@ -53,15 +53,15 @@ def ask(request: pytest.FixtureRequest, bfm: Bfm, state: FilledState, clock: Sta
 def with_runs(state: FilledState, dag_id: str, run_ids: Sequence[str]) -> None:
     state.dag(dag_id)
     seq = state.leader.next_seq(len(run_ids))
+    rows: list[DagRun | TaskInstance] = []
     for n, run_id in enumerate(run_ids):
         at = MOMENT if "." in run_id and run_id.startswith("manual") else None
-        state.put(
-            DagRun(
-                dag_id=dag_id, run_id=run_id, run_type=run_id.split("__", maxsplit=1)[0], state="failed", dag_version=1,
-                run_seq=seq + n, created_at=MOMENT, logical_date=at, started_at=MOMENT,
-            ),
-            TaskInstance(dag_id, run_id, "clean", "failed", seq + n, started_at=MOMENT),
+        run = DagRun(
+            dag_id=dag_id, run_id=run_id, run_type=run_id.split("__", maxsplit=1)[0], state="failed", dag_version=1,
+            run_seq=seq + n, created_at=MOMENT, logical_date=at, started_at=MOMENT,
         )  # fmt: skip
+        rows += [run, TaskInstance(dag_id, run_id, "clean", "failed", seq + n, started_at=MOMENT)]
+    state.put(*rows)  # one commit
 
 
 def column(table: str, heading: str, following: str) -> list[str]:
