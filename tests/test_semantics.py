@@ -32,13 +32,13 @@ def faults(page: str) -> list[str]:
     """Returns everything that is wrong with a page of rules, a line each."""
     rules = RULE.findall(page)
     found = [] if rules else ["there is no rule: a line `- **S1** ...` is wanted"]
-    for number, (said, text) in enumerate(rules, 1):
-        if int(said) != number:
-            found.append(f"S{said} stands where S{number} is wanted")
+    for number, (result, text) in enumerate(rules, 1):
+        if int(result) != number:
+            found.append(f"S{result} stands where S{number} is wanted")
         named = [test for test in TEST.findall(text) if "::" in test]
         if not named:
-            found.append(f"S{said} names no test: `tests/file.py::test_name` is wanted beneath it")
-        found += [f"S{said} names {test}, which does not exist" for test in named if not exists(test)]
+            found.append(f"S{result} names no test: `tests/file.py::test_name` is wanted beneath it")
+        found += [f"S{result} names {test}, which does not exist" for test in named if not exists(test)]
     stray = len(re.findall(r"\*\*S\d+", page)) - len(rules)
     return found + ([f"{stray} rules are not written as `- **S1** ...`"] if stray else [])
 

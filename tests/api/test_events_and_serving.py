@@ -96,7 +96,7 @@ def test_streams_end_when_the_server_does(state: FilledState) -> None:
 def test_every_route_works_over_a_state_on_disk(state: FilledState) -> None:
     state.backfill("b1", {"skipped": 1, "success": 2, "failed": 1, "pending": 6})
     state.import_error()
-    state.asked("b2")
+    state.requested("b2")
     with served(state) as client:
         listed = client.get("/backfills?limit=1").json()
         assert [one["backfill_id"] for one in listed["items"]] == ["b2"]

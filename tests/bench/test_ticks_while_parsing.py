@@ -29,8 +29,8 @@ def round_trips(store: Store, until: threading.Event | None, n: int) -> list[flo
     clock, found = SystemClock(), list[float]()
     while len(found) < n and not (until and until.is_set()):
         began = clock.monotonic()
-        asked = submit.submit(store, clock, kinds.DAG_PAUSE, {"dag_id": "small"})
-        assert submit.wait_for_response(store, clock, asked.request_id, 60.0) is not None
+        submitted = submit.submit(store, clock, kinds.DAG_PAUSE, {"dag_id": "small"})
+        assert submit.wait_for_response(store, clock, submitted.request_id, 60.0) is not None
         found.append(clock.monotonic() - began)
     return found
 
@@ -62,10 +62,10 @@ def test_parsing_does_not_slow_the_ticks(tmp_path: Path, spark: SparkSession) ->
         idle = round_trips(store, None, 50)
         began = clock.monotonic()
         payload = {"bundle": "large", "subpath": "", "dry_run": False, "deactivate_removed": False}
-        asked = submit.submit(store, clock, kinds.BUNDLE_PARSE, payload)
+        submitted = submit.submit(store, clock, kinds.BUNDLE_PARSE, payload)
 
         def wait() -> None:
-            assert submit.wait_for_response(open_store(settings.state), clock, asked.request_id, 300.0) is not None
+            assert submit.wait_for_response(open_store(settings.state), clock, submitted.request_id, 300.0) is not None
             parsed.set()
 
         waiter = threading.Thread(target=wait)

@@ -56,7 +56,7 @@ def test_scripts_of_a_page_do_not_see_the_session(somebody: Somebody, url: str) 
 
 
 def test_a_viewer_looks_and_changes_nothing(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
-    ben, asked = somebody(url), len(ground.store.read(Request))
+    ben, submitted = somebody(url), len(ground.store.read(Request))
     logs_in(ben, "ben")
     page = ben.page
     expect(page.get_by_role("heading", name="DAGs")).to_be_visible()
@@ -76,7 +76,7 @@ def test_a_viewer_looks_and_changes_nothing(somebody: Somebody, url: str, ground
         }"""
     )
     assert status == 403
-    assert len(ground.store.read(Request)) == asked
+    assert len(ground.store.read(Request)) == submitted
 
 
 def test_an_operator_asks_in_their_own_name(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
@@ -89,7 +89,7 @@ def test_an_operator_asks_in_their_own_name(somebody: Somebody, url: str, ground
 
 
 def test_another_site_can_not_ask_with_our_session(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
-    ada, asked = somebody(url), len(ground.store.read(Request))
+    ada, submitted = somebody(url), len(ground.store.read(Request))
     logs_in(ada, "ada")
     expect(ada.page.get_by_role("heading", name="DAGs")).to_be_visible()
     elsewhere = ada.context.new_page()
@@ -99,7 +99,7 @@ def test_another_site_can_not_ask_with_our_session(somebody: Somebody, url: str,
         )
         elsewhere.get_by_role("button").click()
     expect(opened.value.get_by_role("main")).not_to_contain_text("Asked")
-    assert len(ground.store.read(Request)) == asked
+    assert len(ground.store.read(Request)) == submitted
 
 
 def test_a_session_that_ends_while_a_form_is_filled_in_leads_to_the_login_as_a_whole(

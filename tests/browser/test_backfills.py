@@ -173,8 +173,8 @@ def test_a_backfill_is_asked_for_with_the_keyboard_alone(somebody: Somebody, url
     press_until(ada, "Tab", "Create backfill")
     keys.press("Enter")
     expect(state_of(ada)).to_have_text("waiting for the manager")
-    (asked,) = ground.store.read(Request, [Condition("kind", "=", "backfill.create")])
-    assert '"start_date":"2013-01-25' in asked.payload_json.replace(" ", "")
+    (submitted,) = ground.store.read(Request, [Condition("kind", "=", "backfill.create")])
+    assert '"start_date":"2013-01-25' in submitted.payload_json.replace(" ", "")
 
 
 def test_a_range_that_is_wrong_is_told_at_its_field(somebody: Somebody, url: str, manager: Living) -> None:

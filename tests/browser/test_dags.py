@@ -103,10 +103,10 @@ def test_a_run_is_marked_after_a_question(
     manager.do(lambda it: it.drain())
     ada = somebody(url)
     page = ada.goes("/dags/flights/runs/latest")
-    asked: list[str] = []
-    page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    submitted: list[str] = []
+    page.once("dialog", lambda dialog: (submitted.append(dialog.message), dialog.dismiss()))
     page.get_by_role("button", name="Mark success").click()
-    assert asked == ["Mark this run as success, whatever became of it?"]
+    assert submitted == ["Mark this run as success, whatever became of it?"]
     assert [run.state for run in ground.runs("flights")] == ["failed"]
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Mark success").click()

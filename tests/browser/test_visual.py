@@ -75,11 +75,11 @@ def busy(ground: InMemoryManager) -> Iterator[str]:
 
 
 def address(page: str, ground: InMemoryManager) -> str:
-    wanted = [name for _, name, _, _ in Formatter().parse(PAGES[page]) if name]
+    expected = [name for _, name, _, _ in Formatter().parse(PAGES[page]) if name]
     newest = {row.dag_id: row.backfill_id for row in ground.store.read(Backfill, order_by=["created_at"])}
     (request,) = ground.store.read(Request, order_by=["-requested_at"], limit=1)
     there = {**newest, "request": request.request_id}
-    return PAGES[page].format_map({name: there[name] for name in wanted})
+    return PAGES[page].format_map({name: there[name] for name in expected})
 
 
 def test_every_page_is_looked_at() -> None:

@@ -163,7 +163,7 @@ def test_a_backfill_that_has_ended_can_not_be_changed(bfm: Bfm, state: FilledSta
 
 def test_one_that_still_waits_for_the_manager_can_be_changed(bfm: Bfm, state: FilledState) -> None:
     state.dag()
-    state.asked("b1")
+    state.requested("b1")
 
     assert bfm("backfill", "set", "b1", "--set", "retries=3").code == 0
 

@@ -77,7 +77,7 @@ def test_as_a_document_only_the_end_is_on_standard_output(bfm: Bfm, state: Fille
 
 def test_a_backfill_that_waits_for_a_manager_says_so(bfm: Bfm, state: FilledState) -> None:
     state.dag()
-    state.asked("b1")
+    state.requested("b1")
     state.clock.meanwhile = [lambda: state.backfill("b1", {"success": 1}, state="success")]
 
     result = bfm("backfill", "watch", "b1")
@@ -88,7 +88,7 @@ def test_a_backfill_that_waits_for_a_manager_says_so(bfm: Bfm, state: FilledStat
 
 
 def test_watching_a_refused_backfill_tells_why(bfm: Bfm, state: FilledState) -> None:
-    request = state.asked("b1")
+    request = state.requested("b1")
     state.clock.meanwhile = [lambda: state.answers(request, "refused", "every date has a run already")]
 
     result = bfm("backfill", "watch", "b1")

@@ -45,7 +45,7 @@ def test_large_parameters_and_settings_are_refused_in_one_line(
 
 
 def test_lists_as_json_leave_out_parameters_and_payloads_and_show_has_them(bfm: Bfm, filled: FilledState) -> None:
-    filled.asked("b2")
+    filled.requested("b2")
     [run] = bfm("runs", "list", "--output", "json").document
     [submitted] = bfm("requests", "list", "--output", "json").document
     waiting, _ = bfm("backfill", "list", "--output", "json").document

@@ -261,7 +261,7 @@ def test_logs_are_printed_and_can_be_followed(bfm: Bfm, state: FilledState) -> N
 
 
 def test_requests_are_listed_and_shown(bfm: Bfm, state: FilledState) -> None:
-    state.answers(state.asked("b1", request_id="abc"), "refused", "no such dates")
+    state.answers(state.requested("b1", request_id="abc"), "refused", "no such dates")
 
     assert bfm("requests", "list", "--output", "json").document[0]["outcome"] == "refused"
     assert "no such dates" in bfm("requests", "list").out

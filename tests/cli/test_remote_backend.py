@@ -75,7 +75,7 @@ def fill(state: FilledState) -> None:
     state.run(run_type="manual", run_id="manual__a/b c?d", tasks={"clean": "success"}, partition_key="a/b c?d")
     state.logged(RUN, "read 12 files", "wrote 3 rows [ok]")
     state.clock.at += DAY
-    state.asked("b3")
+    state.requested("b3")
     state.clock.at += DAY
 
 

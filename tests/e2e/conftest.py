@@ -38,8 +38,8 @@ def start_and_stop(settings: Settings, spark: SparkSession) -> Iterator[tuple[Ca
         return open_store(settings.state)
 
     def stop() -> None:
-        for _, wanted in started:
-            wanted.set()
+        for _, expected in started:
+            expected.set()
         for thread, _ in started:
             thread.join(TIMEOUT_S)
             assert not thread.is_alive()

@@ -105,11 +105,11 @@ def test_a_backfill_goes_through_every_room_and_each_interval_is_written_once(
     assert [(p.file, p.line) for p in store.read(ImportProblem)] == [("broken.py", 3)]
 
     written = spark.read.format("delta").load(str(tmp_path / "readings"))
-    wanted = spark.sql(
+    expected = spark.sql(
         "SELECT explode(sequence(timestamp'2024-03-29 23:00:00Z', timestamp'2024-04-01 21:00:00Z', interval 1 hour)) AS at, "
         "14 AS value"
     )
-    assert_df_equality(written, wanted, ignore_row_order=True, ignore_nullable=True)
+    assert_df_equality(written, expected, ignore_row_order=True, ignore_nullable=True)
     marks = [
         json.loads(row[0]) for row in _history(spark, tmp_path / "readings").select("userMetadata").collect() if row[0]
     ]
@@ -170,16 +170,16 @@ def test_a_dry_run_makes_nothing_and_tells_what_the_real_one_will_make(manager: 
     ask = CreateBackfill(dag_id="readings", start_date=FIRST, end_date=FIRST + 2 * DAY, mark_success=True)
     payload = {"backfill_id": "dry", "ask": ask.to_payload()}
     dry = submit.submit(store, SystemClock(), kinds.BACKFILL_DRY_RUN, payload).request_id
-    (said,) = wait_for(lambda: store.read(Response, [Condition("request_id", "=", dry)]))
+    (output,) = wait_for(lambda: store.read(Response, [Condition("request_id", "=", dry)]))
     assert store.count("backfill_item", []) == {(): 0}
     request(store, ask, "b1")
     ended(store, "b1")
     made = store.read(BackfillItem, order_by=["ordinal"])
     from backfill_manager.clock import format_instant
 
-    assert [(i["ordinal"], i["interval_start"], i["interval_end"]) for i in json.loads(said.payload_json)["items"]] == [
-        (item.ordinal, format_instant(item.interval_start), format_instant(item.interval_end)) for item in made
-    ]
+    assert [
+        (i["ordinal"], i["interval_start"], i["interval_end"]) for i in json.loads(output.payload_json)["items"]
+    ] == [(item.ordinal, format_instant(item.interval_start), format_instant(item.interval_end)) for item in made]
 
 
 def test_a_second_manager_stands_by_and_takes_over_when_the_first_resigns(

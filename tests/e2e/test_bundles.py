@@ -109,8 +109,8 @@ def running(store: Store, backfill_id: str) -> bool:
 
 
 def answer(store: Store, kind: str, payload: dict[str, Any]) -> Any:
-    asked = submit.submit(store, SystemClock(), kind, payload)
-    found = wait_for(lambda: submit.response_to(store, asked.request_id))
+    submitted = submit.submit(store, SystemClock(), kind, payload)
+    found = wait_for(lambda: submit.response_to(store, submitted.request_id))
     assert found.outcome == kinds.ACCEPTED, found.message
     return found
 
@@ -189,8 +189,8 @@ def test_a_pushed_bundle_is_parsed_when_it_is_asked_for_and_not_before(
         "nightly of bundle pushed has no active DAG"
     )
 
-    asked = submit.submit(store, SystemClock(), kinds.BUNDLE_PARSE, {**ask, "bundle": "pushd"})
-    refused = wait_for(lambda: submit.response_to(store, asked.request_id))
+    submitted = submit.submit(store, SystemClock(), kinds.BUNDLE_PARSE, {**ask, "bundle": "pushd"})
+    refused = wait_for(lambda: submit.response_to(store, submitted.request_id))
     assert (refused.outcome, "'pushed'" in refused.message) == (kinds.REFUSED, True)
 
 

@@ -74,13 +74,13 @@ def test_callbacks_of_task_and_dag_run_in_the_pool_and_with_the_version_of_their
         "check": s.FAILED, "check.on_success": s.SKIPPED, "check.on_failure": s.SUCCESS,
         "on_success": s.SKIPPED, "on_failure": s.SUCCESS,
     }  # fmt: skip
-    said = {
+    result = {
         "load.on_success": "first: load success, None, of 7 rows, 5 counted",
         "check.on_failure": "first: check failed, ValueError: 7 rows are too few, of 7 rows, 5 counted",
         "on_failure": "first: None failed, failed: check, of 7 rows, 5 counted",
     }
-    assert lines(store) == Counter(said.items())
-    assert pools_of_jobs(spark, begun) == {task_id: {"backfill"} for task_id in said}
+    assert lines(store) == Counter(result.items())
+    assert pools_of_jobs(spark, begun) == {task_id: {"backfill"} for task_id in result}
 
     (tmp_path / "bundle" / "helper.py").write_text(HELPER.replace("VERSION", "second"))
     wait_for(lambda: len(store.read(DagVersion)) == 2)
@@ -88,8 +88,8 @@ def test_callbacks_of_task_and_dag_run_in_the_pool_and_with_the_version_of_their
     cleared = submit.submit(store, SystemClock(), kinds.TASKS_CLEAR, clear).request_id
     wait_for(lambda: store.read(Response, [Condition("request_id", "=", cleared)]))
     assert ended(store, "b1").state == s.FAILED
-    again = {task_id: line for task_id, line in said.items() if not task_id.startswith("load")}
-    assert lines(store) == Counter(said.items()) + Counter(again.items()), "as the run's version has it"
+    again = {task_id: line for task_id, line in result.items() if not task_id.startswith("load")}
+    assert lines(store) == Counter(result.items()) + Counter(again.items()), "as the run's version has it"
 
 
 def lines(store: Store) -> Counter[tuple[str, str]]:

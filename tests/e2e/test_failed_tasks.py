@@ -79,9 +79,9 @@ def deliver(folder: Path, n: int) -> None:
     (folder / f"price-2024-03-0{n}").write_text(str(n * 10))
 
 
-def ask_for(first: int, last: int, **said: object) -> CreateBackfill:
+def ask_for(first: int, last: int, **result: object) -> CreateBackfill:
     return CreateBackfill(
-        dag_id="orders", start_date=FIRST + (first - 1) * DAY, end_date=FIRST + (last - 1) * DAY, **said
+        dag_id="orders", start_date=FIRST + (first - 1) * DAY, end_date=FIRST + (last - 1) * DAY, **result
     )  # type: ignore[arg-type]
 
 
@@ -91,9 +91,9 @@ def items(store: Store, backfill_id: str) -> list[BackfillItem]:
 
 def dry_run(store: Store, ask: CreateBackfill) -> dict[str, Any]:
     payload = {"backfill_id": "dry", "ask": ask.to_payload()}
-    asked = submit.submit(store, SystemClock(), kinds.BACKFILL_DRY_RUN, payload).request_id
-    (said,) = wait_for(lambda: store.read(Response, [Condition("request_id", "=", asked)]))
-    found: dict[str, Any] = json.loads(said.payload_json)
+    submitted = submit.submit(store, SystemClock(), kinds.BACKFILL_DRY_RUN, payload).request_id
+    (result,) = wait_for(lambda: store.read(Response, [Condition("request_id", "=", submitted)]))
+    found: dict[str, Any] = json.loads(result.payload_json)
     return found
 
 
@@ -150,8 +150,10 @@ def test_what_failed_runs_again_in_its_own_run_and_what_had_succeeded_does_not(
     assert tries == [(1, s.FAILED), (2, s.SUCCESS)]
 
     totals = spark.read.format("delta").load(str(tmp_path / "totals"))
-    wanted = spark.createDataFrame([(FIRST + (n - 1) * DAY, 30 * n) for n in range(1, 5)], "at timestamp, cents bigint")
-    assert_df_equality(totals, wanted, ignore_row_order=True, ignore_nullable=True)
+    expected = spark.createDataFrame(
+        [(FIRST + (n - 1) * DAY, 30 * n) for n in range(1, 5)], "at timestamp, cents bigint"
+    )
+    assert_df_equality(totals, expected, ignore_row_order=True, ignore_nullable=True)
     assert written(spark, tmp_path / "raw") == sorted(OF_DAY), "each day is loaded once"
     assert written(spark, tmp_path / "priced") == written(spark, tmp_path / "totals") == sorted(OF_DAY)
 

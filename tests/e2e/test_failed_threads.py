@@ -48,8 +48,8 @@ def test_a_service_that_fails_ends_the_manager_with_one_line_and_its_lease_given
     monkeypatch.setattr(service, loop, fails)
     with pytest.raises(ServiceFailed) as ended:
         run_manager(settings, state=settings.state, spark=spark)
-    said = str(ended.value)
-    assert said.startswith(f"A service of the manager has failed ({name}): ZeroDivisionError: a bug of ours.")
-    assert "start it again" in said and "\n" not in said
+    result = str(ended.value)
+    assert result.startswith(f"A service of the manager has failed ({name}): ZeroDivisionError: a bug of ours.")
+    assert "start it again" in result and "\n" not in result
     lease = open_store(settings.state).lease()
     assert lease is not None and lease.state == s.STOPPED, "a standby takes over at once"

@@ -56,7 +56,7 @@ def manager(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def asked(store: Store, slots: int) -> str:
+def submitted(store: Store, slots: int) -> str:
     """A request that takes a commit of the manager's, and nothing else."""
     payload = {"name": "backfill", "slots": slots, "weight": 1, "min_share": 0}
     return submit.submit(store, SystemClock(), kinds.POOL_SET, payload).request_id
@@ -77,7 +77,7 @@ def test_a_manager_outlives_connections_that_hold_half_a_header_and_a_lack_of_de
     log = tmp_path / "log"
     found = wait_for(lambda: re.search(r"The web pages are at (http://127\.0\.0\.1:(\d+))", log.read_text()))
     store = open_store(str(tmp_path / "state"))
-    assert answered(store, asked(store, 3)).outcome == "accepted"
+    assert answered(store, submitted(store, 3)).outcome == "accepted"
     usual = opened(manager)
 
     with ExitStack() as held:
@@ -85,13 +85,13 @@ def test_a_manager_outlives_connections_that_hold_half_a_header_and_a_lack_of_de
             connection = held.enter_context(socket.create_connection(("127.0.0.1", int(found[2])), timeout=TIMEOUT_S))
             with suppress(OSError):  # refused already
                 connection.sendall(HALF_A_HEADER)
-        assert answered(store, asked(store, 4)).outcome == "accepted"
+        assert answered(store, submitted(store, 4)).outcome == "accepted"
         wait_for(lambda: httpx.get(f"{found[1]}/api/v1/health", trust_env=False, timeout=TIMEOUT_S).status_code == 200)
 
     # Somebody in the process (a task, say) takes what is left.
     wait_for(lambda: opened(manager) <= usual + 8)  # the connections are gone
     resource.prlimit(manager.pid, resource.RLIMIT_NOFILE, (usual + 5, DESCRIPTORS))
-    request_id = asked(store, 5)
+    request_id = submitted(store, 5)
     # The tick waits; or, with even fewer, the look at the table of requests is made again later.
     wait_for(lambda: re.search("too few file descriptors are free|request table can't be read", log.read_text()))
     assert submit.response_to(store, request_id) is None

@@ -49,8 +49,8 @@ def _when_done(store: Store, runs: int, kill: Callable[[], None], demo: subproce
         assert demo.poll() is None, demo.communicate()[0]
         moment.wait(0.1)
     kill()
-    said, _ = demo.communicate(timeout=TIMEOUT_S)
-    return said
+    result, _ = demo.communicate(timeout=TIMEOUT_S)
+    return result
 
 
 def test_a_demo_that_was_killed_twice_ends_with_the_same_tables_each_interval_once(tmp_path: Path) -> None:
@@ -64,16 +64,16 @@ def test_a_demo_that_was_killed_twice_ends_with_the_same_tables_each_interval_on
         os.kill(lease.pid, signal.SIGKILL)
 
     first = _demo(environ)
-    said = _when_done(store, 3, kill_manager, first)
-    assert first.returncode != 0 and "goes on with the rest" in said, said
+    result = _when_done(store, 3, kill_manager, first)
+    assert first.returncode != 0 and "goes on with the rest" in result, result
 
     second = _demo(environ)
     _when_done(store, 12, second.kill, second)
     assert second.returncode == -signal.SIGKILL
 
     third = _demo(environ)
-    said, _ = third.communicate(timeout=TIMEOUT_S)
-    assert third.returncode == 0, said
+    result, _ = third.communicate(timeout=TIMEOUT_S)
+    assert third.returncode == 0, result
 
     runs = Counter(run.logical_date for run in store.read(DagRun, [Condition("state", "=", s.SUCCESS)]))
     assert set(runs.values()) == {1} and len(runs) == len(DAYS)

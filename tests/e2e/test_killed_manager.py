@@ -140,10 +140,10 @@ def test_a_manager_with_pages_is_asked_over_http_and_sigterm_drains_it(
             assert (answer := browser.get(page)).status_code == 200, page
             assert "</html>" in answer.text, page
 
-        asked = client.create_backfill("steady", start_date="2024-06-01", end_date="2024-06-01", wait=60)
-        asked = wait_for(lambda: (found := client.request(asked.request_id)).is_answered and found)
-        assert (asked.state, asked.source) == ("accepted", "api")
-        *_, last = client.watch(str(asked.object_id))
+        submitted = client.create_backfill("steady", start_date="2024-06-01", end_date="2024-06-01", wait=60)
+        submitted = wait_for(lambda: (found := client.request(submitted.request_id)).is_answered and found)
+        assert (submitted.state, submitted.source) == ("accepted", "api")
+        *_, last = client.watch(str(submitted.object_id))
         assert (last.state, last.planned, last.success) == (s.SUCCESS, 1, 1)
 
         store = asked_for(root, days=150)  # more than can be done before it is stopped

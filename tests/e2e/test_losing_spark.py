@@ -172,12 +172,14 @@ def test_a_manager_whose_jvm_is_killed_hands_over_at_once_and_what_was_asked_is_
     # It wakes without Spark, and finds a request that needs Spark for its answer.
     os.kill(leader.pid, signal.SIGSTOP)
     jvm = kill_jvm_of(leader)
-    asked = [ask_for(store, "steady", 2), backfill_dry_run(store)]
+    submitted = [ask_for(store, "steady", 2), backfill_dry_run(store)]
     os.kill(leader.pid, signal.SIGCONT)
     assert leader.wait(TIMEOUT_S) == 1
-    said = last_line(root / "manager0.log")
-    assert said.startswith(f"Spark is gone: its JVM (pid {jvm}) has ended with SIGKILL. This manager has ended"), said
-    assert "start again under the next leader" in said and "Traceback" not in (root / "manager0.log").read_text()
+    result = last_line(root / "manager0.log")
+    assert result.startswith(f"Spark is gone: its JVM (pid {jvm}) has ended with SIGKILL. This manager has ended"), (
+        result
+    )
+    assert "start again under the next leader" in result and "Traceback" not in (root / "manager0.log").read_text()
 
     (root / "go on").touch()
     assert standby.wait(TIMEOUT_S) == 0, (root / "manager1.log").read_text()
@@ -186,7 +188,7 @@ def test_a_manager_whose_jvm_is_killed_hands_over_at_once_and_what_was_asked_is_
         (1, leader.pid, s.STOPPED),
         (2, standby.pid, s.STOPPED),
     ]
-    answers = store.read(Response, [Condition("request_id", "in", asked)])
+    answers = store.read(Response, [Condition("request_id", "in", submitted)])
     assert [(row.outcome, row.term) for row in answers] == [("accepted", 2)] * 2, (
         "neither refused nor answered by the first"
     )

@@ -89,9 +89,9 @@ def test_each_dags_test_writes_and_so_do_a_real_run_after_it_and_a_new_state(
         store = start()
         clock = SystemClock()
         payload = triggered_dag(store, "totals", "2024-01-01", {}, clock.now())
-        asked = submit.submit(store, clock, kinds.DAG_TRIGGER, payload)
+        submitted = submit.submit(store, clock, kinds.DAG_TRIGGER, payload)
         run = wait_for(lambda: next((run for run in store.read(DagRun) if run.state in s.RUN_FINISHED), None))  # noqa: B023
-        assert (run.run_id, run.state) == (result["run"]["run_id"], s.SUCCESS), (asked, store.read(TaskInstance))
+        assert (run.run_id, run.state) == (result["run"]["run_id"], s.SUCCESS), (submitted, store.read(TaskInstance))
         assert written(spark, tmp_path) == ([value], [(value, value)])
         stop()
         (tmp_path / "state").rename(tmp_path / f"lost{value}")  # and a new one is made in its place

@@ -52,8 +52,8 @@ class Submitted:
 
     def wait(self) -> tuple[int, str]:
         """The exit code and what was said. Whoever keeps our pipe open keeps this from returning."""
-        said, _ = self.process.communicate(timeout=TIMEOUT_S)
-        return self.process.returncode, said
+        result, _ = self.process.communicate(timeout=TIMEOUT_S)
+        return self.process.returncode, result
 
     def nothing_is_left(self) -> bool:
         moment = threading.Event()
@@ -79,20 +79,20 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the drive
 
 def test_told_to_stop_the_manager_drains_and_gives_the_lease_back(submitted: Submitted) -> None:
     submitted.process.send_signal(signal.SIGTERM)
-    code, said = submitted.wait()
-    assert code == 0, said
+    code, result = submitted.wait()
+    assert code == 0, result
     assert submitted.nothing_is_left()
-    assert submitted.lease.state == "stopped", said
-    assert "incubator" not in said and "WARN" not in said  # Spark holds its tongue
+    assert submitted.lease.state == "stopped", result
+    assert "incubator" not in result and "WARN" not in result  # Spark holds its tongue
 
 
 def test_with_its_jvm_killed_the_driver_ends_too_and_the_exit_code_tells(submitted: Submitted) -> None:
     os.kill(submitted.jvm, signal.SIGKILL)
-    code, said = submitted.wait()
-    assert code == 137, said
+    code, result = submitted.wait()
+    assert code == 137, result
     assert submitted.nothing_is_left()
-    assert said.count("Spark is gone: ") == 1 and "Traceback" not in said
-    assert submitted.lease.state == "stopped", said
+    assert result.count("Spark is gone: ") == 1 and "Traceback" not in result
+    assert submitted.lease.state == "stopped", result
 
 
 def test_with_the_submitter_killed_nothing_goes_on_in_the_dark(submitted: Submitted) -> None:

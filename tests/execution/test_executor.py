@@ -191,7 +191,7 @@ def test_a_try_that_takes_too_long_fails_and_frees_its_slot_though_its_thread_go
     assert stage.audience.outcome(late) == Failed("timed out after 2 s")
     gate.let_all()
     assert stage.audience.outcome(after) == Succeeded('"after"')
-    assert "it is left alone" in stage.said(late)
+    assert "it is left alone" in stage.log_of(late)
 
 
 def test_nothing_is_heard_of_a_try_after_its_end(stage: Stage) -> None:
@@ -207,7 +207,7 @@ def test_nothing_is_heard_of_a_try_after_its_end(stage: Stage) -> None:
     go_on.set()
     assert over.wait(PATIENCE)
     stage.play(a_launch(run_id="another"), lambda ctx: None)
-    assert "too late" not in stage.said(launch)
+    assert "too late" not in stage.log_of(launch)
     assert len([e for e in stage.audience.events if isinstance(e, TaskEnded) and e.key == launch.key]) == 1
 
 
@@ -247,8 +247,8 @@ def test_a_failure_is_one_line_and_the_traceback_is_in_the_log(stage: Stage) -> 
 
     launch = a_launch()
     assert stage.play(launch, fails) == Failed("ValueError: no flights on this day")
-    said = stage.said(launch)
-    assert said.startswith("about to fail\nTraceback") and "in fails" in said and "performing.py" not in said
+    output = stage.log_of(launch)
+    assert output.startswith("about to fail\nTraceback") and "in fails" in output and "performing.py" not in output
 
 
 def test_what_a_task_says_of_secrets_of_the_environment_is_hidden(
@@ -262,8 +262,10 @@ def test_what_a_task_says_of_secrets_of_the_environment_is_hidden(
 
     launch = a_launch()
     assert stage.play(launch, fails) == Failed("ValueError: *** is refused")
-    said = stage.said(launch)
-    assert said.startswith("connect with *** to jdbc:x://***@host/db\n") and said.endswith("ValueError: *** is refused")
+    output = stage.log_of(launch)
+    assert output.startswith("connect with *** to jdbc:x://***@host/db\n") and output.endswith(
+        "ValueError: *** is refused"
+    )
     assert stage.play(a_launch("skips"), lambda ctx: ctx.skip("no hunter2-hunter2 today")) == Skipped("no *** today")
 
 
@@ -455,9 +457,9 @@ def test_a_task_that_stops_spark_fails_and_spark_stays(stage: Stage, stop: Calla
 
 def test_a_process_that_is_out_of_file_descriptors_does_not_take_spark_for_gone(spark: SparkSession) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    said = list[str | None]()
+    output = list[str | None]()
     looking = threading.Thread(
-        target=lambda: said.append(spark_gone_reason(spark))
+        target=lambda: output.append(spark_gone_reason(spark))
     )  # it has no connection to the JVM yet
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
     try:
@@ -467,7 +469,7 @@ def test_a_process_that_is_out_of_file_descriptors_does_not_take_spark_for_gone(
         looking.join()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert said == [None]
+    assert output == [None]
 
 
 def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(spark: SparkSession) -> None:

@@ -67,7 +67,7 @@ def test_a_retry_after_a_crash_between_output_and_state_changes_nothing(stage: S
     assert stage.audience.rows_of(second) is None
     assert values(stage.spark, table) == [1, 1, 1]
     assert version_of(stage.spark, table) == landed
-    assert "nothing is written again" in stage.said(second)
+    assert "nothing is written again" in stage.log_of(second)
 
 
 def test_a_cleared_run_replaces_its_rows_and_no_others(stage: Stage, table: str) -> None:
@@ -219,7 +219,7 @@ def test_a_conflict_with_a_writer_outside_is_tried_again(stage: Stage, table: st
     launch = stage.start(a_launch(), stops_in_the_middle)
     assert stage.audience.outcome(launch) == Succeeded("1")
     assert values(stage.spark, table) == [2]
-    assert "another writer was first" in stage.said(launch)
+    assert "another writer was first" in stage.log_of(launch)
 
 
 def test_rows_outside_the_interval_are_one_clear_error_and_nothing_is_written(stage: Stage, table: str) -> None:

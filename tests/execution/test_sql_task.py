@@ -124,7 +124,7 @@ def test_parallel_merges_of_a_table_that_none_has_made_yet_cost_no_try(stage: St
         range(1, 11), 1
     )
     assert all(stage.audience.rows_of(launch) == 2 for launch in launches)
-    assert "another writer was first" not in "".join(stage.said(launch) for launch in launches)
+    assert "another writer was first" not in "".join(stage.log_of(launch) for launch in launches)
     assert version_of(stage.spark, table) == 10
 
 
@@ -208,20 +208,20 @@ def test_a_statement_that_another_process_was_quicker_than_is_repeated_alone(
         with opened_by_both(go_on):  # open from now on: the second time, nothing waits
             assert stage.audience.outcome(launch) == Succeeded(None)
     assert rows_of(stage.spark, table) == [(1, 1111)]
-    assert stage.said(launch).count("another writer was first at statement 2") == 1
+    assert stage.log_of(launch).count("another writer was first at statement 2") == 1
 
 
 def test_a_statement_that_had_landed_is_told_and_counts_no_rows(stage: Stage, table: str) -> None:
     launch = a_sql_launch(MERGE.format(table=table) + f"; DELETE FROM {table} WHERE id = 12345", params={"n": 3})
     assert stage.play(launch) == Succeeded(None)
     assert stage.audience.rows_of(launch) == 2
-    assert f"statement 2: 2 rows into {table}, version 1" in stage.said(launch)
-    assert f"statement 3: nothing to change in {table}" in stage.said(launch)
+    assert f"statement 2: 2 rows into {table}, version 1" in stage.log_of(launch)
+    assert f"statement 3: nothing to change in {table}" in stage.log_of(launch)
     second = again(launch)
     assert stage.play(second) == Succeeded(None)
     assert stage.audience.rows_of(second) is None
-    assert "statement 2: an earlier try of this run has completed it; it is not run again" in stage.said(second)
-    assert "rows into" not in stage.said(second)
+    assert "statement 2: an earlier try of this run has completed it; it is not run again" in stage.log_of(second)
+    assert "rows into" not in stage.log_of(second)
     assert rows_of(stage.spark, table) == [(0, 1, None), (3, 1, None)]
 
 

@@ -190,8 +190,8 @@ def test_cancel_closes_what_is_pending_and_stops_or_lets_finish_what_runs(finish
     assert {ti.state for ti in ground.tasks("d")} == ({s.SUCCESS} if finish else {s.CANCELLED})
     ground.ask("backfill.cancel", backfill_id=backfill, let_running_finish=False)
     ground.drain()
-    said = ground.store.read(Response)[-1]
-    assert said.outcome == "refused" and "cancelled already" in said.message
+    result = ground.store.read(Response)[-1]
+    assert result.outcome == "refused" and "cancelled already" in result.message
 
 
 def test_a_second_backfill_leaves_out_dates_that_have_a_run() -> None:

@@ -44,8 +44,8 @@ class Watching:
         bundles = []
         for name, parser in parsers.items():
             self.write(name, "f.py", DAG.format(name))
-            said = {"parser": parser} if parser else {}
-            bundles.append(BundleSettings(name=name, path=str(tmp_path / name), **said))  # type: ignore[arg-type]
+            output = {"parser": parser} if parser else {}
+            bundles.append(BundleSettings(name=name, path=str(tmp_path / name), **output))  # type: ignore[arg-type]
         self.watcher = BundleWatcher(
             bundles, dags=self.store, snapshots=tmp_path / "snapshots", limits=LimitSettings(), clock=self.clock,
             on_event=self.events.put,
@@ -295,12 +295,12 @@ def test_a_parser_that_does_not_come_back_is_told_and_who_asks_it_is_answered(
     wait = f"import pathlib, threading\n        while not pathlib.Path({str(come)!r}).exists(): threading.Event().wait(0.01)"
     install(PARSER.format(f"{wait}\n        return ()"))
     it = watch(stuck="nightly")
-    wanted = ParseRequest("early", "stuck", "", dry_run=False, deactivate_removed=False)
+    expected = ParseRequest("early", "stuck", "", dry_run=False, deactivate_removed=False)
     it.watcher.start()
-    it.watcher.parse(wanted)
+    it.watcher.parse(expected)
     result, answer, all_looked = (it.events.get(timeout=60) for _ in range(3))
     assert "its parser 'nightly' has not come back for" in result.submission.failed[0].message
-    assert answer.request == wanted and "has not come back" in answer.refusal
+    assert answer.request == expected and "has not come back" in answer.refusal
     assert isinstance(all_looked, AllBundlesParsed)
     late = ParseRequest("late", "stuck", "", dry_run=False, deactivate_removed=False)
     it.watcher.parse(late)

@@ -193,8 +193,8 @@ def test_a_pool_that_is_not_there_or_closed_is_refused_by_the_manager_too() -> N
         ({"pool": "nope"}, "overrides pool: there is no pool 'nope'. There are backfill."),
         ({"pool": ["x"]}, "overrides pool: pool must be"),
     ):
-        asked = {"backfill_id": "other", "ask": {**ask, "overrides": overrides}}
-        assert message in refused(ground, "backfill.create", **asked)
+        submitted = {"backfill_id": "other", "ask": {**ask, "overrides": overrides}}
+        assert message in refused(ground, "backfill.create", **submitted)
         assert message in refused(ground, "backfill.set", backfill_id=backfill, changes={"overrides": overrides})
     assert "the pool 'scheduled' is for" in refused(
         ground, "backfill.set", backfill_id=backfill, changes={"pool": "scheduled"}

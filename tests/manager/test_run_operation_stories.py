@@ -20,7 +20,7 @@ from support.scenarios import (
     nothing_hangs,
     play,
     refused,
-    said,
+    response_to,
     task_of,
     timeline,
 )  # fmt: skip
@@ -428,7 +428,7 @@ def test_a_cancelled_run_is_stopped_and_the_others_go_on() -> None:
     assert ground.runs("d")[1].state == s.SUCCESS
     assert "success already" in refused(ground, "run.cancel", dag_id="d", run_id=SECOND)
     assert "There is no run" in refused(ground, "run.cancel", dag_id="d", run_id="nope")
-    assert said(ground, "run.cancel", dag_id="d", run_id=FIRST).outcome == "accepted", "twice is once"
+    assert response_to(ground, "run.cancel", dag_id="d", run_id=FIRST).outcome == "accepted", "twice is once"
 
 
 def test_a_run_that_ends_before_it_could_be_stopped_is_not_called_cancelled() -> None:
@@ -1048,8 +1048,8 @@ def test_what_is_asked_of_a_backfill_that_is_being_planned_is_done_before_anythi
     monkeypatch.setattr(ground.clock, "new_id", lambda: "b")
     ground.backfill("d", JANUARY)
     monkeypatch.undo()
-    wanted = PlanRequest(ground.store.unanswered()[0].request_id, "backfill.create", "b", ask, "tests")
-    ground._decisions.requests.planned(wanted, "b", "5 items to run", None, ground.clock.now())
+    expected = PlanRequest(ground.store.unanswered()[0].request_id, "backfill.create", "b", ask, "tests")
+    ground._decisions.requests.planned(expected, "b", "5 items to run", None, ground.clock.now())
     ground.drain()
 
     assert [answer.outcome for answer in ground.store.read(Response)] == ["accepted"] * 3

@@ -16,7 +16,7 @@ from support.scenarios import (
     nothing_hangs,
     play,
     refused,
-    said,
+    response_to,
     timeline,
 )  # fmt: skip
 
@@ -512,7 +512,7 @@ def test_a_cleared_old_run_does_not_wait_for_newer_ones_that_wait_for_it() -> No
     play(ground, "2024-01-03")
     held.append("a")
     play(ground, "2024-01-04")
-    said(ground, "tasks.clear", **clear("d", run_ids=["scheduled__2024-01-02T00:00:00Z"]))
+    response_to(ground, "tasks.clear", **clear("d", run_ids=["scheduled__2024-01-02T00:00:00Z"]))
     held.clear()
     for key in list(ground.running):
         ground.finish(key, Succeeded())

@@ -116,11 +116,11 @@ def test_a_compaction_that_is_killed_at_any_of_its_commits_loses_nothing(tmp_pat
             while process.poll() is None and versions(state) < ahead:
                 never.wait(0.001)
             process.kill()
-            said = process.stderr.read() if process.stderr else ""
+            result = process.stderr.read() if process.stderr else ""
         assert rows(root) == before, f"killed at commit {commits}"
         ended_by_itself = process.returncode == 0
         if ended_by_itself:
             break
-        assert process.returncode == -9, said
+        assert process.returncode == -9, result
     assert ended_by_itself
     assert len(DeltaTable(state.locations()["task_try"]).file_uris()) == 1

@@ -90,18 +90,18 @@ def test_it_opens_at_the_first_open_minute(start: int, length: int, zone: str, w
     if length == 1440 and start:
         return  # begins where it ends: not a span
     hours = TimeWindow.parse(f"{start // 60:02}:{start % 60:02}-{until // 60:02}:{until % 60:02}")
-    asked = when.replace(tzinfo=UTC)
+    submitted = when.replace(tzinfo=UTC)
 
     def is_open(moment: datetime) -> bool:
         local = moment.astimezone(ZoneInfo(zone))
         minute = local.hour * 60 + local.minute
         return start <= minute < start + length or minute + 1440 < start + length
 
-    assert hours.is_open(asked, zone) == is_open(asked)
-    moment = asked if is_open(asked) else asked.replace(second=0, microsecond=0)
-    while not (is_open(moment) and moment >= asked):
+    assert hours.is_open(submitted, zone) == is_open(submitted)
+    moment = submitted if is_open(submitted) else submitted.replace(second=0, microsecond=0)
+    while not (is_open(moment) and moment >= submitted):
         moment += timedelta(minutes=1)
-    assert hours.opens_at(asked, zone) == moment
+    assert hours.opens_at(submitted, zone) == moment
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,9 @@ def plan(
     existing: pa.Table | None = None,
     version: int = 1,
     now: datetime = LATER,
-    **said: Any,
+    **result: Any,
 ) -> BackfillPlan:
-    ask = CreateBackfill(dag_id=dag.dag_id, **said)
+    ask = CreateBackfill(dag_id=dag.dag_id, **result)
     return plan_backfill(spark, ask, dag, version, runs() if existing is None else existing, now)
 
 
@@ -284,11 +284,11 @@ def test_nothing_is_missing_where_all_has_succeeded(spark: SparkSession) -> None
 
 def test_stale_are_the_intervals_that_an_older_version_made(spark: SparkSession) -> None:
     old, new = runs(*EXISTING, version=2), runs(("success", day(9), None), ("failed", day(10), None), version=3)
-    said = {"kind": "stale", "start_date": day(1), "end_date": day(11)}
-    made = plan(spark, DAILY, together(old, new), version=3, **said)
+    result = {"kind": "stale", "start_date": day(1), "end_date": day(11)}
+    made = plan(spark, DAILY, together(old, new), version=3, **result)
     assert reasons(made) == {1: GO, 3: LIVE, 4: LIVE, 7: GO, 8: LIVE}
     assert column(made, "ordinal") == [1, 2, 3, 4, 5]
-    before = plan(spark, DAILY, together(old, new), version=2, **said)
+    before = plan(spark, DAILY, together(old, new), version=2, **result)
     assert set(reasons(before).values()) == {LIVE}
 
 
@@ -322,10 +322,10 @@ def test_a_run_of_several_items_stands_for_every_date_in_its_interval(
 
 def test_a_date_with_a_run_of_its_own_is_judged_by_that_one_unless_the_batch_is_live(spark: SparkSession) -> None:
     own = runs(("failed", day(3), None))
-    said = {"start_date": day(1), "end_date": day(5), "reprocess": "failed"}
-    done = plan(spark, DAILY, together(own, batch_run("success", day(1), day(5), items=4)), **said)
+    result = {"start_date": day(1), "end_date": day(5), "reprocess": "failed"}
+    done = plan(spark, DAILY, together(own, batch_run("success", day(1), day(5), items=4)), **result)
     assert reasons(done) == {1: SKIP, 2: SKIP, 3: GO, 4: SKIP, 5: GO}
-    cleared = plan(spark, DAILY, together(own, batch_run("running", day(1), day(5), items=4)), **said)
+    cleared = plan(spark, DAILY, together(own, batch_run("running", day(1), day(5), items=4)), **result)
     assert reasons(cleared) == {1: LIVE, 2: LIVE, 3: LIVE, 4: LIVE, 5: GO}
 
 
@@ -335,10 +335,10 @@ def test_missing_stale_and_dates_know_what_a_batch_has_done(spark: SparkSession)
         batch_run("failed", day(6), day(8), items=2),
         runs(("success", day(8), None), version=2),
     )
-    said = {"start_date": day(2), "end_date": day(9)}
-    missing = plan(spark, DAILY, existing, kind="missing", run_backwards=True, **said)
+    result = {"start_date": day(2), "end_date": day(9)}
+    missing = plan(spark, DAILY, existing, kind="missing", run_backwards=True, **result)
     assert [at.day for at in column(missing, "logical_date")] == [9, 7, 6, 5, 4]
-    assert reasons(plan(spark, DAILY, existing, version=2, kind="stale", **said)) == {2: GO, 3: GO}
+    assert reasons(plan(spark, DAILY, existing, version=2, kind="stale", **result)) == {2: GO, 3: GO}
     dates = plan(spark, DAILY, existing, kind="dates", dates=(day(3) + timedelta(hours=5), day(4)))
     assert column(dates, "reason") == ["already exists", None]
 
@@ -363,8 +363,8 @@ def test_covering_runs_are_met_without_a_shuffle_or_a_join_by_range(spark: Spark
 
     ask = CreateBackfill(dag_id="flights", start_date=day(1), end_date=day(9))
     covers = covered_ranges(batch_run("success", day(1), day(4), items=3), 1)
-    wanted = backfill_plan._covered(spark, backfill_plan._wanted(spark, ask, DAILY), covers)
-    executed = wanted._jdf.queryExecution().executedPlan().toString()
+    expected = backfill_plan._covered(spark, backfill_plan._wanted(spark, ask, DAILY), covers)
+    executed = expected._jdf.queryExecution().executedPlan().toString()
     assert "Exchange" not in executed and "Join" not in executed
 
 
@@ -403,8 +403,8 @@ def state_with_runs(*rows: tuple[str, str, str, datetime | None, str | None]) ->
     return store
 
 
-def found(store: MemoryStore, dag: DagSpec, **said: Any) -> list[str]:
-    names: list[str] = existing_runs(store, CreateBackfill(dag_id=dag.dag_id, **said), dag)["run_id"].to_pylist()
+def found(store: MemoryStore, dag: DagSpec, **result: Any) -> list[str]:
+    names: list[str] = existing_runs(store, CreateBackfill(dag_id=dag.dag_id, **result), dag)["run_id"].to_pylist()
     return sorted(names)
 
 
@@ -508,9 +508,9 @@ def test_february_of_an_hourly_dag_is_672_items_in_sql_too(spark: SparkSession) 
 def test_a_plan_of_chosen_tasks_names_those_that_run() -> None:
     dag = dag_spec("d", "a", "b", "c", upstream={"b": ["a"], "c": ["b"]}, callbacks=["b.on_failure"])
 
-    def named(**said: Any) -> list[str] | None:
+    def named(**result: Any) -> list[str] | None:
         items = pa.Table.from_pylist([], schema=arrow_schema(BackfillItem))
-        found: list[str] | None = BackfillPlan(CreateBackfill(dag_id="d", **said), dag, 1, items).summary.get("tasks")
+        found: list[str] | None = BackfillPlan(CreateBackfill(dag_id="d", **result), dag, 1, items).summary.get("tasks")
         return found
 
     assert named() is None, "all of them"

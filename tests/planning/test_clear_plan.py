@@ -63,9 +63,9 @@ class Scene:
         self.store.write([TaskInstance(dag_id, run_id, task, state, self.seq) for task, state in tasks.items()])
         return run_id
 
-    def clear(self, dag: str = "flights", **asked: Any) -> ClearPlan:
+    def clear(self, dag: str = "flights", **submitted: Any) -> ClearPlan:
         return plan_clear(
-            self.store, ClearTasks(dag_id=dag, **asked), self.dags, lambda dag_id, n: self.specs[dag_id, n]
+            self.store, ClearTasks(dag_id=dag, **submitted), self.dags, lambda dag_id, n: self.specs[dag_id, n]
         )
 
 
@@ -95,8 +95,8 @@ def test_runs_of_every_kind_are_cleared_whatever_made_them(scene: Scene) -> None
 def test_what_comes_after_and_is_not_cleared_is_told_to_stay_upstream_failed(scene: Scene) -> None:
     scene.dag()
     scene.run(1, HALF_FAILED, state="failed")
-    for asked in ({"tasks": "clean"}, {"tasks": "clean", "only_failed": True}):
-        plan = scene.clear(**asked)
+    for submitted in ({"tasks": "clean"}, {"tasks": "clean", "only_failed": True}):
+        plan = scene.clear(**submitted)
         assert [one.stays for one in plan.runs] == [("report",)]
         assert plan.summary["stay_upstream_failed"] == 1
     assert scene.clear(tasks="clean", downstream=True).summary["stay_upstream_failed"] == 0
@@ -334,7 +334,7 @@ def test_a_run_that_is_not_there_or_not_in_the_dates_is_told(scene: Scene) -> No
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("submitted", "message"),
     [
         ({"start_date": "soon"}, "start_date: 'soon' is not a date"),
         ({"end_date": "2013-02-30"}, "end_date: '2013-02-30' is not a date"),
@@ -344,11 +344,11 @@ def test_a_run_that_is_not_there_or_not_in_the_dates_is_told(scene: Scene) -> No
         ({"only_failed": True, "only_running": True}, "leave nothing together"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(scene: Scene, asked: dict[str, Any], message: str) -> None:
+def test_what_makes_no_sense_is_refused_in_one_line(scene: Scene, submitted: dict[str, Any], message: str) -> None:
     scene.run(1, ALL_WELL)
 
     with pytest.raises(InvalidInput) as error:
-        scene.clear(**asked)
+        scene.clear(**submitted)
     assert message in str(error.value)
 
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 DAY = timedelta(days=1)
 
 
-def dag(dag_id: str, reads: Sequence[str] = (), writes: Sequence[str] = (), **said: Any) -> DagSpec:
-    tasks = said.pop("tasks", (TaskSpec("only"),))
+def dag(dag_id: str, reads: Sequence[str] = (), writes: Sequence[str] = (), **result: Any) -> DagSpec:
+    tasks = result.pop("tasks", (TaskSpec("only"),))
     return DagSpec(
         dag_id, tasks, reads=tuple(TableRead(table) for table in reads), writes=tuple(writes),
-        **{"schedule": "@daily", **said},
+        **{"schedule": "@daily", **result},
     )  # fmt: skip
 
 
@@ -87,8 +87,8 @@ def test_a_dag_that_reads_its_own_output_is_not_below_itself() -> None:
 def test_dags_that_read_in_a_circle_are_refused_by_name(dags: list[DagSpec], circle: set[str]) -> None:
     with pytest.raises(InvalidInput, match="in a circle") as refused:
         tree(dags[0], dags)
-    said = str(refused.value).split(": ")[1].split(" read in")[0].split(" >> ")
-    assert set(said) == circle and said[0] == said[-1]
+    result = str(refused.value).split(": ")[1].split(" read in")[0].split(" >> ")
+    assert set(result) == circle and result[0] == result[-1]
 
 
 def test_a_circle_elsewhere_is_nobodys_business() -> None:
@@ -119,10 +119,10 @@ def plan(
     below: Iterable[DagSpec],
     store: MemoryStore | None = None,
     now: str = "2026-01-01",
-    **said: Any,
+    **result: Any,
 ) -> BackfillPlan:
     others = {one.dag_id: (one, version) for version, one in enumerate([root, *below], 7)}
-    ask = CreateBackfill(dag_id=root.dag_id, downstream=True, **said)
+    ask = CreateBackfill(dag_id=root.dag_id, downstream=True, **result)
     return plan_with_downstream(spark, store or state_with(), ask, root, 7, others, at(now))
 
 
@@ -159,14 +159,14 @@ def test_each_dag_below_does_the_intervals_that_overlap_an_item_it_waits_for(spa
 def test_what_has_not_ended_is_skipped_in_the_whole_tree_whatever_the_grain(spark: SparkSession) -> None:
     root = dag("root", writes=["a"])
     below = [dag("hours", reads=["a"], schedule="@hourly"), dag("weeks", reads=["a"], schedule="0 0 * * 1")]
-    said = {"start_date": at("2024-03-09"), "end_date": at("2024-03-13"), "now": "2024-03-12"}
-    made = plan(spark, root, below, **said)
+    result = {"start_date": at("2024-03-09"), "end_date": at("2024-03-13"), "now": "2024-03-12"}
+    made = plan(spark, root, below, **result)
     assert made.items["reason"].to_pylist() == [None, None, None, "not complete yet", "not complete yet"]
     hours, weeks = made.downstream
     assert hours.summary["pending"] == hours.items.num_rows == 72, "those of the days that run, and no more"
     assert dates(weeks) == ["2024-03-04T00:00", "2024-03-11T00:00"]
     assert weeks.items["reason"].to_pylist() == [None, "not complete yet"]
-    hours, weeks = plan(spark, root, below, allow_future=True, ignore_first_depends_on_past=False, **said).downstream
+    hours, weeks = plan(spark, root, below, allow_future=True, ignore_first_depends_on_past=False, **result).downstream
     assert (hours.summary["pending"], weeks.summary["pending"]) == (120, 2)
     assert weeks.ask.allow_future and not weeks.ask.ignore_first_depends_on_past
 

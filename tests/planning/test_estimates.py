@@ -32,8 +32,8 @@ def at(day: float) -> datetime:
     return EPOCH + timedelta(days=day)
 
 
-def dag(*reads: TableRead, **said: Any) -> DagSpec:
-    return DagSpec("flights", (TaskSpec("clean"),), schedule="@daily", reads=reads, **said)
+def dag(*reads: TableRead, **result: Any) -> DagSpec:
+    return DagSpec("flights", (TaskSpec("clean"),), schedule="@daily", reads=reads, **result)
 
 
 def items(intervals: list[tuple[float, float]], skipped: tuple[int, ...] = ()) -> pa.Table:
@@ -53,8 +53,8 @@ def items(intervals: list[tuple[float, float]], skipped: tuple[int, ...] = ()) -
     )
 
 
-def plan(spec: DagSpec, of: pa.Table, **said: Any) -> BackfillPlan:
-    return BackfillPlan(CreateBackfill(dag_id=spec.dag_id, **said), spec, 1, of)
+def plan(spec: DagSpec, of: pa.Table, **result: Any) -> BackfillPlan:
+    return BackfillPlan(CreateBackfill(dag_id=spec.dag_id, **result), spec, 1, of)
 
 
 def days(*numbers: int) -> list[tuple[float, float]]:
@@ -212,10 +212,10 @@ def test_a_million_items_over_a_hundred_thousand_files_are_not_looked_at_pair_by
 # -- how long ----------------------------------------------------------------------------------------------------------
 
 
-def run(seconds: float, **said: Any) -> DagRun:
+def run(seconds: float, **result: Any) -> DagRun:
     return DagRun(
-        "flights", said.pop("run_id", "r"), said.pop("run_type", "backfill"), said.pop("state", "success"), 1, 1, NOW,
-        started_at=NOW, ended_at=NOW + timedelta(seconds=seconds), **said,
+        "flights", result.pop("run_id", "r"), result.pop("run_type", "backfill"), result.pop("state", "success"), 1, 1, NOW,
+        started_at=NOW, ended_at=NOW + timedelta(seconds=seconds), **result,
     )  # fmt: skip
 
 

@@ -166,11 +166,11 @@ def agrees(ground: InMemoryManager, plan: BackfillPlan) -> None:
     """The manager makes the plan's pending items real: items that the plan says are re-run keep the run that is there."""
     there = {run.run_id for run in ground.runs("d")}
     ground.script = lambda _: Succeeded()
-    wanted = [row for row in plan.items.to_pylist() if row["state"] == s.PENDING]
-    spans = [(row["interval_start"], row["interval_start"] + timedelta(days=1)) for row in wanted]
+    expected = [row for row in plan.items.to_pylist() if row["state"] == s.PENDING]
+    spans = [(row["interval_start"], row["interval_start"] + timedelta(days=1)) for row in expected]
     backfill = ground.backfill("d", spans, reprocess="failed_tasks", request_id="asked")
     ground.drain()
-    taken = dict(zip((row["ordinal"] for row in wanted), ground.items(backfill), strict=True))
+    taken = dict(zip((row["ordinal"] for row in expected), ground.items(backfill), strict=True))
     assert {ordinal: item.run_id for ordinal, item in taken.items() if item.run_id in there} == {
         ordinal: rerun.run_id for ordinal, rerun in plan.reruns.items()
     }

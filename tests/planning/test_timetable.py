@@ -164,7 +164,7 @@ def test_a_schedule_is_kept_in_its_json_form(written: Any, kept: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "result"),
     [
         ("0 0 31 2 *", "never fires"), ("60 * * * *", "the minute '60'"), ("0 24 * * *", "the hour '24'"),
         ("0 0 0 * *", "the day '0'"), ("0 0 * 13 *", "the month '13'"), ("0 0 * * 5L", "L5 for the last Friday"),
@@ -179,11 +179,11 @@ def test_a_schedule_is_kept_in_its_json_form(written: Any, kept: Any) -> None:
         ({"seconds": float("nan")}, "whole number"), (5, "is not a schedule"),
     ],
 )  # fmt: skip
-def test_a_schedule_that_can_not_be_is_refused_in_one_line(written: Any, said: str) -> None:
+def test_a_schedule_that_can_not_be_is_refused_in_one_line(written: Any, result: str) -> None:
     with pytest.raises(InvalidSchedule) as refusal:
         parse_schedule(written, where="file.py:3: schedule")
     message = str(refusal.value)
-    assert message.startswith("file.py:3: schedule: ") and said in message and "\n" not in message
+    assert message.startswith("file.py:3: schedule: ") and result in message and "\n" not in message
 
 
 @given(st.one_of(st.text(max_size=30), st.text("0123456789*/,-LW#@ MONhr?", max_size=25)))

@@ -72,7 +72,7 @@ def test_backfills_are_told_newest_first_and_can_be_chosen(state: FilledState) -
 
 
 def test_a_backfill_that_waits_for_its_answer_is_queued(state: FilledState) -> None:
-    state.asked("b1")
+    state.requested("b1")
 
     [listed] = list_backfills(state.store).items
 
@@ -84,7 +84,7 @@ def test_a_backfill_that_waits_for_its_answer_is_queued(state: FilledState) -> N
 
 
 def test_a_backfill_that_exists_already_is_not_told_twice_while_its_answer_is_under_way(state: FilledState) -> None:
-    state.asked("b1")
+    state.requested("b1")
     state.backfill("b1", {"pending": 2})
 
     assert [one["state"] for one in list_backfills(state.store).items] == ["running"]
@@ -92,7 +92,7 @@ def test_a_backfill_that_exists_already_is_not_told_twice_while_its_answer_is_un
 
 
 def test_a_refused_backfill_is_told_with_the_reason_and_is_not_in_the_list(state: FilledState) -> None:
-    state.answers(state.asked("b1"), "refused", "the plan is empty: every date has a run")
+    state.answers(state.requested("b1"), "refused", "the plan is empty: every date has a run")
 
     assert list_backfills(state.store).items == []
     for name in ("b1", "latest"):
@@ -103,7 +103,7 @@ def test_a_refused_backfill_is_told_with_the_reason_and_is_not_in_the_list(state
 def test_a_beginning_that_only_one_has_is_enough(state: FilledState) -> None:
     state.backfill("abc1", {})
     state.backfill("abd2", {})
-    state.asked("abe3")
+    state.requested("abe3")
 
     assert find_backfill(state.store, "abc")["backfill_id"] == "abc1"
     assert find_backfill(state.store, "abe")["backfill_id"] == "abe3"
@@ -115,7 +115,7 @@ def test_the_latest_is_the_newest_whether_it_was_answered_or_not(state: FilledSt
     state.backfill("made", {})
     assert find_backfill(state.store, "latest")["backfill_id"] == "made"
     state.clock.at += DAY
-    state.asked("asked")
+    state.requested("asked")
     assert find_backfill(state.store, "latest")["backfill_id"] == "asked"
     state.clock.at += DAY
     state.backfill("newest", {})
@@ -132,7 +132,7 @@ def test_a_wrong_id_is_told_with_the_nearest(state: FilledState) -> None:
 
 def test_a_request_that_nobody_can_read_hides_no_backfill(state: FilledState) -> None:
     state.store.append_request(Request("r9", "backfill.create", "{broken", "eve", state.clock.at))
-    state.asked("b1")
+    state.requested("b1")
 
     assert [one["backfill_id"] for one in list_backfills(state.store).items] == ["b1"]
 

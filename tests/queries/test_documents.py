@@ -34,7 +34,7 @@ def test_documents_of_a_backfill_and_what_it_runs_fit_the_schema(state: FilledSt
 @pytest.mark.parametrize("backfill_id", ["b1", "b2"])
 def test_a_submitted_backfill_has_the_same_fields_as_one_that_exists(state: FilledState, backfill_id: str) -> None:
     state.backfill("b1", {"pending": 1})
-    state.asked("b2")
+    state.requested("b2")
     document = backfills.find_backfill(state.store, backfill_id)
     assert set(document) == set(resources.BackfillDetails.model_fields)
     resources.BackfillDetails.model_validate(document)

@@ -160,9 +160,9 @@ def test_a_pool_tells_how_much_of_it_is_taken(state: FilledState) -> None:
 
 
 def test_a_request_is_told_beside_its_answer(state: FilledState) -> None:
-    state.answers(state.asked("b1", request_id="aa1"), "refused", "no such dates")
+    state.answers(state.requested("b1", request_id="aa1"), "refused", "no such dates")
     state.clock.at += DAY
-    state.asked("b2", request_id="bb2")
+    state.requested("b2", request_id="bb2")
 
     newest, oldest = list_requests(state.store).items
 

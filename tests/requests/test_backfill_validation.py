@@ -40,7 +40,7 @@ KEYED: dict[str, Any] = {"kind": "partitions", "partitions": ("south",)}
 
 
 @pytest.mark.parametrize(
-    ("dag", "said", "message"),
+    ("dag", "result", "message"),
     [
         (DAILY, {"start_date": day(2), "end_date": day(1)}, "start_date 2013-01-02T00:00:00Z is after end_date 2013-01-01"),
         (DAILY, {"end_date": day(1)}, "needs start_date (the DAG has no start_date"),
@@ -80,14 +80,14 @@ KEYED: dict[str, Any] = {"kind": "partitions", "partitions": ("south",)}
         (DAILY, {"kind": "partitions", "partitions": ("a\nb",)}, "printable characters"),
     ],
 )  # fmt: skip
-def test_it_is_refused_in_one_line(dag: DagSpec, said: dict[str, Any], message: str) -> None:
+def test_it_is_refused_in_one_line(dag: DagSpec, result: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
-        check_backfill(CreateBackfill.parse({"dag_id": dag.dag_id, **said}), dag, NOW)
+        check_backfill(CreateBackfill.parse({"dag_id": dag.dag_id, **result}), dag, NOW)
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
-    ("dag", "said"),
+    ("dag", "result"),
     [
         (DAILY, RANGE), (DAILY, {"start_date": day(1), "end_date": day(1)}), (BOUNDED, {}),
         (BOUNDED, {"start_date": day(1), "end_date": day(2)}), (UNSCHEDULED, {**RANGE, "kind": "single"}),
@@ -95,8 +95,8 @@ def test_it_is_refused_in_one_line(dag: DagSpec, said: dict[str, Any], message: 
         (WAITING, RANGE),
     ],
 )  # fmt: skip
-def test_what_can_be_done_passes(dag: DagSpec, said: dict[str, Any]) -> None:
-    check_backfill(CreateBackfill(dag_id=dag.dag_id, **said), dag, NOW)
+def test_what_can_be_done_passes(dag: DagSpec, result: dict[str, Any]) -> None:
+    check_backfill(CreateBackfill(dag_id=dag.dag_id, **result), dag, NOW)
 
 
 def test_newest_first_is_refused_where_a_task_depends_on_the_past_and_the_task_is_named() -> None:

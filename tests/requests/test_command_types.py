@@ -118,10 +118,10 @@ def test_an_unknown_kind_offers_the_nearest() -> None:
 
 
 def test_asking_appends_one_row_and_says_who(state: FilledState, clock: StandingClock) -> None:
-    asked = submit.submit(state.store, clock, "manager.stop", {"drain": True}, requested_by="ada", source="api")
+    submitted = submit.submit(state.store, clock, "manager.stop", {"drain": True}, requested_by="ada", source="api")
 
     [row] = state.store.read(Request)
-    assert row == asked
+    assert row == submitted
     assert (row.kind, row.requested_by, row.source, row.requested_at) == ("manager.stop", "ada", "api", clock.at)
 
 
@@ -133,12 +133,12 @@ def test_what_is_wrong_is_not_appended(state: FilledState, clock: StandingClock)
 
 
 def test_an_answer_is_waited_for_no_longer_than_told(state: FilledState, clock: StandingClock) -> None:
-    asked = submit.submit(state.store, clock, "manager.stop", {"drain": True})
+    submitted = submit.submit(state.store, clock, "manager.stop", {"drain": True})
 
-    assert submit.wait_for_response(state.store, clock, asked.request_id, 3.0, pause=clock.pass_time) is None
+    assert submit.wait_for_response(state.store, clock, submitted.request_id, 3.0, pause=clock.pass_time) is None
     assert 3.0 <= clock.monotonic() < 3.5
 
-    clock.meanwhile = [lambda: state.answers(asked, message="gone")]
-    answer = submit.wait_for_response(state.store, clock, asked.request_id, 3.0, pause=clock.pass_time)
+    clock.meanwhile = [lambda: state.answers(submitted, message="gone")]
+    answer = submit.wait_for_response(state.store, clock, submitted.request_id, 3.0, pause=clock.pass_time)
     assert answer is not None
     assert answer.message == "gone"

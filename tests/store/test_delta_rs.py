@@ -49,9 +49,9 @@ def refusal(store: Store) -> str:
 def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "nothing"))
     assert not store.exists()
-    for asked in (store.unanswered, store.lease, store.requests_version, lambda: store.append_request(request())):
+    for submitted in (store.unanswered, store.lease, store.requests_version, lambda: store.append_request(request())):
         with pytest.raises(StateNotInitialised, match="There is no state at"):
-            asked()
+            submitted()
     assert not (tmp_path / "nothing").exists()
     assert [finding.ok for finding in store.check()] == [False] * 14
 

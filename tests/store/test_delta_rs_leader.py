@@ -221,9 +221,9 @@ def test_a_big_plan_is_cut_into_files_that_a_tick_can_afford_to_rewrite(state: D
 
 
 def test_answers_are_counted_per_request_not_per_row(state: DeltaRsStore) -> None:
-    asked = request("q1")
+    submitted = request("q1")
     for _ in range(3):
-        state.append_request(asked)
-    assert state.unanswered() == [asked]
+        state.append_request(submitted)
+    assert state.unanswered() == [submitted]
     assert state.count("request", [], [Condition("request_id", "=", "q1")]) == {(): 3}
-    assert state.read(Request, limit=1) == [asked]
+    assert state.read(Request, limit=1) == [submitted]

@@ -32,16 +32,16 @@ def is_conflict(kind: object) -> bool:
 def test_a_schema_without_a_state_is_told_with_the_command_that_makes_it(spark: SparkSession) -> None:
     store = open_store(f"spark_catalog.{unique('nothing')}", spark=spark)
     assert isinstance(store, DeltaSparkStore) and not store.exists()
-    for asked in (store.unanswered, store.lease, store.requests_version, lambda: store.append_request(request())):
+    for submitted in (store.unanswered, store.lease, store.requests_version, lambda: store.append_request(request())):
         with pytest.raises(StateNotInitialised, match="There is no state at"):
-            asked()
+            submitted()
 
 
 def test_a_catalog_that_does_not_exist_is_told_in_one_line(spark: SparkSession) -> None:
     store = open_store("no_such_catalog.jobs", spark=spark)
-    for asked in (store.exists, store.init, store.lease):
+    for submitted in (store.exists, store.init, store.lease):
         with pytest.raises(StateError) as refused:
-            asked()
+            submitted()
         assert "\n" not in str(refused.value) and "no_such_catalog" in str(refused.value)
 
 
@@ -72,12 +72,12 @@ def test_the_version_is_told_by_the_log_as_by_the_history(spark_state: DeltaSpar
 
 
 def test_a_table_is_tidied_by_the_engines_own_means(spark_state: DeltaSparkStore) -> None:
-    asked = [request(unique("tidy")) for _ in range(3)]
-    for one in asked:
+    submitted = [request(unique("tidy")) for _ in range(3)]
+    for one in submitted:
         spark_state.append_request(one)
     assert Writer(spark_state.tables, manager(1), iter(()), Term(1)).compact("request") == 1
-    mine = [Condition("request_id", "in", [one.request_id for one in asked])]
-    assert spark_state.read(Request, mine, order_by=["requested_at"]) == asked
+    mine = [Condition("request_id", "in", [one.request_id for one in submitted])]
+    assert spark_state.read(Request, mine, order_by=["requested_at"]) == submitted
 
 
 def test_spark_refuses_what_a_leader_of_an_older_term_writes(spark_state: DeltaSparkStore) -> None:

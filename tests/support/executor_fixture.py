@@ -100,8 +100,8 @@ class Audience:
         return [event.key for event in self.events if isinstance(event, TaskStarted)]
 
     def lines(self, launch: TaskLaunch) -> list[str]:
-        said = [line for event in self.events if isinstance(event, TaskLogged) for line in event.lines]
-        return [x.message for x in said if (x.dag_id, x.run_id, x.task_id, x.launch) == launch.key]
+        result = [line for event in self.events if isinstance(event, TaskLogged) for line in event.lines]
+        return [x.message for x in result if (x.dag_id, x.run_id, x.task_id, x.launch) == launch.key]
 
 
 _seq = itertools.count(1)
@@ -172,7 +172,7 @@ class Stage:
         self.executor.launch(launch)
         return launch
 
-    def said(self, launch: TaskLaunch) -> str:
+    def log_of(self, launch: TaskLaunch) -> str:
         return "\n".join(self.audience.lines(launch))
 
 

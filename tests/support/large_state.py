@@ -136,11 +136,11 @@ def _items(ids: Sequence[str], of_each: Sequence[int]) -> pa.Table:
     )  # fmt: skip
 
 
-def _runs(items: pa.Table, dag_of: dict[str, str], dag_ids: Sequence[str], wanted: int) -> pa.Table:
+def _runs(items: pa.Table, dag_of: dict[str, str], dag_ids: Sequence[str], expected: int) -> pa.Table:
     """A run for each item that ran; the rest, up to `wanted`, are the schedule's."""
     ran = items.filter(pa.compute.is_valid(items["run_id"]))
     backfill_ids = ran["backfill_id"].to_pylist()
-    more = max(0, wanted - ran.num_rows)
+    more = max(0, expected - ran.num_rows)
     state = np.concatenate([np.array(ran["state"].to_pylist(), dtype=object), np.full(more, "success", dtype=object)])
     ordinal = np.concatenate([np.array(ran["ordinal"].to_pylist(), dtype=np.int64), np.arange(more) // len(dag_ids)])
     scheduled = np.char.add("scheduled__", _texts(np.arange(more) // len(dag_ids)))

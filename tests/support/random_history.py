@@ -164,13 +164,13 @@ class History(ABC):
         }
         if fields["reprocess"] == "failed_tasks":
             fields |= {"tasks": "", "batch": 1, "mark_success": False}
-        asked = {name: value for name, value in fields.items() if name not in ("retries", "tasks")}
-        asked |= {"tasks": fields["tasks"] or None, "with_upstream": False}
-        asked |= {"overrides_json": f'{{"retries": {fields["retries"]}}}'} if fields["retries"] is not None else {}
-        asked |= {"state": s.PAUSED} if fields["is_paused"] else {}
+        submitted = {name: value for name, value in fields.items() if name not in ("retries", "tasks")}
+        submitted |= {"tasks": fields["tasks"] or None, "with_upstream": False}
+        submitted |= {"overrides_json": f'{{"retries": {fields["retries"]}}}'} if fields["retries"] is not None else {}
+        submitted |= {"state": s.PAUSED} if fields["is_paused"] else {}
         intervals = [(at, dag.end_of(at)) for at in places if isinstance(at, datetime)]
         keys = [key for key in places if isinstance(key, str)]
-        backfill_id = self.ground.backfill(dag.dag_id, intervals, keys=keys, **asked)
+        backfill_id = self.ground.backfill(dag.dag_id, intervals, keys=keys, **submitted)
         self.record(f"backfill {backfill_id} of {dag.dag_id} over {[str(at)[:16] for at in places]} {fields}")
         items = [PlainItem(n, place) for n, place in enumerate(places, 1)]
         state = "paused" if fields["is_paused"] else "queued"
@@ -558,8 +558,8 @@ def check_rest(ground: InMemoryManager) -> None:
     assert max(tries.values(), default=1) == 1, "a try is recorded once"
     launches = {ti.key: ti.launch for ti in store.read(TaskInstance)}
     assert Counter(key[:3] for key in tries) == Counter({key: n for key, n in launches.items() if n})
-    asked = [row.request_id for row in store.rows("request")]  # type: ignore[attr-defined]
-    assert sorted(asked) == sorted(row.request_id for row in store.rows("response")), "answered once"  # type: ignore[attr-defined]
+    submitted = [row.request_id for row in store.rows("request")]  # type: ignore[attr-defined]
+    assert sorted(submitted) == sorted(row.request_id for row in store.rows("response")), "answered once"  # type: ignore[attr-defined]
 
 
 def calm_history(seed: int, operations: int = 200, **how: Any) -> Calm:
@@ -645,7 +645,7 @@ class Stormy(History):
         }
         span: dict[str, Any] = chance.choice([{"start": date, "end": date}, {"start": date}, {"run_ids": [run_id]}])
         of_run = {"dag_id": dag.dag_id, "run_id": run_id}
-        asked: list[tuple[str, dict[str, Any]]] = (
+        submitted: list[tuple[str, dict[str, Any]]] = (
             [
                 ("backfill.pause", {"backfill_id": backfill_id}),
                 ("backfill.unpause", {"backfill_id": backfill_id}),
@@ -663,7 +663,7 @@ class Stormy(History):
                 (chance.choice(["dag.pause", "dag.unpause", "dag.unpause"]), {"dag_id": dag.dag_id}),
             ]
         )  # fmt: skip
-        kind, payload = chance.choice(asked)
+        kind, payload = chance.choice(submitted)
         if kind.endswith(".mark"):
             self.marked.add((dag.dag_id, run_id))
         self.record(f"{kind} {payload}")

@@ -289,7 +289,7 @@ class FilledState:
             )
         )  # fmt: skip
 
-    def asked(self, backfill_id: str, *, dag_id: str = "flights", request_id: str | None = None) -> Request:
+    def requested(self, backfill_id: str, *, dag_id: str = "flights", request_id: str | None = None) -> Request:
         ask = CreateBackfill(dag_id=dag_id, start_date=NEW_YEAR, end_date=NEW_YEAR + 30 * DAY)
         request = Request(
             request_id=request_id or f"r{backfill_id}", kind="backfill.create",

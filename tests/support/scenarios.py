@@ -56,7 +56,7 @@ def nothing_hangs(ground: InMemoryManager) -> None:
     assert not live, "the tables say what memory says"
 
 
-def said(ground: InMemoryManager, kind: str, **payload: Any) -> Response:
+def response_to(ground: InMemoryManager, kind: str, **payload: Any) -> Response:
     """Ask, and let everything happen that follows; the answer."""
     ground.ask(kind, **payload)
     ground.drain()
@@ -66,13 +66,13 @@ def said(ground: InMemoryManager, kind: str, **payload: Any) -> Response:
 
 
 def accepted(ground: InMemoryManager, kind: str, **payload: Any) -> Response:
-    answer = said(ground, kind, **payload)
+    answer = response_to(ground, kind, **payload)
     assert answer.outcome == "accepted", answer.message
     return answer
 
 
 def refused(ground: InMemoryManager, kind: str, **payload: Any) -> str:
-    answer = said(ground, kind, **payload)
+    answer = response_to(ground, kind, **payload)
     assert answer.outcome == "refused", answer.message
     return answer.message
 

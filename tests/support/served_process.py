@@ -54,9 +54,9 @@ def served(state: Path) -> Iterator[Served]:
     )  # fmt: skip
     try:
         assert process.stderr is not None
-        said = process.stderr.readline()
-        found = re.search(r"http://\S+", said)
-        assert found, said
+        result = process.stderr.readline()
+        found = re.search(r"http://\S+", result)
+        assert found, result
         yield Served(found.group().rstrip("/"), process.pid, begun)
     finally:
         process.terminate()

@@ -99,7 +99,7 @@ def buttons(page: Page) -> list[str]:
     return [one.whole_text for one in page.root.find("button") if one.whole_text]
 
 
-def asked(ground: InMemoryManager) -> tuple[str, dict[str, Any]]:
+def queued_request(ground: InMemoryManager) -> tuple[str, dict[str, Any]]:
     row = ground.store.read(Request)[-1]
     return row.kind, json.loads(row.payload_json)
 
@@ -255,7 +255,7 @@ def test_a_failed_backfill_says_why_and_can_be_retried(ground: InMemoryManager, 
     assert text_of(failed, "items").count("failed") >= 2
     assert "success" not in [cell.whole_text for cell in failed.root.find("td")]
     where, back = followed(browser, f"/backfills/{one}/retry", back=f"/backfills/{one}")
-    assert asked(ground) == ("backfill.retry", {"backfill_id": one})
+    assert queued_request(ground) == ("backfill.retry", {"backfill_id": one})
     assert where.startswith(f"/backfills/{one}?request_id=")
     assert "Submitted, waiting for the manager" in back.root.whole_text
 
@@ -298,8 +298,8 @@ def test_the_beginning_of_an_id_and_latest_lead_to_the_whole_address(
     ground: InMemoryManager, browser: TestClient
 ) -> None:
     one = ground.backfill("flights", days("2013-01-01", 4))
-    for wanted in ("latest", one[:11]):
-        assert browser.get(f"/backfills/{wanted}").headers["location"] == f"/backfills/{one}"
+    for expected in ("latest", one[:11]):
+        assert browser.get(f"/backfills/{expected}").headers["location"] == f"/backfills/{one}"
 
 
 def test_a_cascade_links_both_ways(ground: InMemoryManager, browser: TestClient) -> None:
@@ -323,7 +323,7 @@ def test_the_buttons_ask_the_manager(
 ) -> None:
     one = ground.backfill("flights", days("2013-01-01", 4))
     followed(browser, f"/backfills/{one}/{verb}", **form)
-    assert asked(ground) == (kind, {"backfill_id": one, **payload})
+    assert queued_request(ground) == (kind, {"backfill_id": one, **payload})
 
 
 def test_paused_and_resumed_it_says_so(ground: InMemoryManager, browser: TestClient) -> None:
@@ -441,7 +441,7 @@ def test_a_setting_is_changed_while_it_runs(ground: InMemoryManager, browser: Te
     changed = {"priority": "7", "max_active_runs": "2", "overrides": "retries=3\nclean.timeout=600", "is_polite": "on",
                "conf": '{"full": true}', "window": "20:00-06:00"}  # fmt: skip
     where, _ = followed(browser, f"/backfills/{one}/settings", **{**form, **changed})
-    assert asked(ground) == (
+    assert queued_request(ground) == (
         "backfill.set",
         {
             "backfill_id": one,
@@ -528,7 +528,7 @@ def test_two_who_change_it_at_once_see_both_values_and_overwrite_nothing(
     again = fields_of(page, "settings-form")
     assert (again["priority"], again["batch"], again["window"]) == ("9", "2", "20:00-06:00")
     followed(browser, f"/backfills/{one}/settings", **again)
-    assert asked(ground)[1]["changes"] == {"priority": 9, "batch": 2}
+    assert queued_request(ground)[1]["changes"] == {"priority": 9, "batch": 2}
 
 
 def test_of_two_who_save_in_the_same_moment_the_second_sees_both_values(
@@ -588,7 +588,7 @@ def test_a_pause_by_another_is_no_conflict_of_settings(ground: InMemoryManager, 
     ground.ask("backfill.pause", backfill_id=one)
     ground.drain()
     followed(browser, f"/backfills/{one}/settings", **{**mine, "priority": "9"})
-    assert asked(ground)[1]["changes"] == {"priority": 9}
+    assert queued_request(ground)[1]["changes"] == {"priority": 9}
 
 
 def test_every_setting_is_read_back_as_it_is_shown() -> None:
@@ -618,7 +618,7 @@ class Hand:
         refusal: BackfillManagerError | None = None,
     ) -> None:
         self.ground, self.days, self.refusal = ground, days_, refusal
-        self.asked: list[dict[str, Any]] = []
+        self.submitted: list[dict[str, Any]] = []
         plainly = ground.store.append_request
 
         def ask(request: Request) -> None:
@@ -628,7 +628,7 @@ class Hand:
         monkeypatch.setattr(ground.store, "append_request", ask)
 
     def answer(self, request: Request) -> None:
-        self.asked.append(json.loads(request.payload_json)["ask"])
+        self.submitted.append(json.loads(request.payload_json)["ask"])
         outcome, message = ("refused", str(self.refusal)) if self.refusal else ("accepted", "planned, not made")
         error = (
             {
@@ -706,9 +706,9 @@ def test_the_preview_is_the_dry_run(ground: InMemoryManager, led: TestClient, mo
     assert "Size unknown: weather" in page.root.whole_text
     assert "2013-01-04" in page.root.whole_text
     assert json.loads(map_of(page))["cells"][3][5] == 1
-    (ask,) = hand.asked
+    (ask,) = hand.submitted
     assert (ask["start_date"], ask["end_date"], ask["batch"]) == ("2013-01-01T05:00:00Z", "2013-01-31T05:00:00Z", 5)
-    assert asked(ground)[0] == "backfill.dry_run"
+    assert queued_request(ground)[0] == "backfill.dry_run"
 
 
 def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
@@ -720,8 +720,8 @@ def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
         item.update(state="skipped", reason="not complete yet")
     document["summary"].update(pending=len(document["items"]) - 2, skipped={"not complete yet": 2})
     monkeypatch.setattr(hand, "plan", lambda: document)
-    said = Page(led.post("/backfills/new/preview", data={**FORM, "end_date": ""}).text).root.whole_text
-    assert "2 skipped (not complete yet)" in said and "“Allow future” includes them." in said
+    result = Page(led.post("/backfills/new/preview", data={**FORM, "end_date": ""}).text).root.whole_text
+    assert "2 skipped (not complete yet)" in result and "“Allow future” includes them." in result
     form = fields_of(Page(led.get("/backfills/new?dag=flights").text), "create-form")
     assert form["ignore_first_depends_on_past"] == "on" and "allow_future" not in form
 
@@ -736,10 +736,10 @@ def test_the_plan_names_the_tasks_that_run_and_the_failed_ones_that_run_again_in
         item.update(run_id="backfill__2013-01-02T05:00:00Z" if again else None, failed_tasks=2 if again else None)
     document["summary"].update(tasks=["clean", "delays"], reruns={"runs": 1, "failed_tasks": 2})
     monkeypatch.setattr(hand, "plan", lambda: document)
-    said = Page(led.post("/backfills/new/preview", data=FORM).text).root.whole_text
-    assert "Tasks: clean, delays." in said
-    assert "30 items would run (1 run in place, to re-run 2 failed tasks), 1 skipped" in said
-    assert said.count("re-runs 2 failed tasks") == 1
+    result = Page(led.post("/backfills/new/preview", data=FORM).text).root.whole_text
+    assert "Tasks: clean, delays." in result
+    assert "30 items would run (1 run in place, to re-run 2 failed tasks), 1 skipped" in result
+    assert result.count("re-runs 2 failed tasks") == 1
 
 
 def test_without_scripts_the_button_brings_the_same_plan(
@@ -766,12 +766,12 @@ def test_a_plan_that_the_manager_refuses_or_is_long_over_is_told(
 def test_without_a_manager_it_says_so_and_can_be_asked_for_all_the_same(
     ground: InMemoryManager, unled: TestClient
 ) -> None:
-    said = unled.post("/backfills/new/preview", data=FORM).text
-    assert "No manager running" in said
-    assert "31 items" in Page(said).root.whole_text
+    result = unled.post("/backfills/new/preview", data=FORM).text
+    assert "No manager running" in result
+    assert "31 items" in Page(result).root.whole_text
     assert ground.store.read(Request) == []
     where, page = followed(unled, "/backfills/new", **FORM, do="create")
-    kind, payload = asked(ground)
+    kind, payload = queued_request(ground)
     assert (kind, urlsplit(where).path) == ("backfill.create", f"/backfills/{payload['backfill_id']}")
     assert "waiting for a manager" in page.root.whole_text
     assert payload["ask"]["start_date"] == "2013-01-01T05:00:00Z"
@@ -780,8 +780,8 @@ def test_without_a_manager_it_says_so_and_can_be_asked_for_all_the_same(
 def test_very_many_items_are_not_planned_at_every_key(led: TestClient, ground: InMemoryManager) -> None:
     ground.add_dag(dag_spec("minutes", "one", schedule="* * * * *"))
     ground.commit()
-    said = led.post("/backfills/new/preview", data={**FORM, "dag": "minutes", "end_date": "2014-01-01"}).text
-    assert "press Preview" in said
+    result = led.post("/backfills/new/preview", data={**FORM, "dag": "minutes", "end_date": "2014-01-01"}).text
+    assert "press Preview" in result
     assert ground.store.read(Request) == []
 
 
@@ -801,7 +801,7 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
         "allow_future": "on", "with_upstream": "on", "with_downstream": "on",
     }  # fmt: skip
     followed(browser, "/backfills/new", **{**FORM, **more}, do="create")
-    ask = asked(ground)[1]["ask"]
+    ask = queued_request(ground)[1]["ask"]
     assert ask == {
         "dag_id": "flights", "kind": "schedule", "start_date": "2013-01-01T11:30:00Z", "end_date": "2013-01-31T05:00:00Z",
         "dates": [], "partitions": [], "run_backwards": True, "reprocess": "failed", "max_active_runs": 2, "batch": 7,
@@ -812,7 +812,7 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "result"),
     [
         ({"kind": "dates", "dates": "2013-01-05, 2013-02-07\n2013-03-01T06:00Z"},
          {"kind": "dates", "dates": ["2013-01-05T05:00:00Z", "2013-02-07T05:00:00Z", "2013-03-01T06:00:00Z"]}),
@@ -824,11 +824,11 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
     ],
 )  # fmt: skip
 def test_each_kind_reads_its_own_fields(
-    ground: InMemoryManager, browser: TestClient, typed: dict[str, str], said: dict[str, Any]
+    ground: InMemoryManager, browser: TestClient, typed: dict[str, str], result: dict[str, Any]
 ) -> None:
     followed(browser, "/backfills/new", **{**FORM, **typed}, do="create")
-    ask = asked(ground)[1]["ask"]
-    assert {name: ask[name] for name in said} == said
+    ask = queued_request(ground)[1]["ask"]
+    assert {name: ask[name] for name in result} == result
 
 
 @pytest.mark.parametrize(

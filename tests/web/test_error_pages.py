@@ -53,9 +53,9 @@ def test_a_wrong_address_is_told_as_a_page(busy: TestClient, address: str, statu
 def test_a_preview_says_why_there_is_nothing_to_clear(busy: TestClient, query: str, shown: str) -> None:
     answer = busy.get(f"/dags/shop/clear?preview=true&{query}")
     page = Page(answer.text)
-    (said,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")
+    (result,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")
     assert (answer.status_code, wrongs(page)) == (200, [])
-    assert shown.lower() in said.lower()
+    assert shown.lower() in result.lower()
 
 
 def test_an_unknown_address_of_the_api_is_a_problem_document(busy: TestClient) -> None:
@@ -107,8 +107,8 @@ def test_a_form_that_is_too_large_is_told_as_a_page(ground: InMemoryManager, add
 @pytest.mark.parametrize("address", ["/login", "/backfills/latest/pause"])
 def test_a_form_that_turns_out_too_large_is_told_as_a_page(ground: InMemoryManager, address: str) -> None:
     browser = browser_of(ground.store, ground.clock, Settings.model_validate({"api": {"max_body_bytes": 10_000}}))
-    said = {"content-type": "application/x-www-form-urlencoded"}
-    answer = browser.post(address, content=in_parts(20_000), headers=said)
+    result = {"content-type": "application/x-www-form-urlencoded"}
+    answer = browser.post(address, content=in_parts(20_000), headers=result)
     assert (answer.status_code, wrongs(Page(answer.text))) == (413, [])
 
 

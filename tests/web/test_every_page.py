@@ -99,10 +99,10 @@ def test_every_link_leads_somewhere(busy: TestClient) -> None:
     "address", ["/", "/dags", "/dags/nope", "/api/v1/dags", "/api/v1/health", "/metrics", "/api/v1/nope"]
 )
 def test_head_tells_what_get_would_without_its_body(busy: TestClient, address: str) -> None:
-    asked, shown = busy.get(address), busy.head(address)
+    submitted, shown = busy.get(address), busy.head(address)
     names = ("content-type", "etag", "location", "cache-control", "content-security-policy")
-    assert (shown.status_code, shown.content) == (asked.status_code, b"")
-    assert [shown.headers.get(name) for name in names] == [asked.headers.get(name) for name in names]
+    assert (shown.status_code, shown.content) == (submitted.status_code, b"")
+    assert [shown.headers.get(name) for name in names] == [submitted.headers.get(name) for name in names]
 
 
 def test_the_home_page_is_the_list_of_dags(busy: TestClient) -> None:
@@ -127,9 +127,9 @@ def test_a_short_name_leads_to_the_address_that_stays_right(busy: TestClient, ad
 
 def test_text_from_outside_is_never_markup(busy: TestClient) -> None:
     trigger = next(link for link in Page(busy.get("/requests?kind=dag.trigger").text).links if "/requests/" in link)
-    asked = busy.get(trigger).text
-    assert "<b>to see</b>" not in asked
-    assert "&lt;b&gt;to see&lt;/b&gt;" in asked
+    submitted = busy.get(trigger).text
+    assert "<b>to see</b>" not in submitted
+    assert "&lt;b&gt;to see&lt;/b&gt;" in submitted
     assert "<here>" not in busy.get("/import-errors").text
     assert "<without>" not in busy.get(f"{RUN}/tasks/clean").text
     assert '"><script>' not in busy.get("/dags?q=%22%3E%3Cscript%3E").text

@@ -114,7 +114,7 @@ def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its
     ground: InMemoryManager, browser: TestClient
 ) -> None:
     assert not record_tick(Page(browser.get("/dags/shop/trigger").text), "allow_future")
-    asked = len(ground.store.read(Request))
+    submitted = len(ground.store.read(Request))
     form = {"logical_date": "2031-05-01", "conf": '{"full": true}'}
     answer = browser.post("/dags/shop/trigger", data=form)
     page = Page(answer.text)
@@ -122,7 +122,7 @@ def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its
     (wrong,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")
     assert "“Logical date” 2031-04-30T22:00:00Z lies in the future" in wrong
     assert "add “Allow future”" in wrong and "--" not in wrong
-    assert len(ground.store.read(Request)) == asked
+    assert len(ground.store.read(Request)) == submitted
     (date,) = (one for one in page.root.find("input") if one.attributes.get("name") == "logical_date")
     assert date.attributes["value"] == "2031-05-01" and not record_tick(page, "allow_future")
 
@@ -180,7 +180,7 @@ def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, 
 def test_a_wrong_value_brings_the_form_back_as_it_was(
     browser: TestClient, ground: InMemoryManager, address: str, form: dict[str, str], shown: str
 ) -> None:
-    asked = len(ground.store.read(Request))
+    submitted = len(ground.store.read(Request))
     answer = browser.post(address, data=form)
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (422, [])
@@ -189,7 +189,7 @@ def test_a_wrong_value_brings_the_form_back_as_it_was(
         one.text for one in page.root.find("textarea")
     ]
     assert set(form.values()) <= set(kept)
-    assert len(ground.store.read(Request)) == asked
+    assert len(ground.store.read(Request)) == submitted
 
 
 @pytest.mark.parametrize(
@@ -206,10 +206,10 @@ def test_a_wrong_value_brings_the_form_back_as_it_was(
 def test_what_can_be_refused_at_once_is(
     browser: TestClient, ground: InMemoryManager, address: str, form: dict[str, str], status: int
 ) -> None:
-    asked = len(ground.store.read(Request))
+    submitted = len(ground.store.read(Request))
     answer = browser.post(address, data=form)
     assert (answer.status_code, wrongs(Page(answer.text))) == (status, [])
-    assert len(ground.store.read(Request)) == asked
+    assert len(ground.store.read(Request)) == submitted
 
 
 @pytest.mark.parametrize("back", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"])
@@ -254,14 +254,14 @@ def test_a_change_in_a_session_needs_the_token_of_its_forms(
     ground: InMemoryManager, logged_in: Callable[[str], TestClient]
 ) -> None:
     browser = logged_in("ada")
-    asked = len(ground.store.read(Request))
+    submitted = len(ground.store.read(Request))
     refused = browser.post("/dags/shop/pause")
-    assert (refused.status_code, len(ground.store.read(Request))) == (403, asked)
+    assert (refused.status_code, len(ground.store.read(Request))) == (403, submitted)
     page = Page(browser.get("/dags").text)
     form = next(one for one in page.forms if one.attributes.get("action") == "/dags/shop/pause")
     fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
     assert browser.post("/dags/shop/pause", data=fields).status_code == 303
-    assert len(ground.store.read(Request)) == asked + 1
+    assert len(ground.store.read(Request)) == submitted + 1
 
 
 def test_a_viewer_sees_no_button_that_changes_anything(logged_in: Callable[[str], TestClient]) -> None:

@@ -38,9 +38,11 @@ def live_within(parts: Iterable[nodes.Node], condition: str = "") -> Iterator[st
     """Live elements that a condition or a loop may leave out, by the condition."""
     for part in parts:
         if isinstance(part, nodes.If):
-            asked = {part.test.name} if isinstance(part.test, nodes.Name) else set()
-            asked |= {one.name for one in part.test.find_all(nodes.Name)}
-            inside = condition if asked <= OF_THE_ADDRESS else f"if {', '.join(sorted(asked))} (line {part.lineno})"
+            submitted = {part.test.name} if isinstance(part.test, nodes.Name) else set()
+            submitted |= {one.name for one in part.test.find_all(nodes.Name)}
+            inside = (
+                condition if submitted <= OF_THE_ADDRESS else f"if {', '.join(sorted(submitted))} (line {part.lineno})"
+            )
             yield from live_within((*part.body, *part.elif_, *part.else_), inside)
         elif isinstance(part, nodes.For):
             yield from live_within((*part.body, *part.else_), f"for (line {part.lineno})")
