@@ -58,7 +58,7 @@ NOT_FOUND = {"nothing-there"}
 # Not pages of their own: parts, files and what only leads on.
 PARTS = {
     "/", "/login", "/static/{digest}/{name:path}", "/fragments/status_bar", "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log",
-    "/backfills/{wanted}/settings/notice", "/backfills/{wanted}/items/{ordinal}", "/runs/{run_id}", "/runs/{dag_id}/{run_id}",
+    "/backfills/{backfill_id}/settings/notice", "/backfills/{backfill_id}/items/{ordinal}", "/runs/{run_id}", "/runs/{dag_id}/{run_id}",
     "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs",
 }  # fmt: skip
 
