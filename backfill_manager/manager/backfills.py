@@ -18,11 +18,11 @@ from itertools import islice
 from typing import Final, Literal
 
 from backfill_manager.clock import EPOCH
-from backfill_manager.manager.create_run import make_run, selected_of
+from backfill_manager.manager.create_run import existing_run, make_run
 from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.items import end_items
 from backfill_manager.manager.runs import end_run
-from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
+from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import BackfillItem, DagRun
@@ -218,7 +218,7 @@ def _rerun(
         _make(state, live, items[:1], [own] if own else [], now, next_seq)
         return 1, True
     reopened = c.run_reopened(standing).evolve(backfill_id=live.row.backfill_id, ordinal=items[0].ordinal)
-    run = ActiveRun(reopened, spec, dict(tasks), selected_of(standing, spec, tasks.values()))
+    run = existing_run(state, reopened, live, dict(tasks))
     state.runs[run.key] = run
     state.put(reopened)
     for task_id in sorted((again | spec.callbacks_of(again)) & tasks.keys()):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.manager.state import ActiveRun, ManagerState
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import DagRun, TaskInstance
@@ -24,6 +24,14 @@ def selected_of(row: DagRun, spec: DagSpec, tasks: Iterable[TaskInstance]) -> fr
     if row.run_type == s.EXTERNAL_RUN:
         return frozenset(left_out)
     return frozenset(task_id for task_id in spec.by_id if not left_out.get(task_id, False))
+
+
+def existing_run(
+    state: ManagerState, row: DagRun, owner: ActiveBackfill | None, tasks: dict[str, TaskInstance]
+) -> ActiveRun:
+    """A stored run as an active one, with the settings of its backfill. Its version must be in memory."""
+    spec = state.spec_of_run(row, owner.row if owner else None)
+    return ActiveRun(row=row, spec=spec, tasks=tasks, selected=selected_of(row, spec, tasks.values()))
 
 
 def make_run(

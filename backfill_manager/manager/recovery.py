@@ -20,16 +20,16 @@ Rows whose parents were never committed were deleted when the lease was taken (`
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from datetime import datetime
 
 from backfill_manager.manager.callbacks import outcome_of
-from backfill_manager.manager.create_run import selected_of
+from backfill_manager.manager.create_run import existing_run
 from backfill_manager.manager.items import end_items
 from backfill_manager.manager.losses import after_loss
 from backfill_manager.manager.prefetch import refill
-from backfill_manager.manager.reopen import LoadedRows, reopen_backfill_of, reopen_run, version_spec
-from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState, RunKey
+from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_backfill_of, reopen_run, version_spec
+from backfill_manager.manager.state import ActiveBackfill, ManagerState, RunKey
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import (
@@ -60,7 +60,8 @@ def restore_state(store: Store, *, term: int, now: datetime) -> ManagerState:
     backfills = store.read(Backfill, [Condition("state", "in", (s.QUEUED, s.RUNNING, s.PAUSED))])
     _load_versions(state, store, runs, backfills)
     for row in backfills:
-        state.backfills[row.backfill_id] = _backfill(state, store, row)
+        live = state.backfills[row.backfill_id] = load_backfill(state, store, row)
+        refill(live, store)
     _load_runs(state, store, runs, now)
     for live in state.backfills.values():
         _match_items(state, store, live)
@@ -99,31 +100,19 @@ def _load_versions(state: ManagerState, store: Store, runs: list[DagRun], backfi
             state.catalog.versions[version.dag_id, version.version] = version
 
 
-def _backfill(state: ManagerState, store: Store, row: Backfill) -> ActiveBackfill:
-    live = ActiveBackfill(row=row, spec=state.spec_of_backfill(row))
-    by_state = store.count("backfill_item", ["state"], [Condition("backfill_id", "=", row.backfill_id)])
-    live.counts = Counter({str(key): n for (key,), n in by_state.items()})
-    refill(live, store)
-    return live
-
-
 def _load_runs(state: ManagerState, store: Store, runs: list[DagRun], now: datetime) -> None:
     if not runs:
         return
-    for run in runs:
-        owner = state.owner_of(run)
-        spec = state.spec_of_run(run, owner.row if owner else None)
-        live = ActiveRun(row=run, spec=spec, tasks={}, selected=frozenset())
-        state.runs[live.key] = live
     where = [
         Condition("run_seq", ">=", min(run.run_seq for run in runs)),
         Condition("run_id", "in", sorted({run.run_id for run in runs})),
     ]
+    tasks: defaultdict[RunKey, dict[str, TaskInstance]] = defaultdict(dict)
     for ti in store.read(TaskInstance, where):
-        if live_run := state.runs.get((ti.dag_id, ti.run_id)):
-            live_run.tasks[ti.task_id] = ti
+        tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
+    for run in runs:
+        state.runs[run.key] = existing_run(state, run, state.owner_of(run), tasks[run.key])
     for live in state.runs.values():
-        live.selected = selected_of(live.row, live.spec, live.tasks.values())
         for ti in list(live.tasks.values()):
             if ti.task_id not in live.spec.by_id and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
                 state.put(c.removed(ti, now))  # of a version that the run was not moved to
@@ -148,9 +137,7 @@ def _as_it_ended(state: ManagerState, store: Store, live: ActiveBackfill, row: D
     if row.state != s.OVERRIDDEN:
         return row
     version_spec(state, store, row.dag_id, row.dag_version)
-    tasks, spec = loaded.tasks(row), state.spec_of_run(row, live.row)
-    run = ActiveRun(row=row, spec=spec, tasks=tasks, selected=selected_of(row, spec, tasks.values()))
-    ended: DagRun = row.evolve(state=outcome_of(run))
+    ended: DagRun = row.evolve(state=outcome_of(existing_run(state, row, live, loaded.tasks(row))))
     return ended
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import Refused
-from backfill_manager.manager.create_run import selected_of
+from backfill_manager.manager.create_run import existing_run
 from backfill_manager.manager.items import forget_dependencies
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState, RunKey
 from backfill_manager.model import states as s
@@ -82,10 +82,7 @@ def reopen_run(state: ManagerState, store: Store, row: DagRun, loaded: LoadedRow
     if row.state == s.OVERRIDDEN:
         raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; use that one.")
     version_spec(state, store, row.dag_id, row.dag_version)
-    tasks = loaded.tasks(row)
-    owner = reopen_backfill_of(state, store, row, loaded)
-    spec = state.spec_of_run(row, owner.row if owner else None)
-    run = ActiveRun(row=row, spec=spec, tasks=tasks, selected=selected_of(row, spec, tasks.values()))
+    run = existing_run(state, row, reopen_backfill_of(state, store, row, loaded), loaded.tasks(row))
     state.runs[run.key] = run
     state.put(c.run_reopened(row))
     return run

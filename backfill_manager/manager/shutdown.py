@@ -1,7 +1,7 @@
 """Why a manager ends: it was stopped, it lost its lease, Spark is gone, or one of its services has failed.
 
-A manager without Spark, or without one of its threads, would lead and run nothing. So any thread that notices reports it here; the
-manager then starts nothing more, commits what has ended, gives its lease back and exits with one line and an exit code other
+A manager without Spark, or without one of its threads, would lead and run nothing. So any thread that notices reports it here;
+the manager then starts nothing more, commits what has ended, gives its lease back and exits with one line and an exit code other
 than 0. Unanswered requests wait for the next leader: a standby, or this one restarted by its supervisor.
 """
 

@@ -59,8 +59,8 @@ def run_dag_once(
     with tempfile.TemporaryDirectory(prefix="bfm-test-") as scratch:
         _load_dags(state, settings, Path(scratch), clock.now())
         if dag_id not in state.catalog.dags:
-            catalog = state.catalog
-            raise NotFound("DAG", dag_id, catalog.dags, _import_problems(catalog.problems.values(), dag_id))
+            problems = _import_problems(state.catalog.problems.values(), dag_id)
+            raise NotFound("DAG", dag_id, state.catalog.dags, more=problems)
         key = _make_manual_run(state, dag_id, logical_date, clock.now(), leader.next_seq(1))
         events, has_ended, gone = EventQueue(), threading.Event(), list[str]()
 

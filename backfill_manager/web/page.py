@@ -34,6 +34,7 @@ from backfill_manager.model.records import Response as ResponseRow
 from backfill_manager.queries.dags import count_import_errors
 from backfill_manager.queries.managers import has_active_manager, status_of_lease
 from backfill_manager.queries.requests import NOT_LISTED, request_view
+from backfill_manager.schemas.commands import find_field
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.web import links
 from backfill_manager.web.filters import FILTERS
@@ -47,6 +48,15 @@ TITLES: Final = {
     408: "Request timeout", 409: "Refused", 413: "Request too large", 422: "Invalid input", 429: "Too many requests",
     431: "Request header too large", 503: "Temporarily unavailable",
 }  # fmt: skip
+# What a page suggests by the hint of an error; the other hints have no place in a browser.
+HINTS: Final = {
+    "init_state": "Create it with `bfm --state {root} state init`.",
+    "check_state": "`bfm state check` reports details.",
+    "upgrade_state": "`bfm state init` upgrades it, too.",
+    "adopt_state": "Use `bfm --state {root} state adopt --as-copy` if it is a copy of {other}, `--as-original` if it is the"
+    " original.",
+    "start_manager": "Start a manager with `bfm manager start`.",
+}
 log = get_logger("web")
 
 
@@ -227,7 +237,7 @@ class PageRoute(APIRoute):
                 context = PageContext(request, app, None, app.clock.now())
                 return redirect(links.to("login", next=context.here if request.method == "GET" else None))
             except BackfillManagerError as error:
-                return await error_page(request, status_of(error), str(error))
+                return await error_page(request, status_of(error), message_of(error))
             except RequestValidationError as error:
                 return await error_page(request, 422, "; ".join(map(_describe, error.errors()[:5])))
             except HTTPException as error:
@@ -239,6 +249,19 @@ class PageRoute(APIRoute):
                 )
 
         return handle
+
+
+def message_of(error: BackfillManagerError) -> str:
+    """An error as sentences, with the labels of fields and what could be done next."""
+    text = error.worded(_quoted_label)
+    text = text[:1].upper() + text[1:]
+    text = text if text.endswith((".", "?", "!")) else f"{text}."
+    return f"{text} {HINTS[error.hint].format(**error.params)}" if error.hint in HINTS else text
+
+
+def _quoted_label(name: str) -> str:
+    field = find_field(name)
+    return f"“{field.label if field else name}”"
 
 
 def _describe(detail: Any) -> str:

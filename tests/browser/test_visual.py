@@ -58,8 +58,8 @@ NOT_FOUND = {"nothing-there"}
 # Not pages of their own: parts, files and what only leads on.
 PARTS = {
     "/", "/login", "/static/{digest}/{name:path}", "/fragments/status_bar", "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log",
-    "/backfills/{wanted}/settings/notice", "/backfills/{wanted}/items/{ordinal}", "/runs/{run_id}", "/runs/{dag_id}/{run_id}",
-    "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs",
+    "/backfills/{backfill_id}/settings/notice", "/backfills/{backfill_id}/items/{ordinal}", "/runs/{run_id}",
+    "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs",
 }  # fmt: skip
 
 
@@ -75,11 +75,11 @@ def busy(ground: InMemoryManager) -> Iterator[str]:
 
 
 def address(page: str, ground: InMemoryManager) -> str:
-    expected = [name for _, name, _, _ in Formatter().parse(PAGES[page]) if name]
+    names = [name for _, name, _, _ in Formatter().parse(PAGES[page]) if name]
     newest = {row.dag_id: row.backfill_id for row in ground.store.read(Backfill, order_by=["created_at"])}
     (request,) = ground.store.read(Request, order_by=["-requested_at"], limit=1)
     there = {**newest, "request": request.request_id}
-    return PAGES[page].format_map({name: there[name] for name in expected})
+    return PAGES[page].format_map({name: there[name] for name in names})
 
 
 def test_every_page_is_looked_at() -> None:

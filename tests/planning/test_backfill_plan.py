@@ -110,7 +110,7 @@ def test_a_backfill_reaches_before_the_dags_start_date(spark: SparkSession) -> N
     assert column(plan(spark, dag, start_date=day(8), end_date=day(20)), "logical_date")[0] == day(8)
     left_out = plan(spark, dag)
     assert column(left_out, "logical_date") == [day(10), day(11), day(12)]
-    assert (left_out.ask.start_date, left_out.ask.end_date) == (day(10), day(12))
+    assert (left_out.command.start_date, left_out.command.end_date) == (day(10), day(12))
 
 
 def test_single_is_one_run_over_the_whole_range(spark: SparkSession) -> None:
@@ -363,7 +363,7 @@ def test_covering_runs_are_met_without_a_shuffle_or_a_join_by_range(spark: Spark
 
     ask = CreateBackfill(dag_id="flights", start_date=day(1), end_date=day(9))
     covers = covered_ranges(batch_run("success", day(1), day(4), items=3), 1)
-    expected = backfill_plan._covered(spark, backfill_plan._wanted(spark, ask, DAILY), covers)
+    expected = backfill_plan._covered(spark, backfill_plan._intervals_of(spark, ask, DAILY), covers)
     executed = expected._jdf.queryExecution().executedPlan().toString()
     assert "Exchange" not in executed and "Join" not in executed
 
@@ -454,15 +454,15 @@ def test_intervals_that_have_not_ended_are_skipped_and_say_so(spark: SparkSessio
 def test_who_asks_for_the_future_gets_it(spark: SparkSession) -> None:
     made = plan(spark, DAILY, start_date=day(3), end_date=day(6), now=NOON, allow_future=True)
     assert reasons(made) == {3: GO, 4: GO, 5: GO, 6: GO}
-    assert made.ask.config()["allow_future"] is True
-    assert "allow_future" not in plan(spark, DAILY, start_date=day(3), end_date=day(3)).ask.config()
+    assert made.command.config()["allow_future"] is True
+    assert "allow_future" not in plan(spark, DAILY, start_date=day(3), end_date=day(3)).command.config()
 
 
 def test_an_end_that_is_left_out_is_the_last_complete_interval(spark: SparkSession) -> None:
     dag = DagSpec("d", DAILY.tasks, schedule="@daily", timezone=DAILY.timezone, start_date=day(1), end_date=day(30))
     made = plan(spark, dag, now=NOON)
     assert reasons(made) == {1: GO, 2: GO, 3: GO}
-    assert made.ask.end_date == day(3), "what is kept is what was planned"
+    assert made.command.end_date == day(3), "what is kept is what was planned"
 
 
 def test_every_kind_leaves_out_what_has_not_ended(spark: SparkSession) -> None:

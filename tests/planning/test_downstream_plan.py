@@ -149,7 +149,7 @@ def test_each_dag_below_does_the_intervals_that_overlap_an_item_it_waits_for(spa
     assert dates(monthly) == ["2024-03-01T00:00"]
     assert dates(weekly) == ["2024-03-04T00:00", "2024-03-11T00:00"]
     assert daily.items["ordinal"].to_pylist() == [1, 2, 3]
-    assert daily.ask == CreateBackfill(
+    assert daily.command == CreateBackfill(
         "daily", start_date=at("2024-03-09"), end_date=at("2024-03-11"), reprocess="completed", pool="heavy",
         priority=3, window="20:00-06:00", is_polite=True,
     )  # fmt: skip
@@ -168,7 +168,7 @@ def test_what_has_not_ended_is_skipped_in_the_whole_tree_whatever_the_grain(spar
     assert weeks.items["reason"].to_pylist() == [None, "not complete yet"]
     hours, weeks = plan(spark, root, below, allow_future=True, ignore_first_depends_on_past=False, **result).downstream
     assert (hours.summary["pending"], weeks.summary["pending"]) == (120, 2)
-    assert weeks.ask.allow_future and not weeks.ask.ignore_first_depends_on_past
+    assert weeks.command.allow_future and not weeks.command.ignore_first_depends_on_past
 
 
 def test_what_an_item_left_out_would_write_is_not_read_again(spark: SparkSession) -> None:

@@ -278,7 +278,7 @@ def test_the_last_hundred_runs_that_succeeded_count() -> None:
 def test_a_dry_run_tells_the_figures_of_each_item_and_of_all_downstream(table: str) -> None:
     below = plan(dag(), items(days(1)))
     root = plan(dag(TableRead(table, "time_hour")), items(days(1, 2)), downstream=True)
-    root = BackfillPlan(root.ask, root.dag, 1, root.items, downstream=(below,))
+    root = BackfillPlan(root.command, root.dag, 1, root.items, downstream=(below,))
     store = MemoryStore()
     store.init()
     document = json.loads(json.dumps(with_estimates(root, store, file_statistics, NOW).to_json_document()))

@@ -156,7 +156,7 @@ def test_a_run_that_was_cancelled_before_anything_began() -> None:
 
 
 def test_more_failed_runs_than_one_condition_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_manager.planning.reruns._MOST_NAMED", 1)
+    monkeypatch.setattr("backfill_manager.planning.reruns._MAX_NAMED", 1)
     ground = world("b 02", "a 04", "c 06")
     done(ground, 1, 7)
     assert planned(ground, skipped=(1, 3, 5, 6, 7)).reruns == {2: Rerun(run_of(2), 2), 4: Rerun(run_of(4), 3)}

@@ -30,9 +30,10 @@ from backfill_manager.store.base import Condition, Leader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import arrow_schema
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
+from backfill_manager.web.page import message_of
 from backfill_manager.web.pages import new_backfill
 from backfill_manager.web.pages.backfills import rate
-from backfill_manager.web.pages.form_fields import SETTINGS, as_typed, message_of, read_settings
+from backfill_manager.web.pages.form_fields import SETTINGS, as_typed, read_settings
 
 SPECS = (
     dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}, batchable=True, description="Flights of a day",

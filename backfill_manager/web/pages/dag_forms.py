@@ -18,9 +18,8 @@ from backfill_manager.requests.validation import triggered_dag, with_whole_run_i
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.web import links
-from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router
 from backfill_manager.web.pages.dag import dag_page
-from backfill_manager.web.pages.form_fields import message_of
 
 router: Final = page_router()
 RUNS_SHOWN: Final = 100  # of a preview

@@ -15,9 +15,10 @@ from fastapi import Request
 
 from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.requests.json_input import parse_conf, parse_overrides
-from backfill_manager.schemas.commands import BackfillInput, BackfillSettings, find_field
+from backfill_manager.schemas.commands import BackfillInput, BackfillSettings
 from backfill_manager.schemas.errors import INVALID_VALUE
 from backfill_manager.schemas.fields import DeclaredField, fields_of
+from backfill_manager.web.page import message_of
 
 Typed = dict[str, str]  # text by field; a checkbox is "on" or ""
 Errors = dict[str, str]  # message by field; "" is the form as a whole
@@ -73,18 +74,6 @@ def add_error(errors: Errors, error: BackfillManagerError, field: str | None = N
     """Words an error with the labels of fields and puts it to its field, or to the form as a whole."""
     name = field or error.field or ""
     errors.setdefault(name if name in FORM_FIELDS else "", message_of(error))
-
-
-def message_of(error: BackfillManagerError) -> str:
-    """An error as a sentence, with the labels of fields."""
-    text = error.worded(_quoted_label)
-    text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _quoted_label(name: str) -> str:
-    field = find_field(name)
-    return f"“{field.label if field else name}”"
 
 
 def as_typed(name: str, value: Any) -> str:

@@ -31,7 +31,7 @@ from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, REFUSED
 from backfill_manager.web import links
 from backfill_manager.web.filters import plain_day
-from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
 from backfill_manager.web.pages.backfill_form import (
     CHECKBOXES,
     DEFAULTS,
@@ -54,7 +54,6 @@ from backfill_manager.web.pages.form_fields import (
     Typed,
     add_error,
     form_of,
-    message_of,
 )
 
 router: Final = page_router()
