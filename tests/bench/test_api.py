@@ -155,10 +155,10 @@ class CountingStore(DeltaRsStore):
         without: Sequence[str] = (),
     ) -> list[R]:
         found = super().read(record, where, order_by, limit, without)
-        self._count(record, len(found))
+        self._count_rows(record, len(found))
         return found
 
-    def _count(self, record: type[Record], rows: int) -> None:
+    def _count_rows(self, record: type[Record], rows: int) -> None:
         self.rows[record.TABLE] = self.rows.get(record.TABLE, 0) + rows
 
 

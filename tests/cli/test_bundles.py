@@ -81,7 +81,11 @@ def test_a_file_that_can_not_be_read_is_told_with_its_line_and_by_the_exit_code(
     [
         (("mien",), 3, "'mine'"),
         (("mine", "nowhere.py"), 2, "has no file or folder 'nowhere.py'"),
-        (("mine", "../etc"), 2, "has no file or folder '../etc'"),
+        (
+            ("mine", "../etc"),
+            2,
+            "must be a path within the bundle, such as daily/flights.py, or empty for all of it, not '../etc'",
+        ),
     ],
 )
 def test_a_bundle_or_path_that_is_not_there_is_told_in_one_line(
