@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -42,9 +43,9 @@ DAY = timedelta(days=1)
 
 @functools.cache
 def _empty_state() -> str:
-    """A state without rows, made once for all tests of this process; deleted at its end."""
-    folder = tempfile.mkdtemp(prefix="bfm-empty-state-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """A state without rows, made once for all tests of this process; deleted at its end, not at that of a forked child."""
+    folder, owner = tempfile.mkdtemp(prefix="bfm-empty-state-"), os.getpid()
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
     DeltaRsStore(folder, clock=StandingClock()).init()
     return folder
 
