@@ -347,7 +347,7 @@ def test_without_a_manager_a_server_can_not_try_a_parsing_and_says_what_can(
 
     assert result.code == 1
     assert result.error == (
-        "What a server is asked to parse is read by a manager, and none is leading now: start one with "
+        "What a server is asked to parse is read by a manager, and none is running now: start one with "
         "`bfm manager start`, or use --state where the bundle and its configuration are."
     )
     assert state.fingerprint() == before, "nothing was asked"
@@ -395,7 +395,7 @@ def test_a_run_in_the_future_is_refused_alike_and_taken_alike(
     over_tables, over_server = ways(*trigger)
     assert (over_tables.code, over_server.code) == (2, 2)
     assert over_tables.error.startswith("--logical-date 2030-01-01T05:00:00Z lies in the future")
-    assert over_server.error.startswith("logical_date 2030-01-01T05:00:00Z lies in the future")
+    assert over_server.error.startswith("--logical-date 2030-01-01T05:00:00Z lies in the future")
     assert state.store.unanswered() == []
 
     ways(*trigger, "--allow-future")
