@@ -479,7 +479,7 @@ def test_the_state_said_on_the_line_wins_over_a_server_of_the_environment(bfm: B
 
 NEEDS_TABLES = {
     ("manager", "start"): "say where the state is with --state.",
-    ("manager", "stop"): "or send SIGTERM to the process that `bfm manager status` tells.",
+    ("manager", "stop"): "or send SIGTERM to the process that `bfm manager status` shows.",
     ("state", "init"): "say where the state is with --state.",
     ("state", "check"): "or see by `bfm manager status` whether the server can read it.",
     ("state", "compact"): "say where the state is with --state.",
