@@ -150,7 +150,7 @@ def test_each_dag_below_does_the_intervals_that_overlap_an_item_it_waits_for(spa
     assert dates(weekly) == ["2024-03-04T00:00", "2024-03-11T00:00"]
     assert daily.items["ordinal"].to_pylist() == [1, 2, 3]
     assert daily.command == CreateBackfill(
-        "daily", start_date=at("2024-03-09"), end_date=at("2024-03-11"), reprocess="completed", pool="heavy",
+        dag_id="daily", start_date=at("2024-03-09"), end_date=at("2024-03-11"), reprocess="completed", pool="heavy",
         priority=3, window="20:00-06:00", is_polite=True,
     )  # fmt: skip
     assert daily.summary["max_active_runs"] == 3 and "left_out" not in daily.summary
