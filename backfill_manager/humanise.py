@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -54,6 +54,12 @@ def number(value: float) -> str:
 def plural(n: int, noun: str, plural_noun: str | None = None) -> str:
     """`1 run`, `1,234 runs`."""
     return f"{n:,} {noun if n == 1 else plural_noun or noun + 's'}"
+
+
+def name_list(names: Sequence[str], limit: int = 10) -> str:
+    """`a, b, c`; of more than `limit`, `a, b and 12 more`."""
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def backfill_config(config: Mapping[str, Any], day: Callable[[str], str] = str) -> str:

@@ -6,6 +6,7 @@ As plain ASGI, so that streams stay streams.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ MAX_HEAD_BYTES: Final = 65_536  # of a request: address and headers
 MAX_LOGGED_LENGTH: Final = 500  # characters of a path
 
 
-class Middleware:
+class Middleware(ABC):
     """Base of the middleware here: everything but HTTP passes through."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -55,8 +56,9 @@ class Middleware:
         else:
             await self._app(scope, receive, send)
 
+    @abstractmethod
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
+        """Handles one HTTP request."""
 
 
 def on_start(send: Send, observe: Callable[[Message], None]) -> Send:

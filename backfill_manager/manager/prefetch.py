@@ -19,7 +19,7 @@ from backfill_manager.model.records import BackfillItem, DagRow, DagRun
 from backfill_manager.planning.dependency_tracker import FAILED, DependencyTracker
 from backfill_manager.planning.partial_runs import with_partial_marked
 from backfill_manager.planning.recent_runs import recent_timelines
-from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.planning.timeline import CURRENT_RUNS, NOT_EXTERNAL, TimelineWindow
 from backfill_manager.store.base import Condition, Store
 
 MAX_RECENT_RUNS = 1000  # of the newest end of a timeline, before it is trimmed
@@ -101,8 +101,8 @@ def _timeline_of(live: ActiveBackfill, store: Store) -> TimelineWindow:
 def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str], store: Store) -> list[DagRun]:
     """Runs of the timeline on these dates or keys, between them, the nearest one on either side, and earlier batches that reach
     into them; also overridden ones, whose ids are taken."""
-    base = [Condition("dag_id", "=", dag_id), Condition("run_type", "!=", s.EXTERNAL_RUN)]
-    current = [*base, Condition("state", "!=", s.OVERRIDDEN)]
+    of_dag = Condition("dag_id", "=", dag_id)
+    base, current = [of_dag, NOT_EXTERNAL], [of_dag, *CURRENT_RUNS]
     runs: list[DagRun] = []
     if keys:
         runs += store.read(DagRun, [*base, Condition("partition_key", "in", keys)])

@@ -19,6 +19,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import parse_end, parse_start
 from backfill_manager.errors import BackfillManagerError, NotFound
+from backfill_manager.humanise import name_list
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
@@ -31,7 +32,6 @@ MAX_RUNS: Final = 100_000  # of one clear
 STOPPED_FIRST: Final = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
 HAS_FAILED: Final = frozenset({s.FAILED, s.UPSTREAM_FAILED, s.CANCELLED})
 _RUNS_PER_READ: Final = 500  # whose tasks are read together
-_MAX_NAMED: Final = 10  # tasks or DAGs in a message
 
 SpecOf = Callable[[str, int], DagSpec]
 Dates = tuple[datetime | None, datetime | None]
@@ -123,7 +123,7 @@ def chosen_dags(command: ClearTasks, dags: Mapping[str, DagRow]) -> list[DagRow]
         chosen = [dags[dag_id] for dag_id in sorted(dags) if is_named(dag_id)]
         if not chosen:
             raise NotFound(
-                "DAG that matches", command.dag_id, more=f"; there are {_listed(sorted(dags)) or 'none yet'}."
+                "DAG that matches", command.dag_id, more=f"; there are {name_list(sorted(dags)) or 'none yet'}."
             )
     gone = [dag.dag_id for dag in chosen if not dag.is_active]
     if command.latest_version and gone:
@@ -290,7 +290,7 @@ def _no_such_run(store: Store, command: ClearTasks, dags: Sequence[DagRow], run_
 def _no_task_matches(command: ClearTasks, specs: Iterable[DagSpec]) -> BackfillManagerError:
     ids = dict.fromkeys(task.task_id for spec in specs for task in spec.in_order if not task.is_callback)
     whose = "" if command.is_regex else f" of DAG {command.dag_id!r}"
-    return errors.NO_TASK_MATCHES(pattern=command.tasks, whose=whose, tasks=_listed(list(ids)))
+    return errors.NO_TASK_MATCHES(pattern=command.tasks, whose=whose, tasks=name_list(list(ids)))
 
 
 def _no_task(command: ClearTasks, runs: int) -> BackfillManagerError:
@@ -314,8 +314,3 @@ def _between(command: ClearTasks) -> str:
         if command.end_date
         else ""
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MAX_NAMED])
-    return shown if len(names) <= _MAX_NAMED else f"{shown} and {len(names) - _MAX_NAMED} more"

@@ -20,7 +20,8 @@ from backfill_manager.model.records import DagRun
 from backfill_manager.store.base import Condition
 
 # The rule of what is in the timeline: of the runs of a date the one that was not overridden, and no external run.
-CURRENT_RUNS: Final = (Condition("state", "!=", s.OVERRIDDEN), Condition("run_type", "!=", s.EXTERNAL_RUN))
+NOT_EXTERNAL: Final = Condition("run_type", "!=", s.EXTERNAL_RUN)
+CURRENT_RUNS: Final = (Condition("state", "!=", s.OVERRIDDEN), NOT_EXTERNAL)
 
 
 def is_current(run: DagRun) -> bool:

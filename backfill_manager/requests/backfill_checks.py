@@ -17,6 +17,7 @@ from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.dags.schedule.timetable import ONCE, Timetable, parse_date, timetable_of
 from backfill_manager.dags.task_selection import selected_tasks
 from backfill_manager.errors import NotFound, nearest, shorten
+from backfill_manager.humanise import name_list
 from backfill_manager.model.records import Backfill
 from backfill_manager.model.states import SCHEDULED_RUN
 from backfill_manager.planning.backfill_range import MAX_ITEMS, ON_SCHEDULE, read_range, with_defaults
@@ -183,7 +184,7 @@ def _check_tasks(settings: BackfillSettings, dag: DagSpec, *, runs_backwards: bo
     if pattern is not None:
         check_regex("tasks", pattern)
         if not selected_tasks(pattern, dag):
-            tasks = _listed([task.task_id for task in dag.work])
+            tasks = name_list([task.task_id for task in dag.work])
             raise errors.NO_TASK_MATCHES(pattern=pattern, whose=f" of DAG {dag.dag_id!r}", tasks=tasks)
     selected = selected_tasks(pattern, dag, upstream=upstream, downstream=downstream)
     waiting = [task_id for task_id in selected if dag.task(task_id).depends_on_past]
@@ -264,8 +265,3 @@ def _check_plan(timetable: Timetable, start: datetime, end: datetime) -> None:
     items = timetable.estimate_count(start, end)
     if items > MAX_ITEMS:
         raise errors.TOO_MANY_INTERVALS(count=f"{items:,}", max=f"{MAX_ITEMS:,}")
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:10])
-    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"

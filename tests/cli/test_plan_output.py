@@ -8,8 +8,8 @@ import pytest
 from support.bfm import Bfm
 from support.sample_state import FilledState
 
-from backfill_manager.cli.render.output import size
 from backfill_manager.cli.render.plan import estimate_lines, tree_lines
+from backfill_manager.humanise import size
 
 SUMMARY = {"dag_id": "flights", "items": 4, "pending": 4, "skipped": {}}
 ESTIMATE = {

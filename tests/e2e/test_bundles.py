@@ -223,7 +223,8 @@ def test_a_run_from_a_git_bundle_tells_the_commit_of_its_code(
     wait_for(lambda: version(store) == 2)
     second = git(work, "rev-parse", "HEAD")
     assert [row.commit_id for row in store.read(DagVersion, order_by=["version"])] == [first, second]
-    assert [row.commit_id for row in store.read(BundleRow, [Condition("name", "=", "repo")])] == [second]
+    in_repo = [Condition("name", "=", "repo")]  # committed after the version: children first
+    wait_for(lambda: [row.commit_id for row in store.read(BundleRow, in_repo)] == [second])
     request(store, CreateBackfill(dag_id="tells", start_date=FIRST, end_date=FIRST), "b")
     assert ended(store, "b").state == s.SUCCESS
     assert reported(store, "b") == [(2, ["file 2", "helper 2", "late 2"])]

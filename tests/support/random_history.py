@@ -782,7 +782,7 @@ class Stormy(History):
         for row in self.ground.store.read(Backfill):
             items = self.ground.items(row.backfill_id)
             states = {item.state for item in items}
-            assert states <= s.ITEM_FINISHED
+            assert states <= set(s.ITEM_STATES) - set(s.ITEM_UNFINISHED)
             derived = s.FAILED if states & {s.FAILED, s.CANCELLED} else s.SUCCESS
             assert row.state == (s.CANCELLED if row.is_cancelled else derived), (
                 f"backfill {row.backfill_id} is {row.state}, its items {states}"

@@ -12,9 +12,10 @@ import typer
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import Column, counted
+from backfill_manager.cli.render.output import Column
 from backfill_manager.cli.render.response import print_response, wait_for_response
 from backfill_manager.errors import NotFound, Refused
+from backfill_manager.humanise import plural
 from backfill_manager.schemas.kinds import BUNDLE_DEACTIVATE, BUNDLE_PARSE
 
 PARSE_TIMEOUT_S: Final = 900.0  # a bundle of thousands of files takes its time
@@ -104,7 +105,7 @@ def _print_parsed(context: CliContext, result: Document, dry_run: bool) -> int:
             out.print_rows(changes, _CHANGES)
         unchanged = "" if changes else "; nothing would change" if dry_run else "; nothing has changed"
         out.print_line(
-            f"{counted(result['dags'], 'DAG')} in what was parsed{unchanged}.{' Nothing was stored.' if dry_run else ''}"
+            f"{plural(result['dags'], 'DAG')} in what was parsed{unchanged}.{' Nothing was stored.' if dry_run else ''}"
         )
         if errors:
             out.print_line("")

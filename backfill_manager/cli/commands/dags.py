@@ -12,9 +12,10 @@ from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.runs import TASK_COLUMNS
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Dag
-from backfill_manager.cli.render.output import Column, counted, seconds
+from backfill_manager.cli.render.output import Column, seconds
 from backfill_manager.cli.render.response import payload_of, print_response, wait_for_response
 from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.humanise import plural
 from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def list_(
         rows, columns, empty="No DAGs yet: a manager loads them from its bundles (`bfm manager start`)."
     )
     if broken := len(context.backend.import_errors()):
-        context.out.note(f"{counted(broken, 'file')} could not be read: see `bfm dags import-errors`.")
+        context.out.note(f"{plural(broken, 'file')} could not be read: see `bfm dags import-errors`.")
 
 
 @group.command("show")

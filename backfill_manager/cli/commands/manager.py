@@ -100,7 +100,7 @@ def stop(
     while (latest := store.lease()) and latest.term == row.term and is_lease_live(latest, clock.now()):
         if clock.monotonic() >= until:
             raise BackfillManagerError(
-                f"The manager of term {row.term} (pid {row.pid} on {row.host}) was told to stop and still runs after "
+                f"The manager of term {row.term} (pid {row.pid} on {row.host}) was asked to stop and still runs after "
                 f"{timeout:g} s. It may be waiting for running tasks; see `bfm manager status`."
             )
         context.pause(STOP_POLL_INTERVAL_S)

@@ -10,8 +10,9 @@ import typer
 from backfill_manager.cli.backend.base import accepted
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import Column, counted, format_value
+from backfill_manager.cli.render.output import Column, format_value
 from backfill_manager.errors import InvalidInput
+from backfill_manager.humanise import plural
 from backfill_manager.schemas.kinds import STATE_COMPACT
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ def init(context: CliContext) -> None:
     store = context.local_backend().any_store
     created = store.init()
     text = (
-        f"Created {counted(len(created), 'table')} at {store.root}."
-        if created
-        else f"All tables exist at {store.root}."
+        f"Created {plural(len(created), 'table')} at {store.root}." if created else f"All tables exist at {store.root}."
     )
     context.out.print_result({"state": store.root, "engine": store.engine, "made": created}, text)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backfill_manager.cli.render.output import Column, Output, counted
+from backfill_manager.cli.render.output import Column, Output
+from backfill_manager.humanise import plural
 
 MAX_RUNS: Final = 50
 _MAX_NAMES: Final = 5  # of tasks that stay as they are
@@ -31,14 +32,14 @@ def print_clear_plan(out: Output, plan: Mapping[str, Any]) -> None:
         names = sorted({task_id for run in plan["runs"] for task_id in run["stays"]})
         shown = ", ".join(names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
         out.print_line(
-            f"{counted(stay, 'task')} downstream of them ({shown}) stay{'s' if stay == 1 else ''} upstream_failed, and so "
+            f"{plural(stay, 'task')} downstream of them ({shown}) stay{'s' if stay == 1 else ''} upstream_failed, and so "
             "the runs failed; --downstream clears these, too."
         )
 
 
 def clear_summary(summary: Mapping[str, int]) -> str:
     """`2 tasks of 1 run`"""
-    return f"{counted(summary['tasks'], 'task')} of {counted(summary['runs'], 'run')}"
+    return f"{plural(summary['tasks'], 'task')} of {plural(summary['runs'], 'run')}"
 
 
 def _version(run: Mapping[str, Any]) -> str:

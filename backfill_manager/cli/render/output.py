@@ -184,11 +184,6 @@ def shortened(value: Sequence[Any], limit: int = 5) -> str:
     return shown if len(value) <= limit else f"{shown} and {len(value) - limit:,} more"
 
 
-def counted(n: int, noun: str) -> str:
-    """`1 task`, `2,000 tasks`."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
 def seconds(value: float) -> str:
     """`0.8 s`, `42 s`, `3 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
     if value < 10:
@@ -201,15 +196,6 @@ def seconds(value: float) -> str:
     if whole < 48 * 3600:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
-
-
-def size(n: float) -> str:
-    """`512 B`, `1.5 kB`, `8.2 MB`: decimal units."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if n < 1000 or unit == "TB":
-            break
-        n /= 1000
-    return f"{n:.0f} {unit}" if unit == "B" or n >= 100 else f"{n:.1f} {unit}"
 
 
 def as_plain(value: Any) -> Any:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backfill_manager.cli.render.backfill import item_columns
-from backfill_manager.cli.render.output import Column, Output, counted, seconds, size
+from backfill_manager.cli.render.output import Column, Output, seconds
+from backfill_manager.humanise import plural, size
 
 SHOWN_FIRST, SHOWN_LAST = 20, 5
 _SIZES: Final = (
@@ -65,7 +66,7 @@ def format_rerun(item: Mapping[str, Any]) -> str | None:
     """`2 failed tasks in run backfill__2013-01-05T05:00:00Z`; None for an item that gets a new run."""
     if not item.get("failed_tasks"):
         return None
-    return f"{counted(item['failed_tasks'], 'failed task')} in run {item['run_id']}"
+    return f"{plural(item['failed_tasks'], 'failed task')} in run {item['run_id']}"
 
 
 def _has(items: Sequence[Mapping[str, Any]], field: str) -> bool:
@@ -75,22 +76,22 @@ def _has(items: Sequence[Mapping[str, Any]], field: str) -> bool:
 def plan_counts(summary: Mapping[str, Any]) -> str:
     """`31 items: 30 would run in 3 runs, 1 skipped (in flight)`"""
     runs = summary.get("runs")
-    batched = f" in {counted(runs, 'run')}" if runs is not None and runs < summary["pending"] else ""
+    batched = f" in {plural(runs, 'run')}" if runs is not None and runs < summary["pending"] else ""
     reruns = summary.get("reruns")
     in_place = (
-        f" ({counted(reruns['runs'], 'run')} in place, to re-run {counted(reruns['failed_tasks'], 'failed task')})"
+        f" ({plural(reruns['runs'], 'run')} in place, to re-run {plural(reruns['failed_tasks'], 'failed task')})"
         if reruns
         else ""
     )
     parts = [f"{summary['pending']} would run{batched}{in_place}"]
     parts += [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
-    return f"{counted(summary['items'], 'item')}: {', '.join(parts)}"
+    return f"{plural(summary['items'], 'item')}: {', '.join(parts)}"
 
 
 def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
     """What will be read, how long a run takes, when it will end; only what is known."""
     if estimate.get("rows") is not None:
-        files = "" if estimate.get("files") is None else f" in {counted(estimate['files'], 'file')}"
+        files = "" if estimate.get("files") is None else f" in {plural(estimate['files'], 'file')}"
         volume = "" if estimate.get("bytes") is None else f", {size(estimate['bytes'])}"
         yield f"They will read about {estimate['rows']:,} rows{files}{volume}."
     item = estimate.get("run_s") or {}  # per item, also where several make one run
