@@ -74,23 +74,6 @@ class BackfillManagerError(Exception):
 _PLACEHOLDER = re.compile(r"\[([a-z_]+)\]|\{([a-z_]+)(!r)?\}")
 
 
-@dataclass
-class ErrorTemplate:
-    """A situation of the catalogue (`schemas.errors`); called with its values it makes the error. In the template `[field]`
-    stands for the name of a field, `{param}` for a value, `{param!r}` for its `repr`."""
-
-    template: str
-    field: str | None = None
-    error: Callable[..., BackfillManagerError] = BackfillManagerError
-    hint: str | None = None
-    code: str = ""  # set by the catalogue
-
-    def __call__(self, *, field: str | None = None, hint: str | None = None, **params: Any) -> BackfillManagerError:
-        error = self.error(self.template, field=field or self.field, hint=hint or self.hint)
-        error.code, error.template, error.params = self.code, self.template, params
-        return error
-
-
 # -- the input is wrong (2) -------------------------------------------------------------------------------------------
 
 
@@ -98,6 +81,28 @@ class InvalidInput(BackfillManagerError):
     """A value from outside is not usable; the message names the value, its place and what would be right."""
 
     exit_code = 2
+
+
+@dataclass
+class ErrorTemplate:
+    """A situation of the catalogue (`schemas.errors`); called with its values it makes the error. In the template `[field]`
+    stands for the name of a field, `{param}` for a value, `{param!r}` for its `repr`. `field`: the wrong one; the first that
+    the template names unless it is given."""
+
+    template: str
+    field: str | None = None
+    error: Callable[..., BackfillManagerError] = InvalidInput
+    hint: str | None = None
+    code: str = ""  # set by the catalogue
+
+    def __post_init__(self) -> None:
+        named = (match[1] for match in _PLACEHOLDER.finditer(self.template) if match[1] not in (None, "field"))
+        self.field = self.field or next(named, None)
+
+    def __call__(self, *, field: str | None = None, hint: str | None = None, **params: Any) -> BackfillManagerError:
+        error = self.error(self.template, field=field or self.field, hint=hint or self.hint)
+        error.code, error.template, error.params = self.code, self.template, params
+        return error
 
 
 class InvalidSchedule(InvalidInput):

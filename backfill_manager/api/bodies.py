@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from backfill_manager.schemas import commands
 from backfill_manager.schemas.fields import fields_of
-from backfill_manager.schemas.json_limits import invalid_json_values
 
 MAX_LISTED: Final = 100_000  # dates or partitions
 
@@ -23,7 +22,7 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _is_json(cls, value: Any) -> Any:
-        for problem in invalid_json_values(value):
+        for problem in commands.invalid_json_values(value):
             raise ValueError(problem)
         return value
 

@@ -72,13 +72,13 @@ def _parameter(field: DeclaredField, show_default: bool) -> inspect.Parameter:
         spellings[0] += f"/--no-{spellings[0].removeprefix('--')}"
     if many:
         help += " May be repeated."
-    default = field.option.default or ("yes" if field.default is True else field.default)
+    default = field.option.none or ("yes" if field.default is True else field.default)
     if default and show_default:
         help += f" \\[default: {default}]"
     option = typer.Option(
         *spellings, metavar=metavar, help=help, show_default=False, min=field.low if field.low in (0, 1) else None
     )
-    is_required = field.is_required and field.option.default is None
+    is_required = field.is_required and field.option.none is None
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,

@@ -17,10 +17,8 @@ from typing import Any
 from backfill_manager.clock import Clock
 from backfill_manager.model.records import Request, Response
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.commands import check_length, check_payload, parse_payload
+from backfill_manager.schemas.commands import check_length, parse_command
 from backfill_manager.store.base import Condition, Store
-
-__all__ = ["id_from", "parse_payload", "response_to", "submit", "wait_for_response"]
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -38,7 +36,8 @@ def submit(
 ) -> Request:
     """Appends a request. With a `request_id` that exists already nothing is written and the first one is returned;
     `InvalidInput` if that one is another request."""
-    payload_json = json.dumps(check_payload(kind, payload), sort_keys=True, ensure_ascii=False)
+    parse_command(kind, payload)
+    payload_json = json.dumps(payload, sort_keys=True, ensure_ascii=False)
     check_length(kind, payload_json)
     if request_id is not None:
         if not _REQUEST_ID.fullmatch(request_id):

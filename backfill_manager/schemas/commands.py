@@ -12,8 +12,9 @@ can't). If it is kept with the backfill, it is also a column of `model.records.B
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
@@ -27,20 +28,21 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
-)
+)  # fmt: skip
 from typing_extensions import Self
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.schemas import errors, kinds
 from backfill_manager.schemas.errors import invalid_input
-from backfill_manager.schemas.fields import DeclaredField, Option, fields_of
-from backfill_manager.schemas.json_limits import MAX_DEPTH, invalid_json_values, too_large
+from backfill_manager.schemas.fields import DeclaredField, Option, fields_of, option
 from backfill_manager.schemas.regex import check_regex
 
 MAX_NUMBER: Final = 1_000_000_000  # of slots, a priority, a batch, ...: sums of them still fit a column
 MAX_PAYLOAD_LENGTH: Final = 32_000_000  # characters of JSON: a million dates or partitions
 MAX_PARTITION_KEY_LENGTH: Final = 1000
+MAX_DEPTH: Final = 50  # levels of JSON from outside
+MAX_BYTES: Final = 65_536  # of run parameters, and of overrides, as JSON text in UTF-8: they are kept with every run
 
 Kind = Literal["schedule", "single", "dates", "partitions", "missing", "stale"]
 Reprocess = Literal["none", "failed", "failed_tasks", "completed"]
@@ -77,27 +79,16 @@ Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Regex = Annotated[str, Field(min_length=1, max_length=1000)]
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Id = Annotated[
-    str,
-    _matching(
-        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
-        "1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit",
-    ),
-]
-PoolName = Annotated[
-    str,
-    _matching(
-        r"(?!\.+$)(?!control$)[A-Za-z0-9_.-]{1,200}",
-        "up to 200 letters, digits, '_', '.' or '-', and not 'control', the pool that plans",
-    ),
-]
-Subpath = Annotated[
-    str,
-    _matching(
-        r"(?!/)(?!(.*/)?\.\.(/|$)).{0,1000}",
-        "a path within the bundle, such as daily/flights.py, or empty for all of it",
-    ),
-]
+Id = Annotated[str, _matching(
+    r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit"
+)]  # fmt: skip
+PoolName = Annotated[str, _matching(
+    r"(?!\.+$)(?!control$)[A-Za-z0-9_.-]{1,200}",
+    "up to 200 letters, digits, '_', '.' or '-', and not 'control', the pool that plans",
+)]  # fmt: skip
+Subpath = Annotated[str, _matching(
+    r"(?!/)(?!(.*/)?\.\.(/|$)).{0,1000}", "a path within the bundle, such as daily/flights.py, or empty for all of it"
+)]  # fmt: skip
 Hours = Annotated[
     str,
     _matching(r"\s*([01]\d|2[0-3]):[0-5]\d-(([01]\d|2[0-3]):[0-5]\d|24:00)\s*", "a span of hours such as 20:00-06:00"),
@@ -108,11 +99,21 @@ Date = TypeVar("Date")
 CONFIG: Final = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
+_COMMANDS: dict[str, type[Command]] = {}
+COMMANDS: Final[Mapping[str, type[Command]]] = MappingProxyType(_COMMANDS)  # the layout of each kind's payload
+
+
 class Command(BaseModel):
-    """A request to the manager. `KIND` is its kind in the request table."""
+    """A request to the manager. One with a `kind` is a payload of the request table."""
 
     model_config = CONFIG
     KIND: ClassVar[str] = ""
+
+    def __init_subclass__(cls, kind: str = "", **config: Any) -> None:
+        super().__init_subclass__(**config)
+        cls.KIND = kind
+        if kind:
+            _COMMANDS[kind] = cls
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -142,48 +143,32 @@ class ListedSettings(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    max_active_runs: Annotated[Count | None, Option(metavar="N", default="the DAG's own")] = Field(
-        default=None, title="Max active runs", description="Runs at once."
-    )
-    batch: Annotated[Count, Option(metavar="N")] = Field(
-        default=1,
-        title="Batch",
-        description="Combine up to N consecutive intervals per run, for DAGs that are batchable.",
-    )
-    tasks: Annotated[Regex | None, Option("--tasks", "-t", metavar="REGEX", default="all of them")] = Field(
-        default=None, title="Tasks",
-        description="A regular expression. Run only tasks whose id matches, and what is upstream of them; the others are "
-        "skipped. Such runs are partial: to a backfill of all tasks their dates are missing.",
+    max_active_runs: Count | None = option(None, "Runs at once.", metavar="N", none="the DAG's own")
+    batch: Count = option(1, "Combine up to N consecutive intervals per run, for DAGs that are batchable.", metavar="N")
+    tasks: Regex | None = option(
+        None,
+        "A regular expression. Run only tasks whose id matches, and what is upstream of them; the others are skipped. "
+        "Such runs are partial: to a backfill of all tasks their dates are missing.",
+        "--tasks", "-t", metavar="REGEX", none="all of them",
     )  # fmt: skip
-    with_upstream: Annotated[bool, Option("--upstream")] = Field(
-        default=True, title="Upstream tasks", description="Of the selected tasks: run what is upstream of them, too."
+    with_upstream: bool = option(
+        True, "Of the selected tasks: run what is upstream of them, too.", "--upstream", label="Upstream tasks"
     )
-    with_downstream: Annotated[bool, Option("--downstream-tasks")] = Field(
-        default=False,
-        title="Downstream tasks",
-        description="Of the selected tasks: run what is downstream of them, too.",
-    )
-    mark_success: Annotated[bool, Option("--mark-success", "-m")] = Field(
-        default=False, title="Mark success", description="Run no task: the runs are set to success."
-    )
-    stop_on_failure: Annotated[Count | None, Option(metavar="N", default="never")] = Field(
-        default=None, title="Stop on failure", description="Pause after N failed items."
-    )
-    pool: Annotated[Name, Option(metavar="P")] = Field(
-        default="backfill", title="Pool", description="Pool whose slots are used."
-    )
-    priority: Annotated[Number, Option(metavar="N")] = Field(
-        default=0, title="Priority", description="Higher goes first."
-    )
-    window: Annotated[Hours | None, Option(metavar="HH:MM-HH:MM", default="any hour")] = Field(
-        default=None, title="Time window", description="Start work only in these hours of the DAG's zone.",
-        examples=["20:00-06:00"],
+    with_downstream: bool = option(
+        False, "Of the selected tasks: run what is downstream of them, too.", "--downstream-tasks", label="Downstream tasks"
     )  # fmt: skip
-    is_polite: Annotated[bool, Option("--polite")] = Field(
-        default=False,
-        title="Yield to scheduled runs",
-        description="Yield to scheduled work: start nothing while a scheduled task waits for a slot.",
-    )
+    mark_success: bool = option(False, "Run no task: the runs are set to success.", "--mark-success", "-m")
+    stop_on_failure: Count | None = option(None, "Pause after N failed items.", metavar="N", none="never")
+    pool: Name = option("backfill", "Pool whose slots are used.", metavar="P")
+    priority: Number = option(0, "Higher goes first.", metavar="N")
+    window: Hours | None = option(
+        None, "Start work only in these hours of the DAG's zone.", label="Time window", metavar="HH:MM-HH:MM",
+        none="any hour", examples=["20:00-06:00"],
+    )  # fmt: skip
+    is_polite: bool = option(
+        False, "Yield to scheduled work: start nothing while a scheduled task waits for a slot.", "--polite",
+        label="Yield to scheduled runs",
+    )  # fmt: skip
 
 
 class LargeSettings(BaseModel):
@@ -191,14 +176,13 @@ class LargeSettings(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    conf: Annotated[JsonObject, Option("--conf", "-c", metavar="JSON")] = Field(
-        default={}, title="Run parameters", description="Parameters of the runs, as a JSON object (64 kB at most).",
-        examples=[{"full": True}],
+    conf: JsonObject = option(
+        {}, "Parameters of the runs, as a JSON object (64 kB at most).", "--conf", "-c", label="Run parameters",
+        metavar="JSON", examples=[{"full": True}],
     )  # fmt: skip
-    overrides: Annotated[JsonObject, Option("--set", metavar="NAME=VALUE")] = Field(
-        default={}, title="Overrides",
-        description="Settings of the DAG or its tasks, for this backfill alone: retries=3, clean.timeout=600.",
-        examples=[{"retries": 3, "clean.timeout": 60}],
+    overrides: JsonObject = option(
+        {}, "Settings of the DAG or its tasks, for this backfill alone: retries=3, clean.timeout=600.", "--set",
+        metavar="NAME=VALUE", examples=[{"retries": 3, "clean.timeout": 60}],
     )  # fmt: skip
 
 
@@ -214,49 +198,42 @@ class BackfillPlan(Command, Generic[Date]):
     """Options of a backfill that say what is planned. `Date` is an instant, or text to be read in the DAG's zone."""
 
     dag_id: Name = Field(title="DAG", description="The DAG's id.")
-    kind: Annotated[Kind | None, Option(default="schedule, or as dates or partitions say")] = Field(
-        default=None, title="Kind",
-        description="schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: "
-        "as listed; missing: intervals without a successful run; stale: those whose success is of an older version "
-        "of the DAG.",
-    )  # fmt: skip
-    start_date: Annotated[Date | None, Option("--from", "-s", metavar="T", default="the DAG's start_date")] = Field(
-        default=None, title="From", description="The first interval starts here or after."
+    kind: Kind | None = option(
+        None,
+        "schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: as listed; "
+        "missing: intervals without a successful run; stale: those whose success is of an older version of the DAG.",
+        none="schedule, or as dates or partitions say",
     )
-    end_date: Annotated[
-        Date | None,
-        Option("--to", "-e", metavar="T", default="the last complete interval, none after the DAG's end_date"),
-    ] = Field(
-        default=None, title="To",
-        description="The last interval starts here or before (inclusive); a date alone is its whole day in the DAG's zone.",
+    start_date: Date | None = option(
+        None, "The first interval starts here or after.", "--from", "-s", label="From", metavar="T",
+        none="the DAG's start_date",
     )  # fmt: skip
-    dates: Annotated[tuple[Date, ...], Option("--date", metavar="T")] = Field(
-        default=(), title="Dates", description="Logical dates.", strict=False
+    end_date: Date | None = option(
+        None, "The last interval starts here or before (inclusive); a date alone is its whole day in the DAG's zone.",
+        "--to", "-e", label="To", metavar="T", none="the last complete interval, none after the DAG's end_date",
+    )  # fmt: skip
+    dates: tuple[Date, ...] = option((), "Logical dates.", "--date", metavar="T", strict=False)
+    partitions: tuple[str, ...] = option(
+        (), "Keys that are no dates: a region, a customer.", "--partition", metavar="KEY", strict=False
     )
-    partitions: Annotated[tuple[str, ...], Option("--partition", metavar="KEY")] = Field(
-        default=(), title="Partitions", description="Keys that are no dates: a region, a customer.", strict=False
+    run_backwards: bool = option(False, "Newest first.", "--run-backwards", "-B", label="Newest first")
+    reprocess: Reprocess = option(
+        "none",
+        "Dates that have a run already. none: leave them; failed: re-do those that failed, as new runs; failed_tasks: "
+        "re-run their failed tasks, and what depends on them, in the same runs; completed: re-do what succeeded, too.",
     )
-    run_backwards: Annotated[bool, Option("--run-backwards", "-B")] = Field(
-        default=False, title="Newest first", description="Newest first."
+    downstream: bool = option(
+        False, "Also backfill every DAG that reads what this one writes, and so on.", "--downstream", "--downstream-dags",
+        label="Downstream DAGs",
+    )  # fmt: skip
+    allow_future: bool = option(
+        False,
+        "Also run intervals that have not ended yet, up to the end of the range. Otherwise they are skipped: not complete "
+        "yet.",
     )
-    reprocess: Reprocess = Field(
-        default="none", title="Reprocess",
-        description="Dates that have a run already. none: leave them; failed: re-do those that failed, as new runs; "
-        "failed_tasks: re-run their failed tasks, and what depends on them, in the same runs; completed: re-do what "
-        "succeeded, too.",
-    )  # fmt: skip
-    downstream: Annotated[bool, Option("--downstream", "--downstream-dags")] = Field(
-        default=False, title="Downstream DAGs",
-        description="Also backfill every DAG that reads what this one writes, and so on.",
-    )  # fmt: skip
-    allow_future: bool = Field(
-        default=False, title="Allow future",
-        description="Also run intervals that have not ended yet, up to the end of the range. Otherwise they are skipped: "
-        "not complete yet.",
-    )  # fmt: skip
-    ignore_first_depends_on_past: Annotated[bool, Option("--ignore-first-depends-on-past", "-I")] = Field(
-        default=True, title="Ignore first depends_on_past",
-        description="The first item does not wait for the run before it; the others wait for theirs.",
+    ignore_first_depends_on_past: bool = option(
+        True, "The first item does not wait for the run before it; the others wait for theirs.",
+        "--ignore-first-depends-on-past", "-I", label="Ignore first depends_on_past",
     )  # fmt: skip
 
 
@@ -306,10 +283,9 @@ def _as_written_now(values: Any) -> Any:
     return values
 
 
-class CreateBackfillPayload(Command):
+class CreateBackfillPayload(Command, kind=kinds.BACKFILL_CREATE):
     """The id is chosen by whoever sends the request, so that sending it twice makes one backfill."""
 
-    KIND = kinds.BACKFILL_CREATE
     backfill_id: Id
     ask: Annotated[CreateBackfill, BeforeValidator(_as_written_now)]
 
@@ -317,14 +293,12 @@ class CreateBackfillPayload(Command):
         check_sizes(conf=self.ask.conf, overrides=self.ask.overrides)
 
 
-class DryRunBackfillPayload(CreateBackfillPayload):
-    KIND = kinds.BACKFILL_DRY_RUN
+class DryRunBackfillPayload(CreateBackfillPayload, kind=kinds.BACKFILL_DRY_RUN): ...
 
 
-class UpdateBackfill(Command):
+class UpdateBackfill(Command, kind=kinds.BACKFILL_SET):
     """`was`: the settings that change, as the sender saw them; refused when one of them has another value by now."""
 
-    KIND = kinds.BACKFILL_SET
     backfill_id: Id
     changes: JsonObject  # of `BackfillSettings`, see `changed_settings`
     was: JsonObject | None = None
@@ -337,33 +311,24 @@ class _OfBackfill(Command):
     backfill_id: Id
 
 
-class PauseBackfill(_OfBackfill):
-    KIND = kinds.BACKFILL_PAUSE
+class PauseBackfill(_OfBackfill, kind=kinds.BACKFILL_PAUSE): ...
 
 
-class UnpauseBackfill(_OfBackfill):
-    KIND = kinds.BACKFILL_UNPAUSE
+class UnpauseBackfill(_OfBackfill, kind=kinds.BACKFILL_UNPAUSE): ...
 
 
-class CancelBackfill(_OfBackfill):
-    KIND = kinds.BACKFILL_CANCEL
-    let_running_finish: bool = Field(
-        default=False,
-        title="Let running tasks finish",
-        description="Don't stop the tasks that run; only start no more.",
+class CancelBackfill(_OfBackfill, kind=kinds.BACKFILL_CANCEL):
+    let_running_finish: bool = option(
+        False, "Don't stop the tasks that run; only start no more.", label="Let running tasks finish"
     )
 
 
-class RetryBackfill(_OfBackfill):
+class RetryBackfill(_OfBackfill, kind=kinds.BACKFILL_RETRY):
     """Runs its failed items once more."""
 
-    KIND = kinds.BACKFILL_RETRY
 
-
-class HideBackfill(_OfBackfill):
+class HideBackfill(_OfBackfill, kind=kinds.BACKFILL_HIDE):
     """Cancels it if it runs, and leaves it out of lists."""
-
-    KIND = kinds.BACKFILL_HIDE
 
 
 def changed_settings(changes: Mapping[str, Any]) -> BackfillSettings:
@@ -382,13 +347,6 @@ def changed_settings(changes: Mapping[str, Any]) -> BackfillSettings:
     return settings
 
 
-def check_sizes(**values: JsonObject) -> None:
-    """`InvalidInput` for run parameters or overrides that are too large to be kept with every run."""
-    for field, value in values.items():
-        if excess := next(invalid_json_values(value), None) or too_large(value):
-            raise errors.INVALID_VALUE(field=field, problem=excess)
-
-
 # -- DAGs, runs and tasks ---------------------------------------------------------------------------------------------
 
 
@@ -396,37 +354,31 @@ class _OfDag(Command):
     dag_id: Text = Field(title="DAG", description="The DAG's id.")
 
 
-class PauseDag(_OfDag):
-    KIND = kinds.DAG_PAUSE
+class PauseDag(_OfDag, kind=kinds.DAG_PAUSE): ...
 
 
-class UnpauseDag(_OfDag):
-    KIND = kinds.DAG_UNPAUSE
+class UnpauseDag(_OfDag, kind=kinds.DAG_UNPAUSE): ...
 
 
-class DeactivateDag(_OfDag):
-    KIND = kinds.DAG_DEACTIVATE
+class DeactivateDag(_OfDag, kind=kinds.DAG_DEACTIVATE): ...
 
 
 class TriggerInput(Command):
     """A run by hand as a person or a REST client writes it."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"logical_date": "2013-01-05", "conf": {"full": True}}]})
-    logical_date: Annotated[DateText | None, Option(metavar="T", default="the latest complete interval")] = Field(
-        default=None, title="Logical date", description="In the DAG's zone, unless it has an offset."
+    logical_date: DateText | None = option(
+        None, "In the DAG's zone, unless it has an offset.", metavar="T", none="the latest complete interval"
     )
-    conf: Annotated[JsonObject, Option("--conf", "-c", metavar="JSON")] = Field(
-        default={}, title="Run parameters", description="Parameters of the run, as a JSON object (64 kB at most)."
-    )
-    allow_future: bool = Field(
-        default=False, title="Allow future", description="Take a date in the future, too; else it is refused."
-    )
+    conf: JsonObject = option(
+        {}, "Parameters of the run, as a JSON object (64 kB at most).", "--conf", "-c", label="Run parameters", metavar="JSON"
+    )  # fmt: skip
+    allow_future: bool = option(False, "Take a date in the future, too; else it is refused.")
 
 
-class TriggerDag(_OfDag):
+class TriggerDag(_OfDag, kind=kinds.DAG_TRIGGER):
     """Null as the logical date: the manager chooses the latest complete interval."""
 
-    KIND = kinds.DAG_TRIGGER
     logical_date: Instant | None
     conf: JsonObject = Field(title="Run parameters")
     allow_future: bool = False
@@ -439,25 +391,21 @@ class _OfRun(_OfDag):
     run_id: Text
 
 
-class CancelRun(_OfRun):
-    KIND = kinds.RUN_CANCEL
+class CancelRun(_OfRun, kind=kinds.RUN_CANCEL): ...
 
 
-class MarkRun(_OfRun):
-    KIND = kinds.RUN_MARK
+class MarkRun(_OfRun, kind=kinds.RUN_MARK):
     state: Literal["success", "failed"] = Field(description="The state it gets.")
 
 
-class MarkTask(_OfRun):
-    KIND = kinds.TASK_MARK
+class MarkTask(_OfRun, kind=kinds.TASK_MARK):
     task_id: Text
     state: Literal["success", "failed", "skipped"] = Field(description="The state it gets.")
 
 
-class RunTask(_OfDag):
+class RunTask(_OfDag, kind=kinds.TASK_RUN):
     """One task by hand, outside of any run of the schedule."""
 
-    KIND = kinds.TASK_RUN
     task_id: Text
     logical_date: Instant
 
@@ -467,40 +415,29 @@ class ClearTasks(Command):
     expression may choose DAGs in several time zones, and a date without an offset is in each DAG's own."""
 
     dag_id: Text = Field(title="DAG", description="The DAG's id, or an expression that is found in it.")
-    is_regex: Annotated[bool, Option("--dag-regex", "-R")] = Field(
-        default=False, title="Regular expression", description="The DAG is a regular expression."
+    is_regex: bool = option(False, "The DAG is a regular expression.", "--dag-regex", "-R", label="Regular expression")
+    start_date: Text | None = option(
+        None, "Runs of this logical date or later.", "--from", "-s", label="From", metavar="T"
     )
-    start_date: Annotated[Text | None, Option("--from", "-s", metavar="T")] = Field(
-        default=None, title="From", description="Runs of this logical date or later."
-    )
-    end_date: Annotated[Text | None, Option("--to", "-e", metavar="T")] = Field(
-        default=None, title="To",
-        description="Runs of this logical date or earlier (inclusive); a date alone is its whole day.",
+    end_date: Text | None = option(
+        None, "Runs of this logical date or earlier (inclusive); a date alone is its whole day.", "--to", "-e", label="To",
+        metavar="T",
     )  # fmt: skip
-    run_ids: Annotated[tuple[Text, ...], Option("--run", metavar="RUN")] = Field(
-        default=(), title="Runs", description="Only these runs, of any kind.", strict=False
+    run_ids: tuple[Text, ...] = option(
+        (), "Only these runs, of any kind.", "--run", label="Runs", metavar="RUN", strict=False
     )
-    tasks: Annotated[Regex | None, Option("--tasks", "-t", metavar="REGEX")] = Field(
-        default=None, title="Tasks", description="Only tasks whose id matches this regular expression."
+    tasks: Regex | None = option(
+        None, "Only tasks whose id matches this regular expression.", "--tasks", "-t", metavar="REGEX"
     )
-    upstream: Annotated[bool, Option("--upstream", "-u")] = Field(
-        default=False, title="Upstream", description="Also the tasks upstream of them."
-    )
-    downstream: Annotated[bool, Option("--downstream", "-d")] = Field(
-        default=False, title="Downstream",
-        description="Also the tasks downstream of them; without it, those that could not start stay `upstream_failed`.",
+    upstream: bool = option(False, "Also the tasks upstream of them.", "--upstream", "-u")
+    downstream: bool = option(
+        False,
+        "Also the tasks downstream of them; without it, those that could not start stay `upstream_failed`.",
+        "--downstream", "-d",
     )  # fmt: skip
-    only_failed: Annotated[bool, Option("--only-failed", "-f")] = Field(
-        default=False, title="Only failed", description="Only those that failed."
-    )
-    only_running: Annotated[bool, Option("--only-running", "-r")] = Field(
-        default=False, title="Only running", description="Only those that run; they are stopped first."
-    )
-    latest_version: bool = Field(
-        default=False,
-        title="Latest version",
-        description="Run them with the DAG's current version, not the one they had.",
-    )
+    only_failed: bool = option(False, "Only those that failed.", "--only-failed", "-f")
+    only_running: bool = option(False, "Only those that run; they are stopped first.", "--only-running", "-r")
+    latest_version: bool = option(False, "Run them with the DAG's current version, not the one they had.")
 
     def to_payload(self) -> JsonObject:
         return {_CLEAR_PAYLOAD.get(name, name): value for name, value in self.model_dump(mode="json").items()}
@@ -528,8 +465,7 @@ def _read_clear(values: Any) -> Any:
     return {names.get(written, written): value for written, value in values.items()}
 
 
-class ClearTasksPayload(Command):
-    KIND = kinds.TASKS_CLEAR
+class ClearTasksPayload(Command, kind=kinds.TASKS_CLEAR):
     ask: Annotated[ClearTasks, BeforeValidator(_read_clear)]
 
     def check(self) -> None:
@@ -539,70 +475,46 @@ class ClearTasksPayload(Command):
 # -- bundles, pools, the manager --------------------------------------------------------------------------------------
 
 
-class ParseBundle(Command):
+class ParseBundle(Command, kind=kinds.BUNDLE_PARSE):
     """Files of a bundle to be parsed now, changed or not."""
 
-    KIND = kinds.BUNDLE_PARSE
     bundle: Text
-    subpath: Subpath = Field(
-        default="", title="Path", description="A file or folder of it; empty: all.", examples=["daily/x.py"]
-    )
-    dry_run: Annotated[bool, Option("--dry-run", "-n")] = Field(
-        default=False, title="Dry run", description="Only say what would change."
-    )
-    deactivate_removed: bool = Field(
-        default=False, title="Deactivate removed", description="Deactivate DAGs that these files don't define any more."
-    )
+    subpath: Subpath = option("", "A file or folder of it; empty: all.", label="Path", examples=["daily/x.py"])
+    dry_run: bool = option(False, "Only say what would change.", "--dry-run", "-n")
+    deactivate_removed: bool = option(False, "Deactivate DAGs that these files don't define any more.")
 
 
-class DeactivateInBundle(Command):
+class DeactivateInBundle(Command, kind=kinds.BUNDLE_DEACTIVATE):
     """DAGs of a file or folder become inactive until they have new content."""
 
-    KIND = kinds.BUNDLE_DEACTIVATE
     bundle: Text
     subpath: Subpath = Field(title="Path", description="A file or folder of it.", examples=["old_reports"])
 
 
-class SetPool(Command):
-    KIND = kinds.POOL_SET
+class SetPool(Command, kind=kinds.POOL_SET):
     name: PoolName = Field(title="Pool", description="Its name.")
-    slots: Annotated[Count, Option(metavar="N")] = Field(title="Slots", description="Tasks at once.")
-    weight: Annotated[Count, Option(metavar="N", default="as it is")] = Field(
-        title="Weight", description="Its share of the cores."
-    )
-    min_share: Annotated[int, Field(ge=0, le=MAX_NUMBER), Option(metavar="N", default="as it is")] = Field(
+    slots: Annotated[Count, Option(metavar="N")] = Field(description="Tasks at once.")
+    weight: Annotated[Count, Option(metavar="N", none="as it is")] = Field(description="Its share of the cores.")
+    min_share: Annotated[int, Field(ge=0, le=MAX_NUMBER), Option(metavar="N", none="as it is")] = Field(
         title="Minimum share", description="Cores it comes first for."
     )
 
 
-class StopManager(Command):
-    KIND = kinds.MANAGER_STOP
-    drain: bool = Field(default=False, title="Drain", description="Let running tasks finish first; no new ones start.")
+class StopManager(Command, kind=kinds.MANAGER_STOP):
+    drain: bool = option(False, "Let running tasks finish first; no new ones start.")
 
 
-class StandBy(Command):
+class StandBy(Command, kind=kinds.MANAGER_STAND_BY):
     """A heartbeat of a manager that waits for the lease."""
 
-    KIND = kinds.MANAGER_STAND_BY
     manager_id: Text
     host: Text
     pid: Count
 
 
-class CompactState(Command):
-    KIND = kinds.STATE_COMPACT
+class CompactState(Command, kind=kinds.STATE_COMPACT): ...
 
 
-COMMANDS: Final[Mapping[str, type[Command]]] = MappingProxyType(
-    {
-        command.KIND: command
-        for command in (
-            CreateBackfillPayload, DryRunBackfillPayload, UpdateBackfill, PauseBackfill, UnpauseBackfill, CancelBackfill,
-            RetryBackfill, HideBackfill, SetPool, StopManager, StandBy, CompactState, PauseDag, UnpauseDag, DeactivateDag,
-            ParseBundle, DeactivateInBundle, TriggerDag, CancelRun, MarkRun, RunTask, MarkTask, ClearTasksPayload,
-        )
-    }
-)  # fmt: skip
 MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future"})  # of a payload: fields that older releases don't write
 
 
@@ -612,18 +524,50 @@ def find_field(name: str) -> DeclaredField | None:
     return next((fields_of(command)[name] for command in commands if name in fields_of(command)), None)
 
 
-# -- payloads of the request table ------------------------------------------------------------------------------------
+# -- JSON from outside: run parameters, overrides, payloads of the request table ---------------------------------------
 
 
-def check_payload(kind: str, payload: Any) -> JsonObject:
-    """The payload itself, or `InvalidInput` that names the kind, the field and what it should be."""
-    parse_command(kind, payload)
-    checked: JsonObject = payload
-    return checked
+def check_sizes(**values: JsonObject) -> None:
+    """`InvalidInput` for run parameters or overrides that are too large to be kept with every run."""
+    for field, value in values.items():
+        if excess := next(invalid_json_values(value), None) or too_large(value):
+            raise errors.INVALID_VALUE(field=field, problem=excess)
+
+
+def too_large(value: Any) -> str | None:
+    """`must not be larger than ...` for run parameters and overrides, which every run of a backfill has a copy of; None for
+    what may be kept."""
+    try:
+        size = len(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+    except RecursionError:
+        return f"must not be nested more than {MAX_DEPTH} levels deep"
+    if size <= MAX_BYTES:
+        return None
+    limit = f"must not be larger than {MAX_BYTES // 1024} kB as JSON"
+    return f"{limit}, and has {size:,} bytes; put it into a table or a file, and name that here"
+
+
+def invalid_json_values(value: Any, depth: int = 0, *, deepest: int = MAX_DEPTH) -> Iterator[str]:
+    """What Python's JSON reader accepts and the tables, or other readers, would not: NaN, lone surrogates, and what is
+    nested too deeply."""
+    if depth > deepest:
+        yield f"is nested more than {MAX_DEPTH} levels deep"
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield "holds a number that is not finite"
+    elif isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        yield "holds half a character (a lone surrogate)"
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from invalid_json_values(name, depth, deepest=deepest)
+            yield from invalid_json_values(item, depth + 1, deepest=deepest)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from invalid_json_values(item, depth + 1, deepest=deepest)
 
 
 def parse_command(kind: str, payload: Any) -> Command:
-    """The command of a payload. A request may have been written by another release, or by hand."""
+    """The command of a payload, or `InvalidInput` that names the kind, the field and what it should be. A request may have
+    been written by another release, or by hand."""
     if kind not in COMMANDS:
         raise errors.UNKNOWN_KIND(kind=kind[:60], nearest=nearest(kind, COMMANDS) or f"; one of {', '.join(COMMANDS)}")
     if not isinstance(payload, dict):
@@ -650,7 +594,9 @@ def check_length(kind: str, text: str) -> None:
 def parse_payload(kind: str, text: str) -> JsonObject:
     """A request's `payload_json` as a checked dict; `InvalidInput` for an unknown kind, broken JSON or wrong fields, and for
     what is too large to be read between two ticks."""
-    return check_payload(kind, _read_json(kind, text))
+    payload: JsonObject = _read_json(kind, text)
+    parse_command(kind, payload)
+    return payload
 
 
 def read_command(kind: str, text: str) -> Command:

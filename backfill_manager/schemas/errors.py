@@ -7,10 +7,10 @@ params, and worded by whoever shows it.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import typing
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager import errors
@@ -23,15 +23,8 @@ if TYPE_CHECKING:
     from backfill_manager.model.records import Response
 
 
-def _error(
-    template: str,
-    field: str | None = None,
-    *,
-    error: Callable[..., BackfillManagerError] = InvalidInput,
-    hint: str | None = None,
-) -> ErrorTemplate:
-    return ErrorTemplate(template, field, error, hint)
-
+_error = ErrorTemplate
+_refused = functools.partial(ErrorTemplate, error=Refused)
 
 # -- values, whatever the command -------------------------------------------------------------------------------------
 INVALID_VALUE = _error("[field] {problem}")
@@ -53,9 +46,7 @@ PAYLOAD_TOO_LONG = _error(
     "{kind}: the payload has {length} characters, more than a request may ({max}); ask for less at once"
 )
 # -- what a backfill covers -------------------------------------------------------------------------------------------
-DATES_AND_PARTITIONS = _error(
-    "[dates] and [partitions] don't go together: a backfill is over dates or over partitions", "dates"
-)
+DATES_AND_PARTITIONS = _error("[dates] and [partitions] don't go together: a backfill is over dates or over partitions")
 LISTED_WITH_OTHER_KIND = _error("[field] is for [kind] {listed}, not for [kind] {kind}")
 LISTED_WITH_RANGE = _error(
     "[start_date] and [end_date] don't go with [field]: name the {listed} or the range, not both"
@@ -65,15 +56,13 @@ ONLY_DATES = _error("[kind] dates takes [dates] only, neither [start_date] and [
 ONLY_PARTITIONS = _error(
     "[kind] partitions takes [partitions] only, neither [start_date] and [end_date] nor [dates]", "partitions"
 )
-ONLY_RANGE = _error("[kind] {kind} takes [start_date] and [end_date], neither [dates] nor [partitions]", "kind")
-BAD_PARTITION = _error("[partitions] {key!r} must be a text of 1 to {max} printable characters", "partitions")
+ONLY_RANGE = _error("[kind] {kind} takes [start_date] and [end_date], neither [dates] nor [partitions]")
+BAD_PARTITION = _error("[partitions] {key!r} must be a text of 1 to {max} printable characters")
 TOO_MANY_LISTED = _error("{count} {listed} are more than one backfill holds ({max}); ask for fewer at once")
 TOO_MANY_INTERVALS = _error(
     "the range holds about {count} intervals, more than one backfill may ({max}); ask for a shorter one", "end_date"
 )
-NO_SCHEDULE = _error(
-    "DAG {dag_id!r} {has}, so a range holds no intervals; use [kind] single, [dates] or [partitions]", "kind"
-)
+NO_SCHEDULE = _error("DAG {dag_id!r} {has}, so a range holds no intervals; use [kind] single, [dates] or [partitions]")
 NO_START = _error("[kind] {kind} needs [start_date] (the DAG has no start_date to take instead)", "start_date")
 NO_END = _error("[kind] {kind} needs [end_date] (the DAG has no end_date to take instead)", "end_date")
 NO_ENDS = _error(
@@ -81,27 +70,23 @@ NO_ENDS = _error(
     "to take instead)",
     "start_date",
 )
-RANGE_REVERSED = _error(
-    "[start_date] {start} is after [end_date] {end}; the earlier of the two comes first", "start_date"
-)
+RANGE_REVERSED = _error("[start_date] {start} is after [end_date] {end}; the earlier of the two comes first")
 EMPTY_RANGE = _error(
     "[kind] single makes one run over the range from [start_date] to [end_date], and this one is empty: {start}",
     "end_date",
 )
 START_AFTER_END_OF_DAG = _error(
-    "[start_date] {start} is after the end_date of DAG {dag_id!r}, {end}: give [end_date] as well", "start_date"
+    "[start_date] {start} is after the end_date of DAG {dag_id!r}, {end}: give [end_date] as well"
 )
 NOT_COMPLETE_YET = _error(
     "no interval that starts at or after [start_date] {start} is complete yet: the first one ends at {end}. Ask again then, "
-    "or give [end_date] and [allow_future] to run it before it has ended",
-    "start_date",
+    "or give [end_date] and [allow_future] to run it before it has ended"
 )
 NO_INTERVAL = _error(
     "no interval of {schedule!r} ({timezone}) starts between {start} and {end}; {nearest}", "start_date"
 )
 FUTURE_DATE = _error(
-    "[logical_date] {date} lies in the future (it is {now} now); to run it before its time, add [allow_future]",
-    "logical_date",
+    "[logical_date] {date} lies in the future (it is {now} now); to run it before its time, add [allow_future]"
 )
 # -- options of a backfill --------------------------------------------------------------------------------------------
 KIND_IMPLIES_REPROCESS = _error(
@@ -117,85 +102,68 @@ FAILED_TASKS_WITH_TASKS = _error(
     "tasks", hint="clear_failed_tasks",
 )  # fmt: skip
 NOT_BATCHABLE = _error(
-    "[batch] needs a DAG whose tasks work on an interval of any length: DAG {dag_id!r} does not say batchable=True",
-    "batch",
+    "[batch] needs a DAG whose tasks work on an interval of any length: DAG {dag_id!r} does not say batchable=True"
 )
-NOTHING_TO_BATCH = _error("[batch] joins intervals, and [kind] {kind} has none to join", "batch")
+NOTHING_TO_BATCH = _error("[batch] joins intervals, and [kind] {kind} has none to join")
 UPSTREAM_WITHOUT_TASKS = _error(
-    "[with_upstream] can only be switched off with [tasks], which says what it is upstream of", "with_upstream"
+    "[with_upstream] can only be switched off with [tasks], which says what it is upstream of"
 )
-DOWNSTREAM_WITHOUT_TASKS = _error(
-    "[with_downstream] needs [tasks], which says what it is downstream of", "with_downstream"
-)
-NO_TASK_MATCHES = _error("[tasks] {pattern!r} matches no task{whose}; there are {tasks}", "tasks")
+DOWNSTREAM_WITHOUT_TASKS = _error("[with_downstream] needs [tasks], which says what it is downstream of")
+NO_TASK_MATCHES = _error("[tasks] {pattern!r} matches no task{whose}; there are {tasks}")
 BACKWARDS_ON_PAST = _error(
     "[run_backwards] can't be used with DAG {dag_id!r}: its task {task_id!r} has depends_on_past, so older dates must run "
-    "first",
-    "run_backwards",
+    "first"
 )
 SCHEDULED_POOL = _error(
     "[field] {pool}: the pool 'scheduled' is for scheduled runs; a backfill takes 'backfill' or one of your own"
 )
-NO_POOL_TO_OVERRIDE = _error("[overrides] {name}: there is no pool {pool!r}{nearest} There are {pools}.", "overrides")
-EMPTY_WINDOW = _error("[window] {window!r} begins where it ends; leave it out to work at any hour", "window")
-BAD_WINDOW = _error("[window]: {window!r} is not a span of hours; 20:00-06:00 is one", "window")
-BAD_OVERRIDE = _error("[overrides] {pair!r} must be NAME=VALUE, such as retries=3 or clean.timeout=600", "overrides")
-OVERRIDE_TWICE = _error("[overrides] names {name!r} twice; say once what it shall be", "overrides")
+NO_POOL_TO_OVERRIDE = _error("[overrides] {name}: there is no pool {pool!r}{nearest} There are {pools}.")
+EMPTY_WINDOW = _error("[window] {window!r} begins where it ends; leave it out to work at any hour")
+BAD_WINDOW = _error("[window]: {window!r} is not a span of hours; 20:00-06:00 is one")
+BAD_OVERRIDE = _error("[overrides] {pair!r} must be NAME=VALUE, such as retries=3 or clean.timeout=600")
+OVERRIDE_TWICE = _error("[overrides] names {name!r} twice; say once what it shall be")
 # -- changes of a backfill --------------------------------------------------------------------------------------------
 NOTHING_TO_SET = _error("Nothing to set; what can be changed is {fields}.")
 NOT_UPDATABLE = _error("{name!r} can't be changed{nearest} There are {fields}.")
 WAS_NOT_CHANGED = _error("'was' tells of {name!r}, which is not to be changed{nearest}", "was")
-CHANGED_MEANWHILE = _error(
+CHANGED_MEANWHILE = _refused(
     "[field] is {now} now, not {was}{more}: somebody has changed it since you looked. Look again, and ask once more.",
-    error=Refused,
 )
-BACKFILL_ENDED = _error("Backfill {backfill_id} has ended ({state}): there is nothing to {action}.", error=Refused)
-BACKFILL_NOT_ENDED = _error(
-    "Backfill {backfill_id} is {state}: only one that has ended is retried.", error=Refused, hint="watch_backfill"
+BACKFILL_ENDED = _refused("Backfill {backfill_id} has ended ({state}): there is nothing to {action}.")
+BACKFILL_NOT_ENDED = _refused(
+    "Backfill {backfill_id} is {state}: only one that has ended is retried.", hint="watch_backfill"
 )
-NOTHING_TO_RETRY = _error("Backfill {backfill_id} has no failed item: there is nothing to retry.", error=Refused)
+NOTHING_TO_RETRY = _refused("Backfill {backfill_id} has no failed item: there is nothing to retry.")
 # -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
-INVALID_OVERRIDE = _error("[overrides] {problem}", "overrides")
+INVALID_OVERRIDE = _error("[overrides] {problem}")
 UNKNOWN_OVERRIDE = _error(
-    "[overrides] {name}: {setting!r} is not a setting that a backfill can set{nearest} There are {known}.", "overrides"
+    "[overrides] {name}: {setting!r} is not a setting that a backfill can set{nearest} There are {known}."
 )
-OVERRIDE_OF_DAG = _error(
-    "[overrides] {name}: {setting} is a setting of the whole DAG; write {setting}=...", "overrides"
-)
-OVERRIDE_UNKNOWN_TASK = _error(
-    "[overrides] {name}: DAG {dag_id!r} has no task {task_id!r}{nearest} It has {known}.", "overrides"
-)
-OVERRIDE_OF_CALLBACK = _error(
-    "[overrides] {name}: a callback waits only for what it reports on; it has no {setting}", "overrides"
-)
+OVERRIDE_OF_DAG = _error("[overrides] {name}: {setting} is a setting of the whole DAG; write {setting}=...")
+OVERRIDE_UNKNOWN_TASK = _error("[overrides] {name}: DAG {dag_id!r} has no task {task_id!r}{nearest} It has {known}.")
+OVERRIDE_OF_CALLBACK = _error("[overrides] {name}: a callback waits only for what it reports on; it has no {setting}")
 _NOT_AN_OVERRIDE = "[overrides] {name}: {setting!r} is not a setting that a backfill can set; "
-OVERRIDE_MAX_ACTIVE_RUNS = _error(
-    f"{_NOT_AN_OVERRIDE}a backfill has its own [max_active_runs]. There are {{known}}.", "overrides"
-)
-OVERRIDE_PARAMS = _error(f"{_NOT_AN_OVERRIDE}run parameters are given with [conf]. There are {{known}}.", "overrides")
+OVERRIDE_MAX_ACTIVE_RUNS = _error(f"{_NOT_AN_OVERRIDE}a backfill has its own [max_active_runs]. There are {{known}}.")
+OVERRIDE_PARAMS = _error(f"{_NOT_AN_OVERRIDE}run parameters are given with [conf]. There are {{known}}.")
 OVERRIDE_SCHEDULE = _error(
-    f"{_NOT_AN_OVERRIDE}which intervals are run is set by [kind], [start_date] and [end_date]. There are {{known}}.",
-    "overrides",
+    f"{_NOT_AN_OVERRIDE}which intervals are run is set by [kind], [start_date] and [end_date]. There are {{known}}."
 )
 OVERRIDE_HAS_A_FIELD: Final = {  # what a backfill sets in another way
     "max_active_runs": OVERRIDE_MAX_ACTIVE_RUNS, "params": OVERRIDE_PARAMS, "schedule": OVERRIDE_SCHEDULE,
 }  # fmt: skip
 # -- runs and tasks ---------------------------------------------------------------------------------------------------
-RUN_ENDED = _error("Run {run_id} of {dag_id} has ended ({state}): there is nothing to cancel.", error=Refused)
-RUN_OVERRIDDEN = _error(
-    "Run {run_id} was overridden and is kept as it was; the run that stands there is {by}.", error=Refused
-)
+RUN_ENDED = _refused("Run {run_id} of {dag_id} has ended ({state}): there is nothing to cancel.")
+RUN_OVERRIDDEN = _refused("Run {run_id} was overridden and is kept as it was; the run that stands there is {by}.")
 ONLY_FAILED_AND_RUNNING = _error(
     "[only_failed] and [only_running] leave nothing together; use one of them", "only_running"
 )
 RUN_NAMES_A_DAG = _error(
-    "[run_ids] {run} names a DAG, and [is_regex] chooses others beside it; clear {dag_id} by its id", "run_ids"
+    "[run_ids] {run} names a DAG, and [is_regex] chooses others beside it; clear {dag_id} by its id"
 )
 NO_TASK_STARTED = _error("There is nothing to clear: no task{of} {what} in {runs} of {dags}{between}")
 LATEST_OF_GONE_DAG = _error(
     "[latest_version]: DAG {dag_id!r} is gone, so there is no later version to move to; without it, its runs are cleared with "
-    "the version they had",
-    "latest_version",
+    "the version they had"
 )
 TOO_MANY_RUNS = _error("More than {max} runs are chosen; clear a shorter range of dates at once", "end_date")
 NEVER_RAN = _error("{none}{between}, and what never ran can't be cleared", hint="create_backfill")
@@ -204,8 +172,7 @@ NEVER_RAN_AND_GONE = _error(
 )
 PART_OF_A_BATCH = _error(
     "The dates{between} are part of run {run_id}, which takes {items} intervals together from {start} on: clear that run as a "
-    "whole, with [start_date] {start}",
-    "start_date",
+    "whole, with [start_date] {start}"
 )
 CLEAR_OVERRIDDEN = _error(
     "Run {run_id} was overridden and is kept as it was; the run that stands there now is {by}: clear that one",
@@ -214,28 +181,23 @@ CLEAR_OVERRIDDEN = _error(
 RUN_OUT_OF_RANGE = _error(
     "Run {run_id} does not lie{between}; leave out [start_date] and [end_date], or name another run", "run_ids"
 )
-RUN_IS_LIVE = _error(
-    "Run {run_id} of that date is {state}; wait for its end, or cancel it", error=Refused, hint="cancel_run"
-)
-CALLBACK_BY_HAND = _error(
+RUN_IS_LIVE = _refused("Run {run_id} of that date is {state}; wait for its end, or cancel it", hint="cancel_run")
+CALLBACK_BY_HAND = _refused(
     "{task_id} is a callback: it tells how something ended, and by hand nothing has. To have a run tell again, clear this task",
-    "task_id", error=Refused, hint="clear_callback",
+    "task_id", hint="clear_callback",
 )  # fmt: skip
-NO_DATE_TO_TEST = _error("DAG {dag_id!r} has no start_date: say which interval with [logical_date]", "logical_date")
-DAG_INACTIVE = _error("DAG {dag_id!r} is not active: {why}.", "dag_id", error=Refused)
+NO_DATE_TO_TEST = _error("DAG {dag_id!r} has no start_date: say which interval with [logical_date]")
+DAG_INACTIVE = _refused("DAG {dag_id!r} is not active: {why}.", "dag_id")
 DOWNSTREAM_CIRCLE = _error(
     "[downstream] can't be used with DAG {dag_id!r}: {circle} read in a circle what each other write, so there is no first; "
-    "backfill them one by one",
-    "downstream",
+    "backfill them one by one"
 )
 TOO_MANY_DOWNSTREAM = _error(
     "[downstream]: DAG {dag_id!r} has about {count} intervals in that range, more than one backfill may ({max}); ask for a "
-    "shorter one",
-    "downstream",
+    "shorter one"
 )
-STATE_IS_LED = _error(
-    "The manager of term {term} (pid {pid} on {host}) leads the state at {root}. Stop it first.", error=Refused,
-    hint="stop_manager",
+STATE_IS_LED = _refused(
+    "The manager of term {term} (pid {pid} on {host}) leads the state at {root}. Stop it first.", hint="stop_manager"
 )  # fmt: skip
 # -- requests ---------------------------------------------------------------------------------------------------------
 BAD_REQUEST_ID = _error(

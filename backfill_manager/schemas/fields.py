@@ -1,6 +1,6 @@
 """What a declared field is, for whoever shows it: the command line's options, forms, messages.
 
-`Option` is put into the annotation of a field, for what only interfaces need; `fields_of` reads all that is declared.
+`option` declares a field with what only interfaces need; `fields_of` reads all that is declared.
 """
 
 from __future__ import annotations
@@ -12,21 +12,28 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 
 @dataclass(frozen=True)
 class Option:
-    """`spellings` on the command line, if not the field's name with dashes; `default`: what None means, in text."""
+    """`spellings` on the command line, if not the field's name with dashes; `none`: what None means, in text."""
 
-    spellings: tuple[str, ...]
-    metavar: str | None
-    default: str | None
+    spellings: tuple[str, ...] = ()
+    metavar: str | None = None
+    none: str | None = None
 
-    def __init__(self, *spellings: str, metavar: str | None = None, default: str | None = None) -> None:
-        for name, value in (("spellings", spellings), ("metavar", metavar), ("default", default)):
-            object.__setattr__(self, name, value)
+
+def option(
+    default: Any, help: str, *spellings: str, label: str | None = None, metavar: str | None = None,
+    none: str | None = None, **more: Any,
+) -> Any:  # fmt: skip
+    """Declares a field that may be left out, with its `Option`; the label is the field's name unless one is given, and
+    `more` goes to pydantic's `Field`."""
+    declared = Field(default=default, title=label, description=help, **more)
+    declared.metadata.append(Option(spellings, metavar, none))
+    return declared
 
 
 @dataclass(frozen=True)
@@ -44,8 +51,6 @@ class DeclaredField:
     choices: tuple[str, ...]
     low: int | None
     high: int | None
-    max_length: int | None
-    example: Any
     option: Option
 
     @property
@@ -81,7 +86,7 @@ def _field(name: str, info: FieldInfo) -> DeclaredField:
         name=name, label=info.title or name.replace("_", " ").capitalize(), help=info.description or "",
         type=typing.get_origin(base) or base, default=None if info.is_required() else info.default,
         is_required=info.is_required(), is_list=is_list, may_be_none=may_be_none, choices=choices, low=limit("ge"),
-        high=limit("le"), max_length=limit("max_length"), example=next(iter(info.examples or ()), None),
+        high=limit("le"),
         option=next((each for each in metadata if isinstance(each, Option)), Option()),
     )  # fmt: skip
 

@@ -40,7 +40,7 @@ def _form_field(field: DeclaredField) -> FormField:
         widget = "pool"
     elif field.type in (bool, int, dict):
         widget = {bool: "checkbox", int: "number", dict: "lines"}[field.type]  # type: ignore[assignment]
-    empty = f" Empty: {field.option.default}." if field.option.default else ""
+    empty = f" Empty: {field.option.none}." if field.option.none else ""
     one_per_line = " One NAME=VALUE per line." if field.name == "overrides" else ""
     return FormField(field.name, field.label, field.help + empty + one_per_line, widget)
 
