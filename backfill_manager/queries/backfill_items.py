@@ -15,8 +15,7 @@ from backfill_manager.store.base import Condition, Store, matching
 
 @dataclass(frozen=True)
 class ItemPage:
-    """`after` and `before`: the ordinals behind and ahead of which the next page and the previous one lie, None where there
-    is none."""
+    """`after` and `before`: the ordinals behind and ahead of which the next and the previous page lie, if there is one."""
 
     items: list[dict[str, Any]]
     after: int | None
@@ -24,16 +23,9 @@ class ItemPage:
 
 
 def list_items(
-    store: Store,
-    backfill_id: str,
-    *,
-    first: int = 1,
-    last: int | None = None,
-    in_states: Sequence[str] = (),
-    after: int | None = None,
-    before: int | None = None,
-    limit: int | None = None,
-) -> ItemPage:
+    store: Store, backfill_id: str, *, first: int = 1, last: int | None = None, in_states: Sequence[str] = (),
+    after: int | None = None, before: int | None = None, limit: int | None = None,
+) -> ItemPage:  # fmt: skip
     """Items by ordinal, of those in `[first, last]`: the first ones behind `after`, or the last ones ahead of `before`."""
     backwards = before is not None and after is None
     begins = first if after is None else max(first, after + 1)
@@ -58,19 +50,12 @@ def list_items(
     # A page that was reached from another one has that one on its other side.
     has_next = more if not backwards else True
     has_previous = more if backwards else after is not None and after >= first
-    return ItemPage(
-        [item_view(row) for row in rows],
-        rows[-1].ordinal if has_next else None,
-        rows[0].ordinal if has_previous else None,
-    )
+    items = [document(resources.Item.model_fields, row) for row in rows]
+    return ItemPage(items, rows[-1].ordinal if has_next else None, rows[0].ordinal if has_previous else None)
 
 
 def find_item(store: Store, backfill_id: str, ordinal: int) -> dict[str, Any]:
-    rows = store.read(BackfillItem, matching(backfill_id=backfill_id, ordinal=ordinal), limit=1)
-    if not rows:
+    row = store.first(BackfillItem, matching(backfill_id=backfill_id, ordinal=ordinal))
+    if row is None:
         raise NotFound(f"item of backfill {backfill_id} with the number", str(ordinal))
-    return item_view(rows[0])
-
-
-def item_view(row: BackfillItem) -> dict[str, Any]:
     return document(resources.Item.model_fields, row)

@@ -17,12 +17,12 @@ from backfill_manager.queries.requests import request_details
 from backfill_manager.schemas.backfill_row import option_of
 from backfill_manager.schemas.commands import UPDATABLE_FIELDS, parse_payload
 from backfill_manager.schemas.kinds import BACKFILL_SET
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Condition, Store, matching
 
 
 @dataclass(frozen=True)
 class SettingsNow:
-    """`values` by name (see `requests.backfills.CHANGEABLE`); `version` is another text after each change. `last`: the
+    """`values` by name (`UPDATABLE_FIELDS`); `version` is another text after each change. `last`: the
     request that last changed it, and `waiting` those that the manager has not answered yet, oldest first."""
 
     values: dict[str, Any]
@@ -38,17 +38,16 @@ class SettingsNow:
 def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
     """`found`: the backfill as `queries.backfills` tells it."""
     backfill_id = found["backfill_id"]
-    rows = store.read(Backfill, [Condition("backfill_id", "=", backfill_id)], limit=1)
-    changed_by = rows[0].changed_by if rows else ""
+    row = store.first(Backfill, matching(backfill_id=backfill_id))
+    changed_by = row.changed_by if row else ""
     waiting = [one for one in store.unanswered() if one.kind == BACKFILL_SET and _is_of(one, backfill_id)]
-    values = {name: option_of(rows[0], name) if rows else found[name] for name in UPDATABLE_FIELDS}
+    values = {name: option_of(row, name) if row else found[name] for name in UPDATABLE_FIELDS}
     for request in waiting:
         values |= json.loads(request.payload_json)["changes"]
-    last = _request(store, changed_by) if changed_by else None
-    return SettingsNow(
-        values, "+".join([changed_by, *(one.request_id for one in waiting)]), last,
-        tuple(request_details(one, None) for one in waiting),
-    )  # fmt: skip
+    last = store.first(Request, matching(request_id=changed_by)) if changed_by else None
+    version = "+".join([changed_by, *(one.request_id for one in waiting)])
+    details = tuple(request_details(one, None) for one in waiting)
+    return SettingsNow(values, version, request_details(last, None) if last else None, details)
 
 
 def children_of_each(store: Store) -> dict[str, list[dict[str, Any]]]:
@@ -77,8 +76,3 @@ def _is_of(request: Request, backfill_id: str) -> bool:
         return bool(parse_payload(request.kind, request.payload_json)["backfill_id"] == backfill_id)
     except InvalidInput:  # the manager refuses it
         return False
-
-
-def _request(store: Store, request_id: str) -> dict[str, Any] | None:
-    rows = store.read(Request, [Condition("request_id", "=", request_id)], limit=1)
-    return request_details(rows[0], None) if rows else None

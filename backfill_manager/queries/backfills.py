@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
@@ -83,7 +84,7 @@ def _mark(waiting: Mapping[str, Any]) -> str:
 
 def waiting_backfills(store: Store, chosen: BackfillFilter = ALL) -> list[dict[str, Any]]:
     """Those that were submitted and that the manager has not created yet, newest first."""
-    found = [one for one in _waiting(store) if chosen.matches(one)]
+    found = [one for one in _views_of(store.unanswered()) if chosen.matches(one)]
     created = _created(store, [one["backfill_id"] for one in found])
     return sorted((_listed(one) for one in found if one["backfill_id"] not in created), key=_mark, reverse=True)
 
@@ -98,9 +99,8 @@ def find_uncounted(store: Store, id_or_prefix: str) -> dict[str, Any]:
     """The same without the numbers of its items by state, which change more often than the rest."""
     if id_or_prefix == LATEST:
         return _latest(store)
-    rows = store.read(
-        Backfill, [Condition("backfill_id", "starts_with", id_or_prefix)], order_by=("-created_at",), limit=20
-    )
+    beginning = [Condition("backfill_id", "starts_with", id_or_prefix)]
+    rows = store.read(Backfill, beginning, order_by=("-created_at",), limit=20)
     exact = [row for row in rows if row.backfill_id == id_or_prefix]
     if exact:
         return _view(exact[0], {})
@@ -111,9 +111,7 @@ def find_uncounted(store: Store, id_or_prefix: str) -> dict[str, Any]:
         backfill_id = choose("backfill", id_or_prefix, ids)
     except NotFound:
         newest = store.read(Backfill, order_by=("-created_at",), limit=1000, without=NOT_LISTED)
-        others = [row.backfill_id for row in newest]
-        known = [*ids, *others]
-        raise _no_backfill(id_or_prefix, known) from None
+        raise _no_backfill(id_or_prefix, [*ids, *(row.backfill_id for row in newest)]) from None
     if backfill_id in made:
         return _view(made[backfill_id], {})
     return _waiting_or_refused(store, asked[backfill_id])
@@ -121,17 +119,16 @@ def find_uncounted(store: Store, id_or_prefix: str) -> dict[str, Any]:
 
 def _latest(store: Store) -> dict[str, Any]:
     """The newest that is not hidden, or one that was asked for since."""
-    made = store.read(Backfill, [Condition("hidden_at", "is_null")], order_by=("-created_at",), limit=1)
-    since = [Condition("requested_at", ">", made[0].created_at)] if made else []
+    made = store.first(Backfill, [Condition("hidden_at", "is_null")], ("-created_at",))
+    since = [Condition("requested_at", ">", made.created_at)] if made else []
     asked = {one["backfill_id"]: one for one in _asked(store, since)}  # the newest comes last
-    if asked:  # those that were made are hidden
-        for backfill_id in _created(store, asked):
-            del asked[backfill_id]
+    for backfill_id in _created(store, asked):  # those that were made are hidden
+        del asked[backfill_id]
     if asked:
         return _waiting_or_refused(store, list(asked.values())[-1])
     if not made:
         raise _no_backfill(LATEST, ())
-    return _view(made[0], {})
+    return _view(made, {})
 
 
 def _no_backfill(id_or_prefix: str, known: Sequence[str]) -> NotFound:
@@ -153,9 +150,8 @@ def check_states(kind: str, names: Iterable[str], known: Sequence[str], hint: st
     chosen = tuple(names)
     for one in chosen:
         if one not in known:
-            raise InvalidInput(
-                f"{one!r} is no state of a {kind}{nearest(one, known) or '; one of ' + ', '.join(known)}{hint}"
-            )
+            instead = nearest(one, known) or f"; one of {', '.join(known)}"
+            raise InvalidInput(f"{one!r} is no state of a {kind}{instead}{hint}")
     return chosen
 
 
@@ -177,14 +173,9 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     listed = config.get(kind)
     if not isinstance(listed, list) or (len(listed) <= MAX_LISTED and len(json.dumps(listed)) <= MAX_LISTED_LENGTH):
         return config
-    shown: list[Any] = []
-    left = MAX_LISTED_LENGTH
-    for one in listed[:MAX_LISTED]:
-        left -= len(str(one))
-        if left < 0 and shown:
-            break
-        shown.append(one)
-    return {**config, kind: shown, "total": len(listed)}
+    lengths = accumulate(len(str(one)) for one in listed[:MAX_LISTED])
+    fit = sum(length <= MAX_LISTED_LENGTH for length in lengths)
+    return {**config, kind: listed[: max(1, fit)], "total": len(listed)}
 
 
 def _with_counts(store: Store, rows: Sequence[Backfill]) -> list[dict[str, Any]]:
@@ -238,10 +229,6 @@ def _views_of(requests: Iterable[Request]) -> list[dict[str, Any]]:
     return list(shown.values())
 
 
-def _waiting(store: Store) -> list[dict[str, Any]]:
-    return _views_of(store.unanswered())
-
-
 def _asked(store: Store, where: Sequence[Condition] = ()) -> list[dict[str, Any]]:
     """Every backfill ever asked for, whatever became of it; the newest last."""
     of_kind = Condition("kind", "=", BACKFILL_CREATE)
@@ -249,7 +236,7 @@ def _asked(store: Store, where: Sequence[Condition] = ()) -> list[dict[str, Any]
 
 
 def _waiting_or_refused(store: Store, one: dict[str, Any]) -> dict[str, Any]:
-    answers = store.read(Response, [Condition("request_id", "=", one["request_id"])], limit=1)
-    if answers and answers[0].outcome == REFUSED:
-        raise Refused(f"Backfill {one['backfill_id']} of {one['dag_id']!r} was refused: {answers[0].message}")
+    answer = store.first(Response, matching(request_id=one["request_id"]))
+    if answer and answer.outcome == REFUSED:
+        raise Refused(f"Backfill {one['backfill_id']} of {one['dag_id']!r} was refused: {answer.message}")
     return one

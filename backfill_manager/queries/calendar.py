@@ -24,28 +24,34 @@ WORST_FIRST: Final = (states.FAILED, states.RUNNING, states.QUEUED, states.CANCE
 def calendar(store: Store, dag_id: str, timezone: str, year: int) -> dict[str, dict[str, Any]]:
     """Day (`2013-01-05`) -> `state` (the worst of its runs), `states` (counts), `runs`, `duration_s` (mean of the runs that
     have ended; None when none has). Only runs in the timeline."""
-    dates, midnights = _days_of(year, timezone)
-    where = [*timeline_of(dag_id), *_within(midnights)]
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    dates, runs = _runs_of(store, dag_id, timezone, year, ("state", "started_at", "ended_at"))
+    if not runs.num_rows:
+        return {}
+    took = pc.microseconds_between(runs["started_at"], runs["ended_at"])
+    counted = pa.table({"day": runs["day"], "state": runs["state"], "us": took}).group_by(["day", "state"])
     days: dict[str, dict[str, Any]] = {}
-    for row in _by_day_and_state(store, where, midnights):
-        day = days.setdefault(
-            dates[row["day"]].isoformat(), {"states": {}, "runs": 0, "took_s": 0.0, "ended": 0}
-        )  # fmt: skip
-        day["states"][row["state"]] = row["n"]
-        day["runs"] += row["n"]
-        day["took_s"] += row["took_s"] or 0.0
-        day["ended"] += row["ended"]
-    return {name: _day(found) for name, found in sorted(days.items())}
+    for row in counted.aggregate([([], "count_all"), ("us", "count"), ("us", "sum")]).sort_by("day").to_pylist():
+        day = days.setdefault(dates[row["day"]].isoformat(), {"states": {}, "runs": 0, "took_us": 0, "ended": 0})
+        day["states"][row["state"]] = row["count_all"]
+        day["runs"] += row["count_all"]
+        day["took_us"] += row["us_sum"] or 0
+        day["ended"] += row["us_count"]
+    return {
+        name: {
+            "state": next((state for state in WORST_FIRST if state in day["states"]), states.SUCCESS),
+            "states": day["states"], "runs": day["runs"],
+            "duration_s": day["took_us"] / 1e6 / day["ended"] if day["ended"] else None,
+        }
+        for name, day in days.items()
+    }  # fmt: skip
 
 
 def rows_by_day(store: Store, dag_id: str, timezone: str, year: int) -> dict[str, int]:
     """Day -> rows that the tasks of its runs wrote into tables; days on which none did are left out."""
-    import pyarrow as pa
-
-    dates, midnights = _days_of(year, timezone)
-    runs = store.read_arrow(
-        DagRun.TABLE, ("run_id", "logical_date", "run_seq"), [*timeline_of(dag_id), *_within(midnights)]
-    )
+    dates, runs = _runs_of(store, dag_id, timezone, year, ("run_id", "run_seq"))
     if not runs.num_rows:
         return {}
     seqs = runs["run_seq"].to_numpy()
@@ -56,7 +62,6 @@ def rows_by_day(store: Store, dag_id: str, timezone: str, year: int) -> dict[str
         Condition("rows_written", "not_null"),
     ]
     written = store.read_arrow(TaskInstance.TABLE, ("run_id", "rows_written"), where)
-    runs = runs.append_column("day", pa.array(_day_numbers(runs, midnights)))
     found = runs.join(written, "run_id", join_type="inner").group_by("day").aggregate([("rows_written", "sum")])
     return {dates[row["day"]].isoformat(): row["rows_written_sum"] for row in found.to_pylist()}
 
@@ -64,10 +69,9 @@ def rows_by_day(store: Store, dag_id: str, timezone: str, year: int) -> dict[str
 def years(store: Store, dag_id: str, timezone: str) -> list[int]:
     """The years from the first run of the timeline to the last, newest first; empty when there is none."""
     ends = [
-        found[0].logical_date.astimezone(ZoneInfo(timezone)).year
+        found.logical_date.astimezone(ZoneInfo(timezone)).year
         for order in ("logical_date", "-logical_date")
-        if (found := store.read(DagRun, timeline_of(dag_id), order_by=(order,), limit=1, without=NOT_LISTED))
-        and found[0].logical_date
+        if (found := store.first(DagRun, timeline_of(dag_id), (order,), NOT_LISTED)) and found.logical_date
     ]
     return list(range(max(ends), min(ends) - 1, -1)) if ends else []
 
@@ -82,54 +86,22 @@ def runs_of_day(store: Store, dag_id: str, timezone: str, at: datetime, limit: i
     return [run_view(row) for row in rows]
 
 
-def _days_of(year: int, timezone: str) -> tuple[list[date], list[datetime]]:
-    """The days of a year and the one after, and the instants at which they begin in the zone."""
-    zone = ZoneInfo(timezone)
-    dates = [date(year, 1, 1) + timedelta(days=n) for n in range((date(year + 1, 1, 1) - date(year, 1, 1)).days + 1)]
-    return dates, [datetime(one.year, one.month, one.day, tzinfo=zone).astimezone(UTC) for one in dates]
-
-
-def _within(midnights: list[datetime]) -> list[Condition]:
-    return [Condition("logical_date", ">=", midnights[0]), Condition("logical_date", "<", midnights[-1])]
-
-
-def _day_numbers(runs: pa.Table, midnights: list[datetime]) -> Any:
-    """Of each run, from 0."""
+def _runs_of(
+    store: Store, dag_id: str, timezone: str, year: int, columns: tuple[str, ...]
+) -> tuple[list[date], pa.Table]:
+    """The days of a year, and the runs on them in the timeline with `day`, from 0. The days lie between midnights that Python
+    computes: zones come from there only, as in the planner."""
     import numpy as np
     import pyarrow as pa
 
+    zone = ZoneInfo(timezone)
+    dates = [date(year, 1, 1) + timedelta(days=n) for n in range((date(year + 1, 1, 1) - date(year, 1, 1)).days + 1)]
+    midnights = [datetime(one.year, one.month, one.day, tzinfo=zone).astimezone(UTC) for one in dates]
+    within = [Condition("logical_date", ">=", midnights[0]), Condition("logical_date", "<", midnights[-1])]
+    runs = store.read_arrow(DagRun.TABLE, ("logical_date", *columns), [*timeline_of(dag_id), *within])
     at = runs["logical_date"].cast(pa.int64()).to_numpy()
-    return np.searchsorted(np.array([micros(one) for one in midnights]), at, side="right") - 1
-
-
-def _by_day_and_state(store: Store, where: list[Condition], midnights: list[datetime]) -> list[dict[str, Any]]:
-    """Rows of `day` (from 0), `state`, `n`, `ended` (runs with both times), `took_s` (their sum). The days lie between the
-    midnights: zones come from Python only, here as in the planner."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    table = store.read_arrow("dag_run", ("logical_date", "state", "started_at", "ended_at"), where)
-    if not table.num_rows:
-        return []
-    took = pc.microseconds_between(table["started_at"], table["ended_at"])
-    days = pa.table({"day": _day_numbers(table, midnights), "state": table["state"], "us": took})
-    found = days.group_by(["day", "state"]).aggregate([([], "count_all"), ("us", "count"), ("us", "sum")])
-    return [
-        {
-            "day": row["day"],
-            "state": row["state"],
-            "n": row["count_all"],
-            "ended": row["us_count"],
-            "took_s": None if row["us_sum"] is None else row["us_sum"] / 1e6,
-        }
-        for row in found.to_pylist()
-    ]
-
-
-def _day(found: dict[str, Any]) -> dict[str, Any]:
-    worst = next((state for state in WORST_FIRST if found["states"].get(state)), states.SUCCESS)
-    mean_s = found["took_s"] / found["ended"] if found["ended"] else None
-    return {"state": worst, "states": found["states"], "runs": found["runs"], "duration_s": mean_s}
+    day = np.searchsorted(np.array([micros(one) for one in midnights]), at, side="right") - 1
+    return dates, runs.append_column("day", pa.array(day))
 
 
 def weeks_of(year: int) -> list[list[date | None]]:

@@ -9,8 +9,7 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from backfill_manager.clock import format_instant
-from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
 from backfill_manager.model import states
@@ -19,10 +18,9 @@ from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas import resources
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Condition, Store, matching
 
 if TYPE_CHECKING:
-    from backfill_manager.dags.schedule.timetable import Timetable
     from backfill_manager.planning.next_run import Upcoming
 
 MAX_LISTED_LENGTH: Final = 1000  # characters of a description in a list
@@ -62,23 +60,25 @@ def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
 
 def known_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
     """For reading: the same of a DAG that is, or ever was, there."""
-    rows = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
-    if not rows:
-        known = [row.dag_id for row in store.read(DagRow)]
+    row = dag_row(store, dag_id)
+    return row, spec_reader(store)(dag_id, row.current_version)
+
+
+def dag_row(store: Store, dag_id: str) -> DagRow:
+    """Of a DAG that is, or ever was, there; `NotFound` with the nearest names."""
+    row = store.first(DagRow, matching(dag_id=dag_id))
+    if row is None:
+        known = [one.dag_id for one in store.read(DagRow)]
         raise NotFound(
             "DAG", dag_id, known, hint="see_dags" if known else "start_manager", more="" if known else NO_DAGS
         )
-    row = rows[0]
-    specs = _current_specs(store, rows)
-    if dag_id not in specs:
-        raise NotFound("DAG version", f"{dag_id} v{row.current_version}", hint="check_state")
-    return row, specs[dag_id]
+    return row
 
 
 def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     """A DAG that is, or ever was, there; `NotFound` with the nearest names."""
     row, spec = known_dag(store, dag_id)
-    counts = store.count("dag_run", ("state",), [Condition("dag_id", "=", dag_id)])
+    counts = store.count("dag_run", ("state",), matching(dag_id=dag_id))
     return {
         **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
         **document(_DETAILS, spec),
@@ -90,7 +90,14 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
 def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
     """Each after those it waits for; callbacks, which have `calls_back`, come last. One that `watches` no task tells of
     the whole run."""
-    return [_task_view(spec, task) for task in spec.in_order]
+    return [
+        document(
+            _TASK_FIELDS, task, upstream=list(task.upstream), downstream=list(spec.downstream(task.task_id)),
+            trigger_rule=None if task.is_callback else task.trigger_rule, retry_delay_s=task.retry_delay,
+            timeout_s=task.timeout,
+        )
+        for task in spec.in_order
+    ]  # fmt: skip
 
 
 def next_intervals_of(
@@ -111,14 +118,9 @@ def next_intervals(
     latest = reached.farthest_end
     if after is not None:
         latest, now = _made(spec, after - timedelta(microseconds=1), after, now), max(now, after)
+    fields = resources.Interval.model_fields
     return [
-        document(
-            resources.Interval.model_fields,
-            one,
-            logical_date=format_instant(one.start),
-            interval_start=format_instant(one.start),
-            interval_end=format_instant(one.end),
-        )
+        document(fields, one, logical_date=one.start, interval_start=one.start, interval_end=one.end)
         for one in islice(_upcoming(spec, latest, now, reached.stands_for_schedule), n)
     ]
 
@@ -149,10 +151,10 @@ def spec_reader(store: Store) -> Callable[[str, int], DagSpec]:
 
     @cache
     def spec_of(dag_id: str, version: int) -> DagSpec:
-        rows = store.read(DagVersion, [Condition("dag_id", "=", dag_id), Condition("version", "=", version)], limit=1)
-        if not rows:
+        row = store.first(DagVersion, matching(dag_id=dag_id, version=version))
+        if row is None:
             raise NotFound("DAG version", f"{dag_id} v{version}", hint="check_state")
-        return DagSpec.from_json(rows[0].definition_json)
+        return DagSpec.from_json(row.definition_json)
 
     return spec_of
 
@@ -168,22 +170,13 @@ def spec_of_run(store: Store, run: DagRun) -> DagSpec | None:
 def _current_specs(store: Store, rows: list[DagRow]) -> dict[str, DagSpec]:
     if not rows:
         return {}
-    current = {(row.dag_id, row.current_version) for row in rows}
-    where = [
-        Condition("dag_id", "in", tuple(row.dag_id for row in rows)),
-        Condition("version", "in", tuple({row.current_version for row in rows})),
-    ]
+    current = {row.dag_id: row.current_version for row in rows}
+    where = matching(dag_id=tuple(current), version=tuple(set(current.values())))
     return {
         version.dag_id: DagSpec.from_json(version.definition_json)
         for version in store.read(DagVersion, where)
-        if (version.dag_id, version.version) in current
+        if version.version == current[version.dag_id]
     }
-
-
-def _timetable(spec: DagSpec) -> Timetable:
-    from backfill_manager.dags.schedule.timetable import timetable_of
-
-    return timetable_of(spec)
 
 
 def _upcoming(
@@ -207,22 +200,16 @@ def _made(spec: DagSpec, start: datetime, end: datetime, now: datetime) -> DagRu
 
 
 def _view(row: DagRow, spec: DagSpec, reached: TimelineWindow, now: datetime) -> dict[str, Any]:
+    from backfill_manager.dags.schedule.timetable import timetable_of
+
     upcoming = next_intervals(spec, reached, now, 1) if row.is_active else []
     return document(
         resources.Dag.model_fields, row,
         description=None if spec.description is None else shorten(spec.description, MAX_LISTED_LENGTH),
-        schedule=spec.schedule, schedule_in_words=_timetable(spec).describe(), timezone=spec.timezone, owner=spec.owner,
+        schedule=spec.schedule, schedule_in_words=timetable_of(spec).describe(), timezone=spec.timezone, owner=spec.owner,
         version=row.current_version, tags=json.loads(row.tags_json),
         next_logical_date=upcoming[0]["logical_date"] if upcoming else None,
         next_due_at=upcoming[0]["due_at"] if upcoming else None,
-        inactive_since=None if row.is_active else format_instant(row.updated_at),
+        inactive_since=None if row.is_active else row.updated_at,
         inactive_reason=None if row.is_active else why_inactive(row),
-    )  # fmt: skip
-
-
-def _task_view(spec: DagSpec, task: TaskSpec) -> dict[str, Any]:
-    return document(
-        _TASK_FIELDS, task, upstream=list(task.upstream), downstream=list(spec.downstream(task.task_id)),
-        trigger_rule=None if task.is_callback else task.trigger_rule, retry_delay_s=task.retry_delay,
-        timeout_s=task.timeout,
     )  # fmt: skip

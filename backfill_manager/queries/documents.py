@@ -11,7 +11,8 @@ from backfill_manager.clock import format_instant
 
 def document(names: Iterable[str], row: object, **computed: Any) -> dict[str, Any]:
     """The fields `names` (of a resource: `Run.model_fields`): computed ones, and columns of the row."""
-    return {name: computed[name] if name in computed else _plain(getattr(row, name)) for name in names}
+    values = ((name, computed[name] if name in computed else getattr(row, name)) for name in names)
+    return {name: format_instant(value) if isinstance(value, datetime) else value for name, value in values}
 
 
 def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
@@ -20,7 +21,3 @@ def seconds_between(start: datetime | None, end: datetime | None) -> float | Non
 
 def rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
-
-
-def _plain(value: Any) -> Any:
-    return format_instant(value) if isinstance(value, datetime) else value

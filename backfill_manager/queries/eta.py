@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -16,8 +16,9 @@ from typing import Any, Final
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
+from backfill_manager.queries.documents import seconds_between
 from backfill_manager.queries.runs import NOT_LISTED
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Store, matching
 
 Backfill = Mapping[str, Any]  # a document of `queries.backfills`
 MAX_RUNS_READ: Final = 100
@@ -105,23 +106,13 @@ def at_pace(backfill: dict[str, Any], pace: Pace, now: datetime) -> dict[str, An
 
 
 def read_pace(store: Store, backfill: Backfill, now: datetime) -> Pace:
-    ended = Condition("state", "in", (states.SUCCESS, states.FAILED))
-    of_it = [Condition("backfill_id", "=", backfill["backfill_id"]), ended]
+    of_it = matching(backfill_id=backfill["backfill_id"], state=(states.SUCCESS, states.FAILED))
     runs = store.read(DagRun, of_it, order_by=("-ended_at",), limit=MAX_RUNS_READ, without=NOT_LISTED)
     starts = [run.started_at for run in runs if run.started_at is not None]
     spent = (now - min(starts)).total_seconds() if starts else 0.0
     if spent > 0:
         return Pace(spent / sum(run.items for run in runs))
-    of_dag = [Condition("dag_id", "=", backfill["dag_id"]), Condition("state", "=", states.SUCCESS)]
-    return Pace(
-        None, _median_s(store.read(DagRun, of_dag, order_by=("-run_seq",), limit=MAX_RUNS_READ, without=NOT_LISTED))
-    )
-
-
-def _median_s(runs: Sequence[DagRun]) -> float | None:
-    took = [
-        (run.ended_at - run.started_at).total_seconds()
-        for run in runs
-        if run.started_at is not None and run.ended_at is not None
-    ]
-    return statistics.median(took) if took else None
+    of_dag = matching(dag_id=backfill["dag_id"], state=states.SUCCESS)
+    past = store.read(DagRun, of_dag, order_by=("-run_seq",), limit=MAX_RUNS_READ, without=NOT_LISTED)
+    took = [s for run in past if (s := seconds_between(run.started_at, run.ended_at)) is not None]
+    return Pace(None, statistics.median(took) if took else None)

@@ -67,17 +67,17 @@ class ItemMap:
 
     @property
     def by_state(self) -> dict[str, int]:
-        return {state: sum(cell.counts[n] for cell in self.cells) for n, state in enumerate(STATES)}
+        return dict(zip(STATES, _added(self.cells), strict=True))
 
     def coarser(self, most: int) -> tuple[Cell, ...]:
         """The same in up to `most` larger cells, for reading as text."""
         many = -(-len(self.cells) // most)
-        return tuple(_joined(self.cells[at : at + many]) for at in range(0, len(self.cells), max(1, many)))
+        parts = (self.cells[at : at + many] for at in range(0, len(self.cells), max(1, many)))
+        return tuple(Cell(part[0].first, part[-1].last, _added(part), part[0].begins, part[-1].ends) for part in parts)
 
 
-def _joined(cells: Sequence[Cell]) -> Cell:
-    counts = tuple(sum(column) for column in zip(*(cell.counts for cell in cells), strict=True))
-    return Cell(cells[0].first, cells[-1].last, counts, cells[0].begins, cells[-1].ends)
+def _added(cells: Sequence[Cell]) -> tuple[int, ...]:
+    return tuple(sum(column) for column in zip(*(cell.counts for cell in cells), strict=True))
 
 
 def cell_size(items: int, most: int = MAX_CELLS) -> int:
@@ -118,10 +118,8 @@ def read_items_seen(store: Store, backfill_id: str, first: int, last: int, label
     of_it = [Condition("backfill_id", "=", backfill_id)]
     items = store.read_arrow(BackfillItem.TABLE, ["ordinal", "state", "reason", label], of_it)
     by_state = dict.fromkeys(STATES, 0) | dict(_counted(items["state"]))
-    ordinals = items["ordinal"]
-    in_range = pc.and_(
-        pc.greater_equal(ordinals, pa.scalar(first, pa.int64())), pc.less_equal(ordinals, pa.scalar(last, pa.int64()))
-    )
+    low, high = pa.scalar(first, pa.int64()), pa.scalar(last, pa.int64())
+    in_range = pc.and_(pc.greater_equal(items["ordinal"], low), pc.less_equal(items["ordinal"], high))
     return ItemsSeen(by_state, reasons(items), item_map(items.filter(in_range), first, last, label))
 
 
@@ -145,14 +143,14 @@ def item_map(items: pa.Table, first: int, last: int, label: Label = "logical_dat
         slot, state = divmod(code, len(names))
         if names[state] in STATES:
             counts[slot][STATES.index(names[state])] = number
-    at_edge = pc.or_(pc.equal(within, begin), pc.equal(within, end))
-    at_edge = pc.or_(at_edge, pc.equal(items["ordinal"], pa.scalar(last)))
-    edges = items.filter(at_edge)
+    at_edge = (pc.equal(within, begin), pc.equal(within, end), pc.equal(items["ordinal"], pa.scalar(last)))
+    edges = items.filter(reduce(pc.or_, at_edge))
     labels = dict(zip(edges["ordinal"].to_pylist(), _spelled(edges[label]), strict=True))
-    cells = []
-    for n, of_cell in enumerate(counts):
-        begins, ends = first + n * per, min(first + (n + 1) * per - 1, last)
-        cells.append(Cell(begins, ends, tuple(of_cell), labels.get(begins), labels.get(ends)))
+    ranges = ((begins, min(begins + per - 1, last)) for begins in range(first, last + 1, per))
+    cells = (
+        Cell(begins, ends, tuple(of_cell), labels.get(begins), labels.get(ends))
+        for of_cell, (begins, ends) in zip(counts, ranges, strict=True)
+    )
     return ItemMap(first, last, per, label, tuple(cells))
 
 
@@ -180,9 +178,8 @@ def reasons(items: pa.Table, most: int = 8) -> list[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    has_reason = [
-        pc.equal(items["state"], pa.scalar(state)) for state in (states.FAILED, states.SKIPPED, states.CANCELLED)
-    ]
+    with_states = (states.FAILED, states.SKIPPED, states.CANCELLED)
+    has_reason = [pc.equal(items["state"], pa.scalar(state)) for state in with_states]
     with_reason = items.filter(pc.and_(pc.is_valid(items["reason"]), reduce(pc.or_, has_reason)))
     if not with_reason.num_rows:
         return []

@@ -54,12 +54,8 @@ def status_of_lease(row: Manager | None, now: datetime) -> dict[str, Any]:
     if row is None:
         return {"leading": False, "term": None, "state": None, "advice": "No manager has run here yet."}
     leading = is_lease_live(row, now)
-    if leading:
-        advice = None
-    elif row.state == states.LEADING:
-        advice = "The last manager ended without giving its lease back; the next one continues where it stopped."
-    else:
-        advice = "The last manager has stopped."
+    crashed = "The last manager ended without giving its lease back; the next one continues where it stopped."
+    advice = None if leading else crashed if row.state == states.LEADING else "The last manager has stopped."
     age_s = round((now - row.heartbeat_at).total_seconds(), 1)
     return document(_STATUS_FIELDS, row, leading=leading, heartbeat_age_s=age_s, advice=advice)
 

@@ -13,15 +13,14 @@ from backfill_manager.queries.dags import spec_reader
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.runs import NOT_LISTED
 from backfill_manager.schemas import resources
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Condition, Store, matching
 
 MAX_WAITING_READ: Final = 5000  # task instances; only live runs have any
-_HELD: Final = (states.QUEUED, states.RUNNING)
 
 
 def list_pools(store: Store) -> list[dict[str, Any]]:
     """`used` counts slots (a task may take several), `queued` and `running` count task instances."""
-    where = [Condition("state", "in", _HELD)]
+    where = matching(state=(states.QUEUED, states.RUNNING))
     held = store.count("task_instance", ("pool", "dag_id", "task_id", "state"), where)
     weights = _weights(store, {dag_id for _, dag_id, _, _ in held})
     tasks: Counter[tuple[str, str]] = Counter()
@@ -31,15 +30,11 @@ def list_pools(store: Store) -> list[dict[str, Any]]:
         slots[pool] += number * weights.get((dag_id, task_id), 1)
     return [
         document(
-            resources.Pool.model_fields,
-            row,
-            used=slots[row.name],
-            free=max(row.slots - slots[row.name], 0),
-            queued=tasks[row.name, states.QUEUED],
-            running=tasks[row.name, states.RUNNING],
+            resources.Pool.model_fields, row, used=slots[row.name], free=max(row.slots - slots[row.name], 0),
+            queued=tasks[row.name, states.QUEUED], running=tasks[row.name, states.RUNNING],
         )
         for row in store.read(Pool, order_by=("name",))
-    ]
+    ]  # fmt: skip
 
 
 def _weights(store: Store, dag_ids: set[str]) -> dict[tuple[str, str], int]:
@@ -57,13 +52,11 @@ def _weights(store: Store, dag_ids: set[str]) -> dict[tuple[str, str], int]:
 
 def waiting_by_pool(store: Store) -> dict[str, int]:
     """Pool -> task instances in the state `scheduled`."""
-    ready = store.read(TaskInstance, [Condition("state", "=", states.SCHEDULED)], limit=MAX_WAITING_READ)
+    ready = store.read(TaskInstance, matching(state=states.SCHEDULED), limit=MAX_WAITING_READ)
     if not ready:
         return {}
-    runs = {
-        run.key: run
-        for run in store.read(DagRun, [Condition("state", "in", tuple(sorted(states.RUN_LIVE)))], without=NOT_LISTED)
-    }
+    live = store.read(DagRun, matching(state=sorted(states.RUN_LIVE)), without=NOT_LISTED)
+    runs = {run.key: run for run in live}
     ids = tuple({run.backfill_id for run in runs.values() if run.backfill_id})
     rows = store.read(Backfill, [Condition("backfill_id", "in", ids)]) if ids else []
     pools = {row.backfill_id: row.pool for row in rows}

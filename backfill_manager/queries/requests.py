@@ -15,7 +15,8 @@ from backfill_manager.queries.paging import MAX_LISTED_IDS, Order, Page, Place, 
 from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting"
-_UNANSWERED: Final = SimpleNamespace(object_id=None, message=None, answered_at=None)
+_UNANSWERED: Final = SimpleNamespace(outcome=WAITING, object_id=None, message=None, answered_at=None)
+_OF_REQUEST: Final = ("request_id", "kind", "about", "requested_by", "requested_at", "source", "requested_from")
 NOT_LISTED: Final = ("payload_json",)  # of a request, and of an answer
 NAMES: Final = ("dag_id", "run_id", "task_id", "backfill_id", "name", "bundle", "subpath", "host")
 MAX_NAME_LENGTH: Final = 4000  # a run id of a partition is the longest
@@ -36,9 +37,7 @@ def list_requests(
 def _listed(store: Store, rows: Collection[Request]) -> list[dict[str, Any]]:
     if not rows:
         return []
-    where = (
-        [Condition("request_id", "in", tuple(row.request_id for row in rows))] if len(rows) <= MAX_LISTED_IDS else []
-    )
+    where = matching(request_id=[row.request_id for row in rows]) if len(rows) <= MAX_LISTED_IDS else []
     answers = {row.request_id: row for row in store.read(Response, where, without=NOT_LISTED)}
     short = [*where, Condition("payload_json", "shorter_than", MAX_PARSED_LENGTH)]
     payloads = {row.request_id: row.payload_json for row in store.read(Request, short)}
@@ -57,28 +56,22 @@ def find_request(store: Store, id_or_prefix: str) -> dict[str, Any]:
         rows = store.read(Request, (), newest_first, limit=1000, without=NOT_LISTED)
     by_id = {row.request_id: row for row in reversed(rows)}
     hint = "see_requests" if by_id else None
-    of_it = [Condition("request_id", "=", choose("request", id_or_prefix, list(reversed(by_id)), hint=hint))]
-    answers = store.read(Response, of_it, limit=1)
+    of_it = matching(request_id=choose("request", id_or_prefix, list(reversed(by_id)), hint=hint))
     [row] = store.read(Request, of_it, order_by=("requested_at",), limit=1)
-    return request_details(row, answers[0] if answers else None)
+    return request_details(row, store.first(Response, of_it))
 
 
 def request_details(row: Request, answer: Response | None) -> dict[str, Any]:
     """With all that was asked, and what the manager answered beside words."""
-    shown = request_view(row, answer)
-    return {
-        "request_id": row.request_id, "kind": row.kind, "payload": _json(row.payload_json), **shown,
-        "result": result_of(answer),
-    }  # fmt: skip
+    asked = {"request_id": row.request_id, "kind": row.kind, "payload": _json(row.payload_json)}
+    return {**asked, **request_view(row, answer), "result": result_of(answer)}
 
 
 def request_view(row: Request, answer: Response | None) -> dict[str, Any]:
+    about = _about(_json(row.payload_json or "{}"))  # not read where only the answer is of interest
     return {
-        **document(("request_id", "kind"), row),
-        "about": _about(_json(row.payload_json or "{}")),  # not read where only the answer is of interest
-        **document(("requested_by", "requested_at", "source", "requested_from"), row),
-        "outcome": answer.outcome if answer else WAITING,
-        **document(("object_id", "message", "answered_at"), answer or _UNANSWERED),
+        **document(_OF_REQUEST, row, about=about),
+        **document(("outcome", "object_id", "message", "answered_at"), answer or _UNANSWERED),
     }
 
 
@@ -91,16 +84,12 @@ def _about(payload: Any) -> dict[str, str]:
     """The ids and names in a payload."""
     if not isinstance(payload, dict):
         return {}
-    ask = payload.get("ask")
-    inside = (
-        {"dag_id": ask.get("dag_id") or (None if ask.get("is_regex") else ask.get("dag"))}
-        if isinstance(ask, dict)
-        else {}
-    )
-    found = {**inside, **payload}
-    return {
-        name: found[name] for name in NAMES if isinstance(found.get(name), str) and len(found[name]) <= MAX_NAME_LENGTH
-    }
+    found = payload
+    if isinstance(ask := payload.get("ask"), dict):
+        dag = None if ask.get("is_regex") else ask.get("dag")
+        found = {"dag_id": ask.get("dag_id") or dag, **payload}
+    texts = ((name, found[name]) for name in NAMES if isinstance(found.get(name), str))
+    return {name: text for name, text in texts if len(text) <= MAX_NAME_LENGTH}
 
 
 def _json(text: str) -> Any:

@@ -7,6 +7,7 @@ without them, is for lists, `run_details` for one run.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,16 +28,9 @@ NEWEST_FIRST: Final = Order("run_seq", "run_seq", descending=True)  # by creatio
 
 
 def list_runs(
-    store: Store,
-    *,
-    dag_id: str | None = None,
-    backfill_id: str | None = None,
-    run_type: str | None = None,
-    in_states: Sequence[str] = (),
-    order: Order = NEWEST_FIRST,
-    limit: int | None = None,
-    after: Place | None = None,
-) -> Page:
+    store: Store, *, dag_id: str | None = None, backfill_id: str | None = None, run_type: str | None = None,
+    in_states: Sequence[str] = (), order: Order = NEWEST_FIRST, limit: int | None = None, after: Place | None = None,
+) -> Page:  # fmt: skip
     where = matching(dag_id=dag_id, backfill_id=backfill_id, run_type=run_type, state=tuple(in_states))
     return Slice(order, limit, after).page(store, DagRun, where, run_view, NOT_LISTED)
 
@@ -45,13 +39,13 @@ def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> D
     """By id, beginning of an id, logical date, or `latest`, each also as `DAG/RUN`; of `dag_id` or, without one, wherever
     it is unique. `NotFound`; `Ambiguous`, or `RunOfSeveralDags` with the names that tell them apart."""
     dag_id, id_or_prefix = _with_dag(store, id_or_prefix, dag_id)
-    in_dag = [Condition("dag_id", "=", dag_id)] if dag_id else []
+    in_dag = matching(dag_id=dag_id)
     place = f"run of DAG {dag_id!r} with the id" if dag_id else "run"
     if id_or_prefix == LATEST:
-        newest = store.read(DagRun, in_dag, order_by=("-run_seq",), limit=1)
-        if not newest:
+        newest = store.first(DagRun, in_dag, ("-run_seq",))
+        if newest is None:
             raise NotFound(place, id_or_prefix, more="; nothing has run yet.")
-        return newest[0]
+        return newest
     found = _called(store, id_or_prefix, in_dag)
     if not found:
         beginning = [*in_dag, Condition("run_id", "starts_with", id_or_prefix)]
@@ -64,8 +58,7 @@ def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> D
         if dag_id and not _is_dag(store, dag_id):
             raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)], hint="see_dags")
         others = store.read(DagRun, in_dag, order_by=("-run_seq",), limit=500, without=NOT_LISTED)
-        known = [row.run_id for row in others]
-        raise NotFound(place, id_or_prefix, known, hint="see_runs")
+        raise NotFound(place, id_or_prefix, [row.run_id for row in others], hint="see_runs")
     if len(found) > 1:
         if len({row.dag_id for row in found}) > 1:
             raise RunOfSeveralDags(id_or_prefix, sorted(row.key for row in found))
@@ -88,27 +81,24 @@ def _with_dag(store: Store, id_or_prefix: str, dag_id: str | None) -> tuple[str 
 
 def _is_dag(store: Store, dag_id: str) -> bool:
     """It is, or ever was, one."""
-    of_dag = [Condition("dag_id", "=", dag_id)]
-    return bool(store.read(DagRow, of_dag, limit=1) or store.read(DagRun, of_dag, limit=1))
+    return bool(store.first(DagRow, matching(dag_id=dag_id)) or store.first(DagRun, matching(dag_id=dag_id)))
 
 
 def _of_date(store: Store, text: str, dag_id: str) -> list[DagRun]:
     """Runs of a logical date as people write it, in the DAG's zone; the one that stands in the timeline, if any does."""
     from backfill_manager.dags.schedule.timetable import parse_date
 
-    dags = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
+    dag = store.first(DagRow, matching(dag_id=dag_id))
     try:
-        at = parse_date(text, dags[0].timezone if dags else "UTC", name="RUN")
+        at = parse_date(text, dag.timezone if dag else "UTC", name="RUN")
     except InvalidInput:
         return []
-    where = [Condition("dag_id", "=", dag_id), Condition("logical_date", "=", at)]
-    rows = store.read(DagRun, where, order_by=("-run_seq",))
+    rows = store.read(DagRun, matching(dag_id=dag_id, logical_date=at), order_by=("-run_seq",))
     return [row for row in rows if is_current(row)] or rows
 
 
 def run_view(row: DagRun) -> dict[str, Any]:
-    duration_s = rounded(seconds_between(row.started_at, row.ended_at))
-    return document(resources.Run.model_fields, row, duration_s=duration_s)
+    return document(resources.Run.model_fields, row, duration_s=rounded(seconds_between(row.started_at, row.ended_at)))
 
 
 def run_details(row: DagRun) -> dict[str, Any]:
@@ -149,36 +139,27 @@ def recent_runs(store: Store, newest: Mapping[str, Newest], dag_ids: Iterable[st
     """The runs that `newest` names, oldest first, of those of these DAGs that have any."""
     seqs = tuple(seq for dag_id in dag_ids if dag_id in newest for seq in newest[dag_id].seqs)
     runs: dict[str, list[dict[str, Any]]] = {}
-    if not seqs:
-        return runs
-    for row in store.read(DagRun, [Condition("run_seq", "in", seqs)], order_by=("run_seq",), without=NOT_LISTED):
+    for row in store.read(DagRun, matching(run_seq=seqs), ("run_seq",), without=NOT_LISTED) if seqs else ():
         runs.setdefault(row.dag_id, []).append(run_view(row))
     return runs
 
 
 def timeline(
-    store: Store, dag_id: str, limit: int | None = None, *, before: datetime | None = None
+    store: Store, dag_id: str, limit: int | None = None, before: datetime | None = None
 ) -> list[dict[str, Any]]:
     """Oldest first; with a `limit`, the runs of the newest dates, or of those before the date `before`, of which each is
     one run's. `overridden` of a run holds the runs that it took the place of, newest first, each with its own."""
-    older = [Condition("logical_date", "<", before)] if before is not None else []
-    current = store.read(
-        DagRun, [*timeline_of(dag_id), *older], order_by=("-logical_date",), limit=limit, without=NOT_LISTED
-    )[::-1]
+    where = [*timeline_of(dag_id), *([Condition("logical_date", "<", before)] if before is not None else [])]
+    current = store.read(DagRun, where, order_by=("-logical_date",), limit=limit, without=NOT_LISTED)[::-1]
     if not current:
         return []
-    where = matching(dag_id=dag_id, state=states.OVERRIDDEN)
-    where.append(Condition("logical_date", ">=", current[0].logical_date))
-    return _nested(current, _by_successor(store.read(DagRun, where, order_by=("-run_seq",), without=NOT_LISTED)))
+    since = Condition("logical_date", ">=", current[0].logical_date)
+    where = [*matching(dag_id=dag_id, state=states.OVERRIDDEN), since]
+    overridden = defaultdict[str | None, list[DagRun]](list)  # by the run that took their place
+    for run in store.read(DagRun, where, order_by=("-run_seq",), without=NOT_LISTED):
+        overridden[run.overridden_by].append(run)
 
+    def nested(runs: Iterable[DagRun]) -> list[dict[str, Any]]:
+        return [{**run_view(run), "overridden": nested(overridden.get(run.run_id, ()))} for run in runs]
 
-def _by_successor(overridden: Iterable[DagRun]) -> dict[str, list[DagRun]]:
-    found: dict[str, list[DagRun]] = {}
-    for run in overridden:
-        if run.overridden_by is not None:
-            found.setdefault(run.overridden_by, []).append(run)
-    return found
-
-
-def _nested(runs: Iterable[DagRun], overridden: dict[str, list[DagRun]]) -> list[dict[str, Any]]:
-    return [{**run_view(run), "overridden": _nested(overridden.get(run.run_id, ()), overridden)} for run in runs]
+    return nested(current)

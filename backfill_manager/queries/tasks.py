@@ -32,10 +32,9 @@ def list_task_instances(store: Store, run: DagRun, task_id: str | None = None) -
 
 def listed_task(row: TaskInstance) -> dict[str, Any]:
     """As `task_view`, but for a large result: it is None, and `result_chars` says how large it is."""
-    shown = (
-        task_view(row.evolve(result_json=None)) if len(row.result_json or "") > MAX_RESULT_LENGTH else task_view(row)
-    )
-    return {**shown, "result_chars": None if row.result_json is None else len(row.result_json)}
+    chars = len(row.result_json or "")
+    shown = task_view(row.evolve(result_json=None) if chars > MAX_RESULT_LENGTH else row)
+    return {**shown, "result_chars": None if row.result_json is None else chars}
 
 
 def find_task_instance(store: Store, run: DagRun, task_id: str) -> TaskInstance:
@@ -49,18 +48,17 @@ def find_task_instance(store: Store, run: DagRun, task_id: str) -> TaskInstance:
 
 
 def list_tries(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:
-    return [_try_view(row) for row in store.read(TaskTry, _of(run, task_id), order_by=("task_id", "launch"))]
+    fields = resources.Try.model_fields
+    return [
+        document(fields, row, duration_s=rounded(row.duration_s), spark_jobs=json.loads(row.spark_jobs_json or "[]"))
+        for row in store.read(TaskTry, _of(run, task_id), order_by=("task_id", "launch"))
+    ]
 
 
 def list_log_lines(
-    store: Store,
-    run: DagRun,
-    task_id: str,
-    *,
-    try_number: int | None = None,
-    after: tuple[int, int] = (0, -1),
+    store: Store, run: DagRun, task_id: str, *, try_number: int | None = None, after: tuple[int, int] = (0, -1),
     limit: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     """What a task logged, oldest first; `after` = (launch, line) of the last line that was seen already."""
     where = [*_of(run, task_id), *matching(try_number=try_number)]
     launch, line = after
@@ -77,13 +75,6 @@ def task_view(row: TaskInstance) -> dict[str, Any]:
         resources.TaskInstance.model_fields, row, duration_s=rounded(row.duration_s),
         result=None if row.result_json is None else json.loads(row.result_json),
         result_chars=None if row.result_json is None else len(row.result_json),
-    )  # fmt: skip
-
-
-def _try_view(row: TaskTry) -> dict[str, Any]:
-    return document(
-        resources.Try.model_fields, row, duration_s=rounded(row.duration_s),
-        spark_jobs=json.loads(row.spark_jobs_json or "[]"),
     )  # fmt: skip
 
 
@@ -104,15 +95,14 @@ def running_tasks(store: Store, backfill: Mapping[str, Any], now: datetime) -> l
     """Task instances of the backfill that run now, longest first, with `for_s` seconds."""
     if not backfill["running"]:
         return []
-    of_it = [Condition("backfill_id", "=", backfill["backfill_id"]), Condition("state", "=", states.RUNNING)]
+    of_it = matching(backfill_id=backfill["backfill_id"], state=states.RUNNING)
     runs = store.read(DagRun, of_it, without=NOT_LISTED)
     if not runs:
         return []
+    run_ids = [run.run_id for run in runs]
     where = [
         Condition("run_seq", ">=", min(run.run_seq for run in runs)),
-        Condition("dag_id", "=", backfill["dag_id"]),
-        Condition("run_id", "in", tuple(run.run_id for run in runs)),
-        Condition("state", "=", states.RUNNING),
+        *matching(dag_id=backfill["dag_id"], run_id=run_ids, state=states.RUNNING),
     ]
     return [
         {**listed_task(row), "for_s": seconds_between(row.started_at, now)}

@@ -11,39 +11,31 @@ from backfill_manager.clock import format_instant
 from backfill_manager.dags.bundles.files import ALL_FILES, read_bundle
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.import_failure import to_utf8
-from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRow, DagVersion
+from backfill_manager.queries.dags import dag_row
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas import resources
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Store, matching
 
 CONTEXT_LINES = 3
 
 
 def list_versions(store: Store, dag_id: str) -> list[dict[str, Any]]:
     """Newest first. `NotFound` for a DAG that never was."""
-    row = _row(store, dag_id)
-    found = store.read(DagVersion, [Condition("dag_id", "=", dag_id)], order_by=("-version",))
-    return [
-        {
-            **document(resources.DagVersion.model_fields, one, is_current=one.version == row.current_version),
-            "snapshot": one.snapshot,
-        }
-        for one in found
-    ]
+    row = dag_row(store, dag_id)
+    fields = (*resources.DagVersion.model_fields, "snapshot")
+    found = store.read(DagVersion, matching(dag_id=dag_id), order_by=("-version",))
+    return [document(fields, one, is_current=one.version == row.current_version) for one in found]
 
 
 def diff_versions(store: Store, dag_id: str, before: int, after: int) -> dict[str, Any]:
     """`{"settings": [{"name", "before", "after"}], "tasks": [{"task_id", "change", "settings"}], "files": [{"file",
     "change", "diff"}]}`; `files` is None when one of the snapshots can't be seen from here."""
-    row = _row(store, dag_id)
+    row = dag_row(store, dag_id)
     old, new = (_version(store, dag_id, number) for number in (before, after))
     was, now = (DagSpec.from_json(version.definition_json) for version in (old, new))
-    others = {
-        other.file
-        for other in store.read(DagRow, [Condition("bundle", "=", row.bundle)])
-        if other.file not in (old.file, new.file)
-    }
+    others = {other.file for other in store.read(DagRow, matching(bundle=row.bundle))} - {old.file, new.file}
     return {
         "dag_id": dag_id,
         "before": before,
@@ -61,22 +53,14 @@ def code_of(store: Store, dag_id: str, version: int) -> dict[str, Any]:
     return {"dag_id": dag_id, "version": version, "file": found.file, "text": text}
 
 
-def _row(store: Store, dag_id: str) -> DagRow:
-    found = store.read(DagRow, [Condition("dag_id", "=", dag_id)], limit=1)
-    if not found:
-        raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)])
-    return found[0]
-
-
 def _version(store: Store, dag_id: str, number: int) -> DagVersion:
-    where = [Condition("dag_id", "=", dag_id), Condition("version", "=", number)]
-    found = store.read(DagVersion, where, limit=1)
-    if not found:
+    found = store.first(DagVersion, matching(dag_id=dag_id, version=number))
+    if found is None:
         known = sorted(version["version"] for version in list_versions(store, dag_id))
         if not known:
             raise InvalidInput(f"DAG {dag_id!r} has no versions")
         raise InvalidInput(f"DAG {dag_id!r} has no version {number}; it has {known[0]} to {known[-1]}")
-    return found[0]
+    return found
 
 
 def _settings(was: DagSpec | TaskSpec, now: DagSpec | TaskSpec, without: tuple[str, ...] = ()) -> list[dict[str, Any]]:

@@ -96,6 +96,12 @@ class Store(ABC):
         """Rows that meet every condition. `order_by` names columns, `-` before one is descending; nulls come last.
         `without`: columns that are not read and are None in the rows, which are to be shown and never to be committed."""
 
+    def first(
+        self, record: type[R], where: Sequence[Condition], order_by: Sequence[str] = (), without: Sequence[str] = ()
+    ) -> R | None:
+        """The first of these rows, if there are any."""
+        return next(iter(self.read(record, where, order_by, 1, without)), None)
+
     @abstractmethod
     def read_arrow(self, table: str, columns: Sequence[str], where: Sequence[Condition] = ()) -> pa.Table:
         """The same as an Arrow table (instants as timestamp[us, UTC]), for what must not become Python rows."""
