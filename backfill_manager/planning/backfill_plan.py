@@ -93,10 +93,8 @@ class BackfillPlan:
     @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks that its runs run, but for callbacks."""
-        command = self.command
-        chosen = selected_tasks(
-            command.tasks, self.dag, upstream=command.with_upstream, downstream=command.with_downstream
-        )
+        asked = self.command
+        chosen = selected_tasks(asked.tasks, self.dag, upstream=asked.with_upstream, downstream=asked.with_downstream)
         return tuple(task_id for task_id in chosen if not self.dag.is_callback(task_id))
 
     @cached_property
@@ -159,19 +157,14 @@ class BackfillPlan:
 
     def _items(self) -> list[dict[str, Any]]:
         columns = {name: _for_json(self.items[name]) for name in self.items.column_names}
-        columns["run_id"] = [None] * self.items.num_rows
-        if self.reruns:
-            found = [self.reruns.get(ordinal) for ordinal in columns["ordinal"]]
-            columns["run_id"] = [rerun and rerun.run_id for rerun in found]
-            columns["failed_tasks"] = [rerun and rerun.failed_tasks for rerun in found]
+        found = [self.reruns.get(ordinal) for ordinal in columns["ordinal"]]
+        columns["run_id"] = [rerun and rerun.run_id for rerun in found]
         columns["batch"] = [None] * self.items.num_rows if self.command.batch == 1 else self.batches.to_pylist()
-        names = ["ordinal", *_INSTANTS, "partition_key", "state", "reason", "run_id", "batch"]
-        names += ["failed_tasks"] if self.reruns else []
+        if self.reruns:
+            columns["failed_tasks"] = [rerun and rerun.failed_tasks for rerun in found]
         if self.estimate is not None:
             columns |= self.estimate.items.to_pydict()
-            names += self.estimate.items.column_names
-        rows = zip(*(columns[name] for name in names), strict=True)
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def plan_backfill(
@@ -200,22 +193,14 @@ def existing_runs(store: Store, command: CreateBackfill, dag: DagSpec) -> pa.Tab
     """The DAG's runs that an item of this backfill (`command`: with both ends of its range) may meet: not overridden, not
     external, on a date asked for or with an interval that reaches into the range. Columns `run_id run_type state
     logical_date partition_key dag_version interval_start interval_end items is_partial`."""
-    found = store.read_arrow(
-        "dag_run",
-        _RUN_COLUMNS,
-        [Condition("dag_id", "=", dag.dag_id), *CURRENT_RUNS, *_that_may_meet(command)],
-    )
-    return _with_partial_filled(found, dag.dag_id, store)
-
-
-def _with_partial_filled(runs: pa.Table, dag_id: str, store: Store) -> pa.Table:
-    """`is_partial` true or false also of runs of an older release, which did not write it down."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    where = [Condition("dag_id", "=", dag.dag_id), *CURRENT_RUNS, *_that_may_meet(command)]
+    runs = store.read_arrow("dag_run", _RUN_COLUMNS, where)
     is_partial = runs["is_partial"].cast(pa.bool_())
-    if is_partial.null_count:
-        partial = pa.array([run_id for _, run_id in partial_runs_of_older_releases(store, [dag_id])], pa.string())
+    if is_partial.null_count:  # of an older release, which did not write it down
+        partial = pa.array([run_id for _, run_id in partial_runs_of_older_releases(store, [dag.dag_id])], pa.string())
         is_partial = pc.coalesce(is_partial, pc.is_in(runs["run_id"].cast(pa.string()), partial))
     return runs.set_column(runs.column_names.index("is_partial"), "is_partial", is_partial)
 
@@ -223,22 +208,18 @@ def _with_partial_filled(runs: pa.Table, dag_id: str, store: Store) -> pa.Table:
 def _relevant_runs(existing: pa.Table, command: CreateBackfill, dag: DagSpec) -> pa.Table:
     """The runs that this backfill may meet, each with what a finished partial one is to it: for a whole backfill nothing,
     but of `stale` something that is not of the current version."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     if not is_whole(command, dag):
         return existing
-    done = pc.invert(pc.is_in(existing["state"].cast("string"), _as_strings(sorted(states.RUN_LIVE))))
+    live = pa.array(sorted(states.RUN_LIVE), pa.string())
+    done = pc.invert(pc.is_in(existing["state"].cast("string"), live))
     partial = pc.and_(pc.fill_null(existing["is_partial"], False), done)
     if command.kind != "stale":
         return existing.filter(pc.invert(partial))
     at = existing.column_names.index("dag_version")
     return existing.set_column(at, "dag_version", pc.if_else(partial, 0, existing["dag_version"]))
-
-
-def _as_strings(values: Sequence[str]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(values, pa.string())
 
 
 def _that_may_meet(command: CreateBackfill) -> Sequence[Condition]:
@@ -275,12 +256,9 @@ def _intervals_of(spark: SparkSession, command: CreateBackfill, dag: DagSpec) ->
 
 
 def _as_frame(
-    spark: SparkSession,
-    *,
-    interval_start: Sequence[datetime] = (),
-    interval_end: Sequence[datetime] = (),
+    spark: SparkSession, *, interval_start: Sequence[datetime] = (), interval_end: Sequence[datetime] = (),
     partition_key: Sequence[str] = (),
-) -> DataFrame:
+) -> DataFrame:  # fmt: skip
     """What a person named one by one, in the order of making, in the shape that `intervals` gives."""
     import pyarrow as pa
 
@@ -288,15 +266,10 @@ def _as_frame(
     nothing: list[None] = [None] * n
     starts = pa.array([micros(at) for at in interval_start] or nothing, pa.int64())
     ends = pa.array([micros(at) for at in interval_end] or nothing, pa.int64())
-    table = pa.table(
-        {
-            "place": pa.array(range(n), pa.int64()),
-            "logical_date": starts,
-            "interval_start": starts,
-            "interval_end": ends,
-            "partition_key": pa.array(partition_key or nothing, pa.string()),
-        }
-    )
+    table = pa.table({
+        "place": pa.array(range(n), pa.int64()), "logical_date": starts, "interval_start": starts, "interval_end": ends,
+        "partition_key": pa.array(partition_key or nothing, pa.string()),
+    })  # fmt: skip
     return spark.createDataFrame(table).coalesce(1)
 
 
@@ -312,14 +285,11 @@ def _runs(spark: SparkSession, existing: pa.Table, dag_version: int) -> DataFram
 
     if not existing.num_rows:
         return spark.sql(sql_text("no_runs"))
-    table = pa.table(
-        {
-            "logical_date": existing["logical_date"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
-            "partition_key": existing["partition_key"].cast(pa.string()),
-            "state": existing["state"].cast(pa.string()),
-            "is_older": pc.less(existing["dag_version"], dag_version),
-        }
-    )
+    table = pa.table({
+        "logical_date": existing["logical_date"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
+        "partition_key": existing["partition_key"].cast(pa.string()), "state": existing["state"].cast(pa.string()),
+        "is_older": pc.less(existing["dag_version"], dag_version),
+    })  # fmt: skip
     return spark.createDataFrame(table).coalesce(1)
 
 

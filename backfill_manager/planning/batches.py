@@ -43,11 +43,8 @@ def _joins(item: BackfillItem, following: BackfillItem, backwards: bool) -> bool
 
 
 def _touch(earlier: BackfillItem, later: BackfillItem) -> bool:
-    return _has_length(earlier) and earlier.interval_end == later.interval_start
-
-
-def _has_length(item: BackfillItem) -> bool:
-    return item.interval_start is not None and item.interval_start != item.interval_end
+    has_length = earlier.interval_start is not None and earlier.interval_start != earlier.interval_end
+    return has_length and earlier.interval_end == later.interval_start
 
 
 def batches(items: pa.Table, most: int, *, run_backwards: bool) -> pa.ChunkedArray:

@@ -10,6 +10,7 @@ Only `plan_clear` reads; what it reads is bounded by DAG, date and state.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,10 +24,11 @@ from backfill_manager.humanise import name_list
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
+from backfill_manager.planning.timeline import NOT_EXTERNAL
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.regex import searcher
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Condition, Store, matching
 
 MAX_RUNS: Final = 100_000  # of one clear
 STOPPED_FIRST: Final = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
@@ -122,9 +124,8 @@ def chosen_dags(command: ClearTasks, dags: Mapping[str, DagRow]) -> list[DagRow]
         is_named = searcher(command.dag_id)
         chosen = [dags[dag_id] for dag_id in sorted(dags) if is_named(dag_id)]
         if not chosen:
-            raise NotFound(
-                "DAG that matches", command.dag_id, more=f"; there are {name_list(sorted(dags)) or 'none yet'}."
-            )
+            there = name_list(sorted(dags)) or "none yet"
+            raise NotFound("DAG that matches", command.dag_id, more=f"; there are {there}.")
     gone = [dag.dag_id for dag in chosen if not dag.is_active]
     if command.latest_version and gone:
         raise errors.LATEST_OF_GONE_DAG(dag_id=gone[0])
@@ -205,16 +206,13 @@ def _read_runs(store: Store, command: ClearTasks, dags: Sequence[DagRow]) -> lis
         by_dates.setdefault(dates_of(command, dag), []).append(dag.dag_id)
     runs: list[DagRun] = []
     for (start, end), dag_ids in by_dates.items():
-        where = [Condition("dag_id", "in", tuple(dag_ids)), Condition("state", "!=", s.OVERRIDDEN)]
+        where = [*matching(dag_id=dag_ids, run_id=command.run_ids), Condition("state", "!=", s.OVERRIDDEN)]
         if start is not None:
             where.append(Condition("logical_date", ">=", start))
         if end is not None:
             where.append(Condition("logical_date", "<=", end))
-        where.append(
-            Condition("run_id", "in", command.run_ids)
-            if command.run_ids
-            else Condition("run_type", "!=", s.EXTERNAL_RUN)
-        )
+        if not command.run_ids:
+            where.append(NOT_EXTERNAL)
         runs += store.read(DagRun, where, limit=MAX_RUNS + 1 - len(runs))
     if len(runs) > MAX_RUNS:
         raise errors.TOO_MANY_RUNS(max=f"{MAX_RUNS:,}")
@@ -224,19 +222,18 @@ def _read_runs(store: Store, command: ClearTasks, dags: Sequence[DagRow]) -> lis
 def _read_tasks(
     store: Store, in_states: frozenset[str], runs: Sequence[DagRun]
 ) -> dict[tuple[Any, ...], list[TaskInstance]]:
-    found: dict[tuple[Any, ...], list[TaskInstance]] = {}
+    found = defaultdict[tuple[Any, ...], list[TaskInstance]](list)
     ordered = sorted(runs, key=lambda run: run.run_seq)
     for first in range(0, len(ordered), _RUNS_PER_READ):
         some = ordered[first : first + _RUNS_PER_READ]
         where = [
             Condition("run_seq", ">=", some[0].run_seq),
             Condition("run_seq", "<=", some[-1].run_seq),
-            Condition("dag_id", "in", tuple({run.dag_id for run in some})),
-            Condition("run_id", "in", tuple({run.run_id for run in some})),
-            Condition("state", "in", tuple(sorted(in_states))),
+            *matching(dag_id=[*{run.dag_id for run in some}], run_id=[*{run.run_id for run in some}]),
+            *matching(state=sorted(in_states)),
         ]
         for ti in store.read(TaskInstance, where):
-            found.setdefault((ti.dag_id, ti.run_id), []).append(ti)
+            found[ti.dag_id, ti.run_id].append(ti)
     return found
 
 
@@ -265,25 +262,22 @@ def _check_batches(store: Store, command: ClearTasks, dags: Sequence[DagRow]) ->
         if start is None:
             continue
         where = [
-            Condition("dag_id", "=", dag.dag_id),
-            Condition("items", ">", 1),
-            Condition("state", "!=", s.OVERRIDDEN),
-            Condition("logical_date", "<", start),
-            Condition("interval_end", ">", start),
-        ]
-        for batch in store.read(DagRun, where, limit=1):
+            Condition("dag_id", "=", dag.dag_id), Condition("items", ">", 1), Condition("state", "!=", s.OVERRIDDEN),
+            Condition("logical_date", "<", start), Condition("interval_end", ">", start),
+        ]  # fmt: skip
+        if batch := store.first(DagRun, where):
             first = format_instant(batch.logical_date)
             raise errors.PART_OF_A_BATCH(between=_between(command), run_id=batch.run_id, items=batch.items, start=first)
 
 
 def _no_such_run(store: Store, command: ClearTasks, dags: Sequence[DagRow], run_id: str) -> Exception:
     of_them = Condition("dag_id", "in", tuple(dag.dag_id for dag in dags))
-    there = store.read(DagRun, [of_them, Condition("run_id", "=", run_id)], limit=1)
-    if not there:
+    there = store.first(DagRun, [of_them, Condition("run_id", "=", run_id)])
+    if there is None:
         known = [run.run_id for run in store.read(DagRun, [of_them], order_by=["-run_seq"], limit=500)]
         return NotFound(f"run of DAG {command.dag_id!r} with the id", run_id, known, hint="see_runs")
-    if there[0].state == s.OVERRIDDEN:
-        return errors.CLEAR_OVERRIDDEN(run_id=run_id, by=there[0].overridden_by)
+    if there.state == s.OVERRIDDEN:
+        return errors.CLEAR_OVERRIDDEN(run_id=run_id, by=there.overridden_by)
     return errors.RUN_OUT_OF_RANGE(run_id=run_id, between=_between(command))
 
 
@@ -297,20 +291,12 @@ def _no_task(command: ClearTasks, runs: int) -> BackfillManagerError:
     what = "that failed" if command.only_failed else "that is running" if command.only_running else "that has started"
     of = "" if command.tasks is None else f", of those that match {command.tasks!r},"
     those = "the one run" if runs == 1 else f"any of the {runs:,} runs"
-    return errors.NO_TASK_STARTED(of=of, what=what, runs=those, dags=_dags_text(command), between=_between(command))
-
-
-def _dags_text(command: ClearTasks) -> str:
-    return f"any DAG that matches {command.dag_id!r}" if command.is_regex else f"DAG {command.dag_id!r}"
+    dags = f"any DAG that matches {command.dag_id!r}" if command.is_regex else f"DAG {command.dag_id!r}"
+    return errors.NO_TASK_STARTED(of=of, what=what, runs=those, dags=dags, between=_between(command))
 
 
 def _between(command: ClearTasks) -> str:
-    if command.start_date and command.end_date:
-        return f" between {command.start_date} and {command.end_date}"
-    return (
-        f" from {command.start_date} on"
-        if command.start_date
-        else f" up to {command.end_date}"
-        if command.end_date
-        else ""
-    )
+    start, end = command.start_date, command.end_date
+    if start and end:
+        return f" between {start} and {end}"
+    return f" from {start} on" if start else f" up to {end}" if end else ""

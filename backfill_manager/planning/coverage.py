@@ -28,15 +28,11 @@ def covered_ranges(runs: pa.Table, dag_version: int) -> pa.Table:
     batches = runs.filter(pc.and_(pc.greater(runs["items"], 1), pc.is_valid(runs["interval_start"])))
     state = batches["state"].cast(pa.string())  # each store has its own kind of strings
     has_success = pc.equal(state, states.SUCCESS)
-    found = pa.table(
-        {
-            "covers_from": _micros(batches["interval_start"]),
-            "covers_until": _micros(batches["interval_end"]),
-            "cover_is_live": pc.is_in(state, pa.array(sorted(states.RUN_LIVE))),
-            "cover_has_success": has_success,
-            "cover_is_fresh": pc.and_(has_success, pc.greater_equal(batches["dag_version"], dag_version)),
-        }
-    ).sort_by([("covers_from", "ascending"), ("covers_until", "descending")])
+    found = pa.table({
+        "covers_from": _micros(batches["interval_start"]), "covers_until": _micros(batches["interval_end"]),
+        "cover_is_live": pc.is_in(state, pa.array(sorted(states.RUN_LIVE))), "cover_has_success": has_success,
+        "cover_is_fresh": pc.and_(has_success, pc.greater_equal(batches["dag_version"], dag_version)),
+    }).sort_by([("covers_from", "ascending"), ("covers_until", "descending")])  # fmt: skip
     overlaps = pc.less(found["covers_from"][1:], found["covers_until"][:-1])
     if not pc.any(overlaps).as_py():
         return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import graphlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -40,14 +41,8 @@ PlanOne = Callable[[CreateBackfill, DagSpec, int], BackfillPlan]
 
 
 def plan_with_downstream(
-    spark: SparkSession,
-    store: Store,
-    command: CreateBackfill,
-    dag: DagSpec,
-    dag_version: int,
-    others: Dags,
-    now: datetime,
-) -> BackfillPlan:
+    spark: SparkSession, store: Store, command: CreateBackfill, dag: DagSpec, dag_version: int, others: Dags, now: datetime
+) -> BackfillPlan:  # fmt: skip
     """The plan of a command with its overrides and, if it says so, all that is downstream of it among the `others`. The manager
     performs it, every dry run prints it. What has not ended by `now` is not complete, in all of them."""
 
@@ -83,17 +78,16 @@ def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
     """Every DAG below `root` -> the DAGs of the tree that write what it reads; each after those it waits for.
     `InvalidInput` for a circle."""
     specs = {dag.dag_id: dag for dag in sorted(dags, key=lambda dag: dag.dag_id)} | {root.dag_id: root}
-    readers: dict[str, set[str]] = {}
+    readers = defaultdict[str, set[str]](set)
     for dag in specs.values():
         for read in dag.reads:
-            readers.setdefault(read.table.casefold(), set()).add(dag.dag_id)
+            readers[read.table.casefold()].add(dag.dag_id)
     waits_for: dict[str, set[str]] = {root.dag_id: set()}
     todo = [root.dag_id]
     while todo:
         writer = todo.pop(0)
-        for reader in sorted(
-            {r for table in specs[writer].writes for r in readers.get(table.casefold(), ())} - {writer}
-        ):
+        written = (table.casefold() for table in specs[writer].writes)
+        for reader in sorted({reader for table in written for reader in readers[table]} - {writer}):
             if reader not in waits_for:
                 todo.append(reader)
             waits_for.setdefault(reader, set()).add(writer)
@@ -126,18 +120,15 @@ class _Changed:
 
 
 def _changed(plans: Iterable[BackfillPlan]) -> _Changed:
+    import pyarrow.compute as pc
+
     firsts, lasts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for plan in plans:
-        starts, ends = _intervals(plan.items.filter(_will_run(plan.items)))
+        will_run = pc.and_(pc.equal(plan.items["state"], states.PENDING), pc.is_valid(plan.items["interval_start"]))
+        starts, ends = _intervals(plan.items.filter(will_run))
         firsts.append(starts)
         lasts.append(np.maximum(ends - 1, starts))
     return _Changed(np.concatenate(firsts), np.concatenate(lasts))
-
-
-def _will_run(items: pa.Table) -> pa.ChunkedArray:
-    import pyarrow.compute as pc
-
-    return pc.and_(pc.equal(items["state"], states.PENDING), pc.is_valid(items["interval_start"]))
 
 
 def _intervals(items: pa.Table) -> tuple[Numbers, Numbers]:
@@ -159,21 +150,14 @@ def _command_for(root: CreateBackfill, dag: DagSpec, changed: _Changed) -> Creat
     about = timetable.estimate_count(first, last)
     if about > MAX_ITEMS:
         raise errors.TOO_MANY_DOWNSTREAM(dag_id=dag.dag_id, count=f"{about:,}", max=f"{MAX_ITEMS:,}")
+    # in the order of what it waits for, unless its own tasks need the older dates first
+    backwards = root.run_backwards and not any(task.depends_on_past for task in dag.tasks)
     return CreateBackfill(
-        dag_id=dag.dag_id,
-        start_date=first,
-        end_date=last,
-        # in the order of what it waits for, unless its own tasks need the older dates first
-        run_backwards=root.run_backwards and not any(task.depends_on_past for task in dag.tasks),
-        reprocess="completed",
-        max_active_runs=root.max_active_runs,
-        pool=root.pool,
-        priority=root.priority,
-        window=root.window,
-        is_polite=root.is_polite,
-        allow_future=root.allow_future,
+        dag_id=dag.dag_id, start_date=first, end_date=last, run_backwards=backwards, reprocess="completed",
+        max_active_runs=root.max_active_runs, pool=root.pool, priority=root.priority, window=root.window,
+        is_polite=root.is_polite, allow_future=root.allow_future,
         ignore_first_depends_on_past=root.ignore_first_depends_on_past,
-    )
+    )  # fmt: skip
 
 
 def _only_meeting(plan: BackfillPlan, changed: _Changed) -> BackfillPlan:

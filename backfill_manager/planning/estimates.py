@@ -27,10 +27,10 @@ from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.interval_overlap import Spans, micros_of
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.planning.timeline import NOT_EXTERNAL
+from backfill_manager.store.base import Condition, Store, matching
 
 if TYPE_CHECKING:
-    from backfill_manager.dags.definition import TableRead
     from backfill_manager.planning.interval_overlap import Numbers
 
 FIGURES: Final = ("rows", "files", "bytes")
@@ -85,12 +85,9 @@ def with_estimates(plan: BackfillPlan, store: Store, files_of: FilesOf, now: dat
 def past_runs(store: Store, plan: BackfillPlan) -> list[DagRun]:
     """The DAG's last successful runs, newest first, without external and partial ones."""
     where = [
-        Condition("dag_id", "=", plan.dag.dag_id),
-        Condition("state", "=", states.SUCCESS),
-        Condition("run_type", "!=", states.EXTERNAL_RUN),
-        Condition("started_at", "not_null"),
+        *matching(dag_id=plan.dag.dag_id, state=states.SUCCESS), NOT_EXTERNAL, Condition("started_at", "not_null"),
         Condition("ended_at", "not_null"),
-    ]
+    ]  # fmt: skip
     found = store.read(DagRun, where, order_by=("-ended_at",), limit=MAX_PAST_RUNS)
     return [run for run in found if not run.is_partial]
 
@@ -108,7 +105,7 @@ def estimate(plan: BackfillPlan, past: Sequence[DagRun], files_of: FilesOf, now:
         durations=durations,
         total_s=total_s,
         finishes_at=None if total_s is None else _after(now, total_s),
-        unknown=_unknown(found),
+        unknown=tuple(dict.fromkeys(read.table for read, files in found.items() if files is None)),
     )
 
 
@@ -120,10 +117,6 @@ def durations_of(past: Sequence[DagRun]) -> Durations | None:
         if run.started_at is not None and run.ended_at is not None
     ]
     return Durations(statistics.median(took), min(took), max(took)) if took else None
-
-
-def _unknown(found: dict[TableRead, pa.Table | None]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(read.table for read, files in found.items() if files is None))
 
 
 def _after(now: datetime, seconds: float) -> datetime | None:
@@ -157,12 +150,6 @@ class _Files:
             {name: int(_weights(files, name).sum()) for name in figures},
         )
 
-    def read_by(self, name: str, intervals: tuple[Numbers, Numbers] | None, n: int) -> Numbers:
-        """One figure for each of `n` intervals `[start, end)`; without any, the table is read whole each time."""
-        if intervals is None:
-            return np.full(n, self.everything[name], np.int64)
-        return self.spans[name].meeting(*intervals) + self.whole[name]
-
 
 def _weights(files: pa.Table, name: str) -> Numbers:
     if name == "files":
@@ -186,15 +173,12 @@ def _instants(times: pa.ChunkedArray, timezone: str) -> Numbers:
 
 
 def _per_item(plan: BackfillPlan, tables: Sequence[_Files]) -> pa.Table:
-    items = plan.items
+    items, unknown = plan.items, pa.nulls(plan.items.num_rows, pa.int64())
     runs = pc.equal(items["state"], states.PENDING)
-    columns = {}
-    for name in FIGURES:
-        figure = _figure(name, tables, _intervals(items), items.num_rows)
-        columns[name] = (
-            pa.nulls(items.num_rows, pa.int64()) if figure is None else pc.if_else(runs, pa.array(figure), 0)
-        )
-    return pa.table(columns)
+    figures = {name: _figure(name, tables, items) for name in FIGURES}
+    return pa.table(
+        {name: unknown if one is None else pc.if_else(runs, pa.array(one), 0) for name, one in figures.items()}
+    )
 
 
 def _totals(plan: BackfillPlan, tables: Sequence[_Files]) -> dict[str, int | None]:
@@ -206,22 +190,18 @@ def _totals(plan: BackfillPlan, tables: Sequence[_Files]) -> dict[str, int | Non
         .aggregate([("interval_start", "min"), ("interval_end", "max")])
         .rename_columns(["run", "interval_start", "interval_end"])
     )
-    figures = {name: _figure(name, tables, _intervals(joined), joined.num_rows) for name in FIGURES}
+    figures = {name: _figure(name, tables, joined) for name in FIGURES}
     return {name: None if figure is None else int(figure.sum()) for name, figure in figures.items()}
 
 
-def _figure(name: str, tables: Sequence[_Files], intervals: tuple[Numbers, Numbers] | None, n: int) -> Numbers | None:
-    """The sum over the tables of which it is known; None if it is of none, or if a table does not tell it."""
+def _figure(name: str, tables: Sequence[_Files], items: pa.Table) -> Numbers | None:
+    """For each interval the sum over the tables of which it is known; None if it is of none, or if a table does not tell it."""
     if not tables or any(name not in table.spans for table in tables):
         return None
-    total = np.zeros(n, np.int64)
+    if items["interval_start"].null_count:  # partitions: each table is read whole each time
+        return np.full(items.num_rows, sum(table.everything[name] for table in tables), np.int64)
+    intervals = micros_of(items["interval_start"]), micros_of(items["interval_end"])
+    total = np.zeros(items.num_rows, np.int64)
     for table in tables:
-        total += table.read_by(name, intervals, n)
+        total += table.spans[name].meeting(*intervals) + table.whole[name]
     return total
-
-
-def _intervals(items: pa.Table) -> tuple[Numbers, Numbers] | None:
-    """None for items that have no interval (partitions)."""
-    if items["interval_start"].null_count:
-        return None
-    return micros_of(items["interval_start"]), micros_of(items["interval_end"])

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _DAY = 86_400
-_NO_GRID = {"first": 0, "step": 1, "count": 0}
 
 
 @cache
@@ -66,7 +65,7 @@ def _cron_values(timetable: Timetable, cron: Cron, start: datetime, end: datetim
 def _grid(timetable: Timetable, start: datetime, end: datetime) -> dict[str, int]:
     first = timetable.first_at_or_after(start) if timetable.step is not None and start <= end else None
     if timetable.step is None or first is None or first > end:
-        return _NO_GRID
+        return {"first": 0, "step": 1, "count": 0}
     count = (micros(end) - micros(first)) // timetable.step + 1
     return {"first": micros(first), "step": timetable.step, "count": count}
 

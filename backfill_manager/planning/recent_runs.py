@@ -13,8 +13,8 @@ from typing import Final
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.partial_runs import with_partial_marked
-from backfill_manager.planning.timeline import CURRENT_RUNS, TimelineWindow
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.planning.timeline import CURRENT_RUNS, NOT_EXTERNAL, TimelineWindow
+from backfill_manager.store.base import Condition, Store, matching
 
 HORIZONS: Final = (*(timedelta(hours=8**n) for n in range(6)), None)  # 1 hour, 8, 64, ... nearly 4 years, all
 
@@ -33,7 +33,7 @@ def recent_timelines(counts: Mapping[str, int], store: Store, now: datetime) -> 
         missing = [dag_id for dag_id in counts if dag_id not in found]
         if not missing:
             break
-        of_these = [Condition("dag_id", "in", missing), Condition("run_type", "!=", s.EXTERNAL_RUN)]
+        of_these = [Condition("dag_id", "in", missing), NOT_EXTERNAL]
         since = None if horizon is None else _back_from_newest(of_these, horizon, store, now)
         dated = Condition("logical_date", "not_null") if since is None else Condition("logical_date", ">=", since)
         runs = defaultdict[str, list[DagRun]](list)
@@ -51,14 +51,9 @@ def recent_timelines(counts: Mapping[str, int], store: Store, now: datetime) -> 
 
 def _back_from_newest(where: Sequence[Condition], horizon: timedelta, store: Store, now: datetime) -> datetime | None:
     """So much earlier than the newest scheduled or backfill run that is not of a time to come; None where there is none."""
-    begun = [
-        *where,
-        Condition("logical_date", "<=", now),
-        Condition("run_type", "in", (s.SCHEDULED_RUN, s.BACKFILL_RUN)),
-    ]
-    for newest in store.read(DagRun, begun, order_by=["-logical_date"], limit=1):
-        return None if newest.logical_date is None else newest.logical_date - horizon
-    return None
+    begun = [*where, Condition("logical_date", "<=", now), *matching(run_type=(s.SCHEDULED_RUN, s.BACKFILL_RUN))]
+    newest = store.first(DagRun, begun, ["-logical_date"])
+    return None if newest is None or newest.logical_date is None else newest.logical_date - horizon
 
 
 def _newest(runs: list[DagRun], most: int) -> TimelineWindow:
@@ -80,7 +75,7 @@ def _put_batches_that_reach_in(
     with_batches = store.count("dag_run", ["dag_id"], [Condition("dag_id", "in", list(floors)), *batches, *maybe])
     for (dag_id,) in with_batches:
         where = [Condition("dag_id", "=", dag_id), *batches, *_across(floors[dag_id], floors[dag_id])]
-        for batch in store.read(DagRun, where, order_by=["-interval_end"], limit=1):
+        if batch := store.first(DagRun, where, ["-interval_end"]):
             recent[dag_id].put(batch)
 
 

@@ -73,14 +73,11 @@ def check_backfill(command: CreateBackfill, dag: DagSpec, now: datetime) -> None
         TimeWindow.parse(command.window)
     _check_failed_tasks(command, command.reprocess, command.dag_id)
     dag = with_overrides(dag, command.overrides)
-    _check_batch(command, dag)
+    _check_with_dag(command, dag, runs_backwards=command.run_backwards)
     if command.batch != 1 and command.kind in ("single", "partitions"):
         raise errors.NOTHING_TO_BATCH(kind=command.kind)
-    _check_tasks(command, dag, runs_backwards=command.run_backwards)
-    if command.kind == "dates":
-        _check_dates(command)
-    elif command.kind == "partitions":
-        _check_partitions(command)
+    if command.kind in ("dates", "partitions"):
+        _check_listed(command)
     else:
         _check_range(command, dag, now)
 
@@ -112,23 +109,17 @@ def check_changes(changes: Mapping[str, Any]) -> BackfillSettings:
 
 
 def check_changes_for_dag(
-    changes: Mapping[str, Any],
-    dag: DagSpec,
-    current: Mapping[str, Any],
-    *,
-    runs_backwards: bool,
-    reprocess: str = "none",
-) -> None:
+    changes: Mapping[str, Any], dag: DagSpec, current: Mapping[str, Any], *, runs_backwards: bool, reprocess: str = "none"
+) -> None:  # fmt: skip
     """The same for what depends on the DAG (`dag`: the version that the backfill runs), together with the settings of
     `CHECKED_TOGETHER` as they are now (`current`)."""
     check_changes(changes)
     settings = changed_settings({**current, **changes})
     _check_failed_tasks(settings, reprocess, dag.dag_id)
     dag = with_overrides(dag, settings.overrides)
-    _check_batch(settings, dag)
     if settings.tasks is None:  # whether some are selected is not said here
         settings = settings.evolve(with_upstream=True, with_downstream=False)
-    _check_tasks(settings, dag, runs_backwards=runs_backwards)
+    _check_with_dag(settings, dag, runs_backwards=runs_backwards)
 
 
 def check_expected(was: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
@@ -144,13 +135,10 @@ def check_not_changed_meanwhile(row: Backfill, changes: Mapping[str, Any], was: 
     request that is handled again after a crash is not refused for what it did itself)."""
     changed = [name for name in was if option_of(row, name) not in (was[name], changes[name])]
     if changed:
-        first, others = changed[0], changed[1:]
-        raise errors.CHANGED_MEANWHILE(
-            field=first, now=shown_value(option_of(row, first)), was=shown_value(was[first]),
-            more="".join(
-                f"; {other} is {shown_value(option_of(row, other))} now, not {shown_value(was[other])}" for other in others
-            ),
-        )  # fmt: skip
+        texts = {name: (shown_value(option_of(row, name)), shown_value(was[name])) for name in changed}
+        now, before = texts.pop(changed[0])
+        more = "".join(f"; {name} is {new} now, not {old}" for name, (new, old) in texts.items())
+        raise errors.CHANGED_MEANWHILE(field=changed[0], now=now, was=before, more=more)
 
 
 def shown_value(value: Any) -> str:
@@ -170,12 +158,9 @@ def _check_failed_tasks(settings: BackfillSettings, reprocess: str, dag_id: str)
         raise errors.FAILED_TASKS_WITH(field="mark_success", value="")
 
 
-def _check_batch(settings: BackfillSettings, dag: DagSpec) -> None:
+def _check_with_dag(settings: BackfillSettings, dag: DagSpec, *, runs_backwards: bool) -> None:
     if settings.batch != 1 and not dag.batchable:
         raise errors.NOT_BATCHABLE(dag_id=dag.dag_id)
-
-
-def _check_tasks(settings: BackfillSettings, dag: DagSpec, *, runs_backwards: bool) -> None:
     pattern, upstream, downstream = settings.tasks, settings.with_upstream, settings.with_downstream
     if pattern is None and downstream:
         raise errors.DOWNSTREAM_WITHOUT_TASKS()
@@ -192,29 +177,17 @@ def _check_tasks(settings: BackfillSettings, dag: DagSpec, *, runs_backwards: bo
         raise errors.BACKWARDS_ON_PAST(dag_id=dag.dag_id, task_id=waiting[0])
 
 
-def _check_dates(command: CreateBackfill) -> None:
-    if not command.dates:
-        raise errors.NOTHING_LISTED(field="dates", kind="dates")
-    if command.start_date or command.end_date or command.partitions:
-        raise errors.ONLY_DATES()
-    if len(command.dates) > MAX_ITEMS:
-        raise errors.TOO_MANY_LISTED(
-            field="dates", count=f"{len(command.dates):,}", listed="dates", max=f"{MAX_ITEMS:,}"
-        )
-
-
-def _check_partitions(command: CreateBackfill) -> None:
-    if not command.partitions:
-        raise errors.NOTHING_LISTED(field="partitions", kind="partitions")
-    if command.start_date or command.end_date or command.dates:
-        raise errors.ONLY_PARTITIONS()
+def _check_listed(command: CreateBackfill) -> None:
+    kind, listed = command.kind, command.dates or command.partitions
+    if not getattr(command, kind):
+        raise errors.NOTHING_LISTED(field=kind, kind=kind)
+    if command.start_date or command.end_date or (command.dates and command.partitions):
+        raise errors.ONLY_DATES() if kind == "dates" else errors.ONLY_PARTITIONS()
     for key in command.partitions:
         if not key.strip() or len(key) > MAX_PARTITION_KEY_LENGTH or not key.isprintable():
             raise errors.BAD_PARTITION(key=key[:60], max=MAX_PARTITION_KEY_LENGTH)
-    if len(command.partitions) > MAX_ITEMS:
-        raise errors.TOO_MANY_LISTED(
-            field="partitions", count=f"{len(command.partitions):,}", listed="partitions", max=f"{MAX_ITEMS:,}"
-        )
+    if len(listed) > MAX_ITEMS:
+        raise errors.TOO_MANY_LISTED(field=kind, count=f"{len(listed):,}", listed=kind, max=f"{MAX_ITEMS:,}")
 
 
 def _check_range(command: CreateBackfill, dag: DagSpec, now: datetime) -> None:

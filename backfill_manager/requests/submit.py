@@ -18,22 +18,15 @@ from backfill_manager.clock import Clock
 from backfill_manager.model.records import Request, Response
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import check_length, parse_command
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Store, matching
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 def submit(
-    store: Store,
-    clock: Clock,
-    kind: str,
-    payload: dict[str, Any],
-    *,
-    request_id: str | None = None,
-    requested_by: str | None = None,
-    source: str = "cli",
-    requested_from: str | None = None,
-) -> Request:
+    store: Store, clock: Clock, kind: str, payload: dict[str, Any], *, request_id: str | None = None,
+    requested_by: str | None = None, source: str = "cli", requested_from: str | None = None,
+) -> Request:  # fmt: skip
     """Appends a request. With a `request_id` that exists already nothing is written and the first one is returned;
     `InvalidInput` if that one is another request."""
     parse_command(kind, payload)
@@ -42,20 +35,15 @@ def submit(
     if request_id is not None:
         if not _REQUEST_ID.fullmatch(request_id):
             raise errors.BAD_REQUEST_ID(request_id=request_id[:80])
-        existing = store.read(Request, [Condition("request_id", "=", request_id)], limit=1)
+        existing = store.first(Request, matching(request_id=request_id))
         if existing:
-            if (existing[0].kind, existing[0].payload_json) != (kind, payload_json):
-                raise errors.REQUEST_ID_USED(request_id=request_id, kind=existing[0].kind)
-            return existing[0]
+            if (existing.kind, existing.payload_json) != (kind, payload_json):
+                raise errors.REQUEST_ID_USED(request_id=request_id, kind=existing.kind)
+            return existing
     request = Request(
-        request_id=request_id or clock.new_id(),
-        kind=kind,
-        payload_json=payload_json,
-        requested_by=requested_by or current_user(),
-        requested_at=clock.now(),
-        source=source,
-        requested_from=requested_from,
-    )
+        request_id=request_id or clock.new_id(), kind=kind, payload_json=payload_json, source=source,
+        requested_by=requested_by or current_user(), requested_at=clock.now(), requested_from=requested_from,
+    )  # fmt: skip
     store.append_request(request)
     return request
 
@@ -73,18 +61,11 @@ def current_user() -> str:
 
 
 def response_to(store: Store, request_id: str) -> Response | None:
-    rows = store.read(Response, [Condition("request_id", "=", request_id)], limit=1)
-    return rows[0] if rows else None
+    return store.first(Response, matching(request_id=request_id))
 
 
 def wait_for_response(
-    store: Store,
-    clock: Clock,
-    request_id: str,
-    timeout_s: float,
-    *,
-    pause: Callable[[float], None] = time.sleep,
-    every_s: float = 0.1,
+    store: Store, clock: Clock, request_id: str, timeout_s: float, *, pause: Callable[[float], None] = time.sleep
 ) -> Response | None:
     """The manager's response, or None when there is none within `timeout_s` seconds."""
     until = clock.monotonic() + timeout_s
@@ -92,4 +73,4 @@ def wait_for_response(
         response = response_to(store, request_id)
         if response is not None or clock.monotonic() >= until:
             return response
-        pause(every_s)
+        pause(0.1)

@@ -19,13 +19,7 @@ from backfill_manager.queries.bundles import find_bundle, list_bundles
 from backfill_manager.queries.dags import all_dags, current_dag, spec_reader
 from backfill_manager.queries.runs import find_run
 from backfill_manager.queries.tasks import find_task_instance
-from backfill_manager.requests.backfill_checks import (
-    check_backfill,
-    check_changes,
-    check_changes_for_dag,
-    check_expected,
-    check_pools,
-)
+from backfill_manager.requests import backfill_checks
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import CHECKED_TOGETHER, ClearTasks, CreateBackfill, check_sizes
 from backfill_manager.settings import Settings
@@ -42,29 +36,28 @@ def _pools(store: Store, settings: Settings) -> list[str]:
 def new_backfill(store: Store, settings: Settings, command: CreateBackfill, backfill_id: str, now: datetime) -> Payload:
     """Of `backfill.create` and `backfill.dry_run`: checked as far as possible without Spark."""
     _, dag = current_dag(store, command.dag_id)
-    check_backfill(command, dag, now)
-    check_pools(command.pool, command.overrides, _pools(store, settings))
+    backfill_checks.check_backfill(command, dag, now)
+    backfill_checks.check_pools(command.pool, command.overrides, _pools(store, settings))
     return {"backfill_id": backfill_id, "ask": with_settled_ends(command, dag, now).to_payload()}
 
 
 def changed_backfill(
-    store: Store,
-    settings: Settings,
-    backfill: Mapping[str, Any],
-    changes: dict[str, Any],
+    store: Store, settings: Settings, backfill: Mapping[str, Any], changes: dict[str, Any],
     was: dict[str, Any] | None = None,
-) -> Payload:
+) -> Payload:  # fmt: skip
     """Of `backfill.set`. `backfill` as `queries.backfills` gives it. `was`: settings that are to be changed, as the sender
     saw them; whether they still are so is for the manager, who may have others' changes to make before."""
     check_not_ended(backfill, "change any more")
-    check_changes(changes)
-    check_expected(was or {}, changes)
+    backfill_checks.check_changes(changes)
+    backfill_checks.check_expected(was or {}, changes)
     if backfill["dag_version"]:  # one that waits for its plan has none yet: the manager checks the rest
         spec = spec_reader(store)(backfill["dag_id"], backfill["dag_version"])
         current = {name: backfill[name] for name in CHECKED_TOGETHER}
         backwards = bool(backfill["config"].get("run_backwards"))
-        check_changes_for_dag(changes, spec, current, runs_backwards=backwards, reprocess=backfill["reprocess"])
-    check_pools(changes.get("pool"), changes.get("overrides", {}), _pools(store, settings))
+        backfill_checks.check_changes_for_dag(
+            changes, spec, current, runs_backwards=backwards, reprocess=backfill["reprocess"]
+        )
+    backfill_checks.check_pools(changes.get("pool"), changes.get("overrides", {}), _pools(store, settings))
     payload = {"backfill_id": backfill["backfill_id"], "changes": changes}
     return {**payload, "was": was} if was else payload
 
@@ -93,14 +86,9 @@ def known_bundle(store: Store, settings: Settings, name: str) -> str:
 
 
 def triggered_dag(
-    store: Store,
-    dag_id: str,
-    logical_date: str | None,
-    conf: dict[str, Any],
-    now: datetime,
-    *,
+    store: Store, dag_id: str, logical_date: str | None, conf: dict[str, Any], now: datetime, *,
     allow_future: bool = False,
-) -> Payload:
+) -> Payload:  # fmt: skip
     """`logical_date` as a person writes it, in the DAG's zone; None: the manager chooses the latest complete interval."""
     _, spec = current_dag(store, dag_id)
     at = None if logical_date is None else parse_date(logical_date, spec.timezone, name="logical_date")
