@@ -74,9 +74,6 @@ class BackfillManagerError(Exception):
 _PLACEHOLDER = re.compile(r"\[([a-z_]+)\]|\{([a-z_]+)(!r)?\}")
 
 
-# -- the input is wrong (2) -------------------------------------------------------------------------------------------
-
-
 class InvalidInput(BackfillManagerError):
     """A value from outside is not usable; the message names the value, its place and what would be right."""
 
@@ -143,28 +140,18 @@ class StateCopied(StateError):
         self.root, self.other = root, other
 
 
-# -- no such thing (3) ------------------------------------------------------------------------------------------------
-
-
 class NotFound(BackfillManagerError):
     """`known`: the ids that exist, of which the nearest is offered; `more`: what to say when none is near."""
 
     exit_code = 3
 
     def __init__(
-        self,
-        kind: str,
-        wanted: str,
-        known: Iterable[str] = (),
-        hint: str | None = None,
-        *,
-        more: str = "",
+        self, kind: str, wanted: str, known: Iterable[str] = (), hint: str | None = None, *, more: str = "",
         field: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         near = nearest(wanted, known)
         super().__init__(field=field, hint=None if near else hint)
         self.template, self.params = NOT_FOUND, {"kind": kind, "id": wanted, "more": near or more or "."}
-        self.kind, self.wanted = kind, wanted
 
 
 NOT_FOUND = "There is no {kind} {id!r}{more}"
@@ -188,16 +175,10 @@ class RunOfSeveralDags(Ambiguous):
         )
 
 
-# -- refused (4) ------------------------------------------------------------------------------------------------------
-
-
 class Refused(BackfillManagerError):
     """The manager would not do what was asked; the message is a reason a person can act on."""
 
     exit_code = 4
-
-
-# -- a server: its API refuses, or the client can't reach it ------------------------------------------------------------
 
 
 class Unauthenticated(InvalidInput):
@@ -222,9 +203,6 @@ class NoActiveManager(BackfillManagerError):
 
 class Unreachable(BackfillManagerError):
     """No server responds at this address, or it is not a server of this package."""
-
-
-# -- inside -----------------------------------------------------------------------------------------------------------
 
 
 class IllegalTransition(BackfillManagerError):

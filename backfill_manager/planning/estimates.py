@@ -67,11 +67,13 @@ class Estimate:
         run_s = None
         if self.durations is not None:
             run_s = {name: round(value, 3) for name, value in dataclasses.asdict(self.durations).items()}
+        total_s = None if self.total_s is None else round(self.total_s, 3)
+        finishes_at = format_instant(self.finishes_at)
         return {
             **self.read,
             "run_s": run_s,
-            "total_s": None if self.total_s is None else round(self.total_s, 3),
-            "finishes_at": format_instant(self.finishes_at),
+            "total_s": total_s,
+            "finishes_at": finishes_at,
             "unknown": list(self.unknown),
         }
 
@@ -99,14 +101,9 @@ def estimate(plan: BackfillPlan, past: Sequence[DagRun], files_of: FilesOf, now:
     durations = durations_of(past)
     pending, runs = plan.summary["pending"], plan.summary["runs"]
     total_s = None if durations is None else durations.total(pending, runs, plan.summary["max_active_runs"])
-    return Estimate(
-        items=_per_item(plan, tables),
-        read=_totals(plan, tables),
-        durations=durations,
-        total_s=total_s,
-        finishes_at=None if total_s is None else _after(now, total_s),
-        unknown=tuple(dict.fromkeys(read.table for read, files in found.items() if files is None)),
-    )
+    finishes_at = None if total_s is None else _after(now, total_s)
+    unknown = tuple(dict.fromkeys(read.table for read, files in found.items() if files is None))
+    return Estimate(_per_item(plan, tables), _totals(plan, tables), durations, total_s, finishes_at, unknown)
 
 
 def durations_of(past: Sequence[DagRun]) -> Durations | None:
@@ -124,9 +121,6 @@ def _after(now: datetime, seconds: float) -> datetime | None:
         return now.replace(microsecond=0) + timedelta(seconds=round(seconds))
     except OverflowError:  # beyond the year 9999
         return None
-
-
-# -- what is read -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

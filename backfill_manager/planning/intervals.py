@@ -41,24 +41,19 @@ def _cron_values(timetable: Timetable, cron: Cron, start: datetime, end: datetim
     until = start if last is None else last + timedelta(seconds=1)
     windows = [
         {
-            "first_day": window.local_from // _DAY,
-            "until_day": (window.local_until - 1) // _DAY,
-            "local_from": window.local_from,
-            "local_until": window.local_until,
-            "zone_offset": window.offset,
+            "first_day": window.local_from // _DAY, "until_day": (window.local_until - 1) // _DAY,
+            "local_from": window.local_from, "local_until": window.local_until, "zone_offset": window.offset,
         }
         for window in timetable.windows(start, until)
-    ]
+    ]  # fmt: skip
+    sets = {"times": cron.times, "months": cron.months, "month_days": cron.month_days, "weekdays": cron.weekdays}
     return {
         "windows": json.dumps(windows),
-        "times": _joined(cron.times),
-        "months": _joined(cron.months),
         "day_rule": cron.day_rule,
-        "month_days": _joined(cron.month_days),
         "last_day": str(cron.last_day).lower(),
         "nearest_to": str(cron.nearest_to),
-        "weekdays": _joined(cron.weekdays),
         "nth_weekdays": " ".join(f"{weekday}#{n}" for weekday, n in sorted(cron.nth_weekdays)),
+        **{name: " ".join(str(number) for number in sorted(numbers)) for name, numbers in sets.items()},
     }
 
 
@@ -68,7 +63,3 @@ def _grid(timetable: Timetable, start: datetime, end: datetime) -> dict[str, int
         return {"first": 0, "step": 1, "count": 0}
     count = (micros(end) - micros(first)) // timetable.step + 1
     return {"first": micros(first), "step": timetable.step, "count": count}
-
-
-def _joined(numbers: tuple[int, ...] | frozenset[int]) -> str:
-    return " ".join(str(number) for number in sorted(numbers))

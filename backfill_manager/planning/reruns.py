@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.model import states
@@ -40,7 +40,11 @@ def with_reruns(plan: BackfillPlan, store: Store) -> BackfillPlan:
     if not failed:
         return plan
     holds_a_date = (one["run_id"] in failed or one["items"] > 1 or one["is_partial"] for one in found)
-    timeline = TimelineWindow.of(_run(plan, one) for one, holds in zip(found, holds_a_date, strict=True) if holds)
+    timeline = TimelineWindow.of(
+        DagRun(dag_id=plan.dag.dag_id, run_seq=0, created_at=EPOCH, **one)
+        for one, holds in zip(found, holds_a_date, strict=True)
+        if holds
+    )
     items = plan.items.select(["ordinal", "logical_date", "partition_key", "state"]).to_pylist()
     current = {
         item["ordinal"]: timeline.current_at(timeline_key(item["logical_date"], item["partition_key"]))
@@ -52,12 +56,6 @@ def with_reruns(plan: BackfillPlan, store: Store) -> BackfillPlan:
     failures = _failures(plan, store, set(runs.values()))
     reruns = {ordinal: Rerun(run_id, failures[run_id]) for ordinal, run_id in runs.items() if failures[run_id]}
     return dataclasses.replace(plan, reruns=reruns)
-
-
-def _run(plan: BackfillPlan, one: dict[str, Any]) -> DagRun:
-    of_run = {name: one[name] for name in ("run_id", "run_type", "state", "dag_version", "items", "is_partial")}
-    when = {name: one[name] for name in ("logical_date", "interval_start", "interval_end", "partition_key")}
-    return DagRun(dag_id=plan.dag.dag_id, run_seq=0, created_at=EPOCH, **of_run, **when)
 
 
 def _failures(plan: BackfillPlan, store: Store, run_ids: set[str]) -> Counter[str]:

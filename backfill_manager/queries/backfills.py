@@ -16,8 +16,7 @@ from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, Request, Response
 from backfill_manager.queries.documents import document
-from backfill_manager.queries.id_lookup import LATEST, choose
-from backfill_manager.queries.paging import Order, Page, Place, Slice
+from backfill_manager.queries.paging import LATEST, Order, Page, Place, Slice, choose
 from backfill_manager.schemas import resources
 from backfill_manager.schemas.backfill_row import STORED_OPTIONS, columns_of, options_of
 from backfill_manager.schemas.commands import CreateBackfill, parse_payload

@@ -1,4 +1,5 @@
-"""Reads a list page by page, each by a range, so that the last page of a million rows costs what the first does.
+"""Reads a list page by page, each by a range, so that the last page of a million rows costs what the first does; and finds
+one of a list by what a person types: its id, a unique prefix of it, or `latest`.
 
 A place in a list is the value of its last row in the column that orders it, and in `tie`, which no two rows share.
 """
@@ -9,9 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from backfill_manager.errors import Ambiguous, NotFound
 from backfill_manager.store.base import Condition, Operator, R, Store
 
 Place = tuple[Any, Any]
+LATEST: Final = "latest"
 MAX_LISTED_IDS: Final = 1000  # ids in one condition; for more, all rows are read
 
 
@@ -82,3 +85,19 @@ def _behind(order: Order, value: Any, tie: Any) -> list[list[Condition]]:
         [Condition(order.column, further, value)],
         [Condition(order.column, "is_null")],
     ]
+
+
+def choose(kind: str, id_or_prefix: str, newest_first: Sequence[str], hint: str | None = None) -> str:
+    """The one id that `id_or_prefix` means. `NotFound` offers the nearest, `Ambiguous` lists those that begin so."""
+    if id_or_prefix == LATEST:
+        if newest_first:
+            return newest_first[0]
+        raise NotFound(kind, id_or_prefix, hint=hint, more=f"; there is no {kind} at all.")
+    if id_or_prefix in newest_first:
+        return id_or_prefix
+    matches = [one for one in newest_first if id_or_prefix and one.startswith(id_or_prefix)]
+    if not matches:
+        raise NotFound(kind, id_or_prefix, newest_first, hint)
+    if len(matches) > 1:
+        raise Ambiguous(kind, id_or_prefix, matches)
+    return matches[0]

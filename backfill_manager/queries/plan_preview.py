@@ -6,6 +6,7 @@ The document is the one that the manager answers with (`BackfillPlan.to_json_doc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from backfill_manager.model import states
@@ -36,16 +37,11 @@ def plan_shown(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _skipped(items: Sequence[Mapping[str, Any]], by_reason: Mapping[str, int]) -> list[dict[str, Any]]:
-    some: dict[str, list[Mapping[str, Any]]] = {reason: [] for reason in by_reason}
-    wanting = set(some)
-    for item in items:
-        if not wanting:
-            break
-        if item["state"] == states.SKIPPED and item["reason"] in wanting:
-            some[item["reason"]].append(item)
-            if len(some[item["reason"]]) == min(SHOWN_SKIPPED, by_reason[item["reason"]]):
-                wanting.discard(item["reason"])
-    return [{"reason": reason, "items": number, "some": some[reason]} for reason, number in by_reason.items()]
+    def some(reason: str) -> list[Mapping[str, Any]]:
+        of_it = (item for item in items if item["state"] == states.SKIPPED and item["reason"] == reason)
+        return list(islice(of_it, min(SHOWN_SKIPPED, by_reason[reason])))
+
+    return [{"reason": reason, "items": number, "some": some(reason)} for reason, number in by_reason.items()]
 
 
 def _map_of(items: Sequence[Mapping[str, Any]]) -> ItemMap | None:
@@ -54,11 +50,6 @@ def _map_of(items: Sequence[Mapping[str, Any]]) -> ItemMap | None:
     if not items:
         return None
     label: Label = "partition_key" if items[0]["logical_date"] is None and items[0]["partition_key"] else "logical_date"
-    table = pa.table(
-        {
-            "ordinal": pa.array([item["ordinal"] for item in items], pa.int64()),
-            "state": pa.array([item["state"] for item in items], pa.string()),
-            label: pa.array([item[label] for item in items], pa.string()),
-        }
-    )
+    types = {"ordinal": pa.int64(), "state": pa.string(), label: pa.string()}
+    table = pa.table({name: pa.array([item[name] for item in items], type) for name, type in types.items()})
     return item_map(table, 1, len(items), label)

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from backfill_manager.model.records import Request, Response
 from backfill_manager.queries.documents import document
-from backfill_manager.queries.id_lookup import LATEST, choose
-from backfill_manager.queries.paging import MAX_LISTED_IDS, Order, Page, Place, Slice
+from backfill_manager.queries.paging import LATEST, MAX_LISTED_IDS, Order, Page, Place, Slice, choose
 from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting"

@@ -18,8 +18,7 @@ from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun
 from backfill_manager.planning.timeline import is_current, timeline_of
 from backfill_manager.queries.documents import document, rounded, seconds_between
-from backfill_manager.queries.id_lookup import LATEST
-from backfill_manager.queries.paging import Order, Page, Place, Slice
+from backfill_manager.queries.paging import LATEST, Order, Page, Place, Slice
 from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store, matching
 

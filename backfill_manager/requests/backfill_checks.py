@@ -22,36 +22,27 @@ from backfill_manager.model.records import Backfill
 from backfill_manager.model.states import SCHEDULED_RUN
 from backfill_manager.planning.backfill_range import MAX_ITEMS, ON_SCHEDULE, read_range, with_defaults
 from backfill_manager.requests.time_window import TimeWindow
-from backfill_manager.schemas import errors
+from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.backfill_row import option_of
-from backfill_manager.schemas.commands import (
-    MAX_PARTITION_KEY_LENGTH,
-    BackfillInput,
-    BackfillSettings,
-    CreateBackfill,
-    Kind,
-    changed_settings,
-    check_sizes,
-)
 from backfill_manager.schemas.regex import check_regex
 
 _ALLOWED_REPROCESS: Final = {"missing": ("none", "failed", "failed_tasks"), "stale": ("none", "completed")}  # by kind
 
 
-def read_backfill(values: BackfillInput, dag: DagSpec) -> CreateBackfill:
+def read_backfill(values: commands.BackfillInput, dag: DagSpec) -> commands.CreateBackfill:
     """The command that is meant: the kind inferred, dates read in the DAG's zone."""
     kind = _kind_of(values)
     options = values.model_dump(exclude={"kind", "start_date", "end_date", "dates"})
     dates = tuple(parse_date(text, dag.timezone, name="dates") for text in values.dates)
-    return CreateBackfill.parse(
+    return commands.CreateBackfill.parse(
         {**options, **read_range(dag, kind, values.start_date, values.end_date), "kind": kind, "dates": dates}
     )
 
 
-def _kind_of(values: BackfillInput) -> Kind:
+def _kind_of(values: commands.BackfillInput) -> commands.Kind:
     if values.dates and values.partitions:
         raise errors.DATES_AND_PARTITIONS()
-    listed: Kind | None = "dates" if values.dates else "partitions" if values.partitions else None
+    listed: commands.Kind | None = "dates" if values.dates else "partitions" if values.partitions else None
     if listed and values.kind not in (None, listed):
         raise errors.LISTED_WITH_OTHER_KIND(field=listed, listed=listed, kind=values.kind)
     if listed and (values.start_date or values.end_date):
@@ -59,7 +50,7 @@ def _kind_of(values: BackfillInput) -> Kind:
     return listed or values.kind or "schedule"
 
 
-def check_backfill(command: CreateBackfill, dag: DagSpec, now: datetime) -> None:
+def check_backfill(command: commands.CreateBackfill, dag: DagSpec, now: datetime) -> None:
     """`InvalidInput` for everything that can't be carried out.
 
     A range's start that was left out is the DAG's `start_date`, and must be given if there is none; see `with_defaults`
@@ -68,7 +59,7 @@ def check_backfill(command: CreateBackfill, dag: DagSpec, now: datetime) -> None
     allowed = _ALLOWED_REPROCESS.get(command.kind)
     if allowed and command.reprocess not in allowed:
         raise errors.KIND_IMPLIES_REPROCESS(kind=command.kind, reprocess=command.reprocess)
-    check_sizes(conf=command.conf, overrides=command.overrides)
+    commands.check_sizes(conf=command.conf, overrides=command.overrides)
     if command.window is not None:
         TimeWindow.parse(command.window)
     _check_failed_tasks(command, command.reprocess, command.dag_id)
@@ -100,9 +91,9 @@ def check_pools(pool: str | None, overrides: Mapping[str, Any], known: Collectio
             raise errors.NO_POOL_TO_OVERRIDE(name=name, pool=value, nearest=near, pools=", ".join(there))
 
 
-def check_changes(changes: Mapping[str, Any]) -> BackfillSettings:
+def check_changes(changes: Mapping[str, Any]) -> commands.BackfillSettings:
     """`InvalidInput` for changes that can't be made whichever backfill it is."""
-    settings = changed_settings(changes)
+    settings = commands.changed_settings(changes)
     if settings.window is not None:
         TimeWindow.parse(settings.window)
     return settings
@@ -114,7 +105,7 @@ def check_changes_for_dag(
     """The same for what depends on the DAG (`dag`: the version that the backfill runs), together with the settings of
     `CHECKED_TOGETHER` as they are now (`current`)."""
     check_changes(changes)
-    settings = changed_settings({**current, **changes})
+    settings = commands.changed_settings({**current, **changes})
     _check_failed_tasks(settings, reprocess, dag.dag_id)
     dag = with_overrides(dag, settings.overrides)
     if settings.tasks is None:  # whether some are selected is not said here
@@ -146,7 +137,7 @@ def shown_value(value: Any) -> str:
     return shorten(json.dumps(value, ensure_ascii=False), 100)
 
 
-def _check_failed_tasks(settings: BackfillSettings, reprocess: str, dag_id: str) -> None:
+def _check_failed_tasks(settings: commands.BackfillSettings, reprocess: str, dag_id: str) -> None:
     """Runs are re-run as they were made: there is nothing to select, to combine or to mark."""
     if reprocess != "failed_tasks":
         return
@@ -158,7 +149,7 @@ def _check_failed_tasks(settings: BackfillSettings, reprocess: str, dag_id: str)
         raise errors.FAILED_TASKS_WITH(field="mark_success", value="")
 
 
-def _check_with_dag(settings: BackfillSettings, dag: DagSpec, *, runs_backwards: bool) -> None:
+def _check_with_dag(settings: commands.BackfillSettings, dag: DagSpec, *, runs_backwards: bool) -> None:
     if settings.batch != 1 and not dag.batchable:
         raise errors.NOT_BATCHABLE(dag_id=dag.dag_id)
     pattern, upstream, downstream = settings.tasks, settings.with_upstream, settings.with_downstream
@@ -177,20 +168,20 @@ def _check_with_dag(settings: BackfillSettings, dag: DagSpec, *, runs_backwards:
         raise errors.BACKWARDS_ON_PAST(dag_id=dag.dag_id, task_id=waiting[0])
 
 
-def _check_listed(command: CreateBackfill) -> None:
+def _check_listed(command: commands.CreateBackfill) -> None:
     kind, listed = command.kind, command.dates or command.partitions
     if not getattr(command, kind):
         raise errors.NOTHING_LISTED(field=kind, kind=kind)
     if command.start_date or command.end_date or (command.dates and command.partitions):
         raise errors.ONLY_DATES() if kind == "dates" else errors.ONLY_PARTITIONS()
     for key in command.partitions:
-        if not key.strip() or len(key) > MAX_PARTITION_KEY_LENGTH or not key.isprintable():
-            raise errors.BAD_PARTITION(key=key[:60], max=MAX_PARTITION_KEY_LENGTH)
+        if not key.strip() or len(key) > commands.MAX_PARTITION_KEY_LENGTH or not key.isprintable():
+            raise errors.BAD_PARTITION(key=key[:60], max=commands.MAX_PARTITION_KEY_LENGTH)
     if len(listed) > MAX_ITEMS:
         raise errors.TOO_MANY_LISTED(field=kind, count=f"{len(listed):,}", listed=kind, max=f"{MAX_ITEMS:,}")
 
 
-def _check_range(command: CreateBackfill, dag: DagSpec, now: datetime) -> None:
+def _check_range(command: commands.CreateBackfill, dag: DagSpec, now: datetime) -> None:
     filled = with_defaults(command, dag, now)
     if command.dates or command.partitions:
         raise errors.ONLY_RANGE(kind=command.kind)
@@ -213,7 +204,7 @@ def _check_range(command: CreateBackfill, dag: DagSpec, now: datetime) -> None:
         raise errors.EMPTY_RANGE(start=format_instant(start))
 
 
-def _check_end_left_out(command: CreateBackfill, dag: DagSpec, start: datetime, end: datetime) -> None:
+def _check_end_left_out(command: commands.CreateBackfill, dag: DagSpec, start: datetime, end: datetime) -> None:
     """An interval which is complete must start in a range that was given without its end."""
     if dag.end_date is not None and start > dag.end_date:
         raise errors.START_AFTER_END_OF_DAG(

@@ -157,9 +157,5 @@ def set_pool(store: Store, name: str, *, slots: int | None, weight: int | None, 
     if name not in pools:
         raise NotFound("pool", name, pools, hint="new_pool", field="name")
     now = pools[name]
-    return {
-        "name": name,
-        "slots": now.slots if slots is None else slots,
-        "weight": now.weight if weight is None else weight,
-        "min_share": now.min_share if min_share is None else min_share,
-    }
+    asked = {"slots": slots, "weight": weight, "min_share": min_share}
+    return {"name": name} | {field: getattr(now, field) if to is None else to for field, to in asked.items()}

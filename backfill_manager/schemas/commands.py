@@ -19,16 +19,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-)  # fmt: skip
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic.functional_validators import AfterValidator, BeforeValidator
 from typing_extensions import Self
 
 from backfill_manager.clock import format_instant, parse_instant

@@ -16,18 +16,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any, Final, cast, get_args
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    PlainValidator,
-    TypeAdapter,
-    ValidationError,
-    WithJsonSchema,
-    with_config,
-)  # fmt: skip
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, ValidationError, WithJsonSchema, with_config
+from pydantic.functional_validators import AfterValidator, BeforeValidator, PlainValidator
 from typing_extensions import TypedDict, get_type_hints
 
 from backfill_manager.errors import nearest
@@ -65,9 +55,6 @@ def _help(text: str) -> Any:
     return Field(description=text)
 
 
-# -- types of values --------------------------------------------------------------------------------------------------
-
-
 def _seconds(value: Any) -> Any:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
@@ -75,10 +62,19 @@ def _seconds(value: Any) -> Any:
     return seconds
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"must be text, not {value!r}")
-    return value
+def _checked(rule: str, is_right: Callable[[Any], Any], read: Callable[[Any], Any] = lambda value: value) -> Any:
+    """A check of a value, which becomes what `read` makes of it."""
+
+    def check(value: Any) -> Any:
+        if not is_right(value):
+            raise ValueError(f"must be {rule}, not {value!r}")
+        return read(value)
+
+    return check
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _trigger_rule(value: Any) -> Any:
@@ -89,9 +85,9 @@ def _trigger_rule(value: Any) -> Any:
 
 
 def _as_tuple(value: Any) -> Any:
-    return (
-        tuple(sorted(value, key=str) if isinstance(value, set) else value) if isinstance(value, list | set) else value
-    )
+    if isinstance(value, set):
+        return tuple(sorted(value, key=str))
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -113,16 +109,8 @@ def _params(value: Any) -> dict[str, Any]:
         raise ValueError(f"must be JSON values all through: {error}") from None
 
 
-def _date(value: Any) -> Any:
-    """Parsed later, when the DAG's time zone is known."""
-    if value is not None and not isinstance(value, str | date):
-        raise ValueError(f"must be a date as text, date or datetime, not {value!r}")
-    return value
-
-
 def _callback(value: Any) -> Any:
     """A function, or a `functools.partial` of one. How its argument is named, and where it stands, doesn't matter."""
-    message = f"must be a plain function that takes one argument, as in `def notify(ctx)`, not {value!r}"
     if value is None:
         return None
     function = value.func if isinstance(value, functools.partial) else value
@@ -134,24 +122,17 @@ def _callback(value: Any) -> Any:
     except TypeError:
         is_plain = False
     if not is_plain:
-        raise ValueError(message)
+        raise ValueError(f"must be a plain function that takes one argument, as in `def notify(ctx)`, not {value!r}")
     return value
 
 
-def _reference(value: Any) -> str:
+def _is_reference(value: Any) -> bool:
     module, _, function = value.partition(":") if isinstance(value, str) else ("", "", "")
-    if not all(part.isidentifier() for part in (*module.split("."), function)):
-        raise ValueError(f"must be module:function, such as helpers:clean, not {value!r}")
-    return str(value)
+    return all(part.isidentifier() for part in (*module.split("."), function))
 
 
 def _as_mapping(rule: str) -> BeforeValidator:
-    def check(value: Any) -> Any:
-        if not isinstance(value, Mapping) or not value:
-            raise ValueError(f"must be {rule}, not {value!r}")
-        return dict(value)
-
-    return BeforeValidator(check)
+    return BeforeValidator(_checked(rule, lambda value: isinstance(value, Mapping) and value, dict))
 
 
 def _as_names(value: Any) -> Any:
@@ -163,7 +144,7 @@ def _as_names(value: Any) -> Any:
 
 _NAME_SCHEMA: Final[dict[str, Any]] = {"type": "string", "pattern": f"^{NAME_PATTERN}$"}
 Name = Annotated[str, PlainValidator(check_name), WithJsonSchema(_NAME_SCHEMA)]
-Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string", "pattern": "\\S"})]
+Text = Annotated[str, PlainValidator(_checked("text", _is_text)), WithJsonSchema({"type": "string", "pattern": "\\S"})]
 Int = Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)]
 Count = Annotated[int, Field(ge=0, le=MAX_INT)]
 Positive = Annotated[int, Field(ge=1, le=MAX_INT)]
@@ -179,13 +160,13 @@ Names = Annotated[
 Params = Annotated[dict[str, Any], PlainValidator(_params), WithJsonSchema({"type": "object"})]
 Function = Annotated[Callback | None, PlainValidator(_callback)]
 _REFERENCE: Final = {"type": "string", "pattern": "^[^\\s:]+:[^\\s:]+$", "examples": ["helpers:clean"]}
-Reference = Annotated[str, PlainValidator(_reference), WithJsonSchema(_REFERENCE)]
+_as_reference = _checked("module:function, such as helpers:clean", _is_reference, str)
+Reference = Annotated[str, PlainValidator(_as_reference), WithJsonSchema(_REFERENCE)]
 _DATES: Final = ["2013-01-01", "2013-01-01T05:00", "2013-01-01T05:00:00-05:00"]
-Date = Annotated[
-    str | date | datetime | None,
-    PlainValidator(_date),
-    WithJsonSchema({"type": ["string", "null"], "examples": _DATES}),
-]
+_as_date = _checked("a date as text, date or datetime", lambda value: value is None or isinstance(value, str | date))
+Date = Annotated[  # parsed later, when the DAG's time zone is known
+    str | date | datetime | None, PlainValidator(_as_date), WithJsonSchema({"type": ["string", "null"], "examples": _DATES})
+]  # fmt: skip
 _DURATION: Final = {
     "type": "object", "additionalProperties": False, "required": ["seconds"],
     "properties": {"seconds": {"type": "integer", "minimum": 1}},
@@ -206,9 +187,6 @@ Reads = Annotated[
 ]
 _IDS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []}
 After = Annotated[list[str], BeforeValidator(_as_names), WithJsonSchema(_IDS)]
-
-
-# -- settings of tasks ------------------------------------------------------------------------------------------------
 
 
 class _OfTask(TypedDict, total=False):
@@ -247,9 +225,6 @@ class _OfSql(TypedDict, total=False):
 @with_config(_CONFIG)
 class SqlSettings(TaskSettings, _OfSql, total=False):
     pass
-
-
-# -- settings of DAGs -------------------------------------------------------------------------------------------------
 
 
 class _OfDag(TypedDict, total=False):
@@ -330,9 +305,6 @@ class YamlDag(_OfDag, total=False):
     ]
 
 
-# -- checks -----------------------------------------------------------------------------------------------------------
-
-
 @functools.cache
 def adapter(settings: Any) -> TypeAdapter[Any]:
     return TypeAdapter(settings)
@@ -344,12 +316,12 @@ def settings_of(settings: Any) -> tuple[str, ...]:
 
 def overridable(settings: Any, *, of_callbacks: bool = False) -> tuple[str, ...]:
     """The settings that a backfill may set for its own runs."""
-    found = []
-    for name, hint in get_type_hints(settings, include_extras=True).items():
-        mark = next((each for each in get_args(hint) if isinstance(each, _Overridable)), None)
-        if mark is not None and (mark.of_callbacks or not of_callbacks):
-            found.append(name)
-    return tuple(found)
+    return tuple(
+        name
+        for name, hint in get_type_hints(settings, include_extras=True).items()
+        for mark in get_args(hint)
+        if isinstance(mark, _Overridable) and (mark.of_callbacks or not of_callbacks)
+    )
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,6 @@ class DeclaredField:
     may_be_none: bool
     choices: tuple[str, ...]
     low: int | None
-    high: int | None
     option: Option
 
     @property
@@ -79,14 +78,11 @@ def _field(name: str, info: FieldInfo) -> DeclaredField:
     if typing.get_origin(base) is Literal:
         choices, base = typing.get_args(base), str
 
-    def limit(attribute: str) -> Any:
-        return next((getattr(each, attribute) for each in metadata if getattr(each, attribute, None) is not None), None)
-
+    low = next((each.ge for each in metadata if getattr(each, "ge", None) is not None), None)
     return DeclaredField(
         name=name, label=info.title or name.replace("_", " ").capitalize(), help=info.description or "",
         type=typing.get_origin(base) or base, default=None if info.is_required() else info.default,
-        is_required=info.is_required(), is_list=is_list, may_be_none=may_be_none, choices=choices, low=limit("ge"),
-        high=limit("le"),
+        is_required=info.is_required(), is_list=is_list, may_be_none=may_be_none, choices=choices, low=low,
         option=next((each for each in metadata if isinstance(each, Option)), Option()),
     )  # fmt: skip
 

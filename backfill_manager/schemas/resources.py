@@ -87,7 +87,7 @@ class BackfillDetails(Backfill, LargeSettings):
     """With what lists leave out, as it may be large."""
 
 
-class Item(Resource):
+class PlannedItem(Resource):
     ordinal: int = Field(description="From 1, the order of making.")
     logical_date: Instant | None
     interval_start: Instant | None
@@ -95,6 +95,9 @@ class Item(Resource):
     partition_key: str | None
     state: ItemState
     reason: str | None
+
+
+class Item(PlannedItem):
     run_id: str | None
     batch: int | None
 
@@ -349,16 +352,6 @@ class RequestDetails(Request):
 
     payload: Any
     result: Any = Field(default=None, description="What it gave beside words.")
-
-
-class PlannedItem(Resource):
-    ordinal: int
-    logical_date: Instant | None
-    interval_start: Instant | None
-    interval_end: Instant | None
-    partition_key: str | None
-    state: ItemState
-    reason: str | None
 
 
 class Plan(Resource):
