@@ -127,7 +127,6 @@ class StateNotInitialised(StateError):
         super().__init__(
             f"There is no state at {root}; a manager that starts there makes it.", hint="init_state", root=root
         )
-        self.root = root
 
 
 class StateCopied(StateError):
@@ -137,7 +136,6 @@ class StateCopied(StateError):
             "output for their own. Say which one goes on as what it was.",
             hint="adopt_state", root=root, other=other,
         )  # fmt: skip
-        self.root, self.other = root, other
 
 
 class NotFound(BackfillManagerError):

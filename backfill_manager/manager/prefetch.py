@@ -17,8 +17,7 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerSta
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRow, DagRun
 from backfill_manager.planning.dependency_tracker import FAILED, DependencyTracker
-from backfill_manager.planning.partial_runs import with_partial_marked
-from backfill_manager.planning.recent_runs import recent_timelines
+from backfill_manager.planning.recent_runs import recent_timelines, with_partial_marked
 from backfill_manager.planning.timeline import CURRENT_RUNS, NOT_EXTERNAL, TimelineWindow
 from backfill_manager.store.base import Condition, Store
 

@@ -1,28 +1,13 @@
 """Plans a backfill: the items it consists of, one value that the dry run prints and the manager performs.
 
-How each kind becomes items (docs/semantics.md, "Backfill"):
+How each kind becomes items is in docs/semantics.md, "Backfill kinds", "Batch" and "Reprocess". Beside that:
 
-- `schedule`: every interval of the schedule that starts in `[start_date, end_date]`. The DAG's own start and end dates don't
-  restrict it: a backfill reaches dates before the DAG's first on purpose. A start that is left out is the DAG's; an end that is
-  left out is the last interval that is complete now, but none after the DAG's end.
-- `single`: one run over `[start_date, end_date)`, logical date = its start.
-- `dates`: each date starts an interval that ends at the schedule's next firing, on a firing or off it. A DAG without a schedule
-  (or `@once`) has nothing that would end it: there the interval is empty, start = end, as for a manual run.
-- `partitions`: no interval and no logical date; in the order given.
-- `missing`: of the intervals of `schedule`, those without a successful run (never run, failed, cancelled).
-- `stale`: of the intervals of `schedule`, those whose run is a success of an older version than the current one.
-
-A run that left tasks out by choice is partial. A whole backfill treats the date of a finished partial run as if it had no run
-(`stale`: as one of an older version); a backfill that selects tasks itself treats it like any other.
-
-Dates and partitions named twice are one item. What exists already is still an item, `skipped` with its reason: `in flight` for
-a queued or running run in any case, else `already exists` unless `reprocess` says otherwise (a cancelled run counts like a
-failed one; `failed_tasks` takes the same dates as `failed`). An interval that has not ended is `skipped: not complete yet`,
-unless `allow_future` is set. `missing` and `stale` have no item for other dates, but one for a live run, `in flight`, as
-nobody knows yet how it ends.
-
-A run of several items (a batch) covers every date in its interval: an item without a run on its own date is judged by the batch
-that covers it (`coverage`).
+- The DAG's own start and end dates don't restrict a range that is given: it reaches dates before the DAG's first on purpose.
+- `dates` of a DAG without a schedule (or `@once`) have nothing that would end their intervals: start = end, as for a manual run.
+- Dates and partitions named twice are one item.
+- A cancelled run counts like a failed one; a live run is `in flight` whatever `reprocess` says. `missing` and `stale` have
+  no item for other dates, but one for a live run, as nobody knows yet how it ends.
+- An item without a run on its own date is judged by the batch that covers it (`coverage`).
 
 A plan is one Spark job of one task, without a shuffle; a million items stay columns all the way. The caller chooses the
 scheduler pool and the session: time zones of session and process don't matter, all instants cross as epoch micros.
@@ -46,7 +31,7 @@ from backfill_manager.planning.backfill_range import ON_SCHEDULE, with_defaults
 from backfill_manager.planning.batches import batches
 from backfill_manager.planning.coverage import covered_ranges
 from backfill_manager.planning.intervals import intervals, sql_text
-from backfill_manager.planning.partial_runs import partial_runs_of_older_releases
+from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
 from backfill_manager.planning.timeline import CURRENT_RUNS
 from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store
