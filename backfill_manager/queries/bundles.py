@@ -22,21 +22,18 @@ def list_bundles(store: Store, configured: list[BundleSettings]) -> list[dict[st
     errors = store.count("import_error", ("bundle",), [Condition("is_current", "=", True)])
     rows = {row.name: row for row in store.read(BundleRow)}
     here = {bundle.name: bundle for bundle in configured}
-
-    def view(name: str) -> dict[str, Any]:
+    found = []
+    for name in sorted({*rows, *here}):
         row, settings = rows.get(name), here.get(name)
-        return {
+        found.append({
             "name": name,
             "path": settings.place if settings else row.path if row else "",
             "parser": row.parser if row else settings.parser if settings else "",
-            "is_configured": settings is not None,
-            "dags": dags.get((name,), 0),
-            "errors": errors.get((name,), 0),
+            "is_configured": settings is not None, "dags": dags.get((name,), 0), "errors": errors.get((name,), 0),
             **document(_FROM_ROW, row or _NEVER_READ),
             "settings": _settings(row, settings),
-        }
-
-    return [view(name) for name in sorted({*rows, *here})]
+        })  # fmt: skip
+    return found
 
 
 def _settings(row: BundleRow | None, settings: BundleSettings | None) -> dict[str, Any] | None:
