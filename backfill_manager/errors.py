@@ -83,8 +83,8 @@ class InvalidInput(BackfillManagerError):
 @dataclass
 class ErrorTemplate:
     """A situation of the catalogue (`schemas.errors`); called with its values it makes the error. In the template `[field]`
-    stands for the name of a field, `{param}` for a value, `{param!r}` for its `repr`. `field`: the wrong one; the first that
-    the template names unless it is given."""
+    stands for the name of a field, `{param}` for a value, `{param!r}` for its `repr`. `field`: the wrong one; the first
+    that the template names, unless it is given, here or (`[field]`) by the caller."""
 
     template: str
     field: str | None = None
@@ -93,8 +93,9 @@ class ErrorTemplate:
     code: str = ""  # set by the catalogue
 
     def __post_init__(self) -> None:
-        named = (match[1] for match in _PLACEHOLDER.finditer(self.template) if match[1] not in (None, "field"))
-        self.field = self.field or next(named, None)
+        named = [match[1] for match in _PLACEHOLDER.finditer(self.template) if match[1]]
+        if not self.field and named and "field" not in named:
+            self.field = named[0]
 
     def __call__(self, *, field: str | None = None, hint: str | None = None, **params: Any) -> BackfillManagerError:
         error = self.error(self.template, field=field or self.field, hint=hint or self.hint)
