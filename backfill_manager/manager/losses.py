@@ -65,14 +65,10 @@ def after_loss(ti: TaskInstance, at: datetime, *, alone: bool, reason: str | Non
 def is_calm(tasks: Iterable[TaskInstance], now: datetime) -> bool:
     """Whether every task that was lost has been running again for a while. Until then the process may end at any moment."""
     for ti in tasks:
-        if not ti.losses or ti.state in s.TASK_FINISHED:
-            continue
-        if (
-            ti.state not in s.TASK_STARTED
-            or ti.queued_at is None
-            or now < ti.queued_at + timedelta(seconds=ALONE_FOR_S)
-        ):
-            return False
+        if ti.losses and ti.state not in s.TASK_FINISHED:
+            began = ti.queued_at if ti.state in s.TASK_STARTED else None
+            if began is None or now < began + timedelta(seconds=ALONE_FOR_S):
+                return False
     return True
 
 
