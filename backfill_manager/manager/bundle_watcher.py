@@ -84,11 +84,6 @@ class BundleWatcher:
             error = NotFound("bundle", request.bundle, list(self._services))
             self.on_event(ParseResult(None, request, error))
 
-    def run_once(self) -> float | None:
-        """Run every parser that is due; returns the seconds until the next one is."""
-        waits = [wait for service in self._services.values() if (wait := service.parse_if_due()) is not None]
-        return min(waits, default=None)
-
     def parsed_once(self, name: str) -> None:
         with self._lock:
             self._not_parsed.discard(name)

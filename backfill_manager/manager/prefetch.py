@@ -59,7 +59,7 @@ def _read_failed_runs(state: ManagerState, store: Store) -> None:
     by_backfill = {live.row.backfill_id: runs_to_rerun(live) for live in state.backfills.values()}
     loaded = LoadedRows(store, (run.key for runs in by_backfill.values() for run in runs))
     for backfill_id, runs in by_backfill.items():
-        state.backfills[backfill_id].failed_runs = {run.key: (run, loaded.tasks(run)) for run in runs}
+        state.backfills[backfill_id].failed_runs = {run.key: (run, loaded.tasks[run.key]) for run in runs}
         for run in runs:
             version_spec(state, store, run.dag_id, run.dag_version)
 
@@ -74,7 +74,7 @@ def _read_pasts(state: ManagerState, store: Store) -> None:
     finished = LoadedRows(store, (previous for _, previous in waiting))
     for run, previous in waiting:
         row = finished.rows.get(previous)
-        run.past = {} if row is None else {ti.task_id: ti.state for ti in finished.tasks(row).values()}
+        run.past = {} if row is None else {ti.task_id: ti.state for ti in finished.tasks[previous].values()}
 
 
 def refill(live: ActiveBackfill, store: Store) -> None:

@@ -115,7 +115,7 @@ def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> Non
             row = finished.rows[key]
             if row.state == s.OVERRIDDEN:  # in the very tick in which it ended: it has its outcome from its tasks
                 version_spec(state, store, row.dag_id, row.dag_version)
-                row = row.evolve(state=outcome_of(existing_run(state, row, live, finished.tasks(row))))
+                row = row.evolve(state=outcome_of(existing_run(state, row, live, finished.tasks[key])))
             end_items(state, live, items, row)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import Refused
@@ -37,16 +37,10 @@ class LoadedRows:
         keys = {key for part in self._parts for key in part}
         return {row.key: row for row in rows if row.key in keys}
 
-    def tasks(self, row: DagRun) -> dict[str, TaskInstance]:
-        """The task instances of a run, by task id."""
-        return self._tasks[row.key]
-
-    def items(self, row: DagRun) -> list[BackfillItem]:
-        return self._items[row.backfill_id or "", row.run_id]
-
     @cached_property
-    def _tasks(self) -> defaultdict[RunKey, dict[str, TaskInstance]]:
-        tasks: defaultdict[RunKey, dict[str, TaskInstance]] = defaultdict(dict)
+    def tasks(self) -> defaultdict[tuple[Any, ...], dict[str, TaskInstance]]:
+        """The task instances by run, then by task id."""
+        tasks: defaultdict[tuple[Any, ...], dict[str, TaskInstance]] = defaultdict(dict)
         for part in self._parts:
             made = [self.rows[key].run_seq for key in part if key in self.rows]
             if made:
@@ -56,7 +50,8 @@ class LoadedRows:
         return tasks
 
     @cached_property
-    def _items(self) -> defaultdict[tuple[str, str], list[BackfillItem]]:
+    def items(self) -> defaultdict[tuple[str, str], list[BackfillItem]]:
+        """The items by backfill and id of their run, in order."""
         items: defaultdict[tuple[str, str], list[BackfillItem]] = defaultdict(list)
         for part in self._parts:
             rows = [self.rows[key] for key in part if key in self.rows]
@@ -79,7 +74,7 @@ def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows) -> ActiveRu
     if row.state == s.OVERRIDDEN:
         raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; use that one.")
     version_spec(state, loaded.store, row.dag_id, row.dag_version)
-    run = existing_run(state, row, reopen_backfill_of(state, row, loaded), loaded.tasks(row))
+    run = existing_run(state, row, reopen_backfill_of(state, row, loaded), loaded.tasks[row.key])
     state.runs[run.key] = run
     state.put(c.run_reopened(row))
     return run
@@ -98,7 +93,7 @@ def reopen_backfill_of(state: ManagerState, row: DagRun, loaded: LoadedRows) -> 
         state.backfills[row.backfill_id] = live
         state.put(c.backfill_reopened(live.row))
     running: list[BackfillItem] = []
-    for stored in loaded.items(row):
+    for stored in loaded.items[row.backfill_id, row.run_id]:
         item = state.changes.latest(stored)
         if item.state in (s.SUCCESS, s.FAILED, s.CANCELLED):
             again = c.item_reopened(item)

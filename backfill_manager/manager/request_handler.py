@@ -29,13 +29,6 @@ from backfill_manager.store.base import Store, matching
 
 MAX_MESSAGE_CHARS: Final = 4000  # a message may quote what anybody has put into the request table
 
-_OF_ONE_BACKFILL: Final = frozenset(
-    {
-        kinds.BACKFILL_PAUSE, kinds.BACKFILL_UNPAUSE, kinds.BACKFILL_CANCEL, kinds.BACKFILL_SET, kinds.BACKFILL_RETRY,
-        kinds.BACKFILL_HIDE,
-    }
-)  # fmt: skip
-
 
 class RequestHandler:
     """Remembers which requests are being planned, so that one is not planned twice while it waits for its response."""
@@ -82,9 +75,8 @@ class RequestHandler:
 
     def _handle(self, command: Command, call: Call) -> Answer | None:
         """None: the response comes later."""
-        kind = call.request.kind
-        if kind in _OF_ONE_BACKFILL:
-            backfill_id: str = command.backfill_id  # type: ignore[attr-defined]
+        kind, backfill_id = call.request.kind, getattr(command, "backfill_id", None)
+        if backfill_id is not None and not isinstance(command, commands.CreateBackfillPayload):
             if backfill_id in self._planning.values():
                 return None  # handled when its plan is there, before anything of it starts
             row = None if backfill_id in self._state.backfills else self._stored(backfill_id)
@@ -175,7 +167,7 @@ class RequestHandler:
             changes,
             self._state.spec(live.row.dag_id, live.row.dag_version),
             {name: option_of(live.row, name) for name in CHECKED_TOGETHER},
-            runs_backwards=bool(live.config.get("run_backwards")),
+            runs_backwards=bool(json.loads(live.row.config_json).get("run_backwards")),
             reprocess=live.row.reprocess,
         )
         backfill_checks.check_pools(changes.get("pool"), changes.get("overrides", {}), self._state.pools)

@@ -314,7 +314,7 @@ class RunOperations:
         if row is None:
             raise NotFound(f"run of DAG {key[0]!r} with the id", key[1])
         spec = version_spec(self._state, self._store, row.dag_id, row.dag_version)
-        return _FoundRun(row, loaded.tasks(row), spec, None, loaded)
+        return _FoundRun(row, loaded.tasks[key], spec, None, loaded)
 
     def _active(self, found: _FoundRun) -> ActiveRun:
         return found.live or reopen_run(self._state, found.row, found.loaded)

@@ -10,7 +10,6 @@ import json
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec
@@ -94,12 +93,6 @@ class ActiveBackfill:
     def took_over(self, run: DagRun) -> bool:
         """Whether the run existed before this backfill, which runs its failed tasks again."""
         return run.backfill_id == self.row.backfill_id and run.run_seq < self.row.run_seq
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The dates or partitions of its command, as a tagged union."""
-        config: dict[str, Any] = json.loads(self.row.config_json)
-        return config
 
     @property
     def parents(self) -> tuple[str, ...]:

@@ -77,11 +77,6 @@ def lost(ti: TaskInstance, at: datetime, error: str, until: datetime) -> TaskIns
     return put_back(ti, at, error, until).evolve(losses=(ti.losses or 0) + 1)
 
 
-def failed_by_losses(ti: TaskInstance, at: datetime, error: str) -> TaskInstance:
-    """The manager's process or its JVM ended too often while it ran. Only a clear starts it again."""
-    return failed(ti, at, error).evolve(losses=(ti.losses or 0) + 1)
-
-
 def cleared(ti: TaskInstance, by: str | None) -> TaskInstance:
     """To be run again: its tries go on counting, its output is of a new generation. `by` is the request."""
     return _move(
