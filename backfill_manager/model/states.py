@@ -94,7 +94,8 @@ TriggerRule = Literal[
 ]  # fmt: skip
 TRIGGER_RULES: Final[tuple[str, ...]] = get_args(TriggerRule)
 
-SCHEDULED_POOL: Final = "scheduled"  # these two always exist
+# Pools that always exist.
+SCHEDULED_POOL: Final = "scheduled"
 BACKFILL_POOL: Final = "backfill"
 
 
