@@ -188,9 +188,7 @@ class RunOperations:
     def _clear(self, payload: commands.ClearTasksPayload, call: Call) -> Answer | None:
         command = payload.ask
         if call.id not in self._clearing:
-            self._derive_again(call.id)
-            if command.latest_version:
-                self._finish_moves(call)
+            self._derive_again(call, latest_version=command.latest_version)
             spec_of = partial(version_spec, self._state, self._store)
             try:
                 plan = plan_clear(self._store, command, self._state.catalog.dags, spec_of)
@@ -242,18 +240,16 @@ class RunOperations:
     def _cleared_by(self, request_id: str) -> list[TaskInstance]:
         return self._store.read(TaskInstance, matching(cleared_by=request_id))
 
-    def _derive_again(self, request_id: str) -> None:
+    def _derive_again(self, call: Call, *, latest_version: bool) -> None:
         """A crash may have come between the tasks that this request cleared and their runs, and the tasks may have ended at once
-        (behind one that failed): the states of these runs are derived again."""
-        loaded = self._load((ti.dag_id, ti.run_id) for ti in self._cleared_by(request_id))
+        (behind one that failed): the states of these runs are derived again. They may not have moved to the version yet."""
+        keys = {(ti.dag_id, ti.run_id) for ti in self._cleared_by(call.id)}
+        loaded = self._load(keys)
         for row in loaded.rows.values():
             if row.state != s.OVERRIDDEN:
                 reopen_run(self._state, row, loaded)
-
-    def _finish_moves(self, call: Call) -> None:
-        """After such a crash the runs have not moved to the latest version yet."""
-        for dag_id, run_id in sorted({(ti.dag_id, ti.run_id) for ti in self._cleared_by(call.id)}):
-            run, version = self._state.runs.get((dag_id, run_id)), self._state.catalog.dags[dag_id].current_version
+        for key in sorted(keys) if latest_version else ():
+            run, version = self._state.runs.get(key), self._state.catalog.dags[key[0]].current_version
             if run is not None and run.row.dag_version != version:
                 self._move_to(run, version, call)
 
