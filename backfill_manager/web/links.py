@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 from urllib.parse import quote, urlencode
 
 from fastapi import Query
+from pydantic import AfterValidator
 
 from backfill_manager.schemas import kinds
 
@@ -30,6 +31,9 @@ def segment(text: str) -> str:
 def from_segment(text: str) -> str:
     """Unescapes a segment that the server has URL-decoded already."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+PathId = Annotated[str, AfterValidator(from_segment)]  # an id in the path of a page
 
 
 def to(*segments: str, **query: Any) -> str:

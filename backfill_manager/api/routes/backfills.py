@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query
@@ -12,13 +13,12 @@ from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_back
 from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill
 from backfill_manager.api.conditional_get import Reader
 from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, reads
-from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, page, to_cursor
+from backfill_manager.api.paging import Paging, paged
 from backfill_manager.api.parameters import BackfillState, Id, ItemState, Kind
-from backfill_manager.api.submit import ApiSubmit, ApiSubmitter
+from backfill_manager.api.submit import ApiSubmit, ApiSubmitter, Payload
 from backfill_manager.errors import NoActiveManager
 from backfill_manager.model import records
-from backfill_manager.queries import backfills
-from backfill_manager.queries.backfill_items import list_items as items_of
+from backfill_manager.queries import backfill_items, backfills
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import has_active_manager
@@ -26,41 +26,36 @@ from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import validation
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.requests.submit import id_from
+from backfill_manager.requests.validation import check_not_ended, retried_backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas import resources as r
-from backfill_manager.schemas.errors import refusal
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
-
 PLAN_TIMEOUT_S: Final = 60.0
-_EMPTY_PLAN: Final = '{"items": [], "summary": {}}'
-BackfillOrder = Literal["-created_at", "created_at", "-priority", "priority", "dag_id", "-dag_id", "state", "-state"]
-_COLUMNS: Final = {name: name for name in ("created_at", "priority", "dag_id", "state")}
+BackfillPaging = Annotated[
+    Paging,
+    paged("-created_at", "created_at", "-priority", "priority", "dag_id", "-dag_id", "state", "-state", limit=50),
+]
 
 
 @router.get("", operation_id="list_backfills", **reads(r.Page[r.Backfill]))
 def list_backfills(
     reader: Reader,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    order_by: BackfillOrder = "-created_at",
+    paging: BackfillPaging,
     dag_id: Annotated[str | None, Query(max_length=200)] = None,
     state: Annotated[list[BackfillState] | None, Query(max_length=10)] = None,
     kind: Kind | None = None,
 ) -> Response:
     """Backfills, those that wait for the manager first. Hidden ones are left out."""
     filter = backfills.BackfillFilter(dag_id, tuple(state or ()), kind)
-    order = order_of(order_by, _COLUMNS, "run_seq")
-    position = from_cursor(cursor, order_by, records.Backfill, order, marks=True)
-
-    def compute() -> dict[str, Any]:
-        after = position and (position.mark or position.key)
-        items, last = backfills.list_backfills(reader.store, filter, order=order, limit=limit, after=after)
-        if isinstance(last, str):
-            return {"items": items, "next_cursor": to_cursor(order_by, mark=last)}
-        return page(items, order_by, last)
-
-    return reader.response(TABLES, compute)
+    order = paging.order("run_seq")
+    after = paging.after(records.Backfill, order, marks=True)
+    return reader.response(
+        TABLES,
+        lambda: paging.page(
+            *backfills.list_backfills(reader.store, filter, order=order, limit=paging.limit, after=after)
+        ),
+    )
 
 
 @router.post("", operation_id="create_backfill", **CREATE)
@@ -87,18 +82,16 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     submitted = await submitter.submit(kinds.BACKFILL_DRY_RUN, payload, wait_s=PLAN_TIMEOUT_S)
     if submitted.answer is None:
         raise NoActiveManager(f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; see /api/v1/health.")
-    if submitted.answer.outcome == kinds.REFUSED:
-        raise refusal(submitted.answer)
-    return Response(submitted.answer.payload_json or _EMPTY_PLAN, media_type="application/json")
+    if submitted.refusal:
+        raise submitted.refusal
+    return Response(submitted.answer.payload_json or '{"items": [], "summary": {}}', media_type="application/json")
 
 
 @router.get("/{backfill_id}", operation_id="get_backfill", **reads(r.BackfillDetails))
 def get_backfill(backfill_id: Id, reader: Reader) -> Response:
     """One backfill, by its id, a beginning of it that is unique, or `latest`."""
-    return reader.response(
-        TABLES, lambda: counted_backfill(reader.context, backfill_id),
-        vary_by=(reader.period(PACE_TTL_S),),
-    )  # fmt: skip
+    vary_by = (reader.period(PACE_TTL_S),)
+    return reader.response(TABLES, lambda: counted_backfill(reader.context, backfill_id), vary_by=vary_by)
 
 
 @router.patch("/{backfill_id}", operation_id="change_backfill", **CHANGE)
@@ -117,34 +110,29 @@ async def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: Api
 @router.delete("/{backfill_id}", operation_id="delete_backfill", **CHANGE)
 async def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Cancels an unfinished backfill, and hides it from lists. Its runs stay, and its id still works."""
-    return await submitter(
-        kinds.BACKFILL_HIDE, lambda _: {"backfill_id": find_backfill(submitter.store, backfill_id)["backfill_id"]}
-    )
+    return await _steer(kinds.BACKFILL_HIDE, backfill_id, submitter, lambda row: {"backfill_id": row["backfill_id"]})
 
 
 @router.get("/{backfill_id}/items", operation_id="list_items", **reads(r.Page[r.Item]))
 def list_items(
     backfill_id: Id,
     reader: Reader,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-    order_by: Literal["ordinal", "-ordinal"] = "ordinal",
+    paging: Annotated[Paging, paged("ordinal", "-ordinal", limit=100)],
     state: Annotated[list[ItemState] | None, Query(max_length=10)] = None,
 ) -> Response:
     """Its intervals (or partitions) in the order in which they were planned, each with its run."""
-    order = order_of(order_by, {"ordinal": "ordinal"}, "ordinal")
-    position = from_cursor(cursor, order_by, records.BackfillItem, order)
+    order = paging.order("ordinal")
+    _, place = paging.after(records.BackfillItem, order) or (None, None)
 
     def compute() -> dict[str, Any]:
         backfill = known_backfill(reader.context, backfill_id)
-        start = position.tie if position is not None else backfill["planned"] + 1 if order.descending else None
-        after, before = (None, start) if order.descending else (start, None)
-        rows = items_of(
-            reader.store, backfill["backfill_id"], in_states=tuple(state or ()), after=after, before=before, limit=limit
-        )
+        start = backfill["planned"] + 1 if place is None and order.descending else place
+        rows = backfill_items.list_items(
+            reader.store, backfill["backfill_id"], in_states=state or (), limit=paging.limit,
+            **{"before" if order.descending else "after": start},
+        )  # fmt: skip
         last = rows.before if order.descending else rows.after
-        items = rows.items[::-1] if order.descending else rows.items
-        return page(items, order_by, None if last is None else (last, last))
+        return paging.page(rows.items[::-1] if order.descending else rows.items, None if last is None else (last, last))
 
     return reader.response(TABLES, compute)
 
@@ -163,33 +151,34 @@ def list_running(backfill_id: Id, reader: Reader) -> Response:
 @router.post("/{backfill_id}/pause", operation_id="pause_backfill", **CHANGE)
 async def pause(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Starts no new runs of it; running ones continue."""
-    return await _steer(kinds.BACKFILL_PAUSE, "pause", backfill_id, submitter)
+    return await _steer(kinds.BACKFILL_PAUSE, backfill_id, submitter, lambda row: check_not_ended(row, "pause"))
 
 
 @router.post("/{backfill_id}/unpause", operation_id="unpause_backfill", **CHANGE)
 async def unpause(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Resumes it."""
-    return await _steer(kinds.BACKFILL_UNPAUSE, "unpause", backfill_id, submitter)
+    return await _steer(kinds.BACKFILL_UNPAUSE, backfill_id, submitter, lambda row: check_not_ended(row, "unpause"))
 
 
 @router.post("/{backfill_id}/cancel", operation_id="cancel_backfill", **CHANGE)
 async def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) -> Response:
     """Pending items never run; running ones are stopped, or may finish."""
-    return await _steer(kinds.BACKFILL_CANCEL, "cancel", backfill_id, submitter, **(body or Cancel()).model_dump())
+    given = (body or Cancel()).model_dump()
+    return await _steer(
+        kinds.BACKFILL_CANCEL, backfill_id, submitter, lambda row: check_not_ended(row, "cancel") | given
+    )
 
 
 @router.post("/{backfill_id}/retry", operation_id="retry_backfill", **CHANGE)
 async def retry(backfill_id: Id, submitter: ApiSubmit) -> Response:
     """Runs its failed items again."""
-    return await submitter(
-        kinds.BACKFILL_RETRY, lambda _: validation.retried_backfill(find_backfill(submitter.store, backfill_id))
-    )
+    return await _steer(kinds.BACKFILL_RETRY, backfill_id, submitter, retried_backfill)
 
 
-async def _steer(kind: str, verb: str, backfill_id: str, submitter: ApiSubmitter, **more: Any) -> Response:
-    return await submitter(
-        kind, lambda _: {**validation.check_not_ended(find_backfill(submitter.store, backfill_id), verb), **more}
-    )
+async def _steer(
+    kind: str, backfill_id: str, submitter: ApiSubmitter, payload: Callable[[dict[str, Any]], Payload]
+) -> Response:
+    return await submitter(kind, lambda _: payload(find_backfill(submitter.store, backfill_id)))
 
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:

@@ -11,20 +11,10 @@ from starlette.concurrency import run_in_threadpool
 from backfill_manager.api.bodies import Clear, DagChanges, NewRun
 from backfill_manager.api.conditional_get import ConditionalReader, Reader
 from backfill_manager.api.openapi import CHANGE, CHANGES, CREATE, reads
-from backfill_manager.api.paging import (
-    Bound,
-    Cursor,
-    Limit,
-    from_cursor,
-    instant_of,
-    order_of,
-    page,
-    page_of_short_list,
-    to_cursor,
-)
+from backfill_manager.api.paging import Bound, Cursor, Paging, instant_of, paged
 from backfill_manager.api.parameters import Id, RunState, RunType
-from backfill_manager.api.routes.runs import RUN_COLUMNS, RunOrder, address_of, page_of
-from backfill_manager.api.submit import ApiSubmit
+from backfill_manager.api.routes.runs import RunPaging, address_of, page_of_runs
+from backfill_manager.api.submit import ApiSubmit, ApiSubmitter
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.queries import dags as queries
@@ -48,9 +38,7 @@ SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 @router.get("", operation_id="list_dags", **reads(r.Page[r.Dag]))
 def get_dags(
     reader: Reader,
-    limit: Limit = 200,
-    cursor: Cursor = None,
-    order_by: Literal["dag_id", "-dag_id"] = "dag_id",
+    paging: Annotated[Paging, paged("dag_id", "-dag_id")],
     is_paused: bool | None = None,
     tag: Annotated[str | None, Query(max_length=200)] = None,
     active: Annotated[
@@ -66,7 +54,7 @@ def get_dags(
             for row in queries.list_dags(reader.store, reader.now(), active=ACTIVE[active])
             if is_paused in (None, row["is_paused"]) and (tag is None or tag in row["tags"])
         ]
-        return page_of_short_list(rows, order_by, limit, cursor, unique=["dag_id"])
+        return paging.short_page(rows, "dag_id")
 
     return reader.response(TABLES, compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
 
@@ -74,25 +62,24 @@ def get_dags(
 @router.get("/{dag_id}", operation_id="get_dag", **reads(r.DagDetails))
 def get_dag(dag_id: Id, reader: Reader) -> Response:
     """One DAG, active or not: its schedule, its tasks with their dependencies, and its number of runs by state."""
-    return reader.response(
-        TABLES, lambda: queries.show_dag(reader.store, dag_id, reader.now()),
-        vary_by=(reader.period(SCHEDULE_TTL_S),),
-    )  # fmt: skip
+    vary_by = (reader.period(SCHEDULE_TTL_S),)
+    return reader.response(TABLES, lambda: queries.show_dag(reader.store, dag_id, reader.now()), vary_by=vary_by)
 
 
 @router.patch("/{dag_id}", operation_id="change_dag", **CHANGE)
 async def change_dag(dag_id: Id, body: DagChanges, submitter: ApiSubmit) -> Response:
     """Pauses it (no scheduled runs are created) or unpauses it. Its backfills are paused separately."""
-    kind = kinds.DAG_PAUSE if body.is_paused else kinds.DAG_UNPAUSE
-    return await submitter(kind, lambda _: {"dag_id": queries.current_dag(submitter.store, dag_id)[0].dag_id})
+    return await _of_current_dag(kinds.DAG_PAUSE if body.is_paused else kinds.DAG_UNPAUSE, dag_id, submitter)
 
 
 @router.post("/{dag_id}/deactivate", operation_id="deactivate_dag", **CHANGE)
 async def deactivate(dag_id: Id, submitter: ApiSubmit) -> Response:
     """Schedules and accepts no more runs of it, until it has new content or its file is parsed on request."""
-    return await submitter(
-        kinds.DAG_DEACTIVATE, lambda _: {"dag_id": queries.current_dag(submitter.store, dag_id)[0].dag_id}
-    )
+    return await _of_current_dag(kinds.DAG_DEACTIVATE, dag_id, submitter)
+
+
+async def _of_current_dag(kind: str, dag_id: str, submitter: ApiSubmitter) -> Response:
+    return await submitter(kind, lambda _: {"dag_id": queries.current_dag(submitter.store, dag_id)[0].dag_id})
 
 
 @router.get("/{dag_id}/next", operation_id="next_intervals", **reads(list[r.Interval]))
@@ -103,13 +90,10 @@ def get_next_intervals(
     last one."""
     bound = instant_of(after, "after")
 
-    def compute() -> list[dict[str, Any]]:
-        return queries.next_intervals_of(reader.store, dag_id, reader.now(), n, after=bound)
-
-    return reader.response(TABLES, compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
-
-
-# -- its runs -----------------------------------------------------------------------------------------------------------
+    return reader.response(
+        TABLES, lambda: queries.next_intervals_of(reader.store, dag_id, reader.now(), n, after=bound),
+        vary_by=(reader.period(SCHEDULE_TTL_S),),
+    )  # fmt: skip
 
 
 @router.post("/{dag_id}/runs", operation_id="trigger_dag", **CREATE)
@@ -117,37 +101,28 @@ async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) 
     """Triggers a manual run: of the interval that starts at `logical_date`, or of the latest complete one. The schedule is
     not affected. A date in the future is refused, unless `allow_future`."""
     run = body or NewRun()
-    return await submitter(
-        kinds.DAG_TRIGGER,
-        lambda _: validation.triggered_dag(
-            submitter.store, dag_id, now=submitter.context.clock.now(), **run.model_dump()
-        ),
-        location=lambda run_id: address_of(dag_id, run_id),
-    )  # fmt: skip
+
+    def payload(_: str) -> dict[str, Any]:
+        return validation.triggered_dag(submitter.store, dag_id, now=submitter.context.clock.now(), **run.model_dump())
+
+    return await submitter(kinds.DAG_TRIGGER, payload, location=lambda run_id: address_of(dag_id, run_id))
 
 
 @router.get("/{dag_id}/runs", operation_id="list_runs_of_dag", **reads(r.Page[r.Run]))
 def list_runs(
     dag_id: Id,
     reader: Reader,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    order_by: RunOrder = "-created_at",
+    paging: RunPaging,
     state: Annotated[list[RunState] | None, Query(max_length=10)] = None,
     run_type: RunType | None = None,
 ) -> Response:
     """Its runs, newest first."""
-    order = order_of(order_by, RUN_COLUMNS, "run_seq")
-    position = from_cursor(cursor, order_by, DagRun, order)
 
-    def compute() -> dict[str, Any]:
+    def filters() -> dict[str, Any]:
         _check_known(reader, dag_id)
-        return page_of(
-            reader.store, order_by, order, limit, position,
-            dag_id=dag_id, in_states=tuple(state or ()), run_type=run_type,
-        )  # fmt: skip
+        return {"dag_id": dag_id, "in_states": state or (), "run_type": run_type}
 
-    return reader.response(TABLES, compute)
+    return page_of_runs(reader, TABLES, paging, filters)
 
 
 @router.get("/{dag_id}/grid", operation_id="get_grid", **reads(r.Grid))
@@ -160,55 +135,39 @@ def get_grid(
 ) -> Response:
     """Its newest runs with the state of each of their tasks; the next page has older ones."""
     by = Order("logical_date" if order == "date" else "run_seq", "run_seq", descending=True)
-    position = from_cursor(cursor, order, DagRun, by)
+    paging = Paging(limit, cursor, order)
+    date, seq = paging.after(DagRun, by) or (None, None)
 
     def compute() -> dict[str, Any]:
         _, spec = queries.known_dag(reader.store, dag_id)
-        document = grid(
-            reader.store, spec, order=order, limit=limit,
-            before_date=position.value if position is not None and order == "date" else None,
-            before_seq=position.tie if position is not None and order == "made" else None,
-        )  # fmt: skip
+        before: dict[str, Any] = {"before_date": date} if order == "date" else {"before_seq": seq}
+        document = grid(reader.store, spec, order=order, limit=limit, **before)
         older = document.pop("older")
-        if older is None:
-            return {**document, "next_cursor": None}
-        seq = older.get("before_seq", 0)
-        return {**document, "next_cursor": to_cursor(order, older["before_date"] if order == "date" else seq, seq)}
+        last_seq = older and older.get("before_seq", 0)
+        last = older and (older["before_date"] if order == "date" else last_seq, last_seq)
+        return {**document, "next_cursor": paging.cursor_behind(last)}
 
     return reader.response((*TABLES, "task_instance"), compute)
 
 
 @router.get("/{dag_id}/timeline", operation_id="get_timeline", **reads(r.Page[r.TimelineRun]))
-def get_timeline(
-    dag_id: Id,
-    reader: Reader,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    order_by: Literal["-logical_date"] = "-logical_date",
-) -> Response:
+def get_timeline(dag_id: Id, reader: Reader, paging: Annotated[Paging, paged("-logical_date", limit=50)]) -> Response:
     """The current run of each date, newest date first, each with the runs that it overrides."""
-    order = order_of(order_by, {"logical_date": "logical_date"}, "logical_date")
-    position = from_cursor(cursor, order_by, DagRun, order)
+    _, before = paging.after(DagRun, paging.order("logical_date")) or (None, None)
 
     def compute() -> dict[str, Any]:
         _check_known(reader, dag_id)
-        runs = timeline(reader.store, dag_id, limit + 1, before=position and position.tie)[::-1]
-        last = runs[limit - 1]["logical_date"] if len(runs) > limit else None
-        return page(runs[:limit], order_by, last and (last, last))
+        runs = timeline(reader.store, dag_id, paging.limit + 1, before=before)[::-1]
+        shown = runs[: paging.limit]
+        return paging.page(shown, (shown[-1]["logical_date"],) * 2 if len(runs) > len(shown) else None)
 
     return reader.response(TABLES, compute)
 
 
 @router.get("/{dag_id}/versions", operation_id="list_versions", **reads(r.Page[r.DagVersion]))
-def get_versions(
-    dag_id: Id, reader: Reader, limit: Limit = 100, cursor: Cursor = None, order_by: Literal["-version"] = "-version"
-) -> Response:
+def get_versions(dag_id: Id, reader: Reader, paging: Annotated[Paging, paged("-version", limit=100)]) -> Response:
     """Its versions, newest first."""
-
-    def compute() -> dict[str, Any]:
-        return page_of_short_list(list_versions(reader.store, dag_id), order_by, limit, cursor, unique=["version"])
-
-    return reader.response(SPEC_TABLES, compute)
+    return reader.response(SPEC_TABLES, lambda: paging.short_page(list_versions(reader.store, dag_id), "version"))
 
 
 @router.get("/{dag_id}/versions/diff", operation_id="diff_versions", **reads(r.VersionDiff))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from backfill_manager.api.bodies import PoolChanges
 from backfill_manager.api.conditional_get import Reader
 from backfill_manager.api.openapi import CHANGE, reads
-from backfill_manager.api.paging import Cursor, Limit, page_of_short_list
+from backfill_manager.api.paging import Paging, paged
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit
 from backfill_manager.queries.pools import list_pools
@@ -23,20 +23,14 @@ router = APIRouter(prefix="/pools", tags=["pools"])
 
 @router.get("", operation_id="list_pools", **reads(Page[Pool]))
 def get_pools(
-    reader: Reader,
-    limit: Limit = 200,
-    cursor: Cursor = None,
-    order_by: Literal["name", "-name", "slots", "-slots", "used", "-used"] = "name",
+    reader: Reader, paging: Annotated[Paging, paged("name", "-name", "slots", "-slots", "used", "-used")]
 ) -> Response:
     """Slots (maximum number of running tasks) and how many are used; weight and minimum share of the Spark pool."""
-    return reader.response(
-        ("pool", "task_instance", "dag_version"),
-        lambda: page_of_short_list(list_pools(reader.store), order_by, limit, cursor, unique=["name"]),
-    )  # fmt: skip
+    tables = ("pool", "task_instance", "dag_version")
+    return reader.response(tables, lambda: paging.short_page(list_pools(reader.store), "name"))
 
 
 @router.patch("/{name}", operation_id="change_pool", **CHANGE)
 async def change_pool(name: Id, body: PoolChanges, submitter: ApiSubmit) -> Response:
     """Slots change at once; Spark takes a new weight or share when the manager is restarted."""
-    changes = body.model_dump()
-    return await submitter(kinds.POOL_SET, lambda _: validation.set_pool(submitter.store, name, **changes))
+    return await submitter(kinds.POOL_SET, lambda _: validation.set_pool(submitter.store, name, **body.model_dump()))

@@ -3,8 +3,9 @@ address that always means one run: links and `Location` headers have this form."
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -12,15 +13,14 @@ from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import known_backfill
 from backfill_manager.api.bodies import MarkRun
-from backfill_manager.api.conditional_get import Reader
+from backfill_manager.api.conditional_get import ConditionalReader, Reader
 from backfill_manager.api.openapi import CHANGE, PREFIX, reads
-from backfill_manager.api.paging import Cursor, Limit, Position, from_cursor, order_of, page
+from backfill_manager.api.paging import Paging, paged
 from backfill_manager.api.parameters import Id, RunId, RunIdOfDag, RunState, RunType
 from backfill_manager.api.submit import ApiSubmit
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun
 from backfill_manager.model.states import RUN_FINISHED
-from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import find_run, run_details
 from backfill_manager.queries.runs import list_runs as runs_of
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
@@ -32,8 +32,9 @@ from backfill_manager.store.base import Store
 router = APIRouter(prefix="/runs", tags=["runs"])
 of_dag_router = APIRouter(prefix="/dags/{dag_id}/runs", tags=["runs"])
 
-RunOrder = Literal["-created_at", "created_at", "-logical_date", "logical_date", "state", "-state"]
-RUN_COLUMNS: Final = {"created_at": "run_seq", "logical_date": "logical_date", "state": "state"}
+RunPaging = Annotated[
+    Paging, paged("-created_at", "created_at", "-logical_date", "logical_date", "state", "-state", limit=50)
+]
 RUN_TABLES: Final = ("dag_run", "dag")  # a run may be named by its date, in the zone of its DAG
 MAX_LOG_LINES: Final = 10_000
 InDag = Annotated[
@@ -85,36 +86,33 @@ def address_of(dag_id: str, run_id: str) -> str:
     return f"{PREFIX}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
 
 
-def page_of(
-    store: Store, order_by: str, order: Order, limit: int, position: Position | None, **filters: Any
-) -> dict[str, Any]:
-    runs, last = runs_of(store, order=order, limit=limit, after=position and position.key, **filters)
-    return page(runs, order_by, last)
+def page_of_runs(
+    reader: ConditionalReader, tables: Sequence[str], paging: Paging, filters: Callable[[], dict[str, Any]]
+) -> Response:
+    """A page of runs; `filters` are read with them."""
+    order = paging.order("run_seq", created_at="run_seq")
+    after = paging.after(DagRun, order)
+    return reader.response(
+        tables, lambda: paging.page(*runs_of(reader.store, order=order, limit=paging.limit, after=after, **filters()))
+    )
 
 
 @router.get("", operation_id="list_runs", **reads(r.Page[r.Run]))
 def list_runs(
     reader: Reader,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    order_by: RunOrder = "-created_at",
+    paging: RunPaging,
     dag_id: Annotated[str | None, Query(max_length=200)] = None,
     backfill_id: Annotated[str | None, Query(max_length=200)] = None,
     state: Annotated[list[RunState] | None, Query(max_length=10)] = None,
     run_type: RunType | None = None,
 ) -> Response:
     """Runs of all DAGs, newest first."""
-    order = order_of(order_by, RUN_COLUMNS, "run_seq")
-    position = from_cursor(cursor, order_by, DagRun, order)
 
-    def compute() -> dict[str, Any]:
-        in_backfill = None if backfill_id is None else known_backfill(reader.context, backfill_id)["backfill_id"]
-        return page_of(
-            reader.store, order_by, order, limit, position,
-            dag_id=dag_id, backfill_id=in_backfill, in_states=tuple(state or ()), run_type=run_type,
-        )  # fmt: skip
+    def filters() -> dict[str, Any]:
+        known = None if backfill_id is None else known_backfill(reader.context, backfill_id)["backfill_id"]
+        return {"dag_id": dag_id, "backfill_id": known, "in_states": state or (), "run_type": run_type}
 
-    return reader.response(("dag_run", "backfill", "request", "response"), compute)
+    return page_of_runs(reader, ("dag_run", "backfill", "request", "response"), paging, filters)
 
 
 @router.get("/{run_id}", operation_id="get_run", dependencies=BY_ID, **reads(r.RunDetails))
