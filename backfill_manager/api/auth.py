@@ -237,8 +237,7 @@ class RejectUnauthenticated(Middleware):
                 if _identify(self._context, request).via != "token":
                     check_origin(request)
             except (Unauthenticated, Forbidden) as error:
-                await error_response(scope["path"], error, CLOSE)(scope, receive, send)
-                return
+                return await error_response(scope["path"], error, CLOSE)(scope, receive, send)
         await self._app(scope, receive, send)
 
 

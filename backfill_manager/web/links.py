@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from fastapi import Query
@@ -70,8 +69,7 @@ def is_local(path: str | None) -> bool:
     return path is not None and re.fullmatch(r"/(?![/\\])[^\x00-\x20\\]*", path) is not None
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     """One page of a list: its rows, the numbers of the first and last of them, the total, and links to its neighbours."""
 
     rows: Sequence[Any]
