@@ -13,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import wraps
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import Depends, Header, Query
@@ -106,7 +107,7 @@ class Submitter:
 
 
 class ApiSubmitter(Submitter):
-    """What a handler of the API that changes something works with: `await submitter(kind, payload)`."""
+    """What a handler of the API that changes something works with: `await submitter(kind, payload)`, or `submits`."""
 
     def __init__(
         self, http_request: HttpRequest, context: Context, user: Operator, wait: Wait = 0,
@@ -132,6 +133,20 @@ class ApiSubmitter(Submitter):
         if answer is not None and answer.object_id is not None and location is not None:
             headers["Location"] = location(answer.object_id)
         return JSONResponse(request_document(request_details(request, answer)), status, headers=headers)
+
+
+def submits(kind: str) -> Callable[[Callable[..., Payload]], Callable[..., Awaitable[Response]]]:
+    """Has the payload that a handler returns submitted as a command of this kind. The handler is called as `payload` of
+    `Submitter.submit` is."""
+
+    def decorate(payload: Callable[..., Payload]) -> Callable[..., Awaitable[Response]]:
+        @wraps(payload)
+        async def handler(*, submitter: ApiSubmitter, **given: Any) -> Response:
+            return await submitter(kind, lambda _: payload(submitter=submitter, **given))
+
+        return handler
+
+    return decorate
 
 
 def request_document(view: dict[str, Any]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def backfill(
     shown = _items_shown(context, of_items, row, _zone_of(context, row["dag_id"]), begins, ends) if planned else None
     details = _details(context, {**row, **(shown["by_state"] if shown else dict.fromkeys(ITEM_STATES, 0))})
     children = context.app.cached_by_version(["backfill"], "ui:children", lambda: children_of_each(context.store))
-    page = {"first": begins, "last": ends, "in_states": in_states, "after": after, "before": before}
+    page: dict[str, Any] = {"first": begins, "last": ends, "in_states": in_states, "after": after, "before": before}
     items = context.app.at_versions(
         of_items, ("ui:items", backfill_id, *page.values()),
         lambda: list_items(context.store, backfill_id, **page, limit=ITEMS_PER_PAGE),
