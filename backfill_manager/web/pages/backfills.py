@@ -85,28 +85,26 @@ def _details(context: PageContext, counted: Mapping[str, Any]) -> dict[str, Any]
     one = with_time_left(context.app, dict(counted))
     zone, dag = _zone_of(context, one["dag_id"]), _dags(context).get(one["dag_id"])
     return {
-        **one,
-        "zone": zone,
+        **one, "zone": zone, "what": _what(one["config"], zone), "per_minute": items_per_minute(one),
         "is_dag_active": dag is not None and bool(dag.is_active),
-        "per_minute": items_per_minute(one),
-        "what": _what(one["config"], zone),
         "counts": {state: one[state] for state in ITEM_STATES},
         "done": sum(one[state] for state in ITEM_STATES) - one["pending"] - one["running"],
         "has_ended": one["state"] in BACKFILL_FINISHED,
         "is_waiting": one["dag_version"] is None,  # submitted, not planned yet
-    }
+    }  # fmt: skip
 
 
-def _counts(store: Store) -> dict[tuple[str, str], int]:
+def _counts(store: Store) -> Counter[tuple[Any, ...]]:
     """Number of backfills by DAG and state, with those that wait for the manager."""
-    counts = store.count("backfill", ("dag_id", "state"), [Condition("hidden_at", "is_null")])
-    waiting = Counter((one["dag_id"], one["state"]) for one in waiting_backfills(store))
-    return waiting + Counter({(dag_id, state): n for (dag_id, state), n in counts.items()})
+    counts: Counter[tuple[Any, ...]] = Counter((one["dag_id"], one["state"]) for one in waiting_backfills(store))
+    counts.update(store.count("backfill", ("dag_id", "state"), [Condition("hidden_at", "is_null")]))
+    return counts
 
 
 def _dags(context: PageContext) -> dict[str, DagRow]:
+    store = context.store
     return context.app.cached_by_version(
-        ["dag"], "ui:dag-rows", lambda: {row.dag_id: row for row in context.store.read(DagRow)}
+        ["dag"], "ui:dag-rows", lambda: {row.dag_id: row for row in store.read(DagRow)}
     )
 
 
