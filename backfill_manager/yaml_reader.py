@@ -43,8 +43,7 @@ class YamlError(Exception):
 
 @dataclass
 class Document:
-    """One document: its value, and the line of each key and list entry in it (`()`: of the whole). `duplicates` are keys
-    that are there twice; the value has the first."""
+    """Its value, and the line of each key and list entry (`()`: of the whole). Of `duplicates` the value has the first."""
 
     value: Any = None
     lines: dict[Loc, int] = field(default_factory=dict)
@@ -119,7 +118,7 @@ class _Reader:
             _fail(node, "an alias stands inside of what it stands for")
         is_list = isinstance(node, self._yaml.SequenceNode)
         if node.tag != _CORE + ("seq" if is_list else "map"):
-            _fail(node, f"{_tag(node)} is a type that is not read here; leave it out")
+            _refuse_type(node)
         self._open.append(node)
         value: Any = (
             [self._value(each, (*place, n)) for n, each in enumerate(node.value)]
@@ -174,7 +173,7 @@ class _Reader:
         if tag == "null":
             return None
         if tag not in {"bool", "timestamp", *_PLAIN_NUMBER}:
-            _fail(node, f"{_tag(node)} is a type that is not read here; leave it out")
+            _refuse_type(node)
         try:
             value = self._constructor.construct_object(node)
         except (ValueError, IndexError, KeyError) as error:
@@ -210,9 +209,9 @@ def _refuse_surprise(node: Any, value: Any, tag: str) -> None:
         _fail(node, f"{text} without quotes is the number {value} in YAML; write {value}, or '{text}' if it is a text")
 
 
-def _tag(node: Any) -> str:
-    tag: str = node.tag
-    return f"!!{tag.removeprefix(_CORE)}" if tag.startswith(_CORE) else tag
+def _refuse_type(node: Any) -> NoReturn:
+    tag = f"!!{node.tag.removeprefix(_CORE)}" if node.tag.startswith(_CORE) else node.tag
+    _fail(node, f"{tag} is a type that is not read here; leave it out")
 
 
 def _fail(node: Any, message: str) -> NoReturn:

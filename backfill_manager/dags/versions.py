@@ -52,14 +52,12 @@ def changes_for(
     harm), `problems` and `bundle` this bundle's as they are now."""
     existing = {row.dag_id: row for row in dags}
     current_problems = {p.file: p for p in problems if p.bundle == submission.bundle and p.is_current}
-    newest: dict[str, DagVersion] = {}
-    for version in versions:
-        if version.dag_id not in newest or version.version > newest[version.dag_id].version:
-            newest[version.dag_id] = version
+    newest = {version.dag_id: version for version in sorted(versions, key=lambda version: version.version)}
 
     accepted, conflicts = _without_conflicts(submission, existing)
     failed = {to_utf8(failure.file): failure for failure in (*submission.failed, *conflicts)}
-    code = _Code(submission, existing, current_problems, _helpers_of(bundle))
+    helpers = json.loads(bundle.helpers_json or "[]") if bundle else []
+    code = _Code(submission, existing, current_problems, helpers)
     rows: list[Record] = []
     defined: set[str] = set()
     for parsed in accepted:
@@ -137,16 +135,13 @@ def _holders(submission: Submission, existing: Mapping[str, DagRow]) -> dict[str
             return submission.keep_last_good
         return file in submission.content.files and not submission.covers_file(file)
 
+    def is_held(row: DagRow) -> bool:
+        if row.bundle != submission.bundle:
+            return row.is_active
+        return (row.is_active or row.deactivated_by is not None) and still_makes(row.file, row.dag_id)
+
     rows = (existing[dag_id] for ids in claims.values() for dag_id in ids if dag_id in existing)
-    return {
-        row.dag_id: (row.bundle, row.file)
-        for row in rows
-        if (row.is_active if row.bundle != submission.bundle else _is_kept(row) and still_makes(row.file, row.dag_id))
-    }
-
-
-def _is_kept(row: DagRow) -> bool:
-    return row.is_active or row.deactivated_by is not None
+    return {row.dag_id: (row.bundle, row.file) for row in rows if is_held(row)}
 
 
 class _Code:
@@ -180,10 +175,6 @@ class _Code:
         return hash_of({"": self._shared, **{file: self._files[file] for file in own if file in self._files}})
 
 
-def _helpers_of(bundle: BundleRow | None) -> frozenset[str]:
-    return frozenset(json.loads(bundle.helpers_json or "[]")) if bundle else frozenset()
-
-
 def _dag_rows(
     submission: Submission,
     file: str,
@@ -199,11 +190,9 @@ def _dag_rows(
     made_of = (definition, code) if reader is None else (definition, code, reader)
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
     is_new = last is None or (last.content_hash, last.bundle) != (digest, submission.bundle)
-    if row is not None and not is_new:
-        if row.deactivated_by is not None and not submission.on_request:
-            return []
-        if row.is_active:  # everything in the row comes from the definition
-            return []
+    stays_off = row is not None and row.deactivated_by is not None and not submission.on_request
+    if row is not None and not is_new and (row.is_active or stays_off):
+        return []  # everything in the row comes from the definition
     spec = DagSpec.from_json(definition)
     number = (last.version if last else 0) + is_new
     now = DagRow(
@@ -224,9 +213,7 @@ def _dag_rows(
 
 def _schedule_text(spec: DagSpec) -> str | None:
     """The cron expression or preset as it was written; a duration as `every 1 day, 0:00:00`."""
-    if isinstance(spec.schedule, dict):
-        return f"every {timedelta(**spec.schedule)}"
-    return spec.schedule
+    return f"every {timedelta(**spec.schedule)}" if isinstance(spec.schedule, dict) else spec.schedule
 
 
 def _bundle_rows(submission: Submission, helpers: list[str], row: BundleRow | None, at: datetime) -> list[Record]:
@@ -252,14 +239,11 @@ def _is_worth_writing(submission: Submission, row: BundleRow) -> bool:
 
 
 def _problem_rows(
-    submission: Submission,
-    failed: Mapping[str, FailedFile],
-    current_problems: Mapping[str, ImportProblem],
-    at: datetime,
+    submission: Submission, failed: Mapping[str, FailedFile], current: Mapping[str, ImportProblem], at: datetime
 ) -> list[Record]:
     rows: list[Record] = []
     for file, failure in sorted(failed.items()):
-        before = current_problems.get(file)
+        before = current.get(file)
         now = ImportProblem(
             bundle=submission.bundle, file=file, line=failure.line, message=failure.message,
             traceback=failure.traceback, is_current=True, first_seen_at=before.first_seen_at if before else at,
@@ -267,12 +251,9 @@ def _problem_rows(
         )  # fmt: skip
         if before is None or now != before.evolve(last_seen_at=at):
             rows.append(now)
-    resolved = (
-        p for file, p in sorted(current_problems.items()) if file not in failed and _is_resolved(submission, file)
-    )
-    return rows + [p.evolve(is_current=False, last_seen_at=at) for p in resolved]
-
-
-def _is_resolved(submission: Submission, file: str) -> bool:
-    """`.` is the bundle as a whole: it could be fetched again. Its manifest is read before anything else of it."""
-    return file == "." or (submission.readable and (file == MANIFEST or submission.covers_file(file)))
+    for file, problem in sorted(current.items()):
+        # `.` is the bundle as a whole: it could be fetched again. Its manifest is read before anything else of it.
+        is_read = file == "." or (submission.readable and (file == MANIFEST or submission.covers_file(file)))
+        if is_read and file not in failed:
+            rows.append(problem.evolve(is_current=False, last_seen_at=at))
+    return rows

@@ -172,11 +172,10 @@ class BundleService(Service):
         except LoaderClosed:
             return None  # the manager stops
         except InvalidInput as error:  # the bundle can't be fetched, or there is no such parser
-            self._submit(unreadable_because(error, self._bundle, self._bundle.parser))
+            self._submit(unreadable_because(error, self._bundle))
             due = self._bundle.settings.fetch_interval
         except Exception as error:  # noqa: BLE001 - third-party parsers raise anything
-            message = f"bundle {self._bundle.name!r}: {self._refusal(error)}"
-            self._submit(unreadable(self._bundle, self._bundle.parser, message))
+            self._submit(unreadable(self._bundle, f"bundle {self._bundle.name!r}: {self._refusal(error)}"))
             due = self._bundle.settings.fetch_interval
         return due if due is None else max(due, MIN_INTERVAL_S)
 
@@ -250,8 +249,7 @@ class BundleService(Service):
             self._current = None
             while not self._requests.empty():
                 waiting.append(self._requests.get())
-        message = f"bundle {self._bundle.name!r}: {self._stuck_message()}"
-        self._submit(unreadable(self._bundle, self._bundle.parser, message))
+        self._submit(unreadable(self._bundle, f"bundle {self._bundle.name!r}: {self._stuck_message()}"))
         for request in waiting:
             self._on_event(ParseResult(None, request, self._stuck_message()))
         self._on_parsed_once(self._bundle.name)  # nothing else may wait for it

@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 from backfill_manager.errors import InvalidConfig, nearest
 from backfill_manager.settings.model import DEFAULT_POOLS, Settings
 from backfill_manager.value_rules import describe_error
-from backfill_manager.yaml_reader import Document, Loc, YamlError, decode, read_documents
+from backfill_manager.yaml_reader import Loc, YamlError, decode, read_documents
 
 DEFAULT_CONF: Final = "conf/manager.yaml"
 _EXAMPLES: Final = "jobs/bundles"
@@ -124,9 +124,6 @@ def _complete_pools(raw: RawSettings) -> None:
     raw.values["pools"] = [*pools, *(pool for name, pool in defaults.items() if name not in names)]
 
 
-# -- the environment --------------------------------------------------------------------------------------------------
-
-
 def _read_environment(environ: Mapping[str, str], raw: RawSettings) -> None:
     for variable in sorted(environ):
         if not variable.startswith(_PREFIX):
@@ -139,20 +136,17 @@ def _read_environment(environ: Mapping[str, str], raw: RawSettings) -> None:
             hint = nearest(variable, _variables(raw), n=1) or "; such a setting is BFM_LEASE__SECONDS"
             raw.errors.append(f"environment, {variable}: there is no such setting{hint}")
             continue
-        try:
-            _put(raw.values, loc, _parse_variable(environ[variable]))
-        except YamlError as error:
-            raw.errors.append(f"environment, {variable}: not valid YAML or JSON: {error}")
-            continue
+        value: Any = environ[variable]  # pydantic reads numbers and truth values from text
+        if value.lstrip().startswith(("[", "{")):
+            try:
+                (document,) = read_documents(value, strict=False)
+            except YamlError as error:
+                raw.errors.append(f"environment, {variable}: not valid YAML or JSON: {error}")
+                continue
+            value = document.value
+        _put(raw.values, loc, value)
         raw.places = {at: place for at, place in raw.places.items() if at[: len(loc)] != loc}
         raw.places[loc] = f"environment, {variable}"
-
-
-def _parse_variable(text: str) -> Any:
-    if not text.lstrip().startswith(("[", "{")):
-        return text  # pydantic reads numbers and truth values from text
-    (document,) = read_documents(text, strict=False) or [Document()]
-    return document.value
 
 
 def _locate(parts: list[str], raw: RawSettings) -> Loc | None:
@@ -190,8 +184,7 @@ def _variables(raw: RawSettings) -> Iterator[str]:
     """Every variable that would be a setting."""
     for name, info in Settings.model_fields.items():
         yield f"{_PREFIX}{name.upper()}"
-        model, entries = _model_of(info.annotation), raw.values.get(name)
-        infixes = [""]
+        model, entries, infixes = _model_of(info.annotation), raw.values.get(name), [""]
         if isinstance(entries, list):
             infixes = [f"{_variable_part(entry.get('name'))}__" for entry in entries if isinstance(entry, dict)]
         for key in model.model_fields if model else ():
@@ -200,9 +193,6 @@ def _variables(raw: RawSettings) -> Iterator[str]:
 
 def _variable_part(name: Any) -> str:
     return "".join(c if c.isalnum() else "_" for c in str(name)).upper()
-
-
-# -- errors -----------------------------------------------------------------------------------------------------------
 
 
 def _describe(detail: ErrorDetails, raw: RawSettings, model: type[BaseModel]) -> str:

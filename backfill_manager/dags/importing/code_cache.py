@@ -30,8 +30,7 @@ MAX_SNAPSHOTS: Final = 50  # snapshots; one takes some hundred kilobytes
 
 
 class CodeCache:
-    """`snapshots`: where snapshots lie now. A state that was moved, or copied to another machine, still names the place
-    where they lay then."""
+    """`snapshots`: where snapshots lie now. A state that was moved or copied still names the place where they lay then."""
 
     def __init__(self, snapshots: Path | None = None, *, kept: int = MAX_SNAPSHOTS) -> None:
         self._snapshots, self._kept = snapshots, kept
@@ -50,8 +49,7 @@ class CodeCache:
                 return self._dags[key]
             file_lock = self._file_locks.setdefault((version.snapshot, version.file), Lock())
         with file_lock:
-            bundle = self._bundle(version)
-            dag = _load(bundle, version)
+            dag = _load(self._bundle(version), version)
         with self._lock:
             return self._dags.setdefault(key, dag)
 

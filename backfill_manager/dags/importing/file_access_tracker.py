@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,30 +17,20 @@ _LISTING: Final = frozenset({"os.listdir", "os.scandir"})  # `glob`, `os.walk` a
 _IMPORT_SYSTEM: Final = "<frozen importlib._bootstrap_external>"
 
 
-@dataclass(frozen=True)
-class Accesses:
-    """Paths within the bundle, with `/`, sorted; a folder `""` is the bundle's root. A file that was looked for and is
-    not there counts as its folder: what the file does depends on which files that folder holds."""
-
-    read: list[str]
-    listed: list[str]
-
-
-@dataclass
 class FileAccessTracker:
-    root: Path
-    _opened: set[str] = field(default_factory=set)
-    _listed: set[str] = field(default_factory=set)
-
-    def begin(self) -> None:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._opened: set[str] = set()
+        self._listed: set[str] = set()
         sys.addaudithook(self._see)
 
-    def seen(self) -> Accesses:
-        """Up to now."""
+    def accesses(self) -> tuple[list[str], list[str]]:
+        """The files read and the folders listed up to now: paths within the bundle, with `/`, sorted; `""` is its root. A
+        file that was looked for and is not there counts as its folder: what the file does depends on what that holds."""
         opened, listed = self._inside(self._opened), self._inside(self._listed)
-        read = {name for name in opened if (self.root / name).is_file()}
+        read = {name for name in opened if (self._root / name).is_file()}
         listed |= {self._nearest_folder(name) for name in opened - read}
-        return Accesses(sorted(read), sorted(listed))
+        return sorted(read), sorted(listed)
 
     def _see(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
@@ -49,26 +39,21 @@ class FileAccessTracker:
             _note(self._listed, args[0])
 
     def _inside(self, paths: set[str]) -> set[str]:
-        roots = {str(self.root), os.path.realpath(self.root)}
-        inside = set()
-        for path in list(paths):  # threads of the file may still be at it
-            for root in roots:
-                if path == root or path.startswith(root + os.sep):
-                    inside.add(Path(path).relative_to(root).as_posix() if path != root else "")
-        return inside
+        roots = {str(self._root), os.path.realpath(self._root)}
+        every = list(paths)  # threads of the file may still be at it
+        return {path[len(root) + 1 :] for path in every for root in roots if f"{path}/".startswith(f"{root}/")}
 
     def _nearest_folder(self, name: str) -> str:
-        path = self.root / name
-        while not path.is_dir() and path != self.root:
-            path = path.parent
-        return "" if path == self.root else path.relative_to(self.root).as_posix()
+        while name and not (self._root / name).is_dir():
+            name = os.path.dirname(name)
+        return name
 
 
 def _note(paths: set[str], path: Any) -> None:
     """`path` as it is meant now: the file may change its folder later. A descriptor (int) has been opened before."""
     if isinstance(path, int):
         return
-    try:
+    with suppress(
+        OSError, TypeError, ValueError
+    ):  # no path, or none that means anything here; the call itself will fail
         paths.add(os.path.abspath(os.fsdecode("." if path is None else path)))
-    except (OSError, TypeError, ValueError):
-        return  # no path, or none that means anything here; the call itself will fail

@@ -16,7 +16,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -42,7 +42,7 @@ class ParseJob:
     seconds: float
     memory_mb: int
     limits: Mapping[str, int]
-    preload: tuple[str, ...] = ()
+    preload: Sequence[str] = ()
     reader: str = ""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -51,8 +51,7 @@ class ParseJob:
 
     @classmethod
     def from_json(cls, text: bytes) -> ParseJob:
-        plain = json.loads(text)
-        return cls(**{**plain, "preload": tuple(plain["preload"])})
+        return cls(**json.loads(text))
 
 
 def parse_and_exit(bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
@@ -78,11 +77,10 @@ def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = No
     """`{"dags": [definition, ...], "imported": [file, ...], "read": [...], "listed": [...]}`, or `{"failed": {...}}`:
     all of the file or nothing."""
     root, file = bundle.root, job.file
-    watch = FileAccessTracker(root)
-    watch.begin()
+    tracker = FileAccessTracker(root)
     try:
         made = load_dags(job.reader, bundle, file, job.options)
-        accesses = watch.seen()
+        read, listed = tracker.accesses()
         ids = [dag.dag_id for dag in made]
         twice = next((dag_id for dag_id in ids if ids.count(dag_id) > 1), None)
         if twice:
@@ -92,17 +90,18 @@ def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = No
             resource.setrlimit(resource.RLIMIT_DATA, (max_memory, max_memory))
         failed = explain(error, root, file)
         if isinstance(error, MemoryError):
-            failed = dataclasses.replace(failed, message=too_much_memory(job.memory_mb))
+            why = f"took more than {job.memory_mb} MB of memory to be read (import_memory of its bundle)"
+            failed = dataclasses.replace(failed, message=why)
         return {"failed": dataclasses.asdict(failed)}
-    specs = []
+    definitions = []
     for dag in made:
         unsaid: dict[str, Any] = {name: value for name, value in job.limits.items() if name not in dag.explicit}
-        specs.append(dataclasses.replace(dag.spec, file=file, **unsaid))
+        definitions.append(dataclasses.replace(dag.spec, file=file, **unsaid).to_json())
     return {
-        "dags": [spec.to_json() for spec in specs],
+        "dags": definitions,
         "imported": sorted(_imported(bundle) - {file}),
-        "read": [name for name in accesses.read if name != file],
-        "listed": accesses.listed,
+        "read": [name for name in read if name != file],
+        "listed": listed,
     }
 
 
@@ -116,10 +115,6 @@ def _imported(bundle: ImportScope) -> set[str]:
     return {Path(path).relative_to(bundle.root).as_posix() for path in files if path}
 
 
-def too_much_memory(memory_mb: int) -> str:
-    return f"took more than {memory_mb} MB of memory to be read (import_memory of its bundle)"
-
-
 def _discard_output() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
@@ -130,10 +125,10 @@ def _discard_output() -> None:
 def _limit_memory(megabytes: int) -> int:
     """Limits it from here on; returns the limit, in bytes, to which it may be raised to report that it was exceeded."""
     most = _memory_in_use() + (megabytes << 20)
-    _, hardest = resource.getrlimit(resource.RLIMIT_DATA)
-    if hardest == resource.RLIM_INFINITY:
-        hardest = most + _SPARE_MEMORY
-    hardest = min(hardest, most + _SPARE_MEMORY)
+    hardest = most + _SPARE_MEMORY
+    _, limit = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit != resource.RLIM_INFINITY:
+        hardest = min(limit, hardest)
     resource.setrlimit(resource.RLIMIT_DATA, (min(most, hardest), hardest))
     return hardest
 

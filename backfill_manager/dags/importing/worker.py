@@ -26,6 +26,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -97,24 +98,20 @@ class Worker:
             self._run_child(bundle, job, pipe)
         self._send(**self._wait(child, job.seconds + GRACE_S))
 
-    # -- before forking ---------------------------------------------------------------------------------------------
-
-    def _preload(self, names: tuple[str, ...]) -> None:
+    def _preload(self, names: Sequence[str]) -> None:
         """Ends this worker when it can't fork safely after it; the manager then starts another and does without."""
         new = set(names) - self._preloaded
         if not new:
             return
-        kept = {name: os.environ.get(name) for name in _WITHOUT_THREADS}
+        kept = {name: os.environ[name] for name in _WITHOUT_THREADS if name in os.environ}
         os.environ.update(_WITHOUT_THREADS)
         for name in sorted(new):
             with suppress(Exception):  # the file's process reports it; a parser's package may raise anything
                 for module in PRELOADS.get(name, (name,)):
                     importlib.import_module(module)
-        for name, value in kept.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in _WITHOUT_THREADS:
+            os.environ.pop(name, None)
+        os.environ.update(kept)
         if _threads() > 1:
             sys.exit(f"a preloaded module started threads ({', '.join(sorted(new))})")
         self._preloaded |= new
@@ -136,8 +133,6 @@ class Worker:
             gc.freeze()
         return self._bundle
 
-    # -- the child --------------------------------------------------------------------------------------------------
-
     def _run_child(self, bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
         ends = os._exit
         try:
@@ -152,8 +147,6 @@ class Worker:
             parse_and_exit(bundle, job, pipe)
         finally:
             ends(1)
-
-    # -- the parent -------------------------------------------------------------------------------------------------
 
     def _wait(self, child: int, seconds: float) -> dict[str, Any]:
         """Until it ends, for at most `seconds`; then its whole session is ended, before its id is given up."""
@@ -214,20 +207,14 @@ def _has_ended(child: int) -> bool:
 
 def _kill_orphans() -> None:
     """Processes that left the file's session: on Linux this process inherits them when their parent ends."""
-    while True:
-        try:
-            ended, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if ended == 0:
-            for orphan in _children():
+    with suppress(ChildProcessError):
+        while True:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+            me = os.getpid()
+            for orphan in map(int, Path(f"/proc/{me}/task/{me}/children").read_text().split()):
                 os.kill(orphan, signal.SIGKILL)
                 os.waitpid(orphan, 0)
-
-
-def _children() -> list[int]:
-    me = os.getpid()
-    return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
 
 
 def _threads() -> int:
