@@ -12,7 +12,6 @@ values. The configuration was read as YAML 1.1 from the beginning, and is so sti
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -134,7 +133,11 @@ class _Reader:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if key_node.tag == _CORE + "merge":
-                for source in self._merged(value_node):
+                is_list = isinstance(value_node, self._yaml.SequenceNode)
+                for each in value_node.value if is_list else [value_node]:
+                    source = self._value(each, ("<<",))
+                    if not isinstance(source, dict):
+                        _fail(each, "`<<` takes in a mapping, or a list of mappings")
                     merged = {**source, **merged}
                     self._document.lines.update({(*place, key): line for key in source if key not in own})
                 continue
@@ -147,13 +150,6 @@ class _Reader:
             self._document.lines[at] = line
             own[key] = self._value(value_node, at)
         return {**merged, **own}
-
-    def _merged(self, node: Any) -> Iterator[dict[str, Any]]:
-        for each in node.value if isinstance(node, self._yaml.SequenceNode) else [node]:
-            source = self._value(each, ("<<",))
-            if not isinstance(source, dict):
-                _fail(each, "`<<` takes in a mapping, or a list of mappings")
-            yield source
 
     def _key(self, node: Any) -> str:
         self._count(node)

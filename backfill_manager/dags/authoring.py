@@ -327,7 +327,14 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     collection = _collecting.get()
     file = collection.file if collection else Path(function.__code__.co_filename)
     building = _DagBuilder(dag_id, file.parent, collection.root if collection else None, default_args)
-    _run_body(function, building)
+    token = _building.set(building)
+    try:
+        function()
+    finally:
+        _building.reset(token)
+    if not building.tasks and building.decorated:
+        never = f"{', '.join(building.decorated)} {'is' if len(building.decorated) == 1 else 'are'} never called"
+        raise InvalidDag(f"DAG {building.dag_id!r} has no task: {never}")
     building.add_callbacks(callbacks)
     spec = DagSpec(tasks=building.specs(), **checked)
     spec.check()
@@ -335,18 +342,6 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     if collection is not None:
         collection.dags.append(made)
     return made
-
-
-def _run_body(function: Function, building: _DagBuilder) -> None:
-    token = _building.set(building)
-    try:
-        function()
-    finally:
-        _building.reset(token)
-    if not building.tasks and building.decorated:
-        names = ", ".join(building.decorated)
-        verb = "is" if len(building.decorated) == 1 else "are"
-        raise InvalidDag(f"DAG {building.dag_id!r} has no task: {names} {verb} never called")
 
 
 def check_settings(kind: str, settings: Mapping[str, Any], who: str) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from typing import Any
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.loader import ParsedFile
-from backfill_manager.dags.submission import Submission, paths_to
-from backfill_manager.dags.versions import changes_for
+from backfill_manager.dags.versions import Submission, changes_for, paths_to
 from backfill_manager.errors import NotFound
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 

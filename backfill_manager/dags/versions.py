@@ -21,12 +21,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import format_instant
-from backfill_manager.dags.bundles.files import hash_of
+from backfill_manager.dags.bundles.files import BundleContent, hash_of
 from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.import_failure import FailedFile, to_utf8
@@ -35,9 +36,52 @@ from backfill_manager.schemas import errors
 
 if TYPE_CHECKING:  # `queries` use this module, and must not load what imports DAG files
     from backfill_manager.dags.importing.loader import ParsedFile
-    from backfill_manager.dags.submission import Submission
 
 PARSED_AT_INTERVAL_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a bundle parser submits: what some files of a bundle define, or why they failed to import.
+
+    `content` is all that the bundle holds at that moment, `snapshot` the folder that keeps it. It covers the files
+    under `covers`, but not for those under `leaves_out` (paths within the bundle, "" is all of it; the longest one that
+    fits a file counts): it has every definition and error of these, and nothing of others.
+
+    `readable` False: the bundle itself can't be fetched, so nothing is known of its DAGs. `on_request`: a person requested it,
+    so what was deactivated by hand comes back."""
+
+    bundle: str
+    path: str
+    parser: str
+    content: BundleContent
+    snapshot: str = ""
+    commit_id: str | None = None
+    parsed: tuple[ParsedFile, ...] = ()
+    failed: tuple[FailedFile, ...] = ()
+    covers: tuple[str, ...] = ("",)
+    leaves_out: tuple[str, ...] = ()
+    deactivates: bool = True  # DAGs that no file makes any more
+    keep_last_good: bool = True  # DAGs of a file that fails now go on as they were
+    readable: bool = True
+    on_request: bool = False
+    parsed_at: datetime | None = None  # when files were read for it; None: none was
+    settings_json: str | None = None  # how the bundle is read: configuration and manifest together
+    reader_json: str | None = None  # what made the DAGs of its files, where it was a parser's own `read` (DagVersion)
+
+    def covers_file(self, file: str) -> bool:
+        for path in paths_to(file):
+            if path in self.leaves_out:
+                return False
+            if path in self.covers:
+                return True
+        return False
+
+
+def paths_to(file: str) -> list[str]:
+    """`a/b/c.py` -> `a/b/c.py`, `a/b`, `a`, ``: from the file to the bundle's root."""
+    parts = file.split("/")
+    return ["/".join(parts[:end]) for end in range(len(parts), -1, -1)]
 
 
 def changes_for(
@@ -194,10 +238,11 @@ def _dag_rows(
     if row is not None and not is_new and (row.is_active or stays_off):
         return []  # everything in the row comes from the definition
     spec = DagSpec.from_json(definition)
+    schedule = f"every {timedelta(**spec.schedule)}" if isinstance(spec.schedule, dict) else spec.schedule
     number = (last.version if last else 0) + is_new
     now = DagRow(
         dag_id=spec.dag_id, bundle=submission.bundle, file=file, current_version=number,
-        is_paused=row.is_paused if row else False, is_active=True, schedule=_schedule_text(spec),
+        is_paused=row.is_paused if row else False, is_active=True, schedule=schedule,
         timezone=spec.timezone, updated_at=at, description=spec.description or None, owner=spec.owner or None,
         tags_json=json.dumps(spec.tags, ensure_ascii=False), start_date=spec.start_date, end_date=spec.end_date,
     )  # fmt: skip
@@ -211,11 +256,6 @@ def _dag_rows(
     return [version, now]
 
 
-def _schedule_text(spec: DagSpec) -> str | None:
-    """The cron expression or preset as it was written; a duration as `every 1 day, 0:00:00`."""
-    return f"every {timedelta(**spec.schedule)}" if isinstance(spec.schedule, dict) else spec.schedule
-
-
 def _bundle_rows(submission: Submission, helpers: list[str], row: BundleRow | None, at: datetime) -> list[Record]:
     now = BundleRow(
         name=submission.bundle, path=submission.path, parser=submission.parser,
@@ -226,16 +266,12 @@ def _bundle_rows(submission: Submission, helpers: list[str], row: BundleRow | No
     )  # fmt: skip
     if row is None or now != row.evolve(refreshed_at=at, parsed_at=now.parsed_at):
         return [now]
-    return [now.evolve(refreshed_at=row.refreshed_at)] if _is_worth_writing(submission, row) else []
-
-
-def _is_worth_writing(submission: Submission, row: BundleRow) -> bool:
-    """Files were read, and nothing else has changed: not every second, where they are read as often as that."""
-    if submission.parsed_at is None or row.parsed_at == submission.parsed_at:
-        return False
-    if row.parsed_at is None or submission.on_request:
-        return True
-    return abs((submission.parsed_at - row.parsed_at).total_seconds()) >= PARSED_AT_INTERVAL_S
+    before, read_at = row.parsed_at, submission.parsed_at
+    if read_at is None or before == read_at:
+        return []
+    # Files were read, and nothing else has changed: not every second, where they are read as often as that.
+    is_soon = before is not None and abs((read_at - before).total_seconds()) < PARSED_AT_INTERVAL_S
+    return [] if is_soon and not submission.on_request else [now.evolve(refreshed_at=row.refreshed_at)]
 
 
 def _problem_rows(

@@ -23,7 +23,7 @@ from backfill_manager.dags.importing.loader import MAX_WORKERS, DagLoader, Loade
 from backfill_manager.dags.parsers import parser as parsers
 from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChanged
 from backfill_manager.dags.parsers.registry import parser_for
-from backfill_manager.dags.submission import Submission
+from backfill_manager.dags.versions import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.instructions import ParseRequest

@@ -91,7 +91,14 @@ def settings_and_places(
     path = Path(named or DEFAULT_CONF)
     if named or path.exists():
         source = f"{path} (from {'--conf' if conf else 'BFM_CONF'})" if named else str(path)
-        raw.add_yaml(_read_file(path, source), str(path), example="state: ./state")
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            hint = "Name a YAML file, or leave it out for the defaults."
+            raise InvalidConfig(f"{source} does not exist. {hint}") from None
+        except OSError as error:
+            raise InvalidConfig(f"{source} can't be read: {error.strerror or error}.") from None
+        raw.add_yaml(content, str(path), example="state: ./state")
     if "bundles" not in raw.values and Path(_EXAMPLES).is_dir():
         raw.values["bundles"] = [{"name": "examples", "path": _EXAMPLES}]
     _complete_pools(raw)
@@ -100,15 +107,6 @@ def settings_and_places(
         raw.values["state"] = state
         raw.places["state",] = "--state"
     return raw.validate(Settings), raw
-
-
-def _read_file(path: Path, source: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise InvalidConfig(f"{source} does not exist. Name a YAML file, or leave it out for the defaults.") from None
-    except OSError as error:
-        raise InvalidConfig(f"{source} can't be read: {error.strerror or error}.") from None
 
 
 def _complete_pools(raw: RawSettings) -> None:

@@ -130,12 +130,14 @@ Int = Annotated[int, BeforeValidator(_number)]
 Positive = Annotated[Int, Field(gt=0)]
 NotNegative = Annotated[Int, Field(ge=0)]
 Seconds = Annotated[float, BeforeValidator(_parse_duration), Field(gt=0, le=_TEN_YEARS_S, allow_inf_nan=False)]
+Timeout = Annotated[Seconds, Field(le=3600)]
 ParseInterval = Annotated[Seconds, AfterValidator(_at_least_a_second)]
 Name = Annotated[str, AfterValidator(check_name)]
 NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
+GitUrl = Annotated[NonEmpty, AfterValidator(_git_url)]
 
 
-def _about(text: str) -> Any:
+def _doc(text: str) -> Any:
     return Field(description=text)
 
 
@@ -147,13 +149,13 @@ class DirectorySettings(_Section):
     """A folder of a bundle with intervals of its own."""
 
     path: Annotated[str, AfterValidator(_path_inside_bundle)]
-    scan_interval: Annotated[Seconds | None, _about("Between two scans for changes; null: fetch_interval.")] = None
+    scan_interval: Annotated[Seconds | None, _doc("Between two scans for changes; null: fetch_interval.")] = None
     min_file_parse_interval: Annotated[
-        Seconds | None, _about("A file that changes is parsed again after this time at the earliest.")
+        Seconds | None, _doc("A file that changes is parsed again after this time at the earliest.")
     ] = None
     max_file_parse_interval: Annotated[
         ParseInterval | None,
-        _about("A file is parsed again after this time at the latest, changed or not; null: the bundle's."),
+        _doc("A file is parsed again after this time at the latest, changed or not; null: the bundle's."),
     ] = None
 
     @model_validator(mode="after")
@@ -172,32 +174,26 @@ class DirectorySettings(_Section):
 
 class _Origin(_Section):
     name: Name
-    path: Annotated[NonEmpty, _about("A folder, .zip or .whl; with `git` the folder within the repository.")] = "."
-    git: Annotated[Annotated[NonEmpty, AfterValidator(_git_url)] | None, _about("The address of a git repository.")] = (
-        None
-    )
-    ref: Annotated[NonEmpty, AfterValidator(_git_ref), _about("A branch, tag or commit of it.")] = "HEAD"
+    path: Annotated[NonEmpty, _doc("A folder, .zip or .whl; with `git` the folder within the repository.")] = "."
+    git: Annotated[GitUrl | None, _doc("The address of a git repository.")] = None
+    ref: Annotated[NonEmpty, AfterValidator(_git_ref), _doc("A branch, tag or commit of it.")] = "HEAD"
 
 
 class BundleRules(_Section):
     """How a bundle's files are parsed: its own `manifest.yaml` may set these as well."""
 
     parser: Annotated[
-        Name,
-        AfterValidator(_parser_name),
-        _about("`standard`, `single_pass`, `event`, or one of an installed package."),
+        Name, AfterValidator(_parser_name), _doc("`standard`, `single_pass`, `event`, or one of an installed package.")
     ] = "standard"
-    fetch_interval: Annotated[Seconds, _about("Between two scans for changes.")] = 30.0
+    fetch_interval: Annotated[Seconds, _doc("Between two scans for changes.")] = 30.0
     max_file_parse_interval: Annotated[
-        ParseInterval | None, _about("Every file is parsed again after this time at the latest, changed or not.")
+        ParseInterval | None, _doc("Every file is parsed again after this time at the latest, changed or not.")
     ] = None
-    import_timeout: Annotated[Seconds, Field(le=86_400), _about("Time that one file may take.")] = 30.0
-    import_memory: Annotated[Int, Field(ge=16, le=1 << 20), _about("MB that one file may take.")] = 1024
-    keep_last_good: Annotated[bool, _about("A file that fails to import keeps the DAGs that it had.")] = True
-    directories: Annotated[
-        list[DirectorySettings], _unique("path"), _about("Folders with intervals of their own.")
-    ] = []
-    options: Annotated[dict[str, Any], _about("Options of a parser of an installed package, which checks them.")] = {}
+    import_timeout: Annotated[Seconds, Field(le=86_400), _doc("Time that one file may take.")] = 30.0
+    import_memory: Annotated[Int, Field(ge=16, le=1 << 20), _doc("MB that one file may take.")] = 1024
+    keep_last_good: Annotated[bool, _doc("A file that fails to import keeps the DAGs that it had.")] = True
+    directories: Annotated[list[DirectorySettings], _unique("path"), _doc("Folders with intervals of their own.")] = []
+    options: Annotated[dict[str, Any], _doc("Options of a parser of an installed package, which checks them.")] = {}
 
     @model_validator(mode="after")
     def _check_parser(self) -> BundleRules:
@@ -243,9 +239,9 @@ class PoolSettings(_Section):
     """A pool of task slots, and of Spark's fair scheduler."""
 
     name: Annotated[Name, AfterValidator(_pool_name)]
-    slots: Annotated[Positive, _about("Tasks at once.")] = 16
-    weight: Annotated[Positive, _about("Share of the cores when pools compete, of the Spark pool of this name.")] = 1
-    min_share: Annotated[NotNegative, _about("Cores that the Spark pool of this name gets first.")] = 0
+    slots: Annotated[Positive, _doc("Tasks at once.")] = 16
+    weight: Annotated[Positive, _doc("Share of the cores when pools compete, of the Spark pool of this name.")] = 1
+    min_share: Annotated[NotNegative, _doc("Cores that the Spark pool of this name gets first.")] = 0
 
 
 class LimitSettings(_Section):
@@ -256,7 +252,7 @@ class LimitSettings(_Section):
 
 
 class LeaseSettings(_Section):
-    seconds: Annotated[Positive, _about("A standby takes over when the leader was silent for this long.")] = 15
+    seconds: Annotated[Positive, _doc("A standby takes over when the leader was silent for this long.")] = 15
 
 
 class RetentionSettings(_Section):
@@ -290,21 +286,17 @@ class ApiSettings(_Section):
     tokens: Annotated[list[TokenSettings], _unique("name"), AfterValidator(_one_owner_each)] = []
     session_secret: Annotated[
         Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)] | None,
-        _about("Signs browser sessions; the same for servers that share them. null: each makes its own."),
+        _doc("Signs browser sessions; the same for servers that share them. null: each makes its own."),
     ] = None
-    requests_per_second: Annotated[Positive, _about("Of one address.")] = 200
-    max_body_bytes: Annotated[Positive, _about("Of one request.")] = 5_000_000
-    max_connections: Annotated[Positive, _about("At once; never more than half of the process's file descriptors.")] = (
-        500
-    )
+    requests_per_second: Annotated[Positive, _doc("Of one address.")] = 200
+    max_body_bytes: Annotated[Positive, _doc("Of one request.")] = 5_000_000
+    max_connections: Annotated[Positive, _doc("At once; never more than half of the process's file descriptors.")] = 500
     max_connections_per_address: Annotated[
-        Positive | None, _about("At once, of one address; null: no limit (behind a proxy).")
+        Positive | None, _doc("At once, of one address; null: no limit (behind a proxy).")
     ] = 100
-    header_timeout: Annotated[Seconds, Field(le=3600), _about("For a request's head to arrive.")] = 10.0
-    body_timeout: Annotated[Seconds, Field(le=3600), _about("For a request's body to arrive.")] = 30.0
-    send_timeout: Annotated[
-        Seconds, Field(le=3600), _about("In which a client must take something of its response.")
-    ] = 30.0
+    header_timeout: Annotated[Timeout, _doc("For a request's head to arrive.")] = 10.0
+    body_timeout: Annotated[Timeout, _doc("For a request's body to arrive.")] = 30.0
+    send_timeout: Annotated[Timeout, _doc("In which a client must take something of its response.")] = 30.0
 
 
 class NotificationSettings(_Section):
@@ -316,8 +308,8 @@ class NotificationSettings(_Section):
 
 
 class SparkSettings(_Section):
-    master: Annotated[NonEmpty | None, _about("null: as spark-submit was given it, else `local[*]`.")] = None
-    conf: Annotated[dict[str, Annotated[str, BeforeValidator(_spark_text)]], _about("Spark properties.")] = {}
+    master: Annotated[NonEmpty | None, _doc("null: as spark-submit was given it, else `local[*]`.")] = None
+    conf: Annotated[dict[str, Annotated[str, BeforeValidator(_spark_text)]], _doc("Spark properties.")] = {}
 
 
 DEFAULT_POOLS: Final = (
@@ -327,13 +319,11 @@ DEFAULT_POOLS: Final = (
 
 
 class Settings(_Section):
-    state: Annotated[NonEmpty, _about("A folder, s3://, abfss://, gs://, or catalog.schema.")] = "./state"
-    warehouse: Annotated[NonEmpty, _about("Where tables of the DAGs lie that are named without a path.")] = (
-        "./warehouse"
-    )
+    state: Annotated[NonEmpty, _doc("A folder, s3://, abfss://, gs://, or catalog.schema.")] = "./state"
+    warehouse: Annotated[NonEmpty, _doc("Where tables of the DAGs lie that are named without a path.")] = "./warehouse"
     snapshots: Annotated[
         NonEmpty | None,
-        _about("Files of DAG versions; null: with the state if that is a folder, else in this user's cache."),
+        _doc("Files of DAG versions; null: with the state if that is a folder, else in this user's cache."),
     ] = None
     bundles: Annotated[list[BundleSettings], _unique("name")] = []
     pools: Annotated[list[PoolSettings], _unique("name")] = list(DEFAULT_POOLS)

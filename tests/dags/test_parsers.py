@@ -22,7 +22,7 @@ from backfill_manager.dags.parsers import StandardBundleParser
 from backfill_manager.dags.parsers.bundle_state import BundleState
 from backfill_manager.dags.parsers.parser import BundleParser
 from backfill_manager.dags.parsers.registry import OURS, parser_named
-from backfill_manager.dags.submission import Submission
+from backfill_manager.dags.versions import Submission
 from backfill_manager.errors import InvalidConfig, InvalidInput
 from backfill_manager.settings import BundleSettings
 from backfill_manager.testing import FakeClock

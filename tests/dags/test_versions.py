@@ -12,8 +12,7 @@ from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import ParsedFile
-from backfill_manager.dags.submission import Submission
-from backfill_manager.dags.versions import changes_for
+from backfill_manager.dags.versions import Submission, changes_for
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 
 AT = datetime(2024, 1, 1, tzinfo=timezone.utc)

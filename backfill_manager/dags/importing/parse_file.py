@@ -17,16 +17,18 @@ import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from backfill_manager.dags.importing.dag_file import load_dags
-from backfill_manager.dags.importing.file_access_tracker import FileAccessTracker
 from backfill_manager.dags.importing.import_failure import explain
 from backfill_manager.dags.importing.import_scope import ImportScope
 from backfill_manager.errors import InvalidDag
 
+_LISTING: Final = frozenset({"os.listdir", "os.scandir"})  # `glob`, `os.walk` and pathlib come down to these
+_IMPORT_SYSTEM: Final = "<frozen importlib._bootstrap_external>"
 _SPARE_MEMORY: Final = 32 << 20  # to report that the memory was used up
 _exit = os._exit  # as it is before the file may put something else in its place
 
@@ -77,7 +79,7 @@ def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = No
     """`{"dags": [definition, ...], "imported": [file, ...], "read": [...], "listed": [...]}`, or `{"failed": {...}}`:
     all of the file or nothing."""
     root, file = bundle.root, job.file
-    tracker = FileAccessTracker(root)
+    tracker = _FileAccessTracker(root)
     try:
         made = load_dags(job.reader, bundle, file, job.options)
         read, listed = tracker.accesses()
@@ -140,3 +142,50 @@ def _memory_in_use() -> int:
             return next(int(line.split()[1]) << 10 for line in status if line.startswith(b"VmData:"))
     except FileNotFoundError:
         return 0
+
+
+class _FileAccessTracker:
+    """Tracks which files and folders of the bundle the file reads while it is imported: what its DAGs depend on.
+
+    Seen through Python's audit events, so whatever opens a file (`open`, pathlib, an import, `sql("x", "q.sql")`) is seen,
+    and DAG authors need not declare anything. What `import` looks up on its own (which files a folder holds) is not counted."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._opened: set[str] = set()
+        self._listed: set[str] = set()
+        sys.addaudithook(self._see)  # for good: the process ends with the file
+
+    def accesses(self) -> tuple[list[str], list[str]]:
+        """The files read and the folders listed up to now: paths within the bundle, with `/`, sorted; `""` is its root. A
+        file that was looked for and is not there counts as its folder: what the file does depends on what that holds."""
+        opened, listed = self._inside(self._opened), self._inside(self._listed)
+        read = {name for name in opened if (self._root / name).is_file()}
+        listed |= {self._nearest_folder(name) for name in opened - read}
+        return sorted(read), sorted(listed)
+
+    def _see(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open":
+            _note(self._opened, args[0])
+        elif event in _LISTING and sys._getframe(1).f_code.co_filename != _IMPORT_SYSTEM:
+            _note(self._listed, args[0])
+
+    def _inside(self, paths: set[str]) -> set[str]:
+        roots = {str(self._root), os.path.realpath(self._root)}
+        every = list(paths)  # threads of the file may still be at it
+        return {path[len(root) + 1 :] for path in every for root in roots if f"{path}/".startswith(f"{root}/")}
+
+    def _nearest_folder(self, name: str) -> str:
+        while name and not (self._root / name).is_dir():
+            name = os.path.dirname(name)
+        return name
+
+
+def _note(paths: set[str], path: Any) -> None:
+    """`path` as it is meant now: the file may change its folder later. A descriptor (int) has been opened before."""
+    if isinstance(path, int):
+        return
+    with suppress(
+        OSError, TypeError, ValueError
+    ):  # no path, or none that means anything here; the call itself will fail
+        paths.add(os.path.abspath(os.fsdecode("." if path is None else path)))

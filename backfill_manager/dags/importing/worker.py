@@ -65,11 +65,10 @@ class Worker:
         self._bundle: ImportScope | None = None
         self._bundle_key: tuple[str, int, int] | None = None
         self._preloaded: set[str] = set()
-        self._child_ended, wake = os.pipe()
-        for end in (self._child_ended, wake):
+        self._child_ended, self._wake = os.pipe()
+        for end in (self._child_ended, self._wake):
             os.set_blocking(end, False)
-        self._wake = wake
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # one handler, or there is no wakeup
 
     def serve(self) -> None:
@@ -152,7 +151,8 @@ class Worker:
         """Until it ends, for at most `seconds`; then its whole session is ended, before its id is given up."""
         deadline = self._clock.monotonic() + seconds
         late = False
-        while sys.platform != "linux" or not _has_ended(child):
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT  # it keeps its id, so that its group can still be named
+        while sys.platform != "linux" or os.waitid(os.P_PID, child, how) is None:
             left = deadline - self._clock.monotonic()
             late = left <= 0
             ready, _, _ = select.select([self._control.fileno(), self._child_ended], [], [], max(left, 0))
@@ -200,11 +200,6 @@ def _warm_up() -> None:
     made(lambda: sql("count", "SELECT 1")).spec.to_json()
 
 
-def _has_ended(child: int) -> bool:
-    """Without giving up its id, so that its group can still be named."""
-    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
 def _kill_orphans() -> None:
     """Processes that left the file's session: on Linux this process inherits them when their parent ends."""
     with suppress(ChildProcessError):
@@ -230,17 +225,13 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _lower_priority() -> None:
-    """The manager goes first for cores, the workers when memory runs out; children inherit it."""
+if __name__ == "__main__":
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # `-m` puts the current directory there; the manager's own path came in PYTHONPATH
+    # The manager goes first for cores, the workers when memory runs out; children inherit it.
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     with suppress(OSError):  # Linux only, and not in every container
         Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-if __name__ == "__main__":
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path.pop(0)  # `-m` puts the current directory there; the manager's own path came in PYTHONPATH
-    _lower_priority()
     Worker(socket.socket(fileno=int(sys.argv[1]))).serve()

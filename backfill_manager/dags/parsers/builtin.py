@@ -12,7 +12,7 @@ from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.parsers.bundle_state import Fetched
 from backfill_manager.dags.parsers.parser import BundleParser
-from backfill_manager.dags.submission import Submission, paths_to
+from backfill_manager.dags.versions import Submission, paths_to
 from backfill_manager.settings import DirectorySettings
 
 REST = ""  # of the bundle: what lies in no folder with times of its own

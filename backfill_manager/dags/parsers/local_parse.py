@@ -13,7 +13,7 @@ from backfill_manager.dags.importing.loader import DagLoader
 from backfill_manager.dags.parsers.bundle_state import BundleState
 from backfill_manager.dags.parsers.parser import check_submission, parser_failure, unreadable_because
 from backfill_manager.dags.parsers.registry import parser_for
-from backfill_manager.dags.submission import Submission
+from backfill_manager.dags.versions import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.model.records import Record
 from backfill_manager.settings import BundleSettings, LimitSettings

@@ -30,7 +30,7 @@ from backfill_manager.dags.importing.dag_file import DagFile
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
 from backfill_manager.dags.parsers.bundle_state import BundleState, Fetched, ParserChanged, ParserOptions
-from backfill_manager.dags.submission import Submission, paths_to
+from backfill_manager.dags.versions import Submission, paths_to
 from backfill_manager.errors import InvalidConfig, InvalidInput, error_message
 
 

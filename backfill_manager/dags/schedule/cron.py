@@ -70,10 +70,6 @@ class Cron:
             self._days[year, month] = tuple(self._find_days(year, month)) if month in self.months else ()
         return self._days[year, month]
 
-    def fires_at_all(self) -> bool:
-        """Over the fourteen kinds of year that there are (by length and by first weekday)."""
-        return any(self.days_of(year, month) for year in _KINDS_OF_YEAR for month in range(1, 13))
-
     def first_reading(self, low: int, high: int) -> int | None:
         """The first matching reading in `[low, high)`."""
         day, minute = divmod(-(-low // 60), 1440)
@@ -149,7 +145,7 @@ class Cron:
         return weekday in self.weekdays
 
 
-_KINDS_OF_YEAR: Final = tuple(
+_KINDS_OF_YEAR: Final = tuple(  # there are fourteen, by length and by first weekday
     {(calendar.isleap(year), calendar.weekday(year, 1, 1)): year for year in range(2000, 2040)}.values()
 )
 
@@ -176,7 +172,7 @@ def parse_cron(text: str) -> Cron:
     if isinstance(made, str):
         raise InvalidSchedule(f"the cron expression {shown} can't be read: {_what_is_wrong(fields, made)}")
     cron = _sets(text, *made)
-    if not cron.fires_at_all():
+    if not any(cron.days_of(year, month) for year in _KINDS_OF_YEAR for month in range(1, 13)):
         raise InvalidSchedule(f"the cron expression {shown} never fires: there is no such day in any year")
     return cron
 
