@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from functools import update_wrapper
 from pathlib import Path
 from types import ModuleType
@@ -362,7 +362,7 @@ def parse_times(settings: dict[str, Any], who: str) -> None:
 
     try:
         if "schedule" in settings:
-            settings["schedule"] = parse_schedule(_plain_duration(settings["schedule"]))
+            settings["schedule"] = parse_schedule(settings["schedule"])
         timezone = settings.get("timezone", DagSpec.timezone)
         check_timezone(timezone)
         # A datetime without an offset is the DAG's wall clock, as its text is.
@@ -378,10 +378,3 @@ def parse_times(settings: dict[str, Any], who: str) -> None:
     start, end = settings.get("start_date"), settings.get("end_date")
     if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
         raise InvalidDag(f"{who}: start_date {start:%Y-%m-%d %H:%M}Z is after end_date {end:%Y-%m-%d %H:%M}Z")
-
-
-def _plain_duration(value: Any) -> Any:
-    """A pendulum duration of days and seconds as the standard library's, with which it does not calculate."""
-    if not isinstance(value, timedelta) or any(getattr(value, part, None) for part in ("years", "months")):
-        return value
-    return timedelta(days=value.days, seconds=value.seconds, microseconds=value.microseconds)

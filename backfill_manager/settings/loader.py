@@ -195,7 +195,8 @@ def _variable_part(name: Any) -> str:
 
 def _describe(detail: ErrorDetails, raw: RawSettings, model: type[BaseModel]) -> str:
     loc: Loc = detail["loc"]
-    where = f"{raw.place(loc)}: {_dotted(loc)}" if loc else f"{raw.place(loc)}:"
+    dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc).removeprefix(".")
+    where = f"{raw.place(loc)}: {dotted}" if loc else f"{raw.place(loc)}:"
     if detail["type"] == "extra_forbidden":
         known = _keys_at(loc[:-1], model)
         return f"{where} is not a setting{nearest(str(loc[-1]), known, n=1) or '; known here: ' + ', '.join(known)}"
@@ -215,8 +216,3 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for arg in typing.get_args(annotation) if (model := _model_of(arg))), None)
-
-
-def _dotted(loc: Loc) -> str:
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)
-    return text.removeprefix(".") or "(the whole)"

@@ -12,7 +12,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -82,10 +82,8 @@ ALL_FILES: Final = DagFiles(("*",), lambda *_: False)  # of a snapshot: what it 
 
 
 def hash_of(files: Mapping[str, str]) -> str:
-    digest_of_all = hashlib.sha256()
-    for file, digest in sorted(files.items()):
-        digest_of_all.update(f"{file}\0{digest}\n".encode("utf-8", "surrogateescape"))
-    return digest_of_all.hexdigest()
+    text = "".join(f"{file}\0{digest}\n" for file, digest in sorted(files.items()))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def stamp_of(about: os.stat_result) -> Stamp:
@@ -168,10 +166,9 @@ def _entries(root: Path, without: Path | None, dag_files: DagFiles) -> Iterator[
     folders are not (they may go round). Too large files, and what is neither file nor folder, are left out."""
     if not root.is_dir():
         raise InvalidInput(f"{root} is not a folder" if root.exists() else f"the folder {root} does not exist")
-    try:
+    excluded = None
+    with suppress(OSError):
         excluded = without.stat().st_ino if without else None
-    except OSError:
-        excluded = None
     folders = [""]
     while folders:
         folder = folders.pop()

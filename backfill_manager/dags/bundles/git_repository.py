@@ -15,8 +15,6 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -51,7 +49,9 @@ class GitSource(source.BundleSource):
 
     def fetch(self) -> source.FetchedFiles:
         try:
-            with self._alone():
+            self._home.mkdir(parents=True, exist_ok=True)
+            with (self._home / "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # one process at a time works in the copy of a repository
                 try:
                     return self._fetched()
                 except Damaged:  # it is but a cache
@@ -62,19 +62,16 @@ class GitSource(source.BundleSource):
         except OSError as error:
             raise InvalidInput(f"{self._shown} can't be copied to {self._home}: {error}") from None
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One process at a time works in the copy of a repository."""
-        self._home.mkdir(parents=True, exist_ok=True)
-        with (self._home / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
     def _fetched(self) -> source.FetchedFiles:
         if not (self._git.repository / "HEAD").is_file():
             self._git.output("init", "--quiet", "--bare", "--template=")
         commit = self._commit()
-        tree = self._tree(commit)
+        folder = self._resolved(f"{commit}:{self._path}") if self._path else commit
+        tree = self._resolved(f"{folder}^{{tree}}") if folder else None
+        if tree is None:
+            raise InvalidInput(
+                f"there is no folder {self._path!r} in the git repository {self._shown} at {self._ref} ({commit[:10]})"
+            )
         place = self._home / "trees" / f"{tree}{self._dag_files.key}"
         return source.FetchedFiles(source.create_atomically(place, lambda into: self._write(tree, into)), commit)
 
@@ -108,15 +105,6 @@ class GitSource(source.BundleSource):
     def _resolved(self, expression: str) -> str | None:
         ended = self._git.run("rev-parse", "--verify", "--quiet", expression)
         return ended.printed.decode().strip() if ended.is_good else None
-
-    def _tree(self, commit: str) -> str:
-        revision = self._resolved(f"{commit}:{self._path}") if self._path else commit
-        tree = self._resolved(f"{revision}^{{tree}}") if revision else None
-        if tree is None:
-            raise InvalidInput(
-                f"there is no folder {self._path!r} in the git repository {self._shown} at {self._ref} ({commit[:10]})"
-            )
-        return tree
 
     def _entries(self, tree: str) -> list[_Entry]:
         """What a bundle may hold of a tree."""

@@ -69,7 +69,10 @@ def _fill(into: Path, root: Path, store: Path, content: BundleContent, dag_files
             digest, is_candidate = hashlib.sha256(content_now).hexdigest(), dag_files.may_be(file, content_now)
             copy.write_bytes(content_now)
             copy.chmod(0o444)  # not edited by mistake
-            _keep(copy, store / digest[:2] / digest)
+            stored = store / digest[:2] / digest  # for later snapshots; one that can't be kept is copied again
+            with suppress(OSError):  # another process was quicker; no links on this file system
+                stored.parent.mkdir(parents=True, exist_ok=True)
+                os.link(copy, stored)
         files[file] = digest
         if is_candidate:
             candidates.append(file)
@@ -86,10 +89,3 @@ def _linked(stored: Path, copy: Path) -> bool:
     except OSError:  # none yet; no links on this file system; as many links to it as there can be
         return False
     return True
-
-
-def _keep(copy: Path, stored: Path) -> None:
-    """Later snapshots link to this copy. One that can't be kept is copied again."""
-    with suppress(OSError):  # another process was quicker; no links on this file system
-        stored.parent.mkdir(parents=True, exist_ok=True)
-        os.link(copy, stored)

@@ -69,12 +69,9 @@ class CodeCache:
                     self._bundles[version.snapshot] = self._bundles.pop(version.snapshot)  # the one used last
                 unused = [snapshot for snapshot in self._bundles if snapshot not in self._users]
                 for snapshot in unused[: max(0, len(self._bundles) - self._kept)]:
-                    self._evict(snapshot)
-
-    def _evict(self, snapshot: str) -> None:
-        self._bundles.pop(snapshot).close()
-        self._dags = {key: dag for key, dag in self._dags.items() if key[2] != snapshot}
-        self._file_locks = {key: lock for key, lock in self._file_locks.items() if key[0] != snapshot}
+                    self._bundles.pop(snapshot).close()
+                    self._dags = {key: dag for key, dag in self._dags.items() if key[2] != snapshot}
+                    self._file_locks = {key: lock for key, lock in self._file_locks.items() if key[0] != snapshot}
 
     def folder(self, version: DagVersion) -> Path:
         """The snapshot of the version's bundle."""

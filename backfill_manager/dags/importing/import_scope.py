@@ -85,7 +85,9 @@ def open_scope(root: Path) -> ImportScope:
     package.__path__ = [str(root)]
     package.__file__ = str(root / "__init__.py")  # for tools that look up which modules belong to a folder
     names = _names(root) - sys.stdlib_module_names - {"backfill_manager"}
-    bundle = ImportScope(root, package, names, _unusual_files(root, package.__name__), {})
+    files = {str(path.relative_to(root)): path for path in root.rglob("*.py")}
+    unusual = {f"{package.__name__}.{_unusual_name(f)}": path for f, path in files.items() if not _is_usual(f)}
+    bundle = ImportScope(root, package, names, unusual, {})
     _scopes[package.__name__] = bundle
     sys.modules[package.__name__] = package
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -100,11 +102,6 @@ def _names(root: Path) -> frozenset[str]:
     files = {path.stem for path in root.glob("*.py")}
     folders = {path.name for path in root.iterdir() if path.is_dir() and path.name.isidentifier()}
     return frozenset(files | {name for name in folders if any((root / name).rglob("*.py"))})
-
-
-def _unusual_files(root: Path, package: str) -> dict[str, Path]:
-    files = {str(path.relative_to(root)): path for path in root.rglob("*.py")}
-    return {f"{package}.{_unusual_name(file)}": path for file, path in files.items() if not _is_usual(file)}
 
 
 def _is_usual(file: str) -> bool:

@@ -135,9 +135,8 @@ class BundleParser(ABC):
         at: Any = self.next_scan(last if last is None else min(last, now))
         now = self.clock.now()  # what was now a moment ago has come
         if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
-            raise InvalidInput(
-                f"its parser {self.name!r} gave {at!r} as next_look; an instant with a time zone, or None"
-            )
+            what = "an instant with a time zone, or None"
+            raise InvalidInput(f"its parser {self.name!r} gave {at!r} as next_look; {what}")
         if self._look_failed and self._last_look is not None:
             again = min(self._last_look, now) + timedelta(seconds=self.bundle.settings.fetch_interval)
             at = again if at is None else min(at, again)
@@ -242,15 +241,15 @@ class BundleParser(ABC):
 
     def _reader(self) -> str:
         """`module:Class` when the class has a `read` of its own; the process that reads a file imports it by that."""
-        cls = type(self)
+        cls, name = type(self), f"{type(self).__module__}:{type(self).__qualname__}"
         if getattr(cls.read, "__func__", cls.read) is BundleParser.read.__func__:  # type: ignore[attr-defined]
             return ""
         if "<locals>" in cls.__qualname__ or cls.__module__ == "__main__":
             raise InvalidInput(
-                f"its parser {self.name!r} is a class that no other process can import ({cls.__module__}:"
-                f"{cls.__qualname__}); put it at the top level of a module of its package"
+                f"its parser {self.name!r} is a class that no other process can import ({name}); "
+                "put it at the top level of a module of its package"
             )
-        return f"{cls.__module__}:{cls.__qualname__}"
+        return name
 
 
 def check_submission(submission: object, parser: BundleParser) -> None:
@@ -258,9 +257,8 @@ def check_submission(submission: object, parser: BundleParser) -> None:
     one thread that all bundles share."""
     who = f"its parser {parser.name!r} gave"
     if not isinstance(submission, Submission):
-        raise InvalidInput(
-            f"{who} a {type(submission).__name__} instead of a Submission (`self.submission(...)` makes one)"
-        )
+        instead = "instead of a Submission (`self.submission(...)` makes one)"
+        raise InvalidInput(f"{who} a {type(submission).__name__} {instead}")
     if submission.bundle != parser.bundle.name:
         raise InvalidInput(f"{who} a submission for another bundle, {submission.bundle!r}")
     for one in submission.parsed:

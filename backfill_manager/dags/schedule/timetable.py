@@ -159,9 +159,9 @@ def _read_date(text: str, name: str) -> datetime:
         shown = text if not isinstance(text, str) or len(text) <= 60 else f"{text[:60]}..."
         raise errors.INVALID_DATE(field=name, problem=f"{shown!r} is not a date; {expected}")
     clock, offset = match["time"] or "00:00", (match["offset"] or "").upper()
-    if "." in clock or "," in clock:
-        whole, part = re.split("[.,]", clock)
-        clock = f"{whole}.{part[:6]:0<6}"
+    whole, *part = re.split("[.,]", clock)
+    if part:
+        clock = f"{whole}.{part[0][:6]:0<6}"
     if offset == "Z":
         offset = "+00:00"
     elif offset and ":" not in offset:
@@ -251,12 +251,8 @@ class Timetable:
             return 0 if first is None or first > end else (micros(end) - micros(first)) // self.step + 1
         if self.cron is None:
             return 0
-        days = sum(
-            len(self.cron.days_of(year, month))
-            for year in range(start.year, end.year + 1)
-            for month in range(1, 13)
-            if (start.year, start.month) <= (year, month) <= (end.year, end.month)
-        )
+        months = range(start.year * 12 + start.month - 1, end.year * 12 + end.month)
+        days = sum(len(self.cron.days_of(month // 12, month % 12 + 1)) for month in months)
         return min(days, (end - start).days + 2) * len(self.cron.times)
 
     def windows(self, start: datetime, until: datetime) -> list[tz.Window]:
@@ -271,8 +267,8 @@ class Timetable:
 
     def nearest_starts(self, start: datetime, end: datetime) -> str:
         """For a range without any start: `the nearest start at X and Y`."""
-        near = [format_instant(at) for at in (self.last_before(start), self.next_after(end)) if at is not None]
-        return f"the nearest start at {' and '.join(str(at) for at in near)}"
+        near = (self.last_before(start), self.next_after(end))
+        return f"the nearest start at {' and '.join(str(format_instant(at)) for at in near if at is not None)}"
 
     def _once(self, fits: Callable[[datetime], bool]) -> datetime | None:
         """The one firing of `@once`, if it fits."""
