@@ -60,7 +60,6 @@ class DagCatalog:
         self.bundles: dict[str, BundleRow] = {}
 
     def put(self, row: Record) -> None:
-        """Adds the row, or replaces its older form."""
         if isinstance(row, DagRow):
             self.dags[row.dag_id] = row
         elif isinstance(row, DagVersion):
@@ -103,7 +102,6 @@ class DagCatalog:
         return any(one.file in failed and all(is_free(dag_id, one.file) for dag_id in one.dag_ids) for one in parsed)
 
     def submit(self, submission: Submission, at: datetime) -> SubmissionResult:
-        """Applies a submission."""
         rows, result = self._result(submission, at)
         for row in rows:
             self.put(row)

@@ -128,7 +128,6 @@ class DagSpec:
 
     @cached_property
     def depends_on_past(self) -> bool:
-        """Whether any of its tasks does."""
         return any(task.depends_on_past for task in self.tasks)
 
     @cached_property
@@ -143,7 +142,6 @@ class DagSpec:
         return _transitive(task_ids, lambda task_id: self.task(task_id).upstream)
 
     def all_downstream(self, task_ids: Collection[str]) -> frozenset[str]:
-        """Every task that waits for these, however far down."""
         return _transitive(task_ids, self.downstream)
 
     @cached_property

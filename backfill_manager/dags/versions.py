@@ -121,7 +121,6 @@ def changes_for(
 
 
 def why_inactive(row: DagRow) -> str:
-    """Why a DAG is not active, and since when."""
     since = format_instant(row.updated_at.replace(microsecond=0))  # nothing changes a row while it is inactive
     if row.deactivated_by is not None:
         return f"{row.deactivated_by} deactivated it at {since}; parsing the bundle {row.bundle!r} on request brings it back"

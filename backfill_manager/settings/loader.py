@@ -85,7 +85,6 @@ def load_settings(conf: str | None, *, state: str | None = None, environ: Mappin
 def settings_and_places(
     conf: str | None, *, state: str | None = None, environ: Mapping[str, str]
 ) -> tuple[Settings, RawSettings]:
-    """The settings, and where each of them was set."""
     raw = RawSettings()
     named = conf or environ.get("BFM_CONF")
     path = Path(named or DEFAULT_CONF)
@@ -179,7 +178,6 @@ def _put(values: dict[str, Any], loc: Loc, value: Any) -> None:
 
 
 def _variables(raw: RawSettings) -> Iterator[str]:
-    """Every variable that would be a setting."""
     for name, info in Settings.model_fields.items():
         yield f"{_PREFIX}{name.upper()}"
         model, entries, infixes = _model_of(info.annotation), raw.values.get(name), [""]

@@ -78,7 +78,6 @@ class DagFiles:
 
 
 PYTHON_AND_YAML: Final = DagFiles()
-ALL_FILES: Final = DagFiles(("*",), lambda *_: False)  # of a snapshot: what it holds was chosen when it was taken
 
 
 def hash_of(files: Mapping[str, str]) -> str:
@@ -136,6 +135,11 @@ def read_bundle(
         {file: entry.sha256 for file, entry in entries.items()},
         tuple(file for file, entry in entries.items() if entry.may_make_dags),
     )
+
+
+def read_snapshot(folder: Path) -> BundleContent:
+    """All that a snapshot holds, which was chosen when it was taken."""
+    return read_bundle(folder, fingerprints=FileFingerprints(dag_files=DagFiles(("*",), lambda *_: False)))
 
 
 def belongs(file: str, size: int, dag_files: DagFiles = PYTHON_AND_YAML) -> bool:

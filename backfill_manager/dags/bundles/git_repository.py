@@ -107,7 +107,6 @@ class GitSource(source.BundleSource):
         return ended.printed.decode().strip() if ended.is_good else None
 
     def _entries(self, tree: str) -> list[_Entry]:
-        """What a bundle may hold of a tree."""
         entries = []
         for line in os.fsdecode(self._git.output("ls-tree", "-r", "-l", "-z", "--full-tree", tree)).split("\0")[:-1]:
             about, _, path = line.partition("\t")

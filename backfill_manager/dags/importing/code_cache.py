@@ -74,7 +74,6 @@ class CodeCache:
                     self._file_locks = {key: lock for key, lock in self._file_locks.items() if key[0] != snapshot}
 
     def folder(self, version: DagVersion) -> Path:
-        """The snapshot of the version's bundle."""
         folder = Path(version.snapshot)
         if self._snapshots is None or folder.is_dir():
             return folder

@@ -147,7 +147,6 @@ class DagLoader:
 
     @contextmanager
     def _worker(self) -> Iterator[WorkerProcess]:
-        """A worker that is not in use."""
         worker = self._places.get()
         try:
             if worker is None:
@@ -176,7 +175,6 @@ def _preloads(path: Path) -> tuple[str, ...]:
 
 
 def result_of(reply: ParseReply, job: ParseJob) -> ParsedFile | FailedFile:
-    """The result in a worker's reply."""
     file = job.file
     if reply.refused:
         return FailedFile(file, None, reply.refused)
@@ -214,7 +212,6 @@ def _sanitized(failed: FailedFile) -> FailedFile:
 
 
 def _without_result(reply: ParseReply, job: ParseJob) -> FailedFile:
-    """The file's process ended without an answer."""
     root, file = Path(job.root), job.file
     dump = reply.output.decode("utf-8", "replace")
     if reply.late or "Timeout (" in dump:

@@ -9,15 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, create_model
 
+from backfill_manager.dags.bundles import files
 from backfill_manager.dags.bundles.archive import ArchiveSource
-from backfill_manager.dags.bundles.files import (
-    ALL_FILES,
-    PYTHON_AND_YAML,
-    BundleContent,
-    DagFiles,
-    FileFingerprints,
-    read_bundle,
-)
 from backfill_manager.dags.bundles.git_repository import GitSource
 from backfill_manager.dags.bundles.manifest import with_manifest
 from backfill_manager.dags.bundles.snapshot import Snapshot, take
@@ -62,7 +55,7 @@ class Fetched:
     """A bundle's files as they are now; `settings` are the manager's, with what its manifest adds."""
 
     root: Path
-    content: BundleContent
+    content: files.BundleContent
     settings: BundleSettings
     commit_id: str | None
 
@@ -82,16 +75,16 @@ class BundleState:
         self.raw_options = RawOptions(settings.options, settings.options, {}, settings.name)
         self._parser_in_use: str | None = None  # the parser that reads it, once there is one
         self._options_model: type[ParserOptions] = ParserOptions
-        self._fingerprints = FileFingerprints()
+        self._fingerprints = files.FileFingerprints()
         self._source = source_of(settings, snapshots / "fetched", self._fingerprints.dag_files)
 
-    def use_parser(self, dag_files: DagFiles, options: type[ParserOptions]) -> None:
+    def use_parser(self, dag_files: files.DagFiles, options: type[ParserOptions]) -> None:
         """From now on the parser that `parser` names reads it: `dag_files` are part of the bundle, `options` is the model of
         its options. `InvalidConfig` when those that are set don't fit."""
         self.options = self.raw_options.checked(options, self.parser)
         self._parser_in_use, self._options_model = self.parser, options
         if dag_files != self._fingerprints.dag_files:
-            self._fingerprints = FileFingerprints(dag_files=dag_files)
+            self._fingerprints = files.FileFingerprints(dag_files=dag_files)
             self._source = source_of(self.settings, self._snapshots / "fetched", dag_files)
 
     def fetch(self) -> Fetched:
@@ -104,22 +97,20 @@ class BundleState:
             if self.parser != self._parser_in_use:
                 raise ParserChanged(self.parser)
             self.options = self.raw_options.checked(self._options_model, self.parser)
-        content = read_bundle(origin.root, without=self._snapshots, fingerprints=self._fingerprints)
+        content = files.read_bundle(origin.root, without=self._snapshots, fingerprints=self._fingerprints)
         return Fetched(origin.root, content, settings, origin.commit_id)
 
     def take_snapshot(self, fetched: Fetched) -> Snapshot:
         """Keeps its files. The snapshot's content is what counts: files may have changed meanwhile."""
         return take(fetched.root, self._snapshots, content=fetched.content, fingerprints=self._fingerprints)
 
-    def snapshot_content(self, content_hash: str) -> BundleContent | None:
+    def snapshot_content(self, content_hash: str) -> files.BundleContent | None:
         """What the snapshot of that content holds; None when there is none any more."""
         folder = self._snapshots.absolute() / content_hash
-        if not content_hash or not folder.is_dir():
-            return None
-        return read_bundle(folder, fingerprints=FileFingerprints(dag_files=ALL_FILES))
+        return files.read_snapshot(folder) if content_hash and folder.is_dir() else None
 
 
-def source_of(settings: BundleSettings, cache: Path, dag_files: DagFiles = PYTHON_AND_YAML) -> BundleSource:
+def source_of(settings: BundleSettings, cache: Path, dag_files: files.DagFiles = files.PYTHON_AND_YAML) -> BundleSource:
     """`cache` is for clones and unpacked archives; it need not exist yet. `dag_files` belong to it beside the usual files."""
     if settings.git is not None:
         return GitSource(settings.git, settings.ref, settings.path, cache=cache, dag_files=dag_files)

@@ -292,7 +292,6 @@ def unreadable_because(error: Exception, bundle: BundleState) -> Submission:
 
 
 def parser_failure(error: Exception, parser: str) -> str:
-    """One line about an unexpected exception of a parser."""
     return f"its parser {parser!r} failed: {type(error).__name__}: {error_message(error).partition(chr(10))[0]}"
 
 

@@ -90,7 +90,6 @@ class Cron:
                 return None
 
     def last_reading(self, low: int, high: int) -> int | None:
-        """The last matching reading in `[low, high)`."""
         day, minute = divmod((high - 1) // 60, 1440)
         first_day = low // 86_400
         on = date.fromordinal(day + _EPOCH_DAY)
@@ -178,7 +177,6 @@ def parse_cron(text: str) -> Cron:
 
 
 def _read(fields: list[str]) -> tuple[list[list[Any]], dict[int, set[Any]], set[int]] | str:
-    """What croniter makes of it, or its complaint."""
     from croniter import croniter
 
     try:

@@ -138,7 +138,6 @@ def parse_last(value: str | date, timetable: Timetable, *, name: str) -> datetim
 
 
 def date_only(value: str | date) -> date | None:
-    """The day, of a date without a time."""
     if isinstance(value, datetime):
         return None
     if isinstance(value, date):
@@ -148,7 +147,6 @@ def date_only(value: str | date) -> date | None:
 
 
 def end_of_day(day: date, timezone: str) -> datetime:
-    """The first instant after a local day."""
     return start_of_day(day + timedelta(days=1), check_timezone(timezone))
 
 
@@ -223,7 +221,6 @@ class Timetable:
         return self._once(lambda anchor: anchor <= at)
 
     def last_before(self, at: datetime) -> datetime | None:
-        """The last firing earlier than an instant."""
         return self.last_at_or_before(at - timedelta(microseconds=1))
 
     def last_complete(self, now: datetime) -> tuple[datetime, datetime] | None:

@@ -157,16 +157,11 @@ def _gaps(stretches: list[Window]) -> Iterable[Window]:
 def _without(window: Window, others: Iterable[Window]) -> list[Window]:
     pieces = [window]
     for other in others:
-        cut: list[Window] = []
-        for piece in pieces:
-            if other.local_until <= piece.local_from or other.local_from >= piece.local_until:
-                cut.append(piece)
-                continue
-            if piece.local_from < other.local_from:
-                cut.append(piece._replace(local_until=other.local_from))
-            if other.local_until < piece.local_until:
-                cut.append(piece._replace(local_from=other.local_until))
-        pieces = cut
+        before = (piece._replace(local_until=min(piece.local_until, other.local_from)) for piece in pieces)
+        after = (piece._replace(local_from=max(piece.local_from, other.local_until)) for piece in pieces)
+        pieces = [
+            part for both in zip(before, after, strict=True) for part in both if part.local_from < part.local_until
+        ]
     return pieces
 
 

@@ -99,7 +99,6 @@ class _Reader:
         self._path, self._document, self._import_module = path, document, import_module
 
     def wrong(self, place: Loc, message: str) -> NoReturn:
-        """Raises `InvalidDag` at the line of `place`."""
         fail_at(self._path, self._document.line(place), message)
 
     def _at(self, place: Loc, do: Callable[[], T]) -> T:

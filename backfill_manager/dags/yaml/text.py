@@ -22,7 +22,6 @@ def at_line(path: Path, line: int, do: Callable[[], T]) -> T:
 
 
 def fail_at(path: Path, line: int, message: str) -> NoReturn:
-    """Raises `InvalidDag` at that line of the file."""
 
     def fail() -> NoReturn:
         raise InvalidDag(message) from None
