@@ -148,7 +148,7 @@ def _without_conflicts(
     others by name; one that is rejected takes no id from those after it."""
     holders = _holders(submission, existing)
     holding = set(holders.values())
-    accepted, conflicts = [], []
+    accepted, rejected = [], []
     for parsed in sorted(submission.parsed, key=lambda one: ((submission.bundle, one.file) not in holding, one.file)):
         mine = (submission.bundle, parsed.file)
         foreign = next((dag_id for dag_id in parsed.dag_ids if holders.get(dag_id, mine) != mine), None)
@@ -156,12 +156,17 @@ def _without_conflicts(
             accepted.append(parsed)
             holders.update(dict.fromkeys(parsed.dag_ids, mine))
             continue
-        bundle, file = holders[foreign]
+        rejected.append((parsed, mine, {foreign: holders[foreign]}))
+        if not submission.keep_last_good:
+            holders = {dag_id: holder for dag_id, holder in holders.items() if holder != mine}
+    conflicts = []
+    for parsed, mine, at_first in rejected:  # told of the holders in the end, as the same files will be the next time
+        held = at_first | holders
+        foreign = next(dag_id for dag_id in parsed.dag_ids if held.get(dag_id, mine) != mine)
+        bundle, file = held[foreign]
         where = file if bundle == submission.bundle else f"{file} of bundle {bundle!r}"
         message = f"DAG {foreign!r} is already made by {where}; give one of them another dag_id, or take one away"
         conflicts.append(FailedFile(parsed.file, None, message))
-        if not submission.keep_last_good:
-            holders = {dag_id: holder for dag_id, holder in holders.items() if holder != mine}
     return accepted, conflicts
 
 
