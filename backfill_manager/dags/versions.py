@@ -160,7 +160,7 @@ def _without_conflicts(
         if not submission.keep_last_good:
             holders = {dag_id: holder for dag_id, holder in holders.items() if holder != mine}
     conflicts = []
-    for parsed, mine, at_first in rejected:  # told of the holders in the end, as the same files will be the next time
+    for parsed, mine, at_first in rejected:  # by the holders at the end: the same error the next time
         held = at_first | holders
         foreign = next(dag_id for dag_id in parsed.dag_ids if held.get(dag_id, mine) != mine)
         bundle, file = held[foreign]
