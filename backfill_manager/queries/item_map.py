@@ -30,7 +30,7 @@ Label = Literal["logical_date", "partition_key"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class MapCell:
     """The items `first` to `last`. `begins` and `ends` are the label of its first and last one: an instant as it is
     spelled everywhere, or a partition key."""
 
@@ -63,20 +63,22 @@ class ItemMap:
     last: int
     per: int
     label: Label
-    cells: tuple[Cell, ...]
+    cells: tuple[MapCell, ...]
 
     @property
     def by_state(self) -> dict[str, int]:
         return dict(zip(STATES, _added(self.cells), strict=True))
 
-    def coarser(self, most: int) -> tuple[Cell, ...]:
+    def coarser(self, most: int) -> tuple[MapCell, ...]:
         """The same in up to `most` larger cells, for reading as text."""
         many = -(-len(self.cells) // most)
         parts = (self.cells[at : at + many] for at in range(0, len(self.cells), max(1, many)))
-        return tuple(Cell(part[0].first, part[-1].last, _added(part), part[0].begins, part[-1].ends) for part in parts)
+        return tuple(
+            MapCell(part[0].first, part[-1].last, _added(part), part[0].begins, part[-1].ends) for part in parts
+        )
 
 
-def _added(cells: Sequence[Cell]) -> tuple[int, ...]:
+def _added(cells: Sequence[MapCell]) -> tuple[int, ...]:
     return tuple(sum(column) for column in zip(*(cell.counts for cell in cells), strict=True))
 
 
@@ -148,7 +150,7 @@ def item_map(items: pa.Table, first: int, last: int, label: Label = "logical_dat
     labels = dict(zip(edges["ordinal"].to_pylist(), _spelled(edges[label]), strict=True))
     ranges = ((begins, min(begins + per - 1, last)) for begins in range(first, last + 1, per))
     cells = (
-        Cell(begins, ends, tuple(of_cell), labels.get(begins), labels.get(ends))
+        MapCell(begins, ends, tuple(of_cell), labels.get(begins), labels.get(ends))
         for of_cell, (begins, ends) in zip(counts, ranges, strict=True)
     )
     return ItemMap(first, last, per, label, tuple(cells))
