@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backfill_manager.errors import NotFound
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import REFUSED
 
@@ -27,7 +28,11 @@ class Log(NamedTuple):
 
 
 def accepted(response: Response) -> Response:
-    """The response, unless it is `Refused`."""
+    """The response, unless it is `Refused`. That there is no such thing, which for bundles only an active manager knows (its
+    configuration may be another one than ours), ends with the same exit code as elsewhere."""
     if response.outcome == REFUSED:
-        raise refusal(response)
+        error = refusal(response)
+        if error.code == "not_found":
+            error.exit_code = NotFound.exit_code
+        raise error
     return response
