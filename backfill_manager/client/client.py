@@ -42,7 +42,7 @@ class Client(AbstractContextManager["Client"]):
     ) -> None:  # fmt: skip
         """`timeout` in seconds. `pause` sleeps before another attempt, and between two polls."""
         self._connection = Connection(url, token, timeout, pause)
-        self._pause = pause
+        self.url, self._pause = self._connection.url, pause
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ, timeout: float = TIMEOUT_S) -> Client:
@@ -51,10 +51,6 @@ class Client(AbstractContextManager["Client"]):
         if not url:
             raise InvalidInput("BFM_SERVER is not set; it must name a server, such as http://127.0.0.1:8099.")
         return cls(url, token_of(environ), timeout)
-
-    @property
-    def url(self) -> str:
-        return self._connection.url
 
     def close(self) -> None:
         self._connection.close()

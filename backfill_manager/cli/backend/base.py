@@ -7,7 +7,7 @@ an unambiguous prefix or `latest`; dates are text as typed. Lists are newest fir
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import NotFound
 from backfill_manager.schemas.errors import refusal
@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from backfill_manager.model.records import Response
 
 Document = dict[str, Any]  # with the fields that `--output json` shows
-
-
-class Log(NamedTuple):
-    """Lines of a task's log, and the task's state; `is_whole`: nothing will be added any more."""
-
-    lines: list[Document]
-    state: str
-    is_whole: bool
+Log = tuple[list[Document], str, bool]  # a task's lines, its state, and whether nothing will be added any more
 
 
 def accepted(response: Response) -> Response:

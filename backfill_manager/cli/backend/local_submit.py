@@ -27,16 +27,15 @@ PLAN_TIMEOUT_S: Final = 60.0
 
 def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request_id: str) -> Document:
     store, settings = backend.store, backend.context.settings
+    backfill = backend.backfill(values["backfill_id"]) if "backfill_id" in values else {}
     match kind:
         case kinds.BACKFILL_CREATE:
             return _new_backfill(backend, values, submit.id_from(request_id))
         case kinds.BACKFILL_RETRY:
-            return validation.retried_backfill(backend.backfill(values["backfill_id"]))
+            return validation.retried_backfill(backfill)
         case kinds.BACKFILL_SET:
-            backfill = backend.backfill(values["backfill_id"])
             return validation.changed_backfill(store, settings, backfill, values["changes"])
         case kinds.BACKFILL_PAUSE | kinds.BACKFILL_UNPAUSE | kinds.BACKFILL_CANCEL:
-            backfill = backend.backfill(values["backfill_id"])
             return {**values, **validation.check_not_ended(backfill, kind.removeprefix("backfill."))}
         case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE | kinds.DAG_DEACTIVATE:
             return {"dag_id": dags.current_dag(store, values["dag_id"])[0].dag_id}

@@ -75,9 +75,6 @@ def show(context: CliContext, dag: Dag) -> None:
     Example: [cyan]bfm dags show flights[/]
     """
     document = context.backend.dag(dag)
-    if not context.out.is_table:
-        context.out.print_document(document)
-        return
     other = {"tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason"}
     fields = [(name, value) for name, value in document.items() if name not in other]
     schedule, in_words = _format_schedule(document), document["schedule_in_words"]
@@ -85,9 +82,10 @@ def show(context: CliContext, dag: Dag) -> None:
     fields.insert(2, ("schedule", schedule if in_words in (None, schedule) else f"{schedule}: {in_words}"))
     runs = ", ".join(f"{number} {state}" for state, number in document["runs"].items())
     context.out.print_fields(document, [*fields, ("runs", runs or "none yet")])
-    context.out.print_line("")
     columns = ("task_id", "kind", WAITS_FOR, "trigger_rule", Column("retries", right=True), "depends_on_past")
-    context.out.print_rows(document["tasks"], columns)
+    if context.out.is_table:
+        context.out.print_line("")
+        context.out.print_rows(document["tasks"], columns)
 
 
 @group.command("next")
