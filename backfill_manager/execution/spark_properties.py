@@ -103,9 +103,6 @@ class SparkJobs:
         return ()
 
 
-# -- propagation to threads --------------------------------------------------------------------------------------------
-
-
 class _ContextPropagation:
     """The scope and the Spark properties of the thread that made this, for another one."""
 
@@ -137,6 +134,7 @@ class _ContextPropagation:
 
 _lock = threading.Lock()
 _open = 0
+_patched: list[tuple[Any, str, Any]] = []  # whose function, its name, ours
 _original: dict[str, Any] = {}
 
 
@@ -184,30 +182,23 @@ def install(spark: SparkSession) -> None:
         _open += 1
         if _open > 1:
             return
-        _original.update(
-            start=threading.Thread.start, submit=ThreadPoolExecutor.submit, monkey_patch=session._monkey_patch_RDD,
-            stop=SparkContext.stop,
-        )  # fmt: skip
-        threading.Thread.start = _start  # type: ignore[method-assign,assignment]
-        ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign,assignment]
         session._monkey_patch_RDD(spark)
-        session._monkey_patch_RDD = _keep_rdd_binding
-        SparkContext.stop = _stop
+        for owner, name, ours in (
+            (threading.Thread, "start", _start),
+            (ThreadPoolExecutor, "submit", _submit),
+            (SparkContext, "stop", _stop),
+            (session, "_monkey_patch_RDD", _keep_rdd_binding),
+        ):
+            _original[name] = getattr(owner, name)
+            setattr(owner, name, ours)
+            _patched.append((owner, name, ours))
 
 
 def remove() -> None:
     global _open
-    from pyspark import SparkContext
-    from pyspark.sql import session
-
     with _lock:
         _open -= 1
-        if _open > 0:
-            return
-        if threading.Thread.start is _start:  # else another library has wrapped ours since: it stays, and does nothing
-            threading.Thread.start = _original["start"]  # type: ignore[method-assign]
-        if ThreadPoolExecutor.submit is _submit:
-            ThreadPoolExecutor.submit = _original["submit"]  # type: ignore[method-assign]
-        session._monkey_patch_RDD = _original["monkey_patch"]
-        if SparkContext.stop is _stop:
-            SparkContext.stop = _original["stop"]
+        while _patched and not _open:
+            owner, name, ours = _patched.pop()
+            if getattr(owner, name) is ours:  # else another library has wrapped ours since: it stays, and does nothing
+                setattr(owner, name, _original[name])

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import StateCopied, StateError
-from backfill_manager.execution.output_identity import StateIdentity
+from backfill_manager.execution.task_try import StateIdentity
 from backfill_manager.model.records import Manager
 from backfill_manager.store import open_like
 from backfill_manager.store.base import Condition, Store

@@ -1,6 +1,6 @@
 """Checks conditions against the columns and brings them into their plainest form, for all engines; applies them in memory.
 
-The engines render checked conditions themselves (`delta_rs.sql`, `delta_spark.store`).
+`sql_text` renders checked conditions for the others.
 """
 
 from __future__ import annotations

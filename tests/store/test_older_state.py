@@ -14,12 +14,12 @@ from support.state_changes import unique
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import SCHEMA_VERSION, TABLES, BundleRow, DagRow, Response
 from backfill_manager.schemas.errors import refusal
-from backfill_manager.store.delta_rs.sql import arrow_table
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
 from backfill_manager.store.delta_spark.tables import DeltaSparkTables
 from backfill_manager.store.schema import VERSION_PROPERTY, properties
+from backfill_manager.store.sql_text import arrow_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,8 +29,8 @@ CONFLICTS: Final[tuple[type[Exception], ...]] = (
 
 
 def retry_on_conflict(log: logging.Logger, what: str) -> tenacity.Retrying:
-    """For a `for` loop around one commit. A conflict means that Delta has refused the commit: nothing of it is there, and it may
-    be done again from the table as it is now."""
+    """Calls the function that makes one commit. A conflict means that Delta has refused the commit: nothing of it is there, and
+    it may be done again from the table as it is now."""
     import tenacity
 
     return tenacity.Retrying(
