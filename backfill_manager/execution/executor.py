@@ -88,7 +88,6 @@ class Executor:
         self._waiting: dict[str, list[tuple[int, int, int, _Try]]] = defaultdict(list)
         self._order = itertools.count()
         self._tries: dict[m.LaunchKey, _Try] = {}  # those that have not ended
-        self._load: Counter[str] = Counter()  # of them, by pool; without zeros
         self._ghosts: set[_Try] = set()  # abandoned, and their threads still live
         self._idle = 0  # threads that wait and have not been promised a try
         self._handover: queue.SimpleQueue[_Try | None] = queue.SimpleQueue()
@@ -111,7 +110,6 @@ class Executor:
         refusal: m.Outcome | None = None
         with self._changed:
             self._tries[launch.key] = it
-            self._load[launch.pool] += 1
             if self._closing:
                 refusal = m.PutBack("the manager is stopping")
             elif launch.pool not in self._slots:
@@ -144,7 +142,7 @@ class Executor:
     def load(self) -> Counter[str]:
         """By pool: how many are running or wait for a slot."""
         with self._changed:
-            return Counter(self._load)
+            return Counter(it.launch.pool for it in self._tries.values())
 
     def free(self, pool: str) -> int:
         """Slots of the pool that are neither used nor promised to what waits here; below 0 when more waits."""
@@ -257,11 +255,8 @@ class Executor:
 
         def refuse_if_abandoned() -> None:
             if it.abandoned is not None:
-                why = (
-                    it.abandoned.error
-                    if isinstance(it.abandoned, m.Failed)
-                    else getattr(it.abandoned, "reason", "ended")
-                )
+                end = it.abandoned
+                why = end.error if isinstance(end, m.Failed) else getattr(end, "reason", "ended")
                 raise AbandonedTry(f"this try is over ({why}); it writes no more")
             if not self._is_leader():
                 raise LostLease("this manager is not sure that it still leads; its tasks write no more")
@@ -315,7 +310,6 @@ class Executor:
                 with self._changed:
                     it.deadlines = {what: at for what, at in it.deadlines.items() if what == "cancel"}
                     self._tries.pop(it.launch.key, None)
-                    self._load -= Counter([it.launch.pool])
                     self._used[it.launch.pool] -= it.weight
                     self._changed.notify_all()
         self._admit(it.launch.pool)

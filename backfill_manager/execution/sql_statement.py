@@ -19,23 +19,21 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.output_table import Commit, OutputTable, TableState
+from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.task_try import TaskTry
 from backfill_manager.execution.written_tables import Written, written_by
-from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
+from backfill_manager.store.delta_spark.conflicts import marked_commits, retry_on_conflict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-APP_ID: Final = "spark.databricks.delta.write.txnAppId"
-APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
-METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 RECENT_COMMITS: Final = 20  # of a table that did not exist before: our own is among them
 
 
@@ -88,10 +86,10 @@ class StatementRunner:
         return str(row[0]) if row else ""
 
     def _refuse_second_writes(self, number: int, written: Written, tables: dict[tuple[str, ...], OutputTable]) -> None:
-        times: dict[str, int] = {}
+        times: Counter[str] = Counter()
         for name, n in written.rows.items():
-            times[tables[name].identity] = times.get(tables[name].identity, 0) + n
-        twice = [table.name for table in tables.values() if times.get(table.identity, 0) > 1]
+            times[tables[name].identity] += n
+        twice = [table.name for table in tables.values() if times[table.identity] > 1]
         if twice:
             raise InvalidInput(
                 f"sql task {self._try.launch.task.task_id!r}, statement {number}: it writes {twice[0]} more than once, and Delta "
@@ -107,7 +105,7 @@ class StatementRunner:
         if is_one_write and landed and all(landed):
             self._try.log.info("statement %d: an earlier try of this run has completed it; it is not run again", number)
             return None
-        with self._commit_conf(transaction, metadata):
+        with marked_commits(self._try.spark, transaction, self._try.launch.ti.generation, metadata):
             done = self._execute(self._texts[number - 1])
             if not done.isLocal():  # a command has run already; a query has to be executed
                 done.write.format("noop").mode("overwrite").save()
@@ -128,7 +126,8 @@ class StatementRunner:
         since = max(-1, now.version - RECENT_COMMITS) if before is None else before.version
         commit = now.find(metadata, since=since)
         if commit is not None:
-            self._try.log.info("statement %d: %s%s, version %d", number, _counted(commit), table.name, commit.version)
+            rows = "" if commit.rows is None else f"{commit.rows:,} rows into "
+            self._try.log.info("statement %d: %s%s, version %d", number, rows, table.name, commit.version)
             return commit.rows
         if self._has_landed(now, transaction):
             text = "statement %d: an earlier try of this run has written to %s; nothing is written again"
@@ -136,18 +135,6 @@ class StatementRunner:
         else:
             self._try.log.info("statement %d: nothing to change in %s", number, table.name)
         return None
-
-    @contextlib.contextmanager
-    def _commit_conf(self, transaction: str, metadata: str) -> Iterator[None]:
-        """SQL takes transaction and metadata of its commits from the session."""
-        conf = {APP_ID: transaction, APP_VERSION: str(self._try.launch.ti.generation), METADATA: metadata}
-        for key, value in conf.items():
-            self._try.spark.conf.set(key, value)
-        try:
-            yield
-        finally:
-            for key in conf:
-                self._try.spark.conf.unset(key)
 
 
 @contextlib.contextmanager
@@ -167,7 +154,3 @@ def _read(table: OutputTable) -> TableState | None:
         return table.read() if table.exists() else None
     except (PySparkException, InvalidInput):
         return None
-
-
-def _counted(commit: Commit) -> str:
-    return "" if commit.rows is None else f"{commit.rows:,} rows into "

@@ -22,7 +22,7 @@ from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model.records import TABLES, Manager, Record, Request, has_run_seq
 from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
-from backfill_manager.store.delta_spark.conflicts import CONFLICTS
+from backfill_manager.store.delta_spark.conflicts import CONFLICTS, marked_commits
 from backfill_manager.store.delta_spark.tables import DeltaSparkTables, own_session
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES
 from backfill_manager.store.sql_text import SPARK, predicate, python_columns, select
@@ -35,11 +35,6 @@ if TYPE_CHECKING:
 
 COMPACT_AFTER: Final = 100  # commits to a table
 WRITE_ATTEMPTS: Final = 5
-_MARKS: Final = {
-    "app": "spark.databricks.delta.write.txnAppId",
-    "version": "spark.databricks.delta.write.txnVersion",
-    "mark": "spark.databricks.delta.commitInfo.userMetadata",
-}
 
 
 def take_over(store: DeltaSparkStore, row: Manager) -> DeltaSparkLeader:
@@ -73,37 +68,31 @@ class Writer(DeltaWriter):
         return Writer(self._tables, self._row, self._numbers, self.term)
 
     @contextmanager
-    def _committing(self, table: str) -> Iterator[dict[str, str]]:
+    def _committing(self, table: str) -> Iterator[tuple[int, str]]:
+        """Gives the commit's number, and the mark by which it is found in the table's history."""
         self.term.check()
         number = next(self._numbers)
         try:
             with self._tables.translate_errors(table, "written"):
-                yield {"app": LEADER_APP_ID, "version": str(number), "mark": f"{self._row.manager_id} {number}"}
+                yield number, f"{self._row.manager_id} {number}"
         except CONFLICTS as error:
             raise LostLease(f"Term {self._row.term} is over: another manager has written to the state.") from error
         self.commits[table] += 1
 
     @contextmanager
     def _changing(self, table: str) -> Iterator[str]:
-        """MERGE and DELETE take their marks from the session."""
-        with self._committing(table) as marks:
-            for name, value in marks.items():
-                self._session.conf.set(_MARKS[name], value)
-            try:
-                yield marks["mark"]
-            finally:
-                for key in _MARKS.values():
-                    self._session.conf.unset(key)
+        with self._committing(table) as (number, mark), marked_commits(self._session, LEADER_APP_ID, number, mark):
+            yield mark
 
     def append(self, record: type[Record], rows: Sequence[Record] | pa.Table) -> None:
         table = record.TABLE
-        with self._committing(table) as marks:
+        with self._committing(table) as (number, mark):
             self._tables.ensure_owned(table)
             frame = self._tables.rows_frame(record, rows, self._session)
-            write = frame.write.format("delta").mode("append").option("userMetadata", marks["mark"])
-            write = write.option("txnAppId", marks["app"]).option("txnVersion", marks["version"])
+            write = frame.write.format("delta").mode("append").option("userMetadata", mark)
+            write = write.option("txnAppId", LEADER_APP_ID).option("txnVersion", str(number))
             write.saveAsTable(self._tables.location(table))
-            self._expect_last(table, marks["mark"])
+            self._expect_last(table, mark)
 
     def fence(self, table: str) -> None:
         self.insist(table, lambda: self.append(TABLES[table], []))
