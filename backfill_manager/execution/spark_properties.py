@@ -42,10 +42,11 @@ class SparkJobGroup:
     tag: str  # without commas: Spark's separator of tags
     description: str
     log: Callable[[str, str], None]  # (level, message): a line into the try's log
-    group: str = field(init=False)
+    number: int = field(default_factory=_numbers.__next__)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "group", f"{self.tag}#{next(_numbers)}")
+    @property
+    def group(self) -> str:
+        return f"{self.tag}#{self.number}"
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:

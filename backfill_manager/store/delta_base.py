@@ -102,8 +102,9 @@ class DeltaTables(ABC):
         """Adds the columns that an older release did not have; the version is written last. False if there was nothing to
         do. One of `CONFLICTS` when another manager does the same at this moment."""
 
-    def check_owner(self, table: str, properties: Mapping[str, str], *, may_be_older: bool = False) -> None:
-        """`StateError` when the table belongs to the other engine, to another version, or to someone else altogether."""
+    def check_owner(self, table: str, properties: Mapping[str, str], *, may_be_older: bool = False) -> bool:
+        """`StateError` when the table belongs to the other engine, to another version, or to someone else altogether. True if
+        an older release made it: it lacks columns that were added since, each of which may be null."""
         owner, version = properties.get(ENGINE_PROPERTY), properties.get(VERSION_PROPERTY)
         what = f"Table {table} at {self.location(table)}"
         if owner is None or version is None or not version.isdigit():
@@ -124,6 +125,7 @@ class DeltaTables(ABC):
                 f"{what} belongs to the engine {owner}, this is {self.ENGINE}. One engine per state, ever: "
                 "mixing them loses commits. Name the state as it was made."
             )
+        return int(version) < SCHEMA_VERSION
 
     def unusable(self, table: str, doing: str, error: Exception) -> StateError:
         return StateError(f"Table {table} at {self.location(table)} can't be {doing}: {first_line(error)}")

@@ -36,11 +36,6 @@ def properties(engine: str) -> dict[str, str]:
     return {**TABLE_PROPERTIES, ENGINE_PROPERTY: engine, VERSION_PROPERTY: str(SCHEMA_VERSION)}
 
 
-def is_older(found: Mapping[str, str]) -> bool:
-    """Made by an older release: its table lacks columns that were added since, each of which may be null."""
-    return int(found.get(VERSION_PROPERTY, SCHEMA_VERSION)) < SCHEMA_VERSION
-
-
 def arrow_schema(record: type[Record]) -> pa.Schema:
     """Instants are timestamp[us, UTC]."""
     import pyarrow as pa

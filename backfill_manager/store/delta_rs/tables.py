@@ -23,7 +23,7 @@ from backfill_manager.clock import SystemClock
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import SCHEMA_VERSION, Manager, Record
 from backfill_manager.store.delta_base import DeltaTables
-from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, is_older, properties
+from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, properties
 from backfill_manager.store.sql_text import DATAFUSION
 from backfill_manager.store.uri import is_local
 
@@ -160,7 +160,7 @@ class DeltaRsTables(DeltaTables):
 
     def _upgrade(self, record: type[Record]) -> bool:
         handle = self.open(record.TABLE, may_be_older=True)
-        if not is_older(handle.metadata().configuration):
+        if not self.check_owner(record.TABLE, handle.metadata().configuration, may_be_older=True):
             return False
         there = {field.name for field in handle.schema().fields}
         if missing := [field for field in Schema.from_arrow(arrow_schema(record)).fields if field.name not in there]:

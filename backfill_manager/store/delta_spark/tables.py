@@ -17,7 +17,7 @@ from backfill_manager.errors import StateError
 from backfill_manager.model.records import RECORDS, SCHEMA_VERSION, Manager, Record
 from backfill_manager.store.delta_base import DeltaTables, first_line, sql_file
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
-from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, is_older, properties
+from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, properties
 from backfill_manager.store.sql_text import SPARK, arrow_table
 
 if TYPE_CHECKING:
@@ -156,9 +156,8 @@ class DeltaSparkTables(DeltaTables):
         self.spark.sql(sql)
 
     def _upgrade(self, record: type[Record]) -> bool:
-        name, found = self.location(record.TABLE), self._properties(record.TABLE)
-        self.check_owner(record.TABLE, found, may_be_older=True)
-        if not is_older(found):
+        name = self.location(record.TABLE)
+        if not self.check_owner(record.TABLE, self._properties(record.TABLE), may_be_older=True):
             return False
         there = set(self.spark.table(name).columns)
         if missing := [x for x in spark_schema(record) if x.name not in there]:
