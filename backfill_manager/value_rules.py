@@ -44,13 +44,10 @@ def describe_error(error: Mapping[str, Any]) -> str:
     if kind in ("value_error", "assertion_error"):  # a validator of ours: it shows the value itself, or hides it
         return message if message.startswith(("must", "each")) else f"is wrong: {message}"
     if kind in _MUST_BE:
-        limits = {name: _plain(limit) for name, limit in error.get("ctx", {}).items()}
+        given = error.get("ctx", {}).items()
+        limits = {name: int(x) if isinstance(x, float) and x.is_integer() else x for name, x in given}
         what = f"must be {_MUST_BE[kind]}".format(**limits)
     else:
         what = f"{message[0].lower()}{message[1:]}".removeprefix("input ").replace("should ", "must ")
         what = what if what.startswith("must") else f"is wrong: {what}"
     return f"{what}, not {shorten(repr(value), 200)}" if isinstance(value, str | int | float | None) else what
-
-
-def _plain(limit: Any) -> Any:
-    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit

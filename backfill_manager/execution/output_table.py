@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 # Each run leaves one transaction id per write in the table; after this time Delta forgets them. A crashed try is tried
 # again long before. Checkpoints are written in the committing task's own time (1.6 s against 0.2 s), so not each tenth.
-PROPERTIES: Final = {
-    "delta.setTransactionRetentionDuration": "interval 30 days",
-    "delta.checkpointInterval": "50",
-}
+PROPERTIES: Final = {"delta.setTransactionRetentionDuration": "interval 30 days", "delta.checkpointInterval": "50"}
 
 
 class TableQueue:

@@ -104,26 +104,23 @@ class SparkJobs:
         return ()
 
 
-class _ContextPropagation:
-    """The scope and the Spark properties of the thread that made this, for another one."""
+def _carrying(scope: SparkJobGroup | None) -> Callable[[Callable[[], Any]], Any]:
+    """Runs work in another thread for this scope, with the Spark properties of the thread that calls this."""
+    properties: Any = None
+    if scope is not None:
+        with ignore_stopped_context():
+            properties = _properties(scope.sc)
 
-    def __init__(self, scope: SparkJobGroup | None) -> None:
-        self.scope = scope
-        self._properties: Any = None
-        if scope is not None:
-            with ignore_stopped_context():
-                self._properties = _properties(scope.sc)
-
-    def run(self, work: Callable[[], Any]) -> Any:
+    def run(work: Callable[[], Any]) -> Any:
         before = current_job_group()
-        if before is self.scope:
+        if before is scope:
             return work()
-        sc = (self.scope or before).sc  # type: ignore[union-attr]  # one of the two is a scope: they differ
+        sc = (scope or before).sc  # type: ignore[union-attr]  # one of the two is a scope: they differ
         kept: Any = None
         with ignore_stopped_context():
             kept = _properties(sc)
-            _set_properties(sc, self._properties)
-        _thread.scope = self.scope
+            _set_properties(sc, properties)
+        _thread.scope = scope
         try:
             return work()
         finally:
@@ -131,6 +128,8 @@ class _ContextPropagation:
             if kept is not None:
                 with ignore_stopped_context():
                     _set_properties(sc, kept)
+
+    return run
 
 
 _lock = threading.Lock()
@@ -142,19 +141,19 @@ _original: dict[str, Any] = {}
 def _start(thread: threading.Thread) -> None:
     scope = current_job_group()
     if scope is not None:
-        carried, run = _ContextPropagation(scope), thread.run
+        carried, run = _carrying(scope), thread.run
 
         def run_within() -> None:
             del thread.run  # the instance's; it would keep the thread alive through this closure
-            carried.run(run)
+            carried(run)
 
         thread.run = run_within  # type: ignore[method-assign]
     _original["start"](thread)
 
 
 def _submit(pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-    carried = _ContextPropagation(current_job_group())  # even of none: the pool's thread may have been made by a task
-    future: Future[Any] = _original["submit"](pool, carried.run, functools.partial(fn, *args, **kwargs))
+    carried = _carrying(current_job_group())  # even of none: the pool's thread may have been made by a task
+    future: Future[Any] = _original["submit"](pool, carried, functools.partial(fn, *args, **kwargs))
     return future
 
 

@@ -28,16 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_TYPES: Final[Mapping[type, str]] = {
-    str: "TEXT",
-    int: "INTEGER",
-    float: "REAL",
-    bool: "BFM_BOOL",
-    datetime: "BFM_INSTANT",
-}
-_READING: Final = frozenset(
-    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-)
+_TYPES: Final = {str: "TEXT", int: "INTEGER", float: "REAL", bool: "BFM_BOOL", datetime: "BFM_INSTANT"}
+_READING: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 
 # SQLite keeps neither: a column that is selected as it stands comes back as what it was.
 sqlite3.register_converter("BFM_BOOL", lambda raw: bool(int(raw)))

@@ -40,13 +40,8 @@ def arrow_schema(record: type[Record]) -> pa.Schema:
     """Instants are timestamp[us, UTC]."""
     import pyarrow as pa
 
-    types = {
-        str: pa.string(),
-        int: pa.int64(),
-        float: pa.float64(),
-        bool: pa.bool_(),
-        datetime: pa.timestamp("us", tz="UTC"),
-    }
+    instant = pa.timestamp("us", tz="UTC")
+    types = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), datetime: instant}
     return pa.schema([pa.field(name, types[kind], nullable) for name, (kind, nullable) in columns(record).items()])
 
 
