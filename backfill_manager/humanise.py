@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, Final
 
-_AGE_UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+_UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
-def duration(seconds: float) -> str:
-    """`850 ms`, `4.2 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`."""
+def duration(seconds: float, padded: bool = False) -> str:
+    """`850 ms`, `4.2 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`; `padded`, for columns of a table: `0.8 s`, `3 min 05 s`."""
     if seconds < 0:
         return "0 s"
-    if seconds < 0.9995:
+    if seconds < 0.9995 and not padded:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     whole = round(seconds)
-    for size_s, unit, small_s, small_unit in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+    for (unit, size_s), (small_unit, small_s) in pairwise(_UNITS):
         if whole >= size_s:
-            n, rest = divmod(whole, size_s)
-            return f"{n} {unit} {rest // small_s} {small_unit}" if rest >= small_s else f"{n} {unit}"
-    return f"{whole} s"
+            n, small = whole // size_s, whole % size_s // small_s
+            return f"{n} {unit} {small:0{1 + padded}} {small_unit}" if small or padded else f"{n} {unit}"
+    return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
 
 
 def age(at: datetime, now: datetime) -> str:
     """`3 min ago`, `in 2 h`, `now`."""
     seconds = (now - at).total_seconds()
-    for unit, length_s in _AGE_UNITS:
+    for unit, length_s in _UNITS:
         if abs(seconds) >= length_s:
             n = int(abs(seconds) // length_s)
             return f"{n} {unit} ago" if seconds > 0 else f"in {n} {unit}"

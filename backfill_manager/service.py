@@ -21,15 +21,15 @@ class ServiceThread(threading.Thread):
         self, name: str, target: Callable[..., None], *args: Any, on_failure: FailureHandler | None = None
     ) -> None:
         super().__init__(target=target, args=args, name=name, daemon=True)
-        self._service, self._on_failure = name, on_failure
+        self.on_failure = on_failure
 
     def run(self) -> None:
         try:
             super().run()
         except BaseException as error:  # SystemExit too, which would end a thread silently
-            if self._on_failure is None:
+            if self.on_failure is None:
                 raise
-            self._on_failure(self._service, error)
+            self.on_failure(self.name, error)
 
 
 class Service(ABC):
@@ -37,10 +37,9 @@ class Service(ABC):
 
     JOINED: ClassVar = True  # whether `stop` waits for the thread
 
-    def __init__(self, name: str, on_failure: FailureHandler | None = None) -> None:
-        self.name = name
+    def __init__(self, name: str) -> None:
         self._stopping, self._woken = threading.Event(), threading.Event()
-        self._thread = ServiceThread(name, self._run, on_failure=on_failure)
+        self._thread = ServiceThread(name, self._run)
 
     @abstractmethod
     def run_once(self) -> float | None:
@@ -49,7 +48,8 @@ class Service(ABC):
     def set_up(self) -> None:  # noqa: B027 - most have nothing to set up
         """Called once in the thread, before the first pass."""
 
-    def start(self) -> None:
+    def start(self, on_failure: FailureHandler | None = None) -> None:
+        self._thread.on_failure = on_failure
         self._thread.start()
 
     def wake(self) -> None:

@@ -24,42 +24,27 @@ from typing import Any
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.dags.definition import CALLBACKS, DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import load_file
-from backfill_manager.execution.messages import (
-    Cancelled,
-    LaunchKey,
-    Outcome,
-    Succeeded,
-    TaskEnded,
-    TaskLaunch,
-    TaskStarted,
-)
+from backfill_manager.execution import messages as m
+from backfill_manager.execution.messages import LaunchKey, TaskLaunch
 from backfill_manager.manager.create_backfill import backfill_row
 from backfill_manager.manager.event_queue import EventQueue
-from backfill_manager.manager.instructions import ParseRequest, PlanRequest
+from backfill_manager.manager.instructions import PlanRequest
 from backfill_manager.manager.leader_election import LeaderElector
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model import states as s
-from backfill_manager.model.records import (
-    Backfill,
-    BackfillItem,
-    DagRow,
-    DagRun,
-    DagVersion,
-    Pool,
-    TaskInstance,
-)
+from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, DagVersion, Pool, TaskInstance
 from backfill_manager.model.transitions import Changes
 from backfill_manager.requests import submit
 from backfill_manager.schemas.commands import CreateBackfill
-from backfill_manager.store.base import Condition, Leader
+from backfill_manager.store.base import Leader, matching
 from backfill_manager.store.memory import MemoryStore
 
 __all__ = ["FakeClock", "InMemoryManager", "MemoryStore", "dag_spec", "days", "load_file"]
 
-Script = Callable[[TaskLaunch], Outcome | None]
+Script = Callable[[TaskLaunch], m.Outcome | None]
 
 
 class FakeClock:
@@ -83,13 +68,9 @@ class FakeClock:
 
 
 def dag_spec(
-    dag_id: str,
-    *task_ids: str,
-    upstream: Mapping[str, Sequence[str]] | None = None,
-    each: Mapping[str, Mapping[str, Any]] | None = None,
-    callbacks: Sequence[str] = (),
-    **settings: Any,
-) -> DagSpec:
+    dag_id: str, *task_ids: str, upstream: Mapping[str, Sequence[str]] | None = None,
+    each: Mapping[str, Mapping[str, Any]] | None = None, callbacks: Sequence[str] = (), **settings: Any,
+) -> DagSpec:  # fmt: skip
     """A definition with these tasks. `upstream` maps a task to those it waits for, `each` to settings of its own. `callbacks`
     are ids: `clean.on_failure` watches a task, `on_success` the whole run."""
     tasks = [
@@ -110,7 +91,7 @@ def days(first: str, n: int) -> list[tuple[datetime, datetime]]:
 
 
 class _Script:
-    """Stands for executor, planner and bundles: runs no task, plans nothing, parses nothing."""
+    """Stands for the executor: runs no task."""
 
     def __init__(self, manager: InMemoryManager, slots: int) -> None:
         self._manager, self._slots = manager, slots
@@ -119,13 +100,13 @@ class _Script:
         manager = self._manager
         manager.launched.append(launch)
         manager.running[launch.key] = launch
-        manager.events.put(TaskStarted(launch.key, manager.clock.now()))
+        manager.events.put(m.TaskStarted(launch.key, manager.clock.now()))
         if (outcome := manager.script(launch)) is not None:
             manager.finish(launch.key, outcome)
 
     def cancel(self, key: LaunchKey, reason: str) -> bool:
         if key in self._manager.running:
-            self._manager.finish(key, Cancelled(reason))
+            self._manager.finish(key, m.Cancelled(reason))
         return True
 
     def free(self, pool: str) -> int:
@@ -137,25 +118,18 @@ class _Script:
     def set_slots(self, pool: str, slots: int) -> None:
         """Every pool keeps the slots of the test."""
 
-    def plan(self, *_: Any) -> None: ...
-    def parse(self, request: ParseRequest) -> None: ...
-
 
 class InMemoryManager:
     """A manager in memory whose time and task outcomes are the test's. `script(launch)` gives a task's outcome; None leaves it
     running until `finish` is called. DAGs are paused (no scheduled runs) unless `scheduled` is true."""
 
     def __init__(
-        self,
-        *specs: DagSpec,
-        script: Script | None = None,
-        clock: FakeClock | None = None,
-        slots: int = 16,
+        self, *specs: DagSpec, script: Script | None = None, clock: FakeClock | None = None, slots: int = 16,
         scheduled: bool = False,
-    ):
+    ) -> None:  # fmt: skip
         self.clock, self.store = clock or FakeClock(), MemoryStore()
         self.store.init()
-        self.script: Script = script or (lambda _: Succeeded())
+        self.script: Script = script or (lambda _: m.Succeeded())
         self.running: dict[LaunchKey, TaskLaunch] = {}
         self.launched: list[TaskLaunch] = []
         self._slots, self._scheduled = slots, scheduled
@@ -163,8 +137,7 @@ class InMemoryManager:
         for spec in specs:
             self.add_dag(spec)
         for name in (s.SCHEDULED_POOL, s.BACKFILL_POOL):
-            if name not in self.state.pools:
-                self.state.put(Pool(name=name, slots=slots, weight=1, min_share=0))
+            self.state.put(Pool(name=name, slots=slots, weight=1, min_share=0))
         self.commit()
 
     def _take_over(self) -> None:
@@ -172,9 +145,7 @@ class InMemoryManager:
         assert leader is not None, "the lease of this process's own former manager is taken at once"
         self.state: ManagerState = restore_state(self.store, term=leader.term, now=self.clock.now())
         self.events, script = EventQueue(), _Script(self, self._slots)
-        self._loop = TickLoop(
-            self.state, self.store, leader, clock=self.clock, executor=script, events=self.events, planner=script, bundles=script
-        )  # fmt: skip
+        self._loop = TickLoop(self.state, self.store, leader, clock=self.clock, executor=script, events=self.events)
         self._decisions = self._loop.decisions
 
     @property
@@ -209,20 +180,18 @@ class InMemoryManager:
         """Creates a backfill over these intervals (or partition keys), planned as given; returns its id."""
         backfill_id, now = self.clock.new_id(), self.clock.now()
         spec, version = self.state.current_spec(dag_id), self.state.catalog.dags[dag_id].current_version
-        dates: list[dict[str, Any]] = [
-            {"logical_date": start, "interval_start": start, "interval_end": end} for start, end in intervals
-        ]
+        dates: list[dict[str, Any]] = []
+        dates += [{"logical_date": start, "interval_start": start, "interval_end": end} for start, end in intervals]
         dates += [{"partition_key": key} for key in keys]
         first = self.leader.next_seq(len(dates) + 1)
         items = [BackfillItem(backfill_id, n + 1, s.PENDING, first + n, **date) for n, date in enumerate(dates)]
         self.store.write(items)
-        request = PlanRequest(
-            self.clock.new_id(), "backfill.create", backfill_id, CreateBackfill(dag_id=dag_id), "tests"
-        )
+        command = CreateBackfill(dag_id=dag_id)
+        request = PlanRequest(self.clock.new_id(), "backfill.create", backfill_id, command, "tests")
         changes = Changes()
         changes.put(backfill_row(request, spec, version, len(items), first + len(items), now).evolve(**fields))
         self.leader.commit(changes)
-        (row,) = self.store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
+        row = self.row(backfill_id)
         live = ActiveBackfill(row=row, spec=self.state.spec_of_backfill(row), counts=Counter({s.PENDING: len(items)}))
         refill(live, self.store)
         self.state.backfills[backfill_id] = live
@@ -238,10 +207,10 @@ class InMemoryManager:
         self.events.wake_for_requests()
         return self._loop.tick() or self.events.is_woken
 
-    def finish(self, key: LaunchKey, outcome: Outcome, spark_jobs: Sequence[int] = ()) -> None:
+    def finish(self, key: LaunchKey, outcome: m.Outcome, spark_jobs: Sequence[int] = ()) -> None:
         """Ends a running task. Cancelled tasks end by this, too."""
         del self.running[key]
-        self.events.put(TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs)))
+        self.events.put(m.TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs)))
 
     def drain(self, max_ticks: int = 10_000) -> None:
         """Tick until nothing follows; time stands still but for retries that are due."""
@@ -267,18 +236,18 @@ class InMemoryManager:
 
     # -- tables -------------------------------------------------------------------------------------------------------
     def row(self, backfill_id: str) -> Backfill:
-        return self.store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])[0]
+        return self.store.read(Backfill, matching(backfill_id=backfill_id))[0]
 
     def items(self, backfill_id: str) -> list[BackfillItem]:
-        return self.store.read(BackfillItem, [Condition("backfill_id", "=", backfill_id)], order_by=["ordinal"])
+        return self.store.read(BackfillItem, matching(backfill_id=backfill_id), order_by=["ordinal"])
 
     def states(self, backfill_id: str) -> dict[str, int]:
         """Items by state."""
         return dict(Counter(item.state for item in self.items(backfill_id)))
 
     def runs(self, dag_id: str) -> list[DagRun]:
-        return self.store.read(DagRun, [Condition("dag_id", "=", dag_id)], order_by=["logical_date", "run_seq"])
+        return self.store.read(DagRun, matching(dag_id=dag_id), order_by=["logical_date", "run_seq"])
 
     def tasks(self, dag_id: str, task_id: str | None = None) -> list[TaskInstance]:
-        rows = self.store.read(TaskInstance, [Condition("dag_id", "=", dag_id)], order_by=["run_seq", "task_id"])
-        return [ti for ti in rows if task_id is None or ti.task_id == task_id]
+        where = matching(dag_id=dag_id, task_id=task_id)
+        return self.store.read(TaskInstance, where, order_by=["run_seq", "task_id"])

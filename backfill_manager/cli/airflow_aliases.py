@@ -7,9 +7,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
-
-import typer
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -18,26 +16,13 @@ class AirflowOption:
 
     spellings: tuple[str, ...]
     message: str
-    parameter: str | None = None  # of the command's function; None: it has no meaning here
-    value: Any = None  # the parameter's value when the flag is given; None: the value that follows
+    parameter: str | None = None  # the field of the command's schema; None: it has no meaning here
+    value: str | None = None  # the field's value when the flag is given; None: the value that follows
     takes_value: bool = False
 
-    @property
-    def annotation(self) -> Any:
-        kind: Any = str | None if self.takes_value else bool
-        return Annotated[kind, typer.Option(*self.spellings, hidden=True)]
 
-    @property
-    def default(self) -> Any:
-        return None if self.takes_value else False
-
-
-def _renamed(old: str, new: str, parameter: str) -> AirflowOption:
-    return AirflowOption((old,), f"{old} is {new} here.", parameter, takes_value=True)
-
-
-def _flag(old: str, new: str, parameter: str, value: Any) -> AirflowOption:
-    return AirflowOption((old,), f"{old} is {new} here.", parameter, value)
+def _renamed(old: str, new: str, parameter: str, value: str | None = None) -> AirflowOption:
+    return AirflowOption((old,), f"{old} is {new} here.", parameter, value, takes_value=value is None)
 
 
 def _dropped(*spellings: str, why: str, takes_value: bool = False) -> AirflowOption:
@@ -60,8 +45,8 @@ OF_BACKFILL_CREATE: Final = (
     _renamed("--to-date", "--to", "end_date"),
     _renamed("--dag-run-conf", "--conf", "conf"),
     _renamed("--reprocess-behavior", "--reprocess", "reprocess"),
-    _flag("--reset-dagruns", "--reprocess completed", "reprocess", "completed"),
-    _flag("--rerun-failed-tasks", "--reprocess failed_tasks", "reprocess", "failed_tasks"),
+    _renamed("--reset-dagruns", "--reprocess completed", "reprocess", "completed"),
+    _renamed("--rerun-failed-tasks", "--reprocess failed_tasks", "reprocess", "failed_tasks"),
     _dropped("--local", "-l", why="there is no need, the manager runs the tasks wherever it is asked from"),
     _dropped("--donot-pickle", "-x", why="there is no need, nothing is pickled: runs load their version of the DAG"),
     _dropped(

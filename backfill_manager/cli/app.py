@@ -17,8 +17,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from backfill_manager.cli.airflow_aliases import moved_command
-from backfill_manager.cli.command import GLOBAL_OPTIONS, parameter, with_signature
+from backfill_manager.cli.command import GLOBAL_OPTIONS, with_signature
 from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.options import parameter
 from backfill_manager.errors import BackfillManagerError, nearest
 
 # modules of `commands/` that define a `group`; in the order in which a newcomer needs them
@@ -79,11 +80,11 @@ def _app(args: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
     )  # fmt: skip
     version = typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
-    options = [parameter(name, annotation, None) for name, annotation in GLOBAL_OPTIONS.items()]
-    options += [parameter("ctx", typer.Context), parameter("version", Annotated[bool, version], False)]
-    app.callback()(with_signature(_globals, options))
-    called = [name for name in (*GROUPS, *COMMANDS) if name in args] or (*GROUPS, *COMMANDS)
-    for name in called:
+    options = [parameter("ctx", typer.Context), parameter("version", Annotated[bool, version], False)]
+    override = with_signature(lambda ctx, version, **given: ctx.obj.override(**given), [*GLOBAL_OPTIONS, *options])
+    app.callback()(override)
+    names = (*GROUPS, *COMMANDS)
+    for name in [name for name in names if name in args] or names:
         module = importlib.import_module(f"backfill_manager.cli.commands.{name}")
         if name in GROUPS:
             app.add_typer(module.group.typer_app(args))
@@ -98,10 +99,6 @@ def _print_version(is_given: bool) -> None:
 
         print(f"backfill_manager {version('backfill-manager')}")
         raise typer.Exit
-
-
-def _globals(ctx: typer.Context, version: bool, **options: Any) -> None:
-    ctx.obj.override(**options)
 
 
 def _report(error: Exception, message: str, code: int, context: CliContext) -> int:

@@ -10,7 +10,7 @@ Only the command that the line calls is handed to Typer (its options are built t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
@@ -18,43 +18,31 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from backfill_manager.cli.airflow_aliases import AirflowOption
-from backfill_manager.cli.options import options_of, typed_values
+from backfill_manager.cli.options import options_of, parameter, typed_values
 
 Function = Callable[..., int | None]  # what it returns is the exit code; None is 0
 
 
-def _global(spelling: str, help: str, **more: Any) -> Any:
-    return typer.Option(spelling, rich_help_panel="Global options (before or after the command)", help=help, **more)
+def _global(kind: Any, name: str, metavar: str | None, help: str) -> Any:
+    panel = "Global options (before or after the command)"
+    option = typer.Option(f"--{name}", metavar=metavar, help=help, rich_help_panel=panel, show_default=False)
+    return parameter(name, Annotated[kind | None, option], None)
 
 
-GLOBAL_OPTIONS: Final[Mapping[str, Any]] = {
-    "state": Annotated[
-        str | None,
-        _global(
-            "--state",
-            metavar="URI",
-            help="Where the state tables are: a path, s3://, abfss://, gs://, or catalog.schema. Also BFM_STATE. "
-            "\\[default: ./state]",
-        ),
-    ],
-    "server": Annotated[
-        str | None,
-        _global(
-            "--server",
-            metavar="URL",
-            help="Use this `bfm serve` in place of the tables. Also BFM_SERVER; its token is in BFM_TOKEN, or in the file "
-            "that BFM_TOKEN_FILE names.",
-        ),
-    ],
-    "conf": Annotated[
-        str | None,
-        _global("--conf", metavar="FILE", help="The configuration. Also BFM_CONF. \\[default: conf/manager.yaml]"),
-    ],
-    "output": Annotated[
-        Literal["table", "json", "yaml"] | None, _global("--output", help="Output format. \\[default: table]")
-    ],
-    "debug": Annotated[bool | None, _global("--debug", help="Show tracebacks of errors.", show_default=False)],
-}
+GLOBAL_OPTIONS: Final = (
+    _global(
+        str, "state", "URI",
+        "Where the state tables are: a path, s3://, abfss://, gs://, or catalog.schema. Also BFM_STATE. \\[default: ./state]",
+    ),
+    _global(
+        str, "server", "URL",
+        "Use this `bfm serve` in place of the tables. Also BFM_SERVER; its token is in BFM_TOKEN, or in the file that "
+        "BFM_TOKEN_FILE names.",
+    ),
+    _global(str, "conf", "FILE", "The configuration. Also BFM_CONF. \\[default: conf/manager.yaml]"),
+    _global(Literal["table", "json", "yaml"], "output", None, "Output format. \\[default: table]"),
+    _global(bool, "debug", None, "Show tracebacks of errors."),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,26 +60,25 @@ class Command:
 
     def add_to(self, app: typer.Typer) -> None:
         signature = inspect.signature(self.function, eval_str=True)
-        own = [option for name, option in signature.parameters.items() if name not in ("context", "values")]
         of_schema = options_of(self.schema, self.without, self.show_defaults) if self.schema else []
-        own = of_schema + own
-        taken = {spelling for option in own for spelling in _spellings(option)}
+        own = [option for name, option in signature.parameters.items() if name not in ("context", "values")]
+        own = [*of_schema, *own]
+        taken = set().union(*map(_spellings, own))
         parameters = [
             parameter("ctx", typer.Context),
             *own,
-            *(parameter(f"global_{n}", kind, None) for n, kind in GLOBAL_OPTIONS.items() if f"--{n}" not in taken),
-            *(parameter(f"alias_{n}", alias.annotation, alias.default) for n, alias in enumerate(self.aliases)),
+            *(one.replace(name=f"global_{one.name}") for one in GLOBAL_OPTIONS if f"--{one.name}" not in taken),
+            *(_hidden(f"alias_{number}", alias) for number, alias in enumerate(self.aliases)),
         ]
-        defaults = {option.name: option.default for option in own}
 
         def run(**values: Any) -> int | None:
             context = values.pop("ctx").obj
-            context.override(**{name: values.pop(f"global_{name}", None) for name in GLOBAL_OPTIONS})
+            context.override(**{one.name: values.pop(f"global_{one.name}", None) for one in GLOBAL_OPTIONS})
             for number, alias in enumerate(self.aliases):
                 if value := values.pop(f"alias_{number}"):
                     context.out.note(alias.message)
-                    if alias.parameter and values[alias.parameter] == defaults[alias.parameter]:
-                        values[alias.parameter] = value if alias.value is None else alias.value
+                    if alias.parameter and values[alias.parameter] is None:
+                        values[alias.parameter] = alias.value or value
             if self.schema:
                 typed = {option.name: values.pop(option.name) for option in of_schema}
                 values["values"] = typed_values(self.schema, typed)
@@ -130,10 +117,6 @@ class Group:
         return app
 
 
-def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-
-
 def with_signature(function: Function, parameters: Sequence[inspect.Parameter]) -> Function:
     """The function, which Typer shall read as one with these parameters."""
     keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
@@ -142,12 +125,13 @@ def with_signature(function: Function, parameters: Sequence[inspect.Parameter]) 
     return function
 
 
-def _spellings(option: inspect.Parameter) -> Iterator[str]:
+def _hidden(name: str, alias: AirflowOption) -> inspect.Parameter:
+    kind: Any = str if alias.takes_value else bool
+    return parameter(name, Annotated[kind | None, typer.Option(*alias.spellings, hidden=True)], None)
+
+
+def _spellings(option: inspect.Parameter) -> set[str]:
     """`--state`, `-S`: within `Annotated`, Typer keeps the first of them where a default would stand."""
-    spellings = [
-        text
-        for info in getattr(option.annotation, "__metadata__", ())
-        for text in (getattr(info, "default", None), *(getattr(info, "param_decls", None) or ()))
-        if isinstance(text, str) and text.startswith("-")
-    ]
-    yield from spellings or [f"--{option.name.replace('_', '-')}"]
+    declared = (*getattr(option.annotation, "__metadata__", ()), option.default)
+    infos = [one for one in declared if hasattr(one, "param_decls")]
+    return {text for info in infos for text in (info.default, *(info.param_decls or ())) if isinstance(text, str)}

@@ -7,16 +7,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from backfill_manager.cli.render.output import Format, Output
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from backfill_manager.cli.backend.base import Backend
     from backfill_manager.cli.backend.local import LocalBackend
+    from backfill_manager.cli.backend.remote import RemoteBackend
     from backfill_manager.settings import Settings
 
 
@@ -49,14 +48,6 @@ class CliContext:
         return load_settings(self.conf, state=self.state, environ=self.environ)
 
     @property
-    def conf_file(self) -> str | None:
-        """The configuration file that is read, if any is."""
-        from backfill_manager.settings import DEFAULT_CONF
-
-        named = self.conf or self.environ.get("BFM_CONF")
-        return named or (DEFAULT_CONF if Path(DEFAULT_CONF).exists() else None)
-
-    @property
     def server_url(self) -> str | None:
         """The server to use; None: the tables. An option for one wins over an environment variable for the other."""
         if self.server and self.state:
@@ -64,7 +55,7 @@ class CliContext:
         return self.server or (None if self.state else self.environ.get("BFM_SERVER")) or None
 
     @cached_property
-    def backend(self) -> Backend:
+    def backend(self) -> LocalBackend | RemoteBackend:
         """Where this command reads and submits: a server, or the state tables."""
         if url := self.server_url:
             from backfill_manager.cli.backend.remote import RemoteBackend
@@ -78,22 +69,13 @@ class CliContext:
     def local_backend(self, or_else: str = "") -> LocalBackend:
         """The state tables, for a command that no server can carry out: `InvalidInput` when the line or the environment
         names a server. `or_else`: what to do over a server."""
-        from backfill_manager.cli.backend.local import LocalBackend
-
         if url := self.server_url:
             how = "--server" if self.server else "BFM_SERVER"
             raise InvalidInput(
                 f"This command works on the tables of the state, and not over a server ({how} names {url}); "
                 f"say where the state is with --state{or_else and f', or {or_else}'}."
             )
-        assert isinstance(self.backend, LocalBackend)
-        return self.backend
-
-    def refuse_server(self, about: str) -> None:
-        """`InvalidInput` when the line names a server, which has nothing to do with this command. One in the environment
-        is for other commands."""
-        if self.server:
-            raise InvalidInput(f"--server does not go with this command, which is about {about}: leave it out.")
+        return cast("LocalBackend", self.backend)
 
     def close(self) -> None:
         if "backend" in self.__dict__:

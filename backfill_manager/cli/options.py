@@ -8,28 +8,53 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from backfill_manager.cli.render.output import DEFAULT_LIMIT
+from backfill_manager.model import states
+
 if TYPE_CHECKING:
     from backfill_manager.schemas.fields import DeclaredField
 
-DEFAULT_LIMIT: Final = 50  # rows of a table; documents have all
 
-Dag = Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, see `bfm dags list`.")]
-DagFilter = Annotated[str | None, typer.Option("--dag", metavar="DAG", help="Only of this DAG.")]
-Limit = Annotated[
-    int | None,
-    typer.Option("--limit", min=1, metavar="N", help=f"How many. \\[default: {DEFAULT_LIMIT}, all for JSON]"),
-]
+def argument(metavar: str, help: str, default: Any = ..., **more: Any) -> Any:
+    return typer.Argument(default, metavar=metavar, help=help, **more)
 
 
-def state_filter(states: Sequence[str]) -> Any:
-    help = f"Only in this state ({', '.join(states)}); may be repeated."
-    return typer.Option("--state", "-S", metavar="S", help=help)
+def option(spellings: str, help: str, default: Any = None, **more: Any) -> Any:
+    return typer.Option(default, *spellings.split(), help=help, **more)
 
 
-def state_uri_hint(command: str, states: Sequence[str] | None) -> str:
-    """For who meant the global option: as an option of `command`, `--state` is a filter."""
-    uri = next((one for one in states or () if any(sign in one for sign in "/.\\:")), None)
-    return f". (Where the state is comes before the command: `bfm --state {uri} {command}`)" if uri else ""
+def flag(spellings: str, help: str) -> Any:
+    return option(spellings, help, default=False)
+
+
+# Those that several commands have.
+Backfill = Annotated[str, argument("ID", "The backfill's id, a prefix of it, or `latest`.", show_default=False)]
+Bundle = Annotated[str, argument("BUNDLE", "Its name, see `bfm bundles list`.")]
+Dag = Annotated[str, argument("DAG", "The DAG's id, see `bfm dags list`.")]
+Run = Annotated[str, argument("RUN", "Its id, a prefix of it, or `latest`; DAG/RUN names its DAG as well.")]
+RunOfDag = Annotated[str, argument("RUN", "The run's id, a prefix of it, its logical date, or `latest`.")]
+Task = Annotated[str, argument("TASK", "The task's id.")]
+BACKFILL_STATE, ITEM_STATE, RUN_STATE = (
+    option("--state -S", f"Only in this state ({', '.join(known)}); may be repeated.", metavar="S")
+    for known in (states.BACKFILL_STATES, states.ITEM_STATES, states.RUN_STATES)
+)
+DAG_OF_RUN: Final = option("--dag", "Of this DAG; then RUN may be a logical date, too.", metavar="DAG")
+DAG_FILTER: Final = option("--dag", "Only of this DAG.", metavar="DAG")
+LIMIT: Final = option("--limit", f"How many. \\[default: {DEFAULT_LIMIT}, all for JSON]", min=1, metavar="N")
+
+
+def chosen_states(command: str, kind: str, typed: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
+    """`InvalidInput` for a state that things of this kind don't have; with a hint for who meant the global option: of
+    `command`, `--state` is a filter."""
+    from backfill_manager.queries.backfills import check_states
+
+    uri = next((one for one in typed or () if any(sign in one for sign in "/.\\:")), None)
+    hint = f". (Where the state is comes before the command: `bfm --state {uri} {command}`)" if uri else ""
+    return check_states(kind, typed or (), known, hint)
+
+
+def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
 def options_of(model: str, without: Sequence[str] = (), show_defaults: bool = True) -> list[inspect.Parameter]:
@@ -66,11 +91,11 @@ def _parameter(field: DeclaredField, show_default: bool) -> inspect.Parameter:
     from backfill_manager.schemas.commands import UPDATABLE_FIELDS
 
     metavar, spellings, help = field.option.metavar, list(field.spellings), field.help
-    many = field.is_list or metavar == "NAME=VALUE"
     kind: Any = Literal[field.choices] if field.choices else str if field.type is dict else field.type
     if field.type is bool and (field.default or field.name in UPDATABLE_FIELDS):
         spellings[0] += f"/--no-{spellings[0].removeprefix('--')}"
-    if many:
+    if field.is_list or metavar == "NAME=VALUE":
+        kind = list[kind]
         help += " May be repeated."
     default = field.option.default or ("yes" if field.default is True else field.default)
     if default and show_default:
@@ -78,10 +103,6 @@ def _parameter(field: DeclaredField, show_default: bool) -> inspect.Parameter:
     option = typer.Option(
         *spellings, metavar=metavar, help=help, show_default=False, min=field.low if field.low in (0, 1) else None
     )
-    is_required = field.is_required and field.option.default is None
-    return inspect.Parameter(
-        field.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated[list[kind] | None if many else kind if is_required else kind | None, option],
-        default=inspect.Parameter.empty if is_required else None,
-    )
+    if field.is_required and field.option.default is None:
+        return parameter(field.name, Annotated[kind, option])
+    return parameter(field.name, Annotated[kind | None, option], None)

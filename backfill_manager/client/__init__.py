@@ -8,7 +8,7 @@
             print(backfill.state, backfill.success, "of", backfill.planned)
 
 `client` has a method for each route; the results are `schemas.resources` (here `models`), the errors those of `errors`.
-`connection` sends and retries, `watch` follows a backfill. Imports httpx, pydantic, tenacity, and `errors`, `clock`,
+`connection` sends and retries. Imports httpx, pydantic, tenacity, and `errors`, `clock`,
 `schemas`.
 """
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from itertools import islice
 from pathlib import Path
@@ -20,28 +21,26 @@ from types import TracebackType
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import quote
 
-from backfill_manager.client import watch
 from backfill_manager.client.connection import Connection
 from backfill_manager.clock import format_instant
-from backfill_manager.errors import InvalidInput
+from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.schemas import resources as r
 
 PAGE: Final = 1000  # rows of a page at most
 TIMEOUT_S: Final = 30.0
 PLAN_TIMEOUT_S: Final = 65.0  # the manager plans a dry run meanwhile
+WATCHED_TABLES: Final = "backfill,backfill_item,request,response"  # what a backfill is read from
+POLL_INTERVAL_S: Final = 1.0  # where server-sent events don't come through
+RECONNECT_INTERVAL_S: Final = 30.0  # after they have failed
 Date = str | datetime
 T = TypeVar("T", bound=r.Resource)
 
 
 class Client:
     def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        timeout: float = TIMEOUT_S,
-        *,
+        self, url: str, token: str | None = None, timeout: float = TIMEOUT_S, *,
         pause: Callable[[float], None] = time.sleep,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`timeout` in seconds. `pause` sleeps before another attempt, and between two polls."""
         self._connection = Connection(url, token, timeout, pause)
         self._pause = pause
@@ -69,14 +68,9 @@ class Client:
 
     # -- backfills ----------------------------------------------------------------------------------------------------
     def backfills(
-        self,
-        *,
-        dag_id: str | None = None,
-        state: Sequence[str] = (),
-        kind: str | None = None,
-        order_by: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[r.Backfill]:
+        self, *, dag_id: str | None = None, state: Sequence[str] = (), kind: str | None = None,
+        order_by: str | None = None, limit: int | None = None,
+    ) -> Iterator[r.Backfill]:  # fmt: skip
         """Newest first, unless `order_by` says otherwise; up to `limit` of them (None: all)."""
         filters = {"dag_id": dag_id, "state": tuple(state), "kind": kind, "order_by": order_by}
         return self._list(r.Backfill, "/backfills", limit, filters)
@@ -92,14 +86,14 @@ class Client:
 
     def running_tasks(self, backfill_id: str) -> list[r.RunningTask]:
         """Its running task instances, longest first."""
-        return list(self._list(r.RunningTask, _path("backfills", backfill_id, "running"), None, paged=False))
+        return list(self._every(r.RunningTask, _path("backfills", backfill_id, "running"), {}))
 
     def create_backfill(
         self, dag_id: str, *, wait: float = 0.0, idempotency_key: str | None = None, **options: Any
     ) -> r.RequestDetails:
         """`options`: the fields of `schemas.commands.BackfillInput`. The new backfill's id is `payload["backfill_id"]`, at
         once."""
-        return self._submit("POST", "/backfills", {"dag_id": dag_id, **options}, wait, idempotency_key)
+        return self._submit("/backfills", wait, {"dag_id": dag_id, **options}, key=idempotency_key)
 
     def dry_run(self, dag_id: str, **options: Any) -> r.Plan:
         """What `create_backfill` would create; the manager plans it (`NoActiveManager` when there is none)."""
@@ -110,31 +104,29 @@ class Client:
     def change_backfill(self, backfill_id: str, *, wait: float = 0.0, **settings: Any) -> r.RequestDetails:
         """Changes the given fields of `schemas.commands.BackfillSettings`. With `was={"priority": 0}`, the values that you
         saw, it is refused when somebody else has changed one of these meanwhile."""
-        return self._submit("PATCH", _path("backfills", backfill_id), settings, wait)
+        return self._submit(_path("backfills", backfill_id), wait, settings, method="PATCH")
 
     def pause_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
-        return self._submit("POST", _path("backfills", backfill_id, "pause"), None, wait)
+        return self._submit(_path("backfills", backfill_id, "pause"), wait)
 
     def unpause_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
-        return self._submit("POST", _path("backfills", backfill_id, "unpause"), None, wait)
+        return self._submit(_path("backfills", backfill_id, "unpause"), wait)
 
     def cancel_backfill(
         self, backfill_id: str, *, let_running_finish: bool = False, wait: float = 0.0
     ) -> r.RequestDetails:
-        body = {"let_running_finish": let_running_finish}
-        return self._submit("POST", _path("backfills", backfill_id, "cancel"), body, wait)
+        return self._submit(_path("backfills", backfill_id, "cancel"), wait, {"let_running_finish": let_running_finish})
 
     def retry_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
-        return self._submit("POST", _path("backfills", backfill_id, "retry"), None, wait)
+        return self._submit(_path("backfills", backfill_id, "retry"), wait)
 
     def delete_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
         """Cancels an unfinished backfill, and hides it from lists."""
-        return self._submit("DELETE", _path("backfills", backfill_id), None, wait)
+        return self._submit(_path("backfills", backfill_id), wait, method="DELETE")
 
     def watch(self, backfill_id: str) -> Iterator[r.BackfillDetails]:
         """The backfill, and again at each change, until it has ended."""
-        backfill_id = self.backfill(backfill_id).backfill_id
-        return watch.watch(self._connection, _path("backfills", backfill_id), self._pause)
+        return self._watch(_path("backfills", self.backfill(backfill_id).backfill_id))
 
     # -- DAGs ---------------------------------------------------------------------------------------------------------
     def dags(self, *, active: bool | None = True, limit: int | None = None) -> Iterator[r.Dag]:
@@ -145,29 +137,23 @@ class Client:
         return self._read(r.DagDetails, _path("dags", dag_id))
 
     def pause_dag(self, dag_id: str, *, wait: float = 0.0) -> r.RequestDetails:
-        return self._submit("PATCH", _path("dags", dag_id), {"is_paused": True}, wait)
+        return self._submit(_path("dags", dag_id), wait, {"is_paused": True}, method="PATCH")
 
     def unpause_dag(self, dag_id: str, *, wait: float = 0.0) -> r.RequestDetails:
-        return self._submit("PATCH", _path("dags", dag_id), {"is_paused": False}, wait)
+        return self._submit(_path("dags", dag_id), wait, {"is_paused": False}, method="PATCH")
 
     def deactivate_dag(self, dag_id: str, *, wait: float = 0.0) -> r.RequestDetails:
-        return self._submit("POST", _path("dags", dag_id, "deactivate"), None, wait)
+        return self._submit(_path("dags", dag_id, "deactivate"), wait)
 
     def trigger(
-        self,
-        dag_id: str,
-        *,
-        logical_date: Date | None = None,
-        conf: Mapping[str, Any] | None = None,
-        allow_future: bool = False,
-        wait: float = 0.0,
-        idempotency_key: str | None = None,
-    ) -> r.RequestDetails:
+        self, dag_id: str, *, logical_date: Date | None = None, conf: Mapping[str, Any] | None = None,
+        allow_future: bool = False, wait: float = 0.0, idempotency_key: str | None = None,
+    ) -> r.RequestDetails:  # fmt: skip
         """Triggers a manual run; its id is `object_id` of the answer. Without a date: of the latest complete interval. A
         date in the future is refused, unless `allow_future`."""
         body: dict[str, Any] = {"logical_date": logical_date, "conf": conf or {}}
         body |= {"allow_future": True} if allow_future else {}
-        return self._submit("POST", _path("dags", dag_id, "runs"), body, wait, idempotency_key)
+        return self._submit(_path("dags", dag_id, "runs"), wait, body, key=idempotency_key)
 
     def next_intervals(self, dag_id: str, n: int = 1) -> list[r.Interval]:
         """The next intervals that will be scheduled."""
@@ -202,7 +188,7 @@ class Client:
 
     def clear(self, dag_id: str, *, wait: float = 0.0, **filters: Any) -> r.RequestDetails:
         """Clears finished tasks, so that they run again. `filters`: the fields of `schemas.commands.ClearTasks`."""
-        return self._submit("POST", _path("dags", dag_id, "clear"), {**filters, "dry_run": False}, wait)
+        return self._submit(_path("dags", dag_id, "clear"), wait, {**filters, "dry_run": False})
 
     def plan_clear(self, dag_id: str, **filters: Any) -> r.ClearPlan:
         """What `clear` would clear."""
@@ -214,21 +200,14 @@ class Client:
 
     # -- runs ---------------------------------------------------------------------------------------------------------
     def runs(
-        self,
-        *,
-        dag_id: str | None = None,
-        backfill_id: str | None = None,
-        state: Sequence[str] = (),
-        run_type: str | None = None,
-        order_by: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[r.Run]:
+        self, *, dag_id: str | None = None, backfill_id: str | None = None, state: Sequence[str] = (),
+        run_type: str | None = None, order_by: str | None = None, limit: int | None = None,
+    ) -> Iterator[r.Run]:  # fmt: skip
         """Newest first, unless `order_by` says otherwise."""
-        filters = {
-            "dag_id": dag_id, "backfill_id": backfill_id, "state": tuple(state), "run_type": run_type,
-            "order_by": order_by,
-        }  # fmt: skip
-        return self._list(r.Run, "/runs", limit, filters)
+        of = {"dag_id": dag_id, "backfill_id": backfill_id}
+        return self._list(
+            r.Run, "/runs", limit, {**of, "state": tuple(state), "run_type": run_type, "order_by": order_by}
+        )
 
     def run(self, run_id: str, *, dag_id: str | None = None) -> r.RunDetails:
         """With its DAG (here, or as `DAG/RUN`) also by logical date. Without one, an id that several DAGs have raises
@@ -240,35 +219,25 @@ class Client:
         return self._read(r.RunTasks, _run(run_id, dag_id, "tasks"), {"task_id": task_id})
 
     def logs(
-        self,
-        run_id: str,
-        task_id: str,
-        *,
-        dag_id: str | None = None,
-        try_number: int | None = None,
+        self, run_id: str, task_id: str, *, dag_id: str | None = None, try_number: int | None = None,
         after: str | None = None,
-    ) -> r.Log:
+    ) -> r.Log:  # fmt: skip
         """The log of a task; `after` of one result, given to the next call, returns only newer lines."""
         return self._read(r.Log, _run(run_id, dag_id, "tasks", task_id, "logs"), {"try": try_number, "after": after})
 
     def cancel_run(self, run_id: str, *, dag_id: str | None = None, wait: float = 0.0) -> r.RequestDetails:
-        return self._submit("POST", _run(run_id, dag_id, "cancel"), None, wait)
+        return self._submit(_run(run_id, dag_id, "cancel"), wait)
 
     def mark_run(
         self, run_id: str, state: Literal["success", "failed"], *, dag_id: str | None = None, wait: float = 0.0
     ) -> r.RequestDetails:
-        return self._submit("POST", _run(run_id, dag_id, "mark"), {"state": state}, wait)
+        return self._submit(_run(run_id, dag_id, "mark"), wait, {"state": state})
 
     def mark_task(
-        self,
-        run_id: str,
-        task_id: str,
-        state: Literal["success", "failed", "skipped"],
-        *,
-        dag_id: str | None = None,
+        self, run_id: str, task_id: str, state: Literal["success", "failed", "skipped"], *, dag_id: str | None = None,
         wait: float = 0.0,
-    ) -> r.RequestDetails:
-        return self._submit("POST", _run(run_id, dag_id, "mark"), {"state": state, "task_id": task_id}, wait)
+    ) -> r.RequestDetails:  # fmt: skip
+        return self._submit(_run(run_id, dag_id, "mark"), wait, {"state": state, "task_id": task_id})
 
     # -- pools, bundles, requests, health -----------------------------------------------------------------------------
     def pools(self) -> Iterator[r.Pool]:
@@ -277,7 +246,7 @@ class Client:
     def set_pool(self, name: str, *, wait: float = 0.0, **settings: int | None) -> r.RequestDetails:
         """`slots`, `weight`, `min_share`; what is None or left out stays."""
         given = {key: value for key, value in settings.items() if value is not None}
-        return self._submit("PATCH", _path("pools", name), given, wait)
+        return self._submit(_path("pools", name), wait, given, method="PATCH")
 
     def bundles(self) -> Iterator[r.BundleInfo]:
         return self._list(r.BundleInfo, "/bundles")
@@ -292,11 +261,11 @@ class Client:
         wait: float = 0.0,
     ) -> r.RequestDetails:
         body = {"subpath": subpath, "dry_run": dry_run, "deactivate_removed": deactivate_removed}
-        return self._submit("POST", _path("bundles", name, "parse"), body, wait)
+        return self._submit(_path("bundles", name, "parse"), wait, body)
 
     def deactivate_in_bundle(self, name: str, subpath: str, *, wait: float = 0.0) -> r.RequestDetails:
         """Deactivates the DAGs of a file or folder."""
-        return self._submit("POST", _path("bundles", name, "deactivate"), {"subpath": subpath}, wait)
+        return self._submit(_path("bundles", name, "deactivate"), wait, {"subpath": subpath})
 
     def requests(self, *, limit: int | None = None) -> Iterator[r.Request]:
         return self._list(r.Request, "/requests", limit)
@@ -312,22 +281,16 @@ class Client:
         return model.model_validate(self._connection.read(path, params))
 
     def _submit(
-        self, method: str, path: str, body: Mapping[str, Any] | None, wait: float, key: str | None = None
+        self, path: str, wait: float, body: Any = None, *, method: str = "POST", key: str | None = None
     ) -> r.RequestDetails:
         document = self._connection.change(method, path, _json(body), wait=wait, key=key)
         return r.RequestDetails.model_validate(document)
 
     def _list(
-        self,
-        model: type[T],
-        path: str,
-        limit: int | None = None,
-        filters: Mapping[str, Any] | None = None,
-        *,
-        paged: bool = True,
+        self, model: type[T], path: str, limit: int | None = None, filters: Mapping[str, Any] | None = None
     ) -> Iterator[T]:
-        size = {"limit": PAGE if limit is None else min(PAGE, limit)} if paged else {}
-        return islice(self._every(model, path, {**(filters or {}), **size}), limit)
+        size = PAGE if limit is None else min(PAGE, limit)
+        return islice(self._every(model, path, {**(filters or {}), "limit": size}), limit)
 
     def _every(self, model: type[T], path: str, params: Mapping[str, Any]) -> Iterator[T]:
         cursor: str | None = None
@@ -337,6 +300,35 @@ class Client:
             cursor = page.get("next_cursor")
             if cursor is None:
                 return
+
+    def _watch(self, path: str) -> Iterator[r.BackfillDetails]:
+        etag: str | None = None
+        last: r.BackfillDetails | None = None
+        for _ in self._ticks():
+            changed = self._connection.read_if_changed(path, etag)
+            if changed is None:
+                continue
+            document, etag = changed
+            backfill = r.BackfillDetails.model_validate(document)
+            if backfill != last:
+                yield backfill
+                last = backfill
+            if backfill.has_ended:
+                return
+
+    def _ticks(self) -> Iterator[None]:
+        """When to read: at once, at each server-sent event, or every second where these don't come through."""
+        yield
+        while True:
+            # After an error, the next read meets the same one, or none.
+            with suppress(BackfillManagerError), self._connection.events({"topics": WATCHED_TABLES}) as events:
+                for event in events:
+                    if event.event == "changed":
+                        yield
+            until = time.monotonic() + RECONNECT_INTERVAL_S
+            while time.monotonic() < until:
+                self._pause(POLL_INTERVAL_S)
+                yield
 
 
 def token_of(environ: Mapping[str, str]) -> str | None:

@@ -65,15 +65,9 @@ class Connection:
         return None if response.status_code == 304 else (self._document(response), response.headers.get("etag"))
 
     def change(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        *,
-        wait: float = 0.0,
-        extra_timeout_s: float = 0.0,
+        self, method: str, path: str, body: Mapping[str, Any] | None, *, wait: float = 0.0, extra_timeout_s: float = 0.0,
         key: str | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """A POST, PATCH or DELETE. `wait`: seconds to wait for the manager's answer; `key`: an idempotency key of the
         caller's own."""
         params, headers = _given({"wait": wait or None}), {"Idempotency-Key": key or uuid.uuid4().hex}

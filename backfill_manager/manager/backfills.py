@@ -12,14 +12,13 @@ The state of a backfill is derived: it ends when its items have ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from itertools import islice
 from typing import Final, Literal
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.manager.create_run import existing_run, make_run
-from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.instructions import Tick
 from backfill_manager.manager.items import end_items
 from backfill_manager.manager.runs import end_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -31,16 +30,20 @@ from backfill_manager.planning.clear_plan import failed_and_after
 from backfill_manager.planning.timeline import timeline_key
 from backfill_manager.requests.time_window import TimeWindow
 
-RERUN_STATES: Final = {"none": frozenset[str](), "failed": frozenset({s.FAILED, s.CANCELLED}),
-        "failed_tasks": frozenset({s.FAILED, s.CANCELLED}),
-        "completed": frozenset({s.FAILED, s.CANCELLED, s.SUCCESS})}  # fmt: skip
+_FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
+RERUN_STATES: Final = {
+    "none": frozenset[str](),
+    "failed": _FAILED,
+    "failed_tasks": _FAILED,
+    "completed": _FAILED | {s.SUCCESS},
+}
 Verdict = Literal["make", "rerun", "adopt", "in flight", "already exists"]
 
 
-def advance_backfills(state: ManagerState, now: datetime, next_seq: Callable[[int], int], todo: Instructions) -> None:
-    """Advances every active backfill as far as `state` allows."""
-    for live in list(state.backfills.values()):
-        _advance(state, live, now, next_seq, todo)
+def advance_backfills(tick: Tick) -> None:
+    """Advances every active backfill as far as the state allows."""
+    for live in list(tick.state.backfills.values()):
+        _advance(tick, live)
 
 
 def next_window_opening(state: ManagerState, now: datetime) -> datetime | None:
@@ -57,36 +60,32 @@ def _is_open(live: ActiveBackfill, now: datetime) -> bool:
     return live.row.window is None or TimeWindow.parse(live.row.window).is_open(now, live.spec.timezone)
 
 
-def _advance(
-    state: ManagerState, live: ActiveBackfill, now: datetime, next_seq: Callable[[int], int], todo: Instructions
-) -> None:
+def _advance(tick: Tick, live: ActiveBackfill) -> None:
     failures = live.counts[s.FAILED] - live.row.failed_when_resumed
     limit = live.row.stop_on_failure
     if limit is not None and failures >= limit and live.counts[s.PENDING] and not live.row.is_paused:
-        state.put(c.backfill_paused(live.row, f"{failures} failed items: paused by stop_on_failure={limit}"))
-    if not live.row.is_paused and not live.row.is_cancelling and _is_open(live, now):
-        _make_runs(state, live, now, next_seq)
+        tick.put(c.backfill_paused(live.row, f"{failures} failed items: paused by stop_on_failure={limit}"))
+    if not live.row.is_paused and not live.row.is_cancelled and _is_open(live, tick.now):
+        _make_runs(tick, live)
     if live.row.state == s.QUEUED and live.running:
-        state.put(c.backfill_started(live.row, now))
+        tick.put(c.backfill_started(live.row, tick.now))
     if live.counts[s.PENDING] == 0 and live.counts[s.RUNNING] == 0:
-        _end_backfill(state, live, now)
+        _end_backfill(tick, live)
 
 
-def _make_runs(state: ManagerState, live: ActiveBackfill, now: datetime, next_seq: Callable[[int], int]) -> None:
+def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
     if live.timeline.has_gap:
         return  # read again by the next prefetch
-    in_order = live.depends_on_past
-    at = 0  # items before this one wait for an upstream backfill
+    in_order, at = live.depends_on_past, 0  # items before `at` wait for an upstream backfill
     while at < len(live.pending) and len(live.running) < live.row.max_active_runs:
-        batch = list(
-            islice(live.pending, at, at + live.row.batch + 1)
-        )  # one more: it shows whether the batch is complete
+        # one more than a batch: it shows whether the batch is complete
+        batch = list(islice(live.pending, at, at + live.row.batch + 1))
         if batch[0].batch is not None:  # half of a failed batch, which may have been larger than what is set now
             batch = [item for item in islice(live.pending, at, None) if item.batch == batch[0].batch]
         items = batch[: next_batch(batch, live.row.batch)]
         if at + len(items) == len(live.pending) and live.window_is_short and 1 < live.row.batch >= len(items):
             return  # the rest of the batch has not been read yet
-        waits = _wait_verdict(state, live, items)
+        waits = _wait_verdict(tick, live, items)
         if waits == "wait":
             if in_order:
                 return
@@ -94,11 +93,11 @@ def _make_runs(state: ManagerState, live: ActiveBackfill, now: datetime, next_se
             continue
         for _ in items:
             del live.pending[at]
-        if waits == "start" and not _take(state, live, items, at, now, next_seq):
+        if waits == "start" and not _take(tick, live, items, at):
             return  # read by the next prefetch
 
 
-def _wait_verdict(state: ManagerState, live: ActiveBackfill, items: list[BackfillItem]) -> str:
+def _wait_verdict(tick: Tick, live: ActiveBackfill, items: list[BackfillItem]) -> str:
     """`start`, `wait`, or `ended` when the data that they read will not come."""
     if not live.parents:
         return "start"
@@ -112,18 +111,11 @@ def _wait_verdict(state: ManagerState, live: ActiveBackfill, items: list[Backfil
         return "start"
     for item in items:
         reason = f"it reads item {failed.ordinal} of backfill {failed.backfill_id}, which is {failed.state}"
-        state.put_item(live, item, c.item_ended(item, s.FAILED, reason))
+        tick.state.put_item(live, item, c.item_ended(item, s.FAILED, reason))
     return "ended"
 
 
-def _take(
-    state: ManagerState,
-    live: ActiveBackfill,
-    items: list[BackfillItem],
-    at: int,
-    now: datetime,
-    next_seq: Callable[[int], int],
-) -> bool:
+def _take(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], at: int) -> bool:
     """Makes one run of as many of the first items as possible and returns the others to the queue. False: the run whose failed
     tasks are to run again has to be read first."""
     verdicts = [_verdict(live, item) for item in items]
@@ -137,14 +129,15 @@ def _take(
             del live.pending[at]
             taken += 1
         if first == "adopt":
-            _adopt(state, live, items[:taken], standing)
+            _adopt(tick, live, items[:taken], standing)
         else:
-            taken, may_go_on = _rerun(state, live, items[:taken], standing, now, next_seq)
+            taken = _rerun(tick, live, items[:taken], standing)
+            may_go_on = taken > 0
     elif first == "make":
         taken = next((n for n, (word, _) in enumerate(verdicts) if word != "make"), len(items))
-        _make(state, live, items[:taken], [run for _, run in verdicts[:taken] if run is not None], now, next_seq)
+        _make(tick, live, items[:taken], [run for _, run in verdicts[:taken] if run is not None])
     else:
-        state.put_item(live, items[0], c.item_ended(items[0], s.SKIPPED, first))
+        tick.state.put_item(live, items[0], c.item_ended(items[0], s.SKIPPED, first))
     for item in reversed(items[taken:]):
         live.pending.insert(at, item)
     return may_go_on
@@ -190,90 +183,74 @@ def _is_of(live: ActiveBackfill, item: BackfillItem, run: DagRun) -> bool:
     return there is not None and there.run_id == run.run_id
 
 
-def _adopt(state: ManagerState, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> None:
+def _adopt(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> None:
     """Takes items into a run that was committed before a crash, when the items were not: they are derived from the run."""
-    begun = _begin(state, live, items, run)
-    if (run.dag_id, run.run_id) not in state.runs:
+    begun = _begin(tick, live, items, run)
+    if run.key not in tick.state.runs:
         del live.running[run.dag_id, run.run_id]
-        end_items(state, live, begun, run)
+        end_items(tick.state, live, begun, run)
 
 
-def _rerun(
-    state: ManagerState,
-    live: ActiveBackfill,
-    items: list[BackfillItem],
-    standing: DagRun,
-    now: datetime,
-    next_seq: Callable[[int], int],
-) -> tuple[int, bool]:
+def _rerun(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], standing: DagRun) -> int:
     """Clears the failed tasks of an existing run, with what depends on them, and makes the run this backfill's; returns how many
-    items it took, and False if the run has to be read first."""
+    items it took: none if the run has to be read first."""
     seen, tasks = live.failed_runs.get(standing.key, (None, {}))
     if seen != standing:
-        return 0, False
-    spec = state.spec_of_run(standing, live.row)
+        return 0
+    spec = tick.state.spec_of_run(standing, live.row)
     again = failed_and_after(spec, tasks.values())
     if not again:  # no task of it failed: a new run replaces it
-        own = standing if items[0].logical_date == standing.logical_date else None
-        _make(state, live, items[:1], [own] if own else [], now, next_seq)
-        return 1, True
+        _make(tick, live, items[:1], [standing] if items[0].logical_date == standing.logical_date else [])
+        return 1
     reopened = c.run_reopened(standing).evolve(backfill_id=live.row.backfill_id, ordinal=items[0].ordinal)
-    run = existing_run(state, reopened, live, dict(tasks))
-    state.runs[run.key] = run
-    state.put(reopened)
+    run = existing_run(tick.state, reopened, live, dict(tasks))
+    tick.state.runs[run.key] = run
+    tick.put(reopened)
     for task_id in sorted((again | spec.callbacks_of(again)) & tasks.keys()):
         ti = tasks[task_id].evolve(priority=spec.task(task_id).priority + live.row.priority)
-        state.put(c.cleared(ti, live.row.request_id) if ti.state in s.TASK_FINISHED else ti)
-    _begin(state, live, items, reopened)
-    return len(items), True
+        tick.put(c.cleared(ti, live.row.request_id) if ti.state in s.TASK_FINISHED else ti)
+    _begin(tick, live, items, reopened)
+    return len(items)
 
 
-def _begin(state: ManagerState, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> list[BackfillItem]:
+def _begin(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> list[BackfillItem]:
     begun = [c.item_started(item, run.run_id) for item in items]
     live.running.setdefault((run.dag_id, run.run_id), []).extend(begun)
     for was, item in zip(items, begun, strict=True):
-        state.put_item(live, was, item)
+        tick.state.put_item(live, was, item)
     return begun
 
 
-def _make(
-    state: ManagerState,
-    live: ActiveBackfill,
-    items: list[BackfillItem],
-    standing: list[DagRun],
-    now: datetime,
-    next_seq: Callable[[int], int],
-) -> None:
+def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], standing: list[DagRun]) -> None:
     first = min(items, key=lambda item: item.interval_start or EPOCH)  # with run_backwards the last one is the oldest
     ends = [item.interval_end for item in items if item.interval_end is not None]
     place = timeline_key(first.logical_date, first.partition_key)
     row = DagRun(
         dag_id=live.row.dag_id, run_id=live.timeline.next_run_id(s.BACKFILL_RUN, place), run_type=s.BACKFILL_RUN,
-        state=s.QUEUED, dag_version=live.row.dag_version, run_seq=next_seq(1), created_at=now,
+        state=s.QUEUED, dag_version=live.row.dag_version, run_seq=tick.next_seq(1), created_at=tick.now,
         logical_date=first.logical_date, interval_start=first.interval_start, interval_end=max(ends, default=None),
         partition_key=first.partition_key, backfill_id=live.row.backfill_id, ordinal=items[0].ordinal,
         items=len(items), conf_json=live.row.conf_json,
     )  # fmt: skip
     run = make_run(
-        state, row, live.spec, timeline=live.timeline, overrides=standing, selected=live.selected,
-        priority=live.row.priority, now=now,
-    )  # fmt: skip
-    _begin(state, live, items, run.row)
+        tick.state, row, live.spec, live.timeline, standing, selected=live.selected, priority=live.row.priority
+    )
+    _begin(tick, live, items, run.row)
     if live.row.state == s.QUEUED:  # also when all its runs are marked at once
-        state.put(c.backfill_started(live.row, now))
+        tick.put(c.backfill_started(live.row, tick.now))
     if live.row.mark_success:
         for ti in list(run.tasks.values()):
             if ti.state == s.NONE:
                 is_callback = run.spec.is_callback(ti.task_id)
-                state.put(c.skipped(ti, now, "marked success") if is_callback else c.marked_success(ti, now))
-        end_run(state, run, s.SUCCESS, now, "marked success")
+                tick.put(c.skipped(ti, tick.now, "marked success") if is_callback else c.succeeded(ti, tick.now))
+        end_run(tick, run, s.SUCCESS, "marked success")
 
 
-def _end_backfill(state: ManagerState, live: ActiveBackfill, now: datetime) -> None:
+def _end_backfill(tick: Tick, live: ActiveBackfill) -> None:
     wrong = {word: live.counts[word] for word in (s.FAILED, s.CANCELLED) if live.counts[word]}
     outcome = s.CANCELLED if live.row.is_cancelled else s.FAILED if wrong else s.SUCCESS
     reason = live.row.reason
     if outcome == s.FAILED and reason is None:
         reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {live.row.planned} items"
-    state.put(c.backfill_ended(live.row, outcome, now, reason))
-    del state.backfills[live.row.backfill_id]
+    tick.put(c.backfill_ended(live.row, outcome, tick.now, reason))
+    del tick.state.backfills[live.row.backfill_id]

@@ -20,14 +20,8 @@ from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import MAX_WORKERS, DagLoader, LoaderClosed
+from backfill_manager.dags.parsers import parser as parsers
 from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChanged
-from backfill_manager.dags.parsers.parser import (
-    BundleParser,
-    check_submission,
-    parser_failure,
-    unreadable,
-    unreadable_because,
-)
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.submission import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
@@ -60,43 +54,27 @@ class BundleWatcher:
     """A service for each bundle."""
 
     def __init__(
-        self,
-        bundles: Sequence[BundleSettings],
-        *,
-        dags: DagCatalog,
-        snapshots: Path,
-        limits: LimitSettings,
-        clock: Clock,
+        self, bundles: Sequence[BundleSettings], *, dags: DagCatalog, snapshots: Path, limits: LimitSettings, clock: Clock,
         on_event: Callable[[ParseResult | AllBundlesParsed], None],
-        on_failure: FailureHandler | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         # One core is left to the ticks: with all of them busy parsing, niceness or not, an answer takes twice as long.
-        self._on_event, self._loader = on_event, DagLoader(workers=max(1, min(MAX_WORKERS, (os.cpu_count() or 1) - 1)))
-        self._services = {
-            settings.name: BundleService(
-                BundleState(settings, snapshots=snapshots, limits=limits),
-                self._loader,
-                dags,
-                clock,
-                on_event,
-                self._parsed_once,
-                on_failure,
-            )
-            for settings in bundles
-        }
+        self.loader = DagLoader(workers=max(1, min(MAX_WORKERS, (os.cpu_count() or 1) - 1)))
+        self.dags, self.clock, self.on_event = dags, clock, on_event
+        states = [BundleState(settings, snapshots=snapshots, limits=limits) for settings in bundles]
+        self._services = {bundle.name: BundleService(bundle, self) for bundle in states}
         self._not_parsed = set(self._services)
         self._lock = threading.Lock()
 
-    def start(self) -> None:
+    def start(self, on_failure: FailureHandler | None = None) -> None:
         if not self._services:
-            self._on_event(AllBundlesParsed())
+            self.on_event(AllBundlesParsed())
         for service in self._services.values():
-            service.start()
+            service.start(on_failure)
 
     def stop(self) -> None:
         for service in self._services.values():
             service.stop()
-        self._loader.close()
+        self.loader.close()
 
     def parse(self, request: ParseRequest) -> None:
         """Parse a path of a bundle as soon as possible; the result is an event."""
@@ -104,19 +82,14 @@ class BundleWatcher:
             self._services[request.bundle].parse(request)
         else:
             error = NotFound("bundle", request.bundle, list(self._services))
-            self._on_event(ParseResult(None, request, error))
+            self.on_event(ParseResult(None, request, error))
 
-    def run_once(self) -> float | None:
-        """Run every parser that is due; returns the seconds until the next one is."""
-        waits = [wait for service in self._services.values() if (wait := service.parse_if_due()) is not None]
-        return min(waits, default=None)
-
-    def _parsed_once(self, name: str) -> None:
+    def parsed_once(self, name: str) -> None:
         with self._lock:
             self._not_parsed.discard(name)
             if self._not_parsed:
                 return
-        self._on_event(AllBundlesParsed())
+        self.on_event(AllBundlesParsed())
 
 
 class BundleService(Service):
@@ -124,21 +97,11 @@ class BundleService(Service):
 
     JOINED: ClassVar = False  # the parser may be third-party code that hangs
 
-    def __init__(
-        self,
-        bundle: BundleState,
-        loader: DagLoader,
-        dags: DagCatalog,
-        clock: Clock,
-        on_event: Callable[[ParseResult], None],
-        on_parsed_once: Callable[[str], None],
-        on_failure: FailureHandler | None,
-    ) -> None:
-        super().__init__(f"bundle {bundle.name}", on_failure)
-        self._bundle, self._loader, self._dags, self._clock = bundle, loader, dags, clock
-        self._on_event, self._on_parsed_once = on_event, on_parsed_once
+    def __init__(self, bundle: BundleState, watcher: BundleWatcher) -> None:
+        super().__init__(f"bundle {bundle.name}")
+        self._bundle, self._watcher, self._on_event = bundle, watcher, watcher.on_event
         self._parser_name = ""
-        self._parser: BundleParser | None = None
+        self._parser: parsers.BundleParser | None = None
         self._logged: set[FailedFile] = set()
         self._is_first_pass = True
         self._lock = threading.Lock()
@@ -161,7 +124,7 @@ class BundleService(Service):
             wait = self.parse_if_due()
         if self._is_first_pass:
             self._is_first_pass = False
-            self._on_parsed_once(self._bundle.name)
+            self._watcher.parsed_once(self._bundle.name)
         return wait if self._requests.empty() else 0
 
     def parse_if_due(self) -> float | None:
@@ -172,11 +135,10 @@ class BundleService(Service):
         except LoaderClosed:
             return None  # the manager stops
         except InvalidInput as error:  # the bundle can't be fetched, or there is no such parser
-            self._submit(unreadable_because(error, self._bundle, self._bundle.parser))
+            self._submit(parsers.unreadable_because(error, self._bundle, self._bundle.parser))
             due = self._bundle.settings.fetch_interval
         except Exception as error:  # noqa: BLE001 - third-party parsers raise anything
-            message = f"bundle {self._bundle.name!r}: {self._refusal(error)}"
-            self._submit(unreadable(self._bundle, self._bundle.parser, message))
+            self._submit_unreadable(self._refusal(error))
             due = self._bundle.settings.fetch_interval
         return due if due is None else max(due, MIN_INTERVAL_S)
 
@@ -190,11 +152,11 @@ class BundleService(Service):
             return self._run_if_due()
         return parser.due_in()
 
-    def _current_parser(self) -> BundleParser:
+    def _current_parser(self) -> parsers.BundleParser:
         """Made when it is first needed, and again when the bundle's manifest names another one."""
         if self._parser is None or self._parser_name != self._bundle.parser:
-            self._parser = None
-            self._parser = parser_for(self._bundle, self._loader, self._dags, self._clock)
+            self._parser = None  # should the next line fail
+            self._parser = parser_for(self._bundle, self._watcher.loader, self._watcher.dags, self._watcher.clock)
             self._parser_name = self._bundle.parser
         return self._parser
 
@@ -205,6 +167,10 @@ class BundleService(Service):
             )
         self._logged = set(submission.failed)
         self._on_event(ParseResult(submission))
+
+    def _submit_unreadable(self, why: object) -> None:
+        message = f"bundle {self._bundle.name!r}: {why}"
+        self._submit(parsers.unreadable(self._bundle, self._bundle.parser, message))
 
     def _answer(self, request: ParseRequest) -> None:
         self._current = request
@@ -227,7 +193,7 @@ class BundleService(Service):
             submission = parser.parse(request.subpath, deactivate_removed=request.deactivate_removed)
         except ParserChanged:  # the manifest names it
             return self._parse_subpath(request)
-        check_submission(submission, parser)
+        parsers.check_submission(submission, parser)
         return submission
 
     @contextmanager
@@ -250,11 +216,10 @@ class BundleService(Service):
             self._current = None
             while not self._requests.empty():
                 waiting.append(self._requests.get())
-        message = f"bundle {self._bundle.name!r}: {self._stuck_message()}"
-        self._submit(unreadable(self._bundle, self._bundle.parser, message))
+        self._submit_unreadable(self._stuck_message())
         for request in waiting:
             self._on_event(ParseResult(None, request, self._stuck_message()))
-        self._on_parsed_once(self._bundle.name)  # nothing else may wait for it
+        self._watcher.parsed_once(self._bundle.name)  # nothing else may wait for it
 
     def _stuck_message(self) -> str:
         return (
@@ -269,4 +234,4 @@ class BundleService(Service):
         if isinstance(error, OSError):
             return str(error)
         log.error("bundle parser failed", bundle=self._bundle.name, parser=self._bundle.parser, exc_info=error)
-        return parser_failure(error, self._bundle.parser)
+        return parsers.parser_failure(error, self._bundle.parser)

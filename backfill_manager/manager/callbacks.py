@@ -9,12 +9,12 @@ What a callback is given is derived from the task instances alone, so after a cr
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import Ended
-from backfill_manager.manager.state import ActiveRun, ManagerState
+from backfill_manager.manager.instructions import Tick
+from backfill_manager.manager.state import ActiveRun
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.planning.trigger_rules import run_outcome
@@ -22,20 +22,16 @@ from backfill_manager.planning.trigger_rules import run_outcome
 NOTHING_TO_REPORT: Final = "nothing to report"
 
 
-def add_callbacks(state: ManagerState, run: ActiveRun, now: datetime) -> None:
+def add_callbacks(tick: Tick, run: ActiveRun) -> None:
     """Schedules or skips the run's callbacks whose watched task, or run, has ended."""
     for callback in run.spec.callbacks:
         ti = run.tasks.get(callback.task_id)
-        if ti is None:
-            continue
-        if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= now):
-            state.put(c.scheduled(ti))
-        if ti.state != s.NONE or (callback.watches is None and not _task_callbacks_finished(run)):
+        if ti is None or ti.state != s.NONE or (callback.watches is None and not _task_callbacks_finished(run)):
             continue
         ended = ended_of(run, callback)
         if ended is not None:
             is_called = ended.state == callback.calls_back
-            state.put(c.scheduled(ti) if is_called else c.skipped(ti, now, NOTHING_TO_REPORT))
+            tick.put(c.scheduled(ti) if is_called else c.skipped(ti, tick.now, NOTHING_TO_REPORT))
 
 
 def ended_of(run: ActiveRun, callback: TaskSpec) -> Ended | None:
@@ -67,9 +63,9 @@ def outcome_of(run: ActiveRun) -> str:
 
 def reason_of(run: ActiveRun, state: str) -> str | None:
     """Why the run failed, in one line; None for other states, or no reason."""
-    failed = sorted(ti.task_id for ti in run.own_tasks if ti.state == s.FAILED)
     if state != s.FAILED:
         return None
+    failed = sorted(ti.task_id for ti in run.own_tasks if ti.state == s.FAILED)
     return _deadlock(run) or (f"failed: {', '.join(failed)}" if failed else None)
 
 

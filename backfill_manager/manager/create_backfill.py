@@ -14,7 +14,6 @@ from datetime import datetime
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.manager.instructions import PlanRequest
-from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import states as s
@@ -26,19 +25,26 @@ from backfill_manager.store.base import Leader, Store
 
 
 def create_backfills(
-    state: ManagerState, store: Store, leader: Leader, planned: PlanResult, new_id: Callable[[], str], now: datetime
-) -> list[ActiveBackfill]:
+    state: ManagerState, store: Store, leader: Leader, request: PlanRequest, plan: BackfillPlan,
+    new_id: Callable[[], str], now: datetime,
+) -> list[ActiveBackfill]:  # fmt: skip
     """The requested backfill, then those downstream of it. Commits by itself, before the tick's own commit: no run may exist
     before its backfill."""
-    assert planned.plan is not None
-    request, changes = planned.request, Changes()
-    ids = {planned.plan.dag.dag_id: request.backfill_id}
-    lives = [_make(state, leader, planned.plan, request, planned.dag_version, [], changes, now)]
-    for plan in planned.plan.downstream:
-        ids[plan.dag.dag_id] = new_id()
-        child = replace(request, backfill_id=ids[plan.dag.dag_id])
-        parents = [ids[dag_id] for dag_id in plan.parents]
-        lives.append(_make(state, leader, plan, child, plan.dag_version, parents, changes, now))
+    changes, ids, lives = Changes(), {plan.dag.dag_id: request.backfill_id}, list[ActiveBackfill]()
+    for part in (plan, *plan.downstream):
+        if part is not plan:
+            ids[part.dag.dag_id] = new_id()
+        backfill_id = ids[part.dag.dag_id]
+        items = part.items
+        first = leader.next_seq(items.num_rows + 1)
+        leader.append_items(part.rows_for(backfill_id, first))
+        full = replace(request, backfill_id=backfill_id, command=part.command)  # with the ends of its range filled in
+        parents = [ids[dag_id] for dag_id in part.parents]
+        row = backfill_row(full, part.dag, part.dag_version, items.num_rows, first + items.num_rows, now, parents)
+        changes.put(row)
+        counted = items.column("state").value_counts().to_pylist()
+        counts = Counter({one["values"]: one["counts"] for one in counted})
+        lives.append(ActiveBackfill(row=row, spec=state.spec_of_backfill(row), counts=counts))
     leader.commit(changes)
     for live in lives:
         refill(live, store)
@@ -46,45 +52,17 @@ def create_backfills(
     return lives
 
 
-def _make(
-    state: ManagerState,
-    leader: Leader,
-    plan: BackfillPlan,
-    request: PlanRequest,
-    dag_version: int,
-    parents: list[str],
-    changes: Changes,
-    now: datetime,
-) -> ActiveBackfill:
-    items = plan.items
-    first = leader.next_seq(items.num_rows + 1)
-    leader.append_items(plan.rows_for(request.backfill_id, first))
-    full = replace(request, command=plan.command)  # with the ends of its range filled in
-    row = backfill_row(full, plan.dag, dag_version, items.num_rows, first + items.num_rows, now, parents)
-    changes.put(row)
-    counted = items.column("state").value_counts().to_pylist()
-    counts = Counter({one["values"]: one["counts"] for one in counted})
-    return ActiveBackfill(row=row, spec=state.spec_of_backfill(row), counts=counts)
-
-
 def backfill_row(
-    request: PlanRequest,
-    dag: DagSpec,
-    dag_version: int,
-    planned: int,
-    run_seq: int,
-    now: datetime,
+    request: PlanRequest, dag: DagSpec, dag_version: int, planned: int, run_seq: int, now: datetime,
     parents: Sequence[str] = (),
-) -> Backfill:
+) -> Backfill:  # fmt: skip
     """A new backfill."""
     command = request.command
     options = columns_of({name: getattr(command, name) for name in STORED_OPTIONS})
-    derived = {
-        "reprocess": command.effective_reprocess,
-        "max_active_runs": command.max_active_runs or dag.max_active_runs,
-    }
+    options["reprocess"] = command.effective_reprocess
+    options["max_active_runs"] = command.max_active_runs or dag.max_active_runs
     return Backfill(
-        **{**options, **derived}, backfill_id=request.backfill_id, state=s.QUEUED, config_json=json.dumps(command.config()),
+        **options, backfill_id=request.backfill_id, state=s.QUEUED, config_json=json.dumps(command.config()),
         is_paused=False, created_at=now, run_seq=run_seq, planned=planned, dag_version=dag_version,
         parents_json=json.dumps(list(parents)), created_by=request.requested_by, request_id=request.request_id,
     )  # fmt: skip

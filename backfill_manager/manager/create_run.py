@@ -7,7 +7,6 @@ task instances begin as `none`. All of this is one commit.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import datetime
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
@@ -35,43 +34,34 @@ def existing_run(
 
 
 def make_run(
-    state: ManagerState,
-    row: DagRun,
-    spec: DagSpec,
-    *,
-    timeline: TimelineWindow | None,
-    overrides: Iterable[DagRun] = (),
-    selected: Collection[str] | None = None,
-    priority: int = 0,
-    now: datetime,
-) -> ActiveRun:
-    """`timeline` is the timeline around its date; None for an external run, which is outside of it. `overrides` are finished runs
-    that it replaces. Only `selected` tasks are to run (None: all); the others are skipped, and the run is partial."""
+    state: ManagerState, row: DagRun, spec: DagSpec, timeline: TimelineWindow, overrides: Iterable[DagRun] = (),
+    *, selected: Collection[str] | None = None, priority: int = 0,
+) -> ActiveRun:  # fmt: skip
+    """`timeline` is the timeline around its date; empty for an external run, which is outside of it. `overrides` are finished
+    runs that it replaces. Only `selected` tasks are to run (None: all); the others are skipped, and the run is partial."""
     for current in overrides:
         gone = c.run_overridden(current, row.run_id)
         state.put(gone)
-        if timeline is not None:
-            timeline.remember(gone)
-    if timeline is not None:
-        previous, successor = timeline.previous(row.logical_date), timeline.successor(row.logical_date)
-        row = row.evolve(previous_run_id=previous.run_id if previous else None)
-        if successor is not None:
-            state.put(c.run_follows(successor, row.run_id))
-    chosen = frozenset(spec.by_id) if selected is None else frozenset(selected)
-    if row.run_type != s.EXTERNAL_RUN:
-        row = row.evolve(is_partial=any(task.task_id not in chosen for task in spec.work))
+        timeline.remember(gone)
+    previous, successor = timeline.previous(row.logical_date), timeline.successor(row.logical_date)
+    if successor is not None:
+        state.put(c.run_follows(successor, row.run_id))
+    chosen, is_external = frozenset(spec.by_id if selected is None else selected), row.run_type == s.EXTERNAL_RUN
+    row = row.evolve(
+        previous_run_id=previous.run_id if previous else None,
+        is_partial=None if is_external else any(task.task_id not in chosen for task in spec.work),
+    )
     run = ActiveRun(row=row, spec=spec, tasks={}, selected=chosen)
     state.runs[run.key] = run
-    if timeline is not None:
-        for held in state.timelines(row.dag_id):
-            held.put(row)
+    for held in state.timelines(row.dag_id):
+        held.put(row)
     state.put(row)
     for task in spec.tasks:
-        if row.run_type == s.EXTERNAL_RUN and task.task_id not in chosen:
+        if is_external and task.task_id not in chosen:
             continue
         ti = TaskInstance(
             dag_id=row.dag_id, run_id=row.run_id, task_id=task.task_id, state=s.NONE, run_seq=row.run_seq,
             priority=task.priority + priority,
         )  # fmt: skip
-        state.put(ti if task.task_id in chosen else c.skipped(ti, now, NOT_SELECTED))
+        state.put(ti if task.task_id in chosen else c.skipped(ti, row.created_at, NOT_SELECTED))
     return run

@@ -12,14 +12,8 @@ from datetime import datetime
 
 from backfill_manager.errors import StateError
 from backfill_manager.execution.messages import Event
-from backfill_manager.manager import (
-    apply_outcomes,
-    backfills,
-    dispatcher,
-    runs,
-    schedule,
-)
-from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager import apply_outcomes, backfills, dispatcher, runs, schedule
+from backfill_manager.manager.instructions import Tick
 from backfill_manager.manager.losses import held_until
 from backfill_manager.manager.prefetch import prefetch
 from backfill_manager.manager.request_handler import RequestHandler
@@ -31,50 +25,46 @@ from backfill_manager.store.base import Leader, Store
 
 
 class Decisions:
-    """The decisions of one term. `free`: by pool, slots that are neither used nor promised."""
+    """The decisions of one term."""
 
     def __init__(self, state: ManagerState, store: Store, leader: Leader) -> None:
         self.state, self._store, self.leader = state, store, leader
-        self.requests = RequestHandler(state, store, leader)
-        self._draining = False
+        self.requests = RequestHandler(state, store, leader.term)
+        self.draining = False  # starts no task, and makes no scheduled run
 
     def decide(
-        self,
-        events: Iterable[Event],
-        requests: Iterable[Request],
-        free: Mapping[str, int],
-        now: datetime,
-        todo: Instructions,
-        *,
-        draining: bool = False,
-    ) -> None:
-        state, next_seq, self._draining = self.state, self.leader.next_seq, draining
-        apply_outcomes.apply_outcomes(state, list(events), self.leader.term)
-        self.requests.handle(requests, now, todo)
-        if not draining:
-            schedule.fire_schedules(state, now, next_seq)
-        runs.advance_runs(state, now, todo)
-        before = set(state.runs)
-        backfills.advance_backfills(state, now, next_seq, todo)
-        if set(state.runs) - before:
-            runs.advance_runs(state, now, todo)  # new runs may start in this tick
-        if not draining:
-            dispatcher.dispatch(state, free, now, todo)
+        self, events: Iterable[Event], requests: Iterable[Request], free: Mapping[str, int], now: datetime
+    ) -> Tick:
+        """Changes the state, and returns what is to be done after the commit. `free`: by pool, slots that are neither used nor
+        promised."""
+        tick = Tick(self.state, now, self.leader.next_seq)
+        apply_outcomes.apply_outcomes(self.state, events, self.leader.term)
+        self.requests.handle(requests, tick)
+        if not self.draining:
+            schedule.fire_schedules(tick)
+        runs.advance_runs(tick)
+        before = set(self.state.runs)
+        backfills.advance_backfills(tick)
+        if set(self.state.runs) - before:
+            runs.advance_runs(tick)  # new runs may start in this tick
+        if not self.draining:
+            dispatcher.dispatch(tick, free)
+        return tick
 
     def prefetch(self, now: datetime) -> None:
         """Reads the rows that the decisions need, before anything changes in this tick."""
         prefetch(self.state, self._store, now)
 
-    def commit(self, todo: Instructions) -> bool:
+    def commit(self, tick: Tick) -> bool:
         """The group commit of the tick; True if there was anything to commit."""
         changes = self.state.take_changes()
-        for move in todo.moves:
-            self.leader.move_items(move.backfill_id, move.was, move.state, move.reason)
+        for move in tick.moves:
+            self.leader.move_items(*move)
         if len(changes):
             self.leader.commit(changes)
         if not self.requests.is_planning:  # a plan may come for a version that is no longer current
             self.state.evict_versions()
-        return bool(len(changes) or todo.moves)
+        return bool(len(changes) or tick.moves)
 
     def compact_state(self, request_id: str, now: datetime) -> None:
         """Compacts the whole state for a request. A failure is the response: a manager that ended of it would handle the same
@@ -82,17 +72,17 @@ class Decisions:
         try:
             files = self.leader.compact(everywhere=True)
         except StateError as error:
-            self.requests.refuse(request_id, kinds.STATE_COMPACT, error, now)
+            self.requests.refuse(request_id, kinds.STATE_COMPACT, now, error)
         else:
-            self.requests.compacted(request_id, files, now)
+            message = f"the tables have {sum(files.values())} files now"
+            self.requests.accept(request_id, kinds.STATE_COMPACT, now, None, message, {"files": files})
 
     def next_due(self, now: datetime) -> datetime | None:
         """When the next decision is due even if nothing happens: a retry, a scheduled run, a time window, the end of the time
         that a suspect task runs alone."""
-        retries = [
-            ti.retry_at for _, ti in self.state.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None
-        ]
-        scheduled = None if self._draining else schedule.next_due(self.state, now)
-        held = None if self._draining else held_until((ti for _, ti in self.state.tasks()), now)
-        others = (scheduled, backfills.next_window_opening(self.state, now), held)
-        return min([*retries, *(at for at in others if at is not None)], default=None)
+        tasks = [ti for _, ti in self.state.tasks()]
+        due = [ti.retry_at for ti in tasks if ti.state == s.UP_FOR_RETRY]
+        due.append(backfills.next_window_opening(self.state, now))
+        if not self.draining:
+            due += [schedule.next_due(self.state, now), held_until(tasks, now)]
+        return min((at for at in due if at is not None), default=None)

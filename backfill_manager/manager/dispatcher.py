@@ -16,12 +16,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.manager.callbacks import ended_of
-from backfill_manager.manager.instructions import Instructions
+from backfill_manager.manager.instructions import Tick
 from backfill_manager.manager.losses import held_until, is_calm, is_suspect
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.model import states as s
@@ -31,17 +30,15 @@ from backfill_manager.model.records import TaskInstance
 QUEUE_AHEAD_FACTOR = 2.0  # of a pool's slots
 
 
-def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: Instructions) -> None:
+def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
     """`free` is what the executor says of each pool: slots that are neither taken nor spoken for."""
-    tasks = [ti for _, ti in state.tasks()]
-    if held_until(tasks, now) is not None:
+    state, tasks = tick.state, [ti for _, ti in tick.state.tasks()]
+    if held_until(tasks, tick.now) is not None:
         return
-    ahead = QUEUE_AHEAD_FACTOR if is_calm(tasks, now) else 0.0
+    ahead = QUEUE_AHEAD_FACTOR if is_calm(tasks, tick.now) else 0.0
     available = {name: free.get(name, 0) + int(pool.slots * ahead) for name, pool in state.pools.items()}
-    of_dag: Counter[tuple[str, str | None]] = (
-        Counter()
-    )  # a backfill counts for itself: it takes nothing from the schedule
-    of_task: Counter[tuple[str, str]] = Counter()
+    of_dag = Counter[tuple[str, str | None]]()  # a backfill counts for itself: it takes nothing from the schedule
+    of_task = Counter[tuple[str, str]]()
     ready: list[tuple[tuple[float, int, int, int], ActiveRun, TaskInstance]] = []
     scheduled_waits = False
     for run, ti in state.tasks():
@@ -60,11 +57,11 @@ def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: 
             continue
         task = run.spec.task(ti.task_id)
         pool = s.pool_of(task.pool, owner.row.pool if owner else None)
-        weight = (
-            min(task.weight, state.pools[pool].slots) if pool in state.pools else task.weight
-        )  # else it never could
-        if available.get(pool, 0) < weight and pool in state.pools:
-            continue
+        weight = task.weight
+        if pool in state.pools:
+            weight = min(weight, state.pools[pool].slots)  # else it never could
+            if available[pool] < weight:
+                continue
         if of_dag[ti.dag_id, run.row.backfill_id] >= run.spec.max_active_tasks:
             continue
         if task.max_active_tis is not None and of_task[ti.dag_id, ti.task_id] >= task.max_active_tis:
@@ -72,13 +69,13 @@ def dispatch(state: ManagerState, free: Mapping[str, int], now: datetime, todo: 
         available[pool] = available.get(pool, 0) - weight
         of_dag[ti.dag_id, run.row.backfill_id] += 1
         of_task[ti.dag_id, ti.task_id] += 1
-        taken = c.queued(ti, now, pool)
+        taken = c.queued(ti, tick.now, pool)
         state.put(taken)
         if run.row.started_at is None and not task.is_callback:
-            state.put(c.run_started(run.row, now))
+            state.put(c.run_started(run.row, tick.now))
         elif run.row.state == s.QUEUED:
             state.put(c.run_calls_back(run.row))
-        todo.launches.append(_launch(state, run, taken, task, pool))
+        tick.launches.append(_launch(state, run, taken, task, pool))
         if is_suspect(taken):
             return  # the others wait: it runs alone
 

@@ -19,7 +19,7 @@ class EventQueue:
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[ManagerEvent] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._is_woken = True
+        self.is_woken = True
         self._is_urgent = False  # a client waits for a response: no pause
         self.has_requests = True  # some may be unanswered
 
@@ -36,31 +36,24 @@ class EventQueue:
 
     def wake(self) -> None:
         with self._changed:
-            self._is_woken = True
+            self.is_woken = True
             self._changed.notify_all()
 
     @property
     def is_empty(self) -> bool:
         return self._events.empty() and not self.has_requests
 
-    @property
-    def is_woken(self) -> bool:
-        return self._is_woken
-
     def take(self) -> list[ManagerEvent]:
         """Every event so far, in the order in which they came."""
         with self._changed:
-            self._is_woken = False
+            self.is_woken = False
         self._is_urgent = False
-        events: list[ManagerEvent] = []
-        while not self._events.empty():
-            events.append(self._events.get_nowait())
-        return events
+        return [self._events.get_nowait() for _ in range(self._events.qsize())]
 
     def sleep(self, seconds: float | None) -> None:
         """Until woken, for so long at most."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_woken, timeout=seconds)
+            self._changed.wait_for(lambda: self.is_woken, timeout=seconds)
 
     def wait(self, seconds: float) -> None:
         """For the next event, for so long at most; also when there are some already."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backfill_manager.manager.instructions import Instructions, MoveItems
+from backfill_manager.manager.instructions import MoveItems, Tick
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
@@ -22,41 +22,38 @@ def end_items(state: ManagerState, live: ActiveBackfill, items: Sequence[Backfil
     """Ends the items that `run`, which has ended, had taken."""
     may_be_split = len(items) > 1 and not live.took_over(run)
     if run.state == s.FAILED and may_be_split and run.started_at is not None and not live.row.is_cancelled:
-        _split(state, live, items)
+        middle = (len(items) + 1) // 2
+        for half in (items[:middle], items[middle:]):
+            for item in half:
+                state.put_item(live, item, c.item_again(item, half[0].ordinal, SPLIT_REASON))
+        live.pending.clear()  # read again, with the timeline around them
         return
     for item in items:
         state.put_item(live, item, c.item_ended(item, run.state, run.reason))
 
 
-def _split(state: ManagerState, live: ActiveBackfill, items: Sequence[BackfillItem]) -> None:
-    middle = (len(items) + 1) // 2
-    for half in (items[:middle], items[middle:]):
-        for item in half:
-            state.put_item(live, item, c.item_again(item, half[0].ordinal, SPLIT_REASON))
-    live.pending.clear()  # read again, with the timeline around them
-
-
-def close_pending(state: ManagerState, live: ActiveBackfill, end_state: str, reason: str, todo: Instructions) -> None:
+def close_pending(tick: Tick, live: ActiveBackfill, end_state: str, reason: str) -> None:
     """Ends every pending item in this state, in one statement."""
-    todo.moves.append(MoveItems(live.row.backfill_id, s.PENDING, end_state, reason))
-    live.counts[end_state] += live.counts[s.PENDING]
-    live.counts[s.PENDING] = 0
-    live.pending.clear()
-    for item in state.changes.rows(BackfillItem.TABLE):  # pending since this tick only: the statement comes before them
+    _move_all(tick, live, s.PENDING, end_state, reason)
+    changes = tick.state.changes
+    for item in changes.rows(BackfillItem.TABLE):  # pending since this tick only: the statement comes before them
         if isinstance(item, BackfillItem) and (item.backfill_id, item.state) == (live.row.backfill_id, s.PENDING):
-            state.changes.put(c.item_ended(item, end_state, reason))
-    forget_dependencies(state, live.row.backfill_id)
+            changes.put(c.item_ended(item, end_state, reason))
 
 
-def reopen_failed(state: ManagerState, live: ActiveBackfill, todo: Instructions) -> int:
+def reopen_failed(tick: Tick, live: ActiveBackfill) -> int:
     """Makes every failed item pending again, in one statement; returns how many."""
-    failed = live.counts[s.FAILED]
-    todo.moves.append(MoveItems(live.row.backfill_id, s.FAILED, s.PENDING, "retried"))
-    live.counts[s.PENDING] += failed
-    live.counts[s.FAILED] = 0
-    live.pending.clear()  # read again, in order
-    forget_dependencies(state, live.row.backfill_id)
-    return failed
+    return _move_all(tick, live, s.FAILED, s.PENDING, "retried")
+
+
+def _move_all(tick: Tick, live: ActiveBackfill, was: str, now: str, reason: str) -> int:
+    tick.moves.append(MoveItems(live.row.backfill_id, was, now, reason))
+    moved = live.counts[was]
+    live.counts[now] += moved
+    live.counts[was] = 0
+    live.pending.clear()  # what is pending now is read again, in order
+    forget_dependencies(tick.state, live.row.backfill_id)
+    return moved
 
 
 def forget_dependencies(state: ManagerState, backfill_id: str) -> None:

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from backfill_manager import descriptors
 from backfill_manager.clock import Clock
-from backfill_manager.errors import BackfillManagerError, LostLease, StateError
+from backfill_manager.errors import BackfillManagerError, LostLease, StateCopied, StateError
 from backfill_manager.execution.spark_health import ignore_stopped_context
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.state_identity import Adopted, identity_fields, refuse_a_copy
+from backfill_manager.manager.state_identity import Adopted, identity_fields, other_place
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
 from backfill_manager.process_info import is_gone, manager_id, ran_here
@@ -30,7 +30,6 @@ from backfill_manager.service import FailureHandler, Service
 from backfill_manager.store.base import Leader, Store
 
 log = get_logger("leader_election")
-
 
 STANDBY_REPORT_INTERVAL_S: Final = 300.0  # queries.leadership lists a standby for a while longer
 POLL_INTERVAL_S: Final = 1.0
@@ -79,7 +78,8 @@ class LeaderElector:
     def _refuse_a_copy(self, row: Manager) -> None:
         if row.state_root == self._compared_root:
             return
-        refuse_a_copy(self._store, row)
+        if other := other_place(self._store, row):
+            raise StateCopied(self._store.root, *other)
         if row.state_root not in (None, self._store.place):
             log.info("the state has moved", before=row.state_root, now=self._store.place)
         self._compared_root = row.state_root
@@ -124,24 +124,13 @@ class Heartbeat(Service):
     """Keeps the lease, in a thread of its own, so that a long tick costs no lease. Every write asks `is_leader()`."""
 
     def __init__(
-        self,
-        leader: Leader,
-        clock: Clock,
-        *,
-        lease_s: int,
-        on_lost: Callable[[], None] = lambda: None,
+        self, leader: Leader, clock: Clock, *, lease_s: int, on_lost: Callable[[], None] = lambda: None,
         payload: Callable[[], dict[str, Any]] = dict,
-        on_failure: FailureHandler | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`payload()` gives further columns of the lease row."""
-        super().__init__("heartbeat", on_failure)
-        self._leader, self._clock, self._lease_s, self._on_lost, self._payload = (
-            leader,
-            clock,
-            lease_s,
-            on_lost,
-            payload,
-        )
+        super().__init__("heartbeat")
+        self._leader, self._clock, self._lease_s = leader, clock, lease_s
+        self._on_lost, self._payload = on_lost, payload
         self._last_beat = clock.monotonic()
         self._is_lost = False
 
@@ -170,19 +159,17 @@ class Heartbeat(Service):
         self._on_lost()
 
     @contextmanager
-    def holding(self) -> Iterator[None]:
+    def holding(self, on_failure: FailureHandler | None = None) -> Iterator[None]:
         """Beats while the block runs; then the lease is given back, unless it was lost."""
-        self.start()
+        self.start(on_failure)
         try:
             yield
-        except LostLease:
+        except BaseException as error:
             self.stop()
-            raise
-        except BaseException:  # storage may be what failed: give it back if that can be done
-            self.stop()
-            with ignore_stopped_context(), suppress(BackfillManagerError):
-                self._leader.resign(self._clock.now())
-                log.info("lease given back", term=self._leader.term)
+            if not isinstance(error, LostLease):
+                with ignore_stopped_context(), suppress(BackfillManagerError):  # storage may be what failed
+                    self._leader.resign(self._clock.now())
+                    log.info("lease given back", term=self._leader.term)
             raise
         self.stop()
         self._leader.resign(self._clock.now())

@@ -42,20 +42,16 @@ def is_suspect(ti: TaskInstance) -> bool:
     return (ti.losses or 0) >= MAX_LOSSES - 1
 
 
-def alone_for_s(suspect: TaskInstance) -> float:
-    return ALONE_FOR_S * 2.0 ** ((suspect.losses or 0) - (MAX_LOSSES - 1))
-
-
 def after_loss(ti: TaskInstance, at: datetime, *, alone: bool, reason: str | None = None) -> TaskInstance:
     """The task after a start that was lost at `at`."""
     losses = (ti.losses or 0) + 1
     if losses >= MAX_LOSSES and alone:
-        return c.failed_by_losses(
+        return c.failed(
             ti, at,
             f"The manager's process or its JVM ended {losses} times in a row while this task ran, the last time with no other "
             "task beside it. Out of memory, a crash in native code and os._exit do that. It is not started again by itself: "
             "fix it, then clear it to try again.",
-        )  # fmt: skip
+        ).evolve(losses=losses)  # fmt: skip
     message = reason or "the manager's process or its JVM ended while it ran"
     if losses > 1:
         message += f"; {losses} times in a row now"
@@ -65,14 +61,10 @@ def after_loss(ti: TaskInstance, at: datetime, *, alone: bool, reason: str | Non
 def is_calm(tasks: Iterable[TaskInstance], now: datetime) -> bool:
     """Whether every task that was lost has been running again for a while. Until then the process may end at any moment."""
     for ti in tasks:
-        if not ti.losses or ti.state in s.TASK_FINISHED:
-            continue
-        if (
-            ti.state not in s.TASK_STARTED
-            or ti.queued_at is None
-            or now < ti.queued_at + timedelta(seconds=ALONE_FOR_S)
-        ):
-            return False
+        if ti.losses and ti.state not in s.TASK_FINISHED:
+            began = ti.queued_at if ti.state in s.TASK_STARTED else None
+            if began is None or now < began + timedelta(seconds=ALONE_FOR_S):
+                return False
     return True
 
 
@@ -83,7 +75,7 @@ def held_until(tasks: Iterable[TaskInstance], now: datetime) -> datetime | None:
         if not is_suspect(ti):
             continue
         if ti.state in s.TASK_STARTED and ti.queued_at is not None:
-            at = ti.queued_at + timedelta(seconds=alone_for_s(ti))
+            at = ti.queued_at + timedelta(seconds=ALONE_FOR_S * 2.0 ** ((ti.losses or 0) - (MAX_LOSSES - 1)))
         elif ti.state == s.UP_FOR_RETRY and ti.retry_at is not None:
             at = ti.retry_at
         else:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from backfill_manager import __version__
 from backfill_manager.clock import Clock, SystemClock
@@ -30,15 +30,13 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
-from backfill_manager.manager.metrics import TickMetrics
 from backfill_manager.manager.planner import Planner
+from backfill_manager.manager.pollers import RequestPoller, SparkMonitor
 from backfill_manager.manager.recovery import restore_state
-from backfill_manager.manager.request_poller import RequestPoller
 from backfill_manager.manager.shutdown import Shutdown
-from backfill_manager.manager.spark_monitor import SparkMonitor
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
-from backfill_manager.manager.tick import TickLoop
+from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.model.records import Pool
 from backfill_manager.settings import Settings, unused_settings
 from backfill_manager.store import open_store
@@ -86,131 +84,94 @@ def run_manager(
                 log.info("leading", term=leader.term, state=state, state_id=leader.row.state_id)
                 for line in unused_settings(settings):
                     log.warning(line)
-                term = Term(leader, session, clock, lease_s=settings.lease.seconds, stop=stop)
-                return _lead(settings, store, term, session, clock, ready or threading.Event(), until_idle)
+                return Term(settings, store, leader, session, clock, stop).lead(ready or threading.Event(), until_idle)
         finally:
             session.stop()
             store.close()
-
-
-def _lead(
-    settings: Settings,
-    store: Store,
-    term: Term,
-    session: SparkProvider,
-    clock: Clock,
-    ready: threading.Event,
-    until_idle: bool,
-) -> int:
-    try:
-        with term.heartbeat.holding():  # before the state is read and Spark started, which may take longer than a lease
-            Manager(settings, store, term, session, clock).run(ready, until_idle=until_idle)
-    except LostLease as error:
-        log.error("stopping: the lease is lost", reason=str(error))
-        return 1
-    except Exception as error:
-        problem = term.shutdown.problem or term.shutdown.spark_gone_beneath()
-        if problem is None or problem is error:
-            raise
-        raise problem from error
-    log.info("stopped", term=term.leader.term)
-    return 0
 
 
 class Term:
     """What there is from the first moment of a leadership: the queue that all report to, why it ends, and the heartbeat."""
 
     def __init__(
-        self, leader: Leader, session: SparkProvider, clock: Clock, *, lease_s: int, stop: threading.Event
+        self,
+        settings: Settings,
+        store: Store,
+        leader: Leader,
+        session: SparkProvider,
+        clock: Clock,
+        stop: threading.Event,
     ) -> None:
-        self.leader = leader
-        self.events = EventQueue()
-        self.metrics = TickMetrics()
+        self.settings, self.store, self.leader, self.session, self.clock = settings, store, leader, session, clock
+        self.events, self.metrics = EventQueue(), TickMetrics()
         self.shutdown = Shutdown(stop, wake=self.events.wake, spark_gone_reason=session.gone_reason)
         self.heartbeat = Heartbeat(
-            leader,
-            clock,
-            lease_s=lease_s,
-            on_lost=self.shutdown.lease_lost,
+            leader, clock, lease_s=settings.lease.seconds, on_lost=self.shutdown.lease_lost,
             payload=lambda: {**session.lease_columns(), **self.metrics.columns()},
-            on_failure=self.shutdown.service_failed,
-        )
+        )  # fmt: skip
+
+    def lead(self, ready: threading.Event, until_idle: bool) -> int:
+        """Until it is to end; returns the exit code."""
+        try:
+            # Before the state is read and Spark started, which may take longer than a lease.
+            with self.heartbeat.holding(self.shutdown.service_failed):
+                Manager(self).run(ready, until_idle=until_idle)
+        except LostLease as error:
+            log.error("stopping: the lease is lost", reason=str(error))
+            return 1
+        except Exception as error:
+            problem = self.shutdown.problem or self.shutdown.spark_gone_beneath()
+            if problem is None or problem is error:
+                raise
+            raise problem from error
+        log.info("stopped", term=self.leader.term)
+        return 0
 
 
 class Manager:
     """A leading manager: built from the tables, run once."""
 
-    def __init__(self, settings: Settings, store: Store, term: Term, session: SparkProvider, clock: Clock) -> None:
-        leader, events, shutdown = term.leader, term.events, term.shutdown
+    def __init__(self, term: Term) -> None:
+        settings, store, leader, clock = term.settings, term.store, term.leader, term.clock
+        self._events, self._shutdown = events, shutdown = term.events, term.shutdown
         state = restore_state(store, term=leader.term, now=clock.now())
         add_configured_pools(state, settings)
         state.catalog.keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
         leader.commit(state.take_changes())
-        spark = session.get(state.pools.values())
+        spark = term.session.get(state.pools.values())
         lower_jvm_thread_priority(spark)
         register_tables(spark)
         term.heartbeat.wake()  # with the Spark application
 
         snapshots = snapshots_folder(settings, store.root)
-        self._events, self._shutdown = events, shutdown
-        self._executor = Executor(
-            spark,
-            code_cache=CodeCache(snapshots),
-            on_event=events.put,
-            clock=clock,
-            term=leader.term,
-            is_leader=term.heartbeat.is_leader,
-            state=identity_of(store, leader.row),
+        executor = self._executor = Executor(
+            spark, code_cache=CodeCache(snapshots), on_event=events.put, clock=clock, term=leader.term,
+            is_leader=term.heartbeat.is_leader, state=identity_of(store, leader.row),
             slots={pool.name: pool.slots for pool in state.pools.values()},
-            on_spark_gone=shutdown.spark_gone,
-            on_failure=shutdown.service_failed,
-        )
-        planner = Planner(
-            spark,
-            store,
-            on_planned=events.put,
-            clock=clock,
-            on_spark_gone=self._executor.report_spark_gone,
-            on_failure=shutdown.service_failed,
-        )
+            on_spark_gone=shutdown.spark_gone, on_failure=shutdown.service_failed,
+        )  # fmt: skip
+        planner = Planner(spark, store, clock, on_planned=events.put, on_spark_gone=executor.report_spark_gone)
         bundles = BundleWatcher(
-            settings.bundles,
-            dags=state.catalog,
-            snapshots=snapshots,
-            limits=settings.limits,
-            clock=clock,
-            on_event=events.put,
-            on_failure=shutdown.service_failed,
-        )
-        poller = RequestPoller(store, on_requests=events.wake_for_requests, on_failure=shutdown.service_failed)
-        monitor = SparkMonitor(
-            session.gone_reason, on_spark_gone=self._executor.report_spark_gone, on_failure=shutdown.service_failed
-        )
-        self._services: list[Any] = [planner, bundles, poller, monitor]
+            settings.bundles, dags=state.catalog, snapshots=snapshots, limits=settings.limits, clock=clock, on_event=events.put
+        )  # fmt: skip
+        poller = RequestPoller(store, on_requests=events.wake_for_requests)
+        monitor = SparkMonitor(term.session.gone_reason, on_spark_gone=executor.report_spark_gone)
+        self._services = (planner, bundles, poller, monitor)
         self._loop = TickLoop(
-            state,
-            store,
-            leader,
-            clock=clock,
-            executor=self._executor,
-            events=events,
-            planner=planner,
-            bundles=bundles,
-            metrics=term.metrics,
-            on_stop=shutdown.request,
-        )
+            state, store, leader, clock=clock, executor=executor, events=events, plan=planner.plan, parse=bundles.parse,
+            metrics=term.metrics, on_stop=shutdown.request,
+        )  # fmt: skip
 
     def run(self, ready: threading.Event, *, until_idle: bool) -> None:
         """Until it is to end; raises why, unless it was stopped."""
-        started: list[Any] = []
-        try:
+        with ExitStack() as started:
             for service in self._services:
-                service.start()
-                started.append(service)
+                service.start(self._shutdown.service_failed)
+                started.callback(service.stop)
             threading.Thread(target=self._shutdown.wait, name="stop", daemon=True).start()
             try:
                 self._loop.run_until(lambda: self._is_done(ready, until_idle))
-                self._loop.draining = True
+                self._loop.decisions.draining = True
                 if self._shutdown.has_lost_parent:
                     self._executor.report_spark_gone("the JVM that ran this driver has ended")
                 if self._shutdown.problem is None:
@@ -224,9 +185,6 @@ class Manager:
             self._loop.run_once()  # the last outcomes
             if self._shutdown.problem is not None:
                 raise self._shutdown.problem
-        finally:
-            for service in reversed(started):
-                service.stop()
 
     def _is_done(self, ready: threading.Event, until_idle: bool) -> bool:
         if self._loop.has_parsed_all:
@@ -271,19 +229,18 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def restore() -> None:
-        for number in numbers:
-            signal.signal(number, before[number])
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def on_signal(number: int, _frame: object) -> None:
         log.info("stopping", signal=signal.Signals(number).name)
         stop.set()
         restore()
 
-    for number in numbers:
+    for number in before:
         signal.signal(number, on_signal)
     try:
         yield

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from backfill_manager.clock import EPOCH, UTC, Clock, SystemClock
+from backfill_manager.clock import EPOCH, UTC, Clock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.execution.input_statistics import input_files
@@ -30,7 +30,7 @@ from backfill_manager.planning.estimates import with_estimates
 from backfill_manager.planning.reruns import with_reruns
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.schemas.kinds import BACKFILL_DRY_RUN
-from backfill_manager.service import FailureHandler, Service
+from backfill_manager.service import Service
 from backfill_manager.store.base import Store
 
 if TYPE_CHECKING:
@@ -44,40 +44,24 @@ TAG = "bfm/planning"
 @dataclass(frozen=True)
 class PlanResult:
     request: PlanRequest
-    dag_version: int
-    spec: DagSpec
     plan: BackfillPlan | None
     refusal: BackfillManagerError | str = ""
 
 
-@dataclass(frozen=True)
-class _Job:
-    request: PlanRequest
-    spec: DagSpec
-    dag_version: int
-    others: Dags
-
-
 class Planner(Service):
     def __init__(
-        self,
-        spark: SparkSession,
-        store: Store,
-        on_planned: Callable[[PlanResult], None],
-        clock: Clock | None = None,
-        *,
-        on_spark_gone: Callable[[str], None] = lambda reason: None,
-        on_failure: FailureHandler | None = None,
-    ) -> None:
-        super().__init__("planner", on_failure)
-        self._spark, self._store, self._on_planned = spark, store, on_planned
-        self._clock, self._on_spark_gone = clock or SystemClock(), on_spark_gone
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self, spark: SparkSession, store: Store, clock: Clock, *, on_planned: Callable[[PlanResult], None],
+        on_spark_gone: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        super().__init__("planner")
+        self._spark, self._store, self._clock = spark, store, clock
+        self._on_planned, self._on_spark_gone = on_planned, on_spark_gone
+        self._jobs: queue.SimpleQueue[tuple[PlanRequest, DagSpec, int, Dags]] = queue.SimpleQueue()
 
     def plan(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> None:
         """`on_planned` is called with the result, from the planner's thread. `others`: the active DAGs, for a request with
         `downstream`."""
-        self._jobs.put(_Job(request, spec, dag_version, others))
+        self._jobs.put((request, spec, dag_version, others))
         self.wake()
 
     def stop(self) -> None:
@@ -105,22 +89,21 @@ class Planner(Service):
             job = self._jobs.get_nowait()
         except queue.Empty:
             return None
+        request, *_ = job
         try:
-            plan = self._planned(job)
+            result = PlanResult(request, self._planned(*job))
         except Exception as error:  # noqa: BLE001 - logged and answered; the manager goes on
-            refusal = self._refusal(error, job.request.backfill_id)
-            if refusal is not None:
-                self._on_planned(PlanResult(job.request, job.dag_version, job.spec, None, refusal))
-        else:
-            self._on_planned(PlanResult(job.request, job.dag_version, job.spec, plan))
+            refusal = self._refusal(error, request.backfill_id)
+            if refusal is None:
+                return 0
+            result = PlanResult(request, None, refusal)
+        self._on_planned(result)
         return 0
 
-    def _planned(self, job: _Job) -> BackfillPlan:
+    def _planned(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> BackfillPlan:
         now = self._clock.now()
-        plan = plan_with_downstream(
-            self._session, self._store, job.request.command, job.spec, job.dag_version, job.others, now
-        )
-        if job.request.kind == BACKFILL_DRY_RUN:  # a backfill is created without waiting for its estimates
+        plan = plan_with_downstream(self._session, self._store, request.command, spec, dag_version, others, now)
+        if request.kind == BACKFILL_DRY_RUN:  # a backfill is created without waiting for its estimates
             plan = with_estimates(with_reruns(plan, self._store), self._store, input_files(self._session), now)
         return plan
 

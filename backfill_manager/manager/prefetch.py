@@ -20,7 +20,7 @@ from backfill_manager.planning.dependency_tracker import FAILED, DependencyTrack
 from backfill_manager.planning.partial_runs import with_partial_marked
 from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import CURRENT_RUNS, NOT_EXTERNAL, TimelineWindow
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Condition, Store, matching
 
 MAX_RECENT_RUNS = 1000  # of the newest end of a timeline, before it is trimmed
 WINDOW = 500  # pending items of one backfill in memory; more where batches are large
@@ -38,14 +38,18 @@ def prefetch(state: ManagerState, store: Store, now: datetime) -> None:
         if len(recent) > MAX_RECENT_RUNS:  # most of them a backfill's
             recent.trim(lookback_depth(state.current_spec(dag_id)))
     for live in state.backfills.values():
-        if live.window_is_short and len(live.pending) < _low_water(live):
+        batch = live.row.batch
+        low_water = max(batch + 1, min(live.row.max_active_runs * batch, WINDOW // 2))
+        if live.window_is_short and len(live.pending) < low_water:
             refill(live, store)
         elif live.timeline.has_gap:
             live.timeline = _timeline_of(live, store)
         if live.parents and live.waits is None:
             live.waits = _waits(live, store)
         if live.first is None and _needs_first(state, live):
-            live.first = _first_not_skipped(live, store)
+            where = [*matching(backfill_id=live.row.backfill_id), Condition("state", "!=", s.SKIPPED)]
+            rows = store.read(BackfillItem, where, order_by=["ordinal"], limit=1)
+            live.first = rows[0].ordinal if rows else 0
     _read_failed_runs(state, store)
     _read_pasts(state, store)
 
@@ -55,7 +59,7 @@ def _read_failed_runs(state: ManagerState, store: Store) -> None:
     by_backfill = {live.row.backfill_id: runs_to_rerun(live) for live in state.backfills.values()}
     loaded = LoadedRows(store, (run.key for runs in by_backfill.values() for run in runs))
     for backfill_id, runs in by_backfill.items():
-        state.backfills[backfill_id].failed_runs = {run.key: (run, loaded.tasks(run)) for run in runs}
+        state.backfills[backfill_id].failed_runs = {run.key: (run, loaded.tasks[run.key]) for run in runs}
         for run in runs:
             version_spec(state, store, run.dag_id, run.dag_version)
 
@@ -67,23 +71,15 @@ def _read_pasts(state: ManagerState, store: Store) -> None:
         previous = (run.row.dag_id, run.row.previous_run_id or "")
         if run.past is None and run.needs_past and previous not in state.runs:
             waiting.append((run, previous))
-    if not waiting:
-        return
     finished = LoadedRows(store, (previous for _, previous in waiting))
     for run, previous in waiting:
         row = finished.rows.get(previous)
-        run.past = {} if row is None else {ti.task_id: ti.state for ti in finished.tasks(row).values()}
-
-
-def _low_water(live: ActiveBackfill) -> int:
-    """With fewer pending items in memory than this, more are read."""
-    batch = live.row.batch
-    return max(batch + 1, min(live.row.max_active_runs * batch, WINDOW // 2))
+        run.past = {} if row is None else {ti.task_id: ti.state for ti in finished.tasks[previous].values()}
 
 
 def refill(live: ActiveBackfill, store: Store) -> None:
     """Reads the next pending items, the timeline around them, and what they wait for."""
-    where = [Condition("backfill_id", "=", live.row.backfill_id), Condition("state", "=", s.PENDING)]
+    where = matching(backfill_id=live.row.backfill_id, state=s.PENDING)
     window = max(WINDOW, 4 * live.row.batch)
     live.pending = deque(store.read(BackfillItem, where, order_by=["ordinal"], limit=window))
     if live.pending:
@@ -113,12 +109,8 @@ def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str],
         for operator, edge, order in (("<", first, "-logical_date"), (">", last, "logical_date")):
             beyond = Condition("logical_date", operator, edge)  # type: ignore[arg-type]
             runs += store.read(DagRun, [*current, beyond], order_by=[order], limit=1)
-        reaching = [
-            Condition("items", ">", 1),
-            Condition("logical_date", "<", first),
-            Condition("interval_end", ">", first),
-        ]
-        runs += store.read(DagRun, [*current, *reaching])
+        reaching = [Condition("logical_date", "<", first), Condition("interval_end", ">", first)]
+        runs += store.read(DagRun, [*current, Condition("items", ">", 1), *reaching])
     return with_partial_marked(runs, store)
 
 
@@ -137,12 +129,6 @@ def _needs_first(state: ManagerState, live: ActiveBackfill) -> bool:
         return False
     runs = (state.runs.get(key) for key in live.running)
     return live.spec.depends_on_past or any(run is not None and run.spec.depends_on_past for run in runs)
-
-
-def _first_not_skipped(live: ActiveBackfill, store: Store) -> int:
-    where = [Condition("backfill_id", "=", live.row.backfill_id), Condition("state", "!=", s.SKIPPED)]
-    rows = store.read(BackfillItem, where, order_by=["ordinal"], limit=1)
-    return rows[0].ordinal if rows else 0
 
 
 def _waits(live: ActiveBackfill, store: Store) -> DependencyTracker:

@@ -30,34 +30,23 @@ from backfill_manager.manager.losses import after_loss
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_backfill_of, reopen_run, version_spec
 from backfill_manager.manager.state import ActiveBackfill, ManagerState, RunKey
+from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.records import (
-    Backfill,
-    BackfillItem,
-    BundleRow,
-    DagRow,
-    DagRun,
-    DagVersion,
-    ImportProblem,
-    Manager,
-    Pool,
-    TaskInstance,
-    TaskTry,
-)
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.model.records import Backfill, BackfillItem, DagRun, TaskInstance
+from backfill_manager.store.base import Condition, Store, matching
 
 
 def restore_state(store: Store, *, term: int, now: datetime) -> ManagerState:
     """The state as the tables have it, with the changes that repair what a crash left (`ManagerState.changes`)."""
     state = ManagerState()
-    state.catalog.dags = {row.dag_id: row for row in store.read(DagRow)}
-    state.pools = {row.name: row for row in store.read(Pool)}
-    state.catalog.bundles = {row.name: row for row in store.read(BundleRow)}
-    standing = store.read(ImportProblem, [Condition("is_current", "=", True)])
+    state.catalog.dags = {row.dag_id: row for row in store.read(records.DagRow)}
+    state.pools = {row.name: row for row in store.read(records.Pool)}
+    state.catalog.bundles = {row.name: row for row in store.read(records.BundleRow)}
+    standing = store.read(records.ImportProblem, matching(is_current=True))
     state.catalog.problems = {(row.bundle, row.file): row for row in standing}
-    runs = store.read(DagRun, [Condition("state", "in", sorted(s.RUN_LIVE))])
-    backfills = store.read(Backfill, [Condition("state", "in", (s.QUEUED, s.RUNNING, s.PAUSED))])
+    runs = store.read(DagRun, matching(state=sorted(s.RUN_LIVE)))
+    backfills = store.read(Backfill, matching(state=(s.QUEUED, s.RUNNING, s.PAUSED)))
     _load_versions(state, store, runs, backfills)
     for row in backfills:
         live = state.backfills[row.backfill_id] = load_backfill(state, store, row)
@@ -76,7 +65,7 @@ def _restart_tasks(state: ManagerState, store: Store, term: int, now: datetime) 
     started = [ti for _, ti in state.tasks() if ti.state in s.TASK_STARTED]
     if not started:
         return
-    before = store.read(Manager, [Condition("term", "=", term - 1)])
+    before = store.read(records.Manager, matching(term=term - 1))
     was_given_back = bool(before) and before[0].state == s.STOPPED
     for ti in started:
         if was_given_back:
@@ -91,22 +80,16 @@ def _restart_tasks(state: ManagerState, store: Store, term: int, now: datetime) 
 def _load_versions(state: ManagerState, store: Store, runs: list[DagRun], backfills: list[Backfill]) -> None:
     needed = {(row.dag_id, row.current_version) for row in state.catalog.dags.values()}
     needed |= {(run.dag_id, run.dag_version) for run in runs} | {(b.dag_id, b.dag_version) for b in backfills}
-    where = [
-        Condition("dag_id", "in", sorted({dag_id for dag_id, _ in needed})),
-        Condition("version", "in", sorted({version for _, version in needed})),  # not all that there ever were
-    ]
-    for version in store.read(DagVersion, where):
-        if (version.dag_id, version.version) in needed:
-            state.catalog.versions[version.dag_id, version.version] = version
+    dag_ids, versions = sorted({dag_id for dag_id, _ in needed}), sorted({version for _, version in needed})
+    rows = store.read(records.DagVersion, matching(dag_id=dag_ids, version=versions)) if needed else []
+    state.catalog.versions = {(row.dag_id, row.version): row for row in rows if (row.dag_id, row.version) in needed}
 
 
 def _load_runs(state: ManagerState, store: Store, runs: list[DagRun], now: datetime) -> None:
     if not runs:
         return
-    where = [
-        Condition("run_seq", ">=", min(run.run_seq for run in runs)),
-        Condition("run_id", "in", sorted({run.run_id for run in runs})),
-    ]
+    where = [Condition("run_seq", ">=", min(run.run_seq for run in runs))]
+    where += matching(run_id=sorted({run.run_id for run in runs}))
     tasks: defaultdict[RunKey, dict[str, TaskInstance]] = defaultdict(dict)
     for ti in store.read(TaskInstance, where):
         tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
@@ -120,7 +103,7 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun], now: datet
 
 def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> None:
     """Assigns running items to their runs; one whose run has finished ends as the run did."""
-    where = [Condition("backfill_id", "=", live.row.backfill_id), Condition("state", "=", s.RUNNING)]
+    where = matching(backfill_id=live.row.backfill_id, state=s.RUNNING)
     taken: dict[RunKey, list[BackfillItem]] = {}
     for item in store.read(BackfillItem, where, order_by=["ordinal"]):
         taken.setdefault((live.row.dag_id, item.run_id or ""), []).append(item)
@@ -129,31 +112,26 @@ def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> Non
         if key in state.runs:
             live.running[key] = items
         elif key in finished.rows:
-            end_items(state, live, items, _as_it_ended(state, store, live, finished.rows[key], finished))
-
-
-def _as_it_ended(state: ManagerState, store: Store, live: ActiveBackfill, row: DagRun, loaded: LoadedRows) -> DagRun:
-    """The run as it ended: one that was overridden in the very tick in which it ended has its outcome from its tasks."""
-    if row.state != s.OVERRIDDEN:
-        return row
-    version_spec(state, store, row.dag_id, row.dag_version)
-    ended: DagRun = row.evolve(state=outcome_of(existing_run(state, row, live, loaded.tasks(row))))
-    return ended
+            row = finished.rows[key]
+            if row.state == s.OVERRIDDEN:  # in the very tick in which it ended: it has its outcome from its tasks
+                version_spec(state, store, row.dag_id, row.dag_version)
+                row = row.evolve(state=outcome_of(existing_run(state, row, live, finished.tasks[key])))
+            end_items(state, live, items, row)
 
 
 def _reopen_cleared(state: ManagerState, store: Store) -> None:
     """Reopens finished runs with tasks that are to run, and items and backfills of active runs: they were cleared."""
     active = LoadedRows(store, (run.key for run in state.runs.values() if run.row.backfill_id))
     for run in list(state.runs.values()):
-        owner = reopen_backfill_of(state, store, run.row, active)
+        owner = reopen_backfill_of(state, run.row, active)
         run.spec = state.spec_of_run(run.row, owner.row if owner else None)  # with its settings, though it had ended
     unfinished = sorted(set(s.TASK_STATES) - s.TASK_FINISHED)
-    cleared = store.read(TaskInstance, [Condition("cleared_by", "not_null"), Condition("state", "in", unfinished)])
+    cleared = store.read(TaskInstance, [Condition("cleared_by", "not_null"), *matching(state=unfinished)])
     finished = LoadedRows(store, {(ti.dag_id, ti.run_id) for ti in cleared} - set(state.runs))
     by = {(ti.dag_id, ti.run_id): ti.cleared_by for ti in cleared}
     for row in finished.rows.values():
         if row.state in s.RUN_FINISHED - {s.OVERRIDDEN}:
-            reopen_run(state, store, _taken_over(state, store, row, by[row.key]), finished)
+            reopen_run(state, _taken_over(state, store, row, by[row.key]), finished)
 
 
 def _taken_over(state: ManagerState, store: Store, row: DagRun, cleared_by: str | None) -> DagRun:
@@ -161,17 +139,18 @@ def _taken_over(state: ManagerState, store: Store, row: DagRun, cleared_by: str 
     for live in state.backfills.values():
         if not live.reruns_failed_tasks or (live.row.request_id, live.row.dag_id) != (cleared_by, row.dag_id):
             continue
-        where = [Condition("backfill_id", "=", live.row.backfill_id), Condition("state", "=", s.PENDING)]
+        where = matching(backfill_id=live.row.backfill_id, state=s.PENDING)
         if row.logical_date is None:
             where.append(Condition("partition_key", "=", row.partition_key))
         elif row.items == 1:
-            where.append(Condition("logical_date", "=", row.logical_date))
+            where += matching(logical_date=row.logical_date)
         else:
-            where.append(Condition("logical_date", ">=", row.logical_date))
-            where.append(Condition("logical_date", "<", row.interval_end))
+            where += [
+                Condition("logical_date", ">=", row.logical_date),
+                Condition("logical_date", "<", row.interval_end),
+            ]
         for item in store.read(BackfillItem, where, order_by=["ordinal"], limit=1):
-            taken: DagRun = row.evolve(backfill_id=live.row.backfill_id, ordinal=item.ordinal)
-            return taken
+            return row.evolve(backfill_id=live.row.backfill_id, ordinal=item.ordinal)
     return row
 
 
@@ -181,18 +160,16 @@ def _complete_tries(state: ManagerState, store: Store, term: int) -> None:
     started = [ti for _, ti in state.tasks() if ti.launch]
     if not started:
         return
-    where = [
-        Condition("run_seq", ">=", min(ti.run_seq for ti in started)),
-        Condition("run_id", "in", sorted({ti.run_id for ti in started})),  # one may be old: not all rows since then
-    ]
-    existing = {(t.dag_id, t.run_id, t.task_id, t.launch) for t in store.read(TaskTry, where)}
+    where = [Condition("run_seq", ">=", min(ti.run_seq for ti in started))]
+    where += matching(run_id=sorted({ti.run_id for ti in started}))  # one may be old: not all rows since then
+    existing = {(t.dag_id, t.run_id, t.task_id, t.launch) for t in store.read(records.TaskTry, where)}
     for ti in started:
         ended = ti.launch - 1 if ti.state in s.TASK_STARTED else ti.launch
         for launch in range(1, ended + 1):
             if (*ti.key, launch) in existing:
                 continue
             if launch == ti.launch and ti.state not in (s.NONE, s.SCHEDULED):
-                tried = c.try_of(ti, term, state=s.FAILED if ti.state == s.UP_FOR_RETRY else ti.state)
+                tried = c.try_of(ti, term)
             else:
                 gone = ti.evolve(launch=launch, started_at=None, ended_at=None, duration_s=None, error="unknown")
                 tried = c.try_of(gone, term, state="lost")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import Refused
@@ -18,7 +18,7 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerSta
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, DagVersion, TaskInstance
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Condition, Store, matching
 
 READ_BATCH: Final = 500  # runs per query
 
@@ -28,80 +28,72 @@ class LoadedRows:
     together, as a clear may name a hundred thousand."""
 
     def __init__(self, store: Store, keys: Iterable[RunKey]) -> None:
-        self._store, unique = store, sorted(set(keys))
+        self.store, unique = store, sorted(set(keys))
         self._parts = [unique[start : start + READ_BATCH] for start in range(0, len(unique), READ_BATCH)]
 
     @cached_property
     def rows(self) -> dict[RunKey, DagRun]:
-        rows = (row for part in self._parts for row in self._store.read(DagRun, _of_runs(part)))
+        rows = (row for part in self._parts for row in self.store.read(DagRun, _of_runs(part)))
         keys = {key for part in self._parts for key in part}
         return {row.key: row for row in rows if row.key in keys}
 
-    def tasks(self, row: DagRun) -> dict[str, TaskInstance]:
-        """The task instances of a run, by task id."""
-        return self._tasks[row.key]
-
-    def items(self, row: DagRun) -> list[BackfillItem]:
-        return self._items[row.backfill_id or "", row.run_id]
-
     @cached_property
-    def _tasks(self) -> defaultdict[RunKey, dict[str, TaskInstance]]:
-        tasks: defaultdict[RunKey, dict[str, TaskInstance]] = defaultdict(dict)
+    def tasks(self) -> defaultdict[tuple[Any, ...], dict[str, TaskInstance]]:
+        """The task instances by run, then by task id."""
+        tasks: defaultdict[tuple[Any, ...], dict[str, TaskInstance]] = defaultdict(dict)
         for part in self._parts:
             made = [self.rows[key].run_seq for key in part if key in self.rows]
             if made:
                 files = [Condition("run_seq", ">=", min(made)), Condition("run_seq", "<=", max(made))]
-                for ti in self._store.read(TaskInstance, [*files, *_of_runs(part)]):
+                for ti in self.store.read(TaskInstance, [*files, *_of_runs(part)]):
                     tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
         return tasks
 
     @cached_property
-    def _items(self) -> defaultdict[tuple[str, str], list[BackfillItem]]:
+    def items(self) -> defaultdict[tuple[str, str], list[BackfillItem]]:
+        """The items by backfill and id of their run, in order."""
         items: defaultdict[tuple[str, str], list[BackfillItem]] = defaultdict(list)
         for part in self._parts:
             rows = [self.rows[key] for key in part if key in self.rows]
             backfills = sorted({row.backfill_id for row in rows if row.backfill_id})
             if backfills:
-                run_ids = sorted({row.run_id for row in rows})
-                taken = [Condition("backfill_id", "in", backfills), Condition("run_id", "in", run_ids)]
-                for item in self._store.read(BackfillItem, taken, order_by=["ordinal"]):
+                taken = matching(backfill_id=backfills, run_id=sorted({row.run_id for row in rows}))
+                for item in self.store.read(BackfillItem, taken, order_by=["ordinal"]):
                     items[item.backfill_id, item.run_id or ""].append(item)
         return items
 
 
 def _of_runs(keys: Sequence[RunKey]) -> list[Condition]:
     """Matches more than these runs: any of the DAGs with any of the ids."""
-    return [
-        Condition("dag_id", "in", sorted({dag_id for dag_id, _ in keys})),
-        Condition("run_id", "in", sorted({run_id for _, run_id in keys})),
-    ]
+    dag_ids, run_ids = (sorted(set(ids)) for ids in zip(*keys, strict=True))
+    return matching(dag_id=dag_ids, run_id=run_ids)
 
 
-def reopen_run(state: ManagerState, store: Store, row: DagRun, loaded: LoadedRows) -> ActiveRun:
+def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows) -> ActiveRun:
     """Makes a finished run active again. `Refused` if it was overridden: another run has its place."""
     if row.state == s.OVERRIDDEN:
         raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; use that one.")
-    version_spec(state, store, row.dag_id, row.dag_version)
-    run = existing_run(state, row, reopen_backfill_of(state, store, row, loaded), loaded.tasks(row))
+    version_spec(state, loaded.store, row.dag_id, row.dag_version)
+    run = existing_run(state, row, reopen_backfill_of(state, row, loaded), loaded.tasks[row.key])
     state.runs[run.key] = run
     state.put(c.run_reopened(row))
     return run
 
 
-def reopen_backfill_of(state: ManagerState, store: Store, row: DagRun, loaded: LoadedRows) -> ActiveBackfill | None:
+def reopen_backfill_of(state: ManagerState, row: DagRun, loaded: LoadedRows) -> ActiveBackfill | None:
     """Makes the backfill of this run active, with the run's items running."""
     if row.backfill_id is None:
         return None
     live = state.backfills.get(row.backfill_id)
     if live is None:
-        rows = store.read(Backfill, [Condition("backfill_id", "=", row.backfill_id)])
+        rows = loaded.store.read(Backfill, matching(backfill_id=row.backfill_id))
         if not rows:
             return None
-        live = load_backfill(state, store, rows[0])
+        live = load_backfill(state, loaded.store, rows[0])
         state.backfills[row.backfill_id] = live
         state.put(c.backfill_reopened(live.row))
     running: list[BackfillItem] = []
-    for stored in loaded.items(row):
+    for stored in loaded.items[row.backfill_id, row.run_id]:
         item = state.changes.latest(stored)
         if item.state in (s.SUCCESS, s.FAILED, s.CANCELLED):
             again = c.item_reopened(item)
@@ -119,7 +111,7 @@ def load_backfill(state: ManagerState, store: Store, row: Backfill) -> ActiveBac
     """An active backfill with its counts, without its items: the next prefetch reads them."""
     version_spec(state, store, row.dag_id, row.dag_version)
     live = ActiveBackfill(row=row, spec=state.spec_of_backfill(row))
-    counted = store.count(BackfillItem.TABLE, ["state"], [Condition("backfill_id", "=", row.backfill_id)])
+    counted = store.count(BackfillItem.TABLE, ["state"], matching(backfill_id=row.backfill_id))
     live.counts = Counter({str(key): n for (key,), n in counted.items()})
     return live
 
@@ -127,6 +119,6 @@ def load_backfill(state: ManagerState, store: Store, row: Backfill) -> ActiveBac
 def version_spec(state: ManagerState, store: Store, dag_id: str, version: int) -> DagSpec:
     """The definition of any version, also one that memory does not hold."""
     if (dag_id, version) not in state.catalog.versions:
-        where = [Condition("dag_id", "=", dag_id), Condition("version", "=", version)]
-        state.cache_versions(store.read(DagVersion, where))
+        for row in store.read(DagVersion, matching(dag_id=dag_id, version=version)):
+            state.catalog.versions[dag_id, version] = row
     return state.spec(dag_id, version)

@@ -12,15 +12,14 @@ import json
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.task_selection import selected_of_backfill
-from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import InvalidInput, NotFound, Refused
 from backfill_manager.manager.create_run import make_run, selected_of
-from backfill_manager.manager.instructions import Answer, Call, CancelTry
+from backfill_manager.manager.instructions import Answer, Call
 from backfill_manager.manager.items import reopen_failed
 from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_run, version_spec
@@ -36,7 +35,7 @@ from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timel
 from backfill_manager.requests.validation import check_logical_date
 from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.commands import Command
-from backfill_manager.store.base import Condition, Leader, Store
+from backfill_manager.store.base import Store, matching
 
 
 @dataclass
@@ -47,21 +46,26 @@ class _Clearing:
     runs: list[ClearedRun]  # that are still to be cleared
 
 
-class RunOperations:
-    COMMANDS: ClassVar = (
-        commands.TriggerDag, commands.RunTask, commands.CancelRun, commands.MarkRun, commands.MarkTask,
-        commands.ClearTasksPayload, commands.RetryBackfill,
-    )  # fmt: skip
+@dataclass
+class _FoundRun:
+    """A run that a command concerns: `live`, or finished and as the tables have it."""
 
-    def __init__(self, state: ManagerState, store: Store, leader: Leader) -> None:
-        self._state, self._store, self._leader = state, store, leader
+    row: DagRun
+    tasks: dict[str, TaskInstance]
+    spec: DagSpec
+    live: ActiveRun | None
+    loaded: LoadedRows
+
+
+class RunOperations:
+    def __init__(self, state: ManagerState, store: Store) -> None:
+        self._state, self._store = state, store
         self._clearing: dict[str, _Clearing] = {}  # by request, while something is being stopped
-        handlers = (
-            self._trigger, self._run_task, self._cancel_run, self._mark_run, self._mark_task, self._clear, self._retry,
-        )  # fmt: skip
-        self.handlers: dict[type[Command], Callable[[Any, Call], Answer | None]] = dict(
-            zip(self.COMMANDS, handlers, strict=True)
-        )
+        self.handlers: dict[type[Command], Callable[[Any, Call], Answer | None]] = {
+            commands.TriggerDag: self._trigger, commands.RunTask: self._run_task, commands.CancelRun: self._cancel_run,
+            commands.MarkRun: self._mark_run, commands.MarkTask: self._mark_task,
+            commands.ClearTasksPayload: self._clear, commands.RetryBackfill: self._retry,
+        }  # fmt: skip
 
     def may_read(self) -> bool:
         """Whether the tables agree with memory about runs and items."""
@@ -70,7 +74,7 @@ class RunOperations:
 
     # -- new runs -----------------------------------------------------------------------------------------------------
     def _trigger(self, command: commands.TriggerDag, call: Call) -> Answer:
-        dag, spec = self._dag(command.dag_id)
+        dag, spec = self._state.active_dag(command.dag_id), self._state.current_spec(command.dag_id)
         start, end = manual_interval(spec, command.logical_date, call.now)
         timeline = TimelineWindow.of(timeline_around(dag.dag_id, [start], [], self._store))
         key = timeline_key(start, None)
@@ -80,18 +84,19 @@ class RunOperations:
         check_logical_date(command.logical_date, call.now, allow_future=command.allow_future)
         if current is not None and current.state in s.RUN_LIVE:
             raise errors.RUN_IS_LIVE(run_id=current.run_id, state=current.state)
-        row = self._new_run(call, dag, s.MANUAL_RUN, timeline.next_run_id(s.MANUAL_RUN, key)).evolve(
+        row = _new_run(call, dag, s.MANUAL_RUN, timeline.next_run_id(s.MANUAL_RUN, key)).evolve(
             logical_date=start, interval_start=start, interval_end=end, conf_json=json.dumps(command.conf)
         )
-        make_run(self._state, row, spec, timeline=timeline, overrides=[current] if current else [], now=call.now)
-        over = f"; it overrides {current.run_id}" if current else ""
-        early = (
-            "; its interval has not ended: the schedule does it over when it has" if end > max(start, call.now) else ""
-        )
-        return row.run_id, f"run {row.run_id} from {format_instant(start)} to {format_instant(end)}{over}{early}"
+        make_run(self._state, row, spec, timeline, [current] if current else [])
+        text = f"run {row.run_id} from {format_instant(start)} to {format_instant(end)}"
+        if current:
+            text += f"; it overrides {current.run_id}"
+        if end > max(start, call.now):
+            text += "; its interval has not ended: the schedule does it over when it has"
+        return row.run_id, text
 
     def _run_task(self, command: commands.RunTask, call: Call) -> Answer:
-        dag, spec = self._dag(command.dag_id)
+        dag, spec = self._state.active_dag(command.dag_id), self._state.current_spec(command.dag_id)
         task_id = command.task_id
         if task_id not in spec.by_id:
             raise NotFound(f"task of DAG {dag.dag_id!r}", task_id, spec.by_id)
@@ -99,54 +104,46 @@ class RunOperations:
             raise errors.CALLBACK_BY_HAND(task_id=task_id, dag_id=dag.dag_id)
         run_id = run_id_for(s.EXTERNAL_RUN, timeline_key(call.request.requested_at, None))
         own_id = f"{run_id}__{call.id}"  # when another request came in the same microsecond
-        of_ids = [Condition("dag_id", "=", dag.dag_id), Condition("run_id", "in", (run_id, own_id))]
-        existing = self._store.read(DagRun, of_ids)
+        existing = self._store.read(DagRun, matching(dag_id=dag.dag_id, run_id=(run_id, own_id)))
         for run in existing:
             if run.request_id == call.id:
                 return run.run_id, f"run {run.run_id} exists already"
         start, end = manual_interval(spec, command.logical_date, call.now)
-        row = self._new_run(call, dag, s.EXTERNAL_RUN, own_id if existing else run_id).evolve(
+        row = _new_run(call, dag, s.EXTERNAL_RUN, own_id if existing else run_id).evolve(
             logical_date=start, interval_start=start, interval_end=end
         )
-        make_run(self._state, row, spec, timeline=None, selected=[task_id], now=call.now)
+        make_run(self._state, row, spec, TimelineWindow(), selected=[task_id])
         return row.run_id, f"task {task_id} runs in {row.run_id}"
-
-    def _new_run(self, call: Call, dag: DagRow, run_type: str, run_id: str) -> DagRun:
-        return DagRun(
-            dag_id=dag.dag_id, run_id=run_id, run_type=run_type, state=s.QUEUED, dag_version=dag.current_version,
-            run_seq=self._leader.next_seq(1), created_at=call.now, request_id=call.id,
-        )  # fmt: skip
 
     # -- existing runs ------------------------------------------------------------------------------------------------
     def _cancel_run(self, command: commands.CancelRun, call: Call) -> Answer | None:
-        row, _ = self._run_row(command.dag_id, command.run_id)
-        live = self._state.runs.get(row.key)
+        found = self._find((command.dag_id, command.run_id))
+        run_id, live = found.row.run_id, found.live
         if live is None:
-            if row.state == s.CANCELLED:
-                return row.run_id, f"run {row.run_id} is cancelled"
+            if found.row.state == s.CANCELLED:
+                return run_id, f"run {run_id} is cancelled"
             raise Refused(
-                f"Run {row.run_id} is {row.state} already; only one that is queued or running can be cancelled."
+                f"Run {run_id} is {found.row.state} already; only one that is queued or running can be cancelled."
             )
-        cancel_tasks(self._state, live, f"cancelled by {call.by}", call.now, call.todo)
+        cancel_tasks(call.tick, live, f"cancelled by {call.by}")
         if any(ti.state in s.TASK_STARTED for ti in live.tasks.values()):
             return None
         if any(ti.state == s.CANCELLED for ti in live.own_tasks):
-            return row.run_id, f"run {row.run_id} is cancelled"
+            return run_id, f"run {run_id} is cancelled"
         if any(ti.state == s.CANCELLED for ti in live.tasks.values()):
-            return row.run_id, f"the tasks of run {row.run_id} had finished; its callbacks are cancelled"
-        raise Refused(f"Run {row.run_id} had finished before it could be cancelled.")
+            return run_id, f"the tasks of run {run_id} had finished; its callbacks are cancelled"
+        raise Refused(f"Run {run_id} had finished before it could be cancelled.")
 
     def _mark_run(self, command: commands.MarkRun, call: Call) -> Answer | None:
-        row, loaded = self._run_row(command.dag_id, command.run_id)
+        found = self._find((command.dag_id, command.run_id))
         reason = f"marked {command.state} by {call.by}"
-        live = self._state.runs.get(row.key)
-        if live is not None and self._stop(live.tasks.values(), reason, call):
-            for ti in list(live.tasks.values()):
+        if found.live and call.tick.cancel(found.tasks.values(), reason):
+            for ti in list(found.tasks.values()):
                 if ti.state not in s.TASK_FINISHED | s.TASK_STARTED:  # so that nothing starts meanwhile
-                    new_state = s.SKIPPED if live.spec.is_callback(ti.task_id) else command.state
+                    new_state = s.SKIPPED if found.spec.is_callback(ti.task_id) else command.state
                     self._state.put(c.marked(ti, new_state, call.now, reason))
             return None
-        run = live or reopen_run(self._state, self._store, row, loaded)
+        run = self._active(found)
         kept = s.TASK_FINISHED - {s.CANCELLED}
         if command.state == s.SUCCESS:
             kept = frozenset({s.SUCCESS, s.SKIPPED, s.REMOVED})
@@ -158,26 +155,25 @@ class RunOperations:
             for task_id in run.spec.leaves:
                 if task_id in run.selected:
                     self._state.put(c.marked(run.tasks[task_id], s.FAILED, call.now, reason))
-        return row.run_id, f"run {row.run_id} is marked {command.state}"
+        return command.run_id, f"run {command.run_id} is marked {command.state}"
 
     def _mark_task(self, command: commands.MarkTask, call: Call) -> Answer | None:
-        row, loaded = self._run_row(command.dag_id, command.run_id)
-        task_id, live = command.task_id, self._state.runs.get(row.key)
-        tasks, spec = self._tasks_and_spec(row, live, loaded)
+        found = self._find((command.dag_id, command.run_id))
+        run_id, task_id, tasks, spec = command.run_id, command.task_id, found.tasks, found.spec
         if task_id not in tasks:
-            raise NotFound(f"task of run {row.run_id}", task_id, tasks)
+            raise NotFound(f"task of run {run_id}", task_id, tasks)
         reason = f"marked {command.state} by {call.by}"
         again = set[str]()  # what could not start because of this task may start now
         if command.state != s.FAILED:
-            again = {after for after in spec.all_downstream([task_id]) if _is(tasks.get(after), s.UPSTREAM_FAILED)}
+            again = _upstream_failed(tasks, spec.all_downstream([task_id]))
         again |= spec.callbacks_of(again) & set(tasks)
-        if self._stop([tasks[stopped] for stopped in sorted(again | {task_id})], reason, call):
+        if call.tick.cancel([tasks[stopped] for stopped in sorted(again | {task_id})], reason):
             return None
-        run = live or reopen_run(self._state, self._store, row, loaded)
+        run = self._active(found)
         self._state.put(c.marked(run.tasks[task_id], command.state, call.now, reason))
         self._skip_callbacks(run, spec.callbacks_of([task_id]), call, reason)
         self._clear_tasks(run, again, call.id)
-        return row.run_id, f"task {task_id} of run {row.run_id} is marked {command.state}"
+        return run_id, f"task {task_id} of run {run_id} is marked {command.state}"
 
     def _skip_callbacks(self, run: ActiveRun, task_ids: Collection[str], call: Call, reason: str) -> None:
         """Whoever marks needs no notice: of these, the callbacks that have not started do not run. Those of the whole run still
@@ -197,10 +193,9 @@ class RunOperations:
             self._derive_again(call.id)
             if command.latest_version:
                 self._finish_moves(call)
+            spec_of = partial(version_spec, self._state, self._store)
             try:
-                plan = plan_clear(
-                    self._store, command, self._state.catalog.dags, partial(version_spec, self._state, self._store)
-                )
+                plan = plan_clear(self._store, command, self._state.catalog.dags, spec_of)
             except InvalidInput:
                 done = len(self._cleared_by(call.id))
                 if not done:
@@ -219,11 +214,10 @@ class RunOperations:
 
     def _clear_run(self, cleared: ClearedRun, loaded: LoadedRows, call: Call) -> bool:
         """Clear what is planned of one run as soon as none of it runs; False while it is being stopped."""
-        live = self._state.runs.get(cleared.run.key)
-        row = live.row if live else loaded.rows[cleared.run.key]
-        tasks, spec = self._tasks_and_spec(row, live, loaded)
+        found = self._find(cleared.run.key, loaded)
+        row, tasks = found.row, found.tasks
         chosen = {ti.task_id for ti in (*cleared.tasks, *cleared.running)}
-        chosen |= spec.callbacks_of(chosen)  # of them, those that have started since the clear was planned
+        chosen |= found.spec.callbacks_of(chosen)  # of them, those that have started since the clear was planned
         if any(ti.cleared_by == call.id for ti in tasks.values()) or row.state == s.OVERRIDDEN:
             return True  # done, in an earlier tick; or another run has taken its place meanwhile
         version = cleared.to_version if row.dag_version != cleared.to_version else None
@@ -231,13 +225,12 @@ class RunOperations:
         if version is not None:
             gone = set(tasks) - set(version_spec(self._state, self._store, row.dag_id, version).by_id)
         stopped_first = [ti for task_id, ti in sorted(tasks.items()) if task_id in chosen | gone]
-        if self._stop(stopped_first, f"stopped to be cleared by {call.by}", call):
+        if call.tick.cancel(stopped_first, f"stopped to be cleared by {call.by}"):
             return False
-        run = live or reopen_run(self._state, self._store, row, loaded)
+        run = self._active(found)
         for ti in cleared.running:  # what failed to start only because this was stopped
-            after = run.spec.all_downstream([ti.task_id])
-            chosen |= {other for other in after if _is(run.tasks.get(other), s.UPSTREAM_FAILED)}
-        self._clear_tasks(run, chosen | spec.callbacks_of(chosen), call.id)
+            chosen |= _upstream_failed(run.tasks, run.spec.all_downstream([ti.task_id]))
+        self._clear_tasks(run, chosen | run.spec.callbacks_of(chosen), call.id)
         if version is not None:
             self._move_to(run, version, call)
         return True
@@ -249,7 +242,7 @@ class RunOperations:
                 self._state.put(c.cleared(run.tasks[task_id], request_id))
 
     def _cleared_by(self, request_id: str) -> list[TaskInstance]:
-        return self._store.read(TaskInstance, [Condition("cleared_by", "=", request_id)])
+        return self._store.read(TaskInstance, matching(cleared_by=request_id))
 
     def _derive_again(self, request_id: str) -> None:
         """A crash may have come between the tasks that this request cleared and their runs, and the tasks may have ended at once
@@ -257,7 +250,7 @@ class RunOperations:
         loaded = self._load((ti.dag_id, ti.run_id) for ti in self._cleared_by(request_id))
         for row in loaded.rows.values():
             if row.state != s.OVERRIDDEN:
-                reopen_run(self._state, self._store, row, loaded)
+                reopen_run(self._state, row, loaded)
 
     def _finish_moves(self, call: Call) -> None:
         """After such a crash the runs have not moved to the latest version yet."""
@@ -297,54 +290,43 @@ class RunOperations:
             if live.row.changed_by == call.id:
                 return backfill_id, f"backfill {backfill_id} runs its failed items again"
             raise Refused(f"Backfill {backfill_id} is {live.row.state}; failed items can be retried when it has ended.")
-        rows = self._store.read(Backfill, [Condition("backfill_id", "=", backfill_id)])
+        rows = self._store.read(Backfill, matching(backfill_id=backfill_id))
         if not rows:
             raise NotFound("backfill", backfill_id, self._state.backfills)
         live = load_backfill(self._state, self._store, rows[0])
         if not live.counts[s.FAILED] and not live.counts[s.PENDING]:  # pending: a crash came in the middle of this
             raise Refused(f"Backfill {backfill_id} is {rows[0].state} and has no failed item to retry.")
         self._state.backfills[backfill_id] = live
-        reopened = c.backfill_reopened(live.row).evolve(is_cancelled=False, reason=None, changed_by=call.id)
-        self._state.put(reopened)
-        return (
-            backfill_id,
-            f"backfill {backfill_id} runs {reopen_failed(self._state, live, call.todo)} failed items again",
-        )
+        self._state.put(c.backfill_reopened(live.row).evolve(is_cancelled=False, reason=None, changed_by=call.id))
+        return backfill_id, f"backfill {backfill_id} runs {reopen_failed(call.tick, live)} failed items again"
 
     # -- shared -------------------------------------------------------------------------------------------------------
-    def _stop(self, tasks: Iterable[TaskInstance], reason: str, call: Call) -> bool:
-        """Have those that are queued or running stopped; True if any is."""
-        started = [ti for ti in tasks if ti.state in s.TASK_STARTED]
-        for ti in started:
-            call.todo.cancels.append(CancelTry((ti.dag_id, ti.run_id, ti.task_id, ti.launch), reason))
-        return bool(started)
-
-    def _dag(self, dag_id: str) -> tuple[DagRow, DagSpec]:
-        dag = self._state.catalog.dags.get(dag_id)
-        if dag is None:
-            raise NotFound("DAG", dag_id, [row.dag_id for row in self._state.catalog.dags.values() if row.is_active])
-        refuse_inactive(dag)
-        return dag, self._state.current_spec(dag.dag_id)
-
     def _load(self, keys: Iterable[RunKey]) -> LoadedRows:
         """Those of the runs that have finished."""
         return LoadedRows(self._store, (key for key in keys if key not in self._state.runs))
 
-    def _run_row(self, dag_id: str, run_id: str) -> tuple[DagRun, LoadedRows]:
-        key = (dag_id, run_id)
-        live, loaded = self._state.runs.get(key), self._load([key])
-        row = live.row if live else loaded.rows.get(key)
-        if row is None:
-            raise NotFound(f"run of DAG {dag_id!r} with the id", run_id)
-        return row, loaded
-
-    def _tasks_and_spec(
-        self, row: DagRun, live: ActiveRun | None, loaded: LoadedRows
-    ) -> tuple[dict[str, TaskInstance], DagSpec]:
+    def _find(self, key: RunKey, loaded: LoadedRows | None = None) -> _FoundRun:
+        """`loaded` holds the run if it has finished; without it, the run is read. `NotFound` if there is none."""
+        live, loaded = self._state.runs.get(key), loaded or self._load([key])
         if live is not None:
-            return live.tasks, live.spec
-        return loaded.tasks(row), version_spec(self._state, self._store, row.dag_id, row.dag_version)
+            return _FoundRun(live.row, live.tasks, live.spec, live, loaded)
+        row = loaded.rows.get(key)
+        if row is None:
+            raise NotFound(f"run of DAG {key[0]!r} with the id", key[1])
+        spec = version_spec(self._state, self._store, row.dag_id, row.dag_version)
+        return _FoundRun(row, loaded.tasks[key], spec, None, loaded)
+
+    def _active(self, found: _FoundRun) -> ActiveRun:
+        return found.live or reopen_run(self._state, found.row, found.loaded)
 
 
-def _is(ti: TaskInstance | None, state: str) -> bool:
-    return ti is not None and ti.state == state
+def _new_run(call: Call, dag: DagRow, run_type: str, run_id: str) -> DagRun:
+    return DagRun(
+        dag_id=dag.dag_id, run_id=run_id, run_type=run_type, state=s.QUEUED, dag_version=dag.current_version,
+        run_seq=call.tick.next_seq(1), created_at=call.now, request_id=call.id,
+    )  # fmt: skip
+
+
+def _upstream_failed(tasks: dict[str, TaskInstance], task_ids: Iterable[str]) -> set[str]:
+    """Those of the tasks that could not start because of others."""
+    return {task_id for task_id in task_ids if task_id in tasks and tasks[task_id].state == s.UPSTREAM_FAILED}

@@ -16,7 +16,7 @@ from datetime import datetime
 from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
-from backfill_manager.manager.instructions import CancelTry, Instructions
+from backfill_manager.manager.instructions import Tick
 from backfill_manager.manager.items import close_pending, end_items
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState, RunKey
 from backfill_manager.model import states as s
@@ -26,11 +26,12 @@ from backfill_manager.planning.trigger_rules import PAST_IS_DONE, evaluate
 IN_PROGRESS = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
 
 
-def advance_runs(state: ManagerState, now: datetime, todo: Instructions) -> None:
-    """Advances every active run as far as `state` allows."""
-    admitted = _admitted(state)
-    for run in list(state.runs.values()):
-        _advance_run(state, run, run.key in admitted, now, todo)
+def advance_runs(tick: Tick) -> None:
+    """Advances every active run as far as the state allows."""
+    admitted = _admitted(tick.state)
+    for run in list(tick.state.runs.values()):
+        run.may_start = run.key in admitted
+        _advance_run(tick, run)
 
 
 def _admitted(state: ManagerState) -> set[RunKey]:
@@ -57,40 +58,32 @@ def _start_order(run: ActiveRun) -> tuple[bool, datetime, int]:
     return (not keeps_place, run.row.logical_date or EPOCH, run.row.run_seq)
 
 
-def _advance_run(state: ManagerState, run: ActiveRun, may_start: bool, now: datetime, todo: Instructions) -> None:
-    run.may_start = may_start
-    owner = state.owner_of(run.row)
+def _advance_run(tick: Tick, run: ActiveRun) -> None:
+    owner = tick.state.owner_of(run.row)
     if owner is not None and owner.row.is_cancelling:
-        cancel_tasks(state, run, owner.row.reason or "cancelled", now, todo)
-    blocked = _advance_tasks(state, run, now) if may_start else {}
+        cancel_tasks(tick, run, owner.row.reason or "cancelled")
+    blocked = _advance_tasks(tick, run) if run.may_start else {}
     if blocked and not any(ti.state in IN_PROGRESS for ti in run.own_tasks):
         if owner is not None and _has_items_to_take(owner, run):
             return
-        _give_up(state, run, owner, blocked, now, todo)
-    if may_start:
-        add_callbacks(state, run, now)
+        _give_up(tick, run, owner, blocked)
+    if run.may_start:
+        add_callbacks(tick, run)
     if all(ti.state in s.TASK_FINISHED for ti in run.tasks.values()):
         outcome = outcome_of(run)
-        end_run(state, run, outcome, now, reason_of(run, outcome))
+        end_run(tick, run, outcome, reason_of(run, outcome))
 
 
-def _give_up(
-    state: ManagerState,
-    run: ActiveRun,
-    owner: ActiveBackfill | None,
-    blocked: dict[str, str],
-    now: datetime,
-    todo: Instructions,
-) -> None:
+def _give_up(tick: Tick, run: ActiveRun, owner: ActiveBackfill | None, blocked: dict[str, str]) -> None:
     """Ends the tasks of a deadlocked run, none of which can ever start. `blocked` has the reasons by task."""
     never_began = all(ti.launch == 0 for ti in run.own_tasks)
     for ti in run.own_tasks:
         if ti.state == s.NONE:
-            state.put(c.upstream_failed(ti, now, blocked.get(ti.task_id)))
+            tick.put(c.upstream_failed(ti, tick.now, blocked.get(ti.task_id)))
     if owner is not None and never_began and owner.counts[s.PENDING]:
         reason = next(iter(blocked.values()))
-        close_pending(state, owner, s.FAILED, reason, todo)
-        state.put(owner.row.evolve(reason=reason))  # its callbacks may run for a while
+        close_pending(tick, owner, s.FAILED, reason)
+        tick.put(owner.row.evolve(reason=reason))  # its callbacks may run for a while
 
 
 def _has_items_to_take(owner: ActiveBackfill, run: ActiveRun) -> bool:
@@ -99,31 +92,28 @@ def _has_items_to_take(owner: ActiveBackfill, run: ActiveRun) -> bool:
     return run.key not in owner.running and owner.counts[s.PENDING] > 0 and may_take
 
 
-def _advance_tasks(state: ManagerState, run: ActiveRun, now: datetime) -> dict[str, str]:
+def _advance_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
     """Advances tasks as far as their upstream allows; returns those that are blocked for ever, with the reason."""
     blocked: dict[str, str] = {}
     for task in run.spec.in_order:
         ti = run.tasks.get(task.task_id)
-        if ti is None or task.is_callback:
+        if ti is None:
             continue
-        if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= now):
-            state.put(c.scheduled(ti))
-        if ti.state != s.NONE:
+        if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= tick.now):
+            tick.put(c.scheduled(ti))
+        if ti.state != s.NONE or task.is_callback:
             continue
         upstream = [run.tasks[up].state for up in task.upstream if up in run.selected and up in run.tasks]
-        match evaluate(task.trigger_rule, upstream):
-            case "skip":
-                state.put(c.skipped(ti, now, "skipped by its upstream"))
-            case "upstream_failed":
-                state.put(c.upstream_failed(ti, now))
-            case "start":
-                obstacle = _past_obstacle(state, run, task)
-                if obstacle is None:
-                    state.put(c.scheduled(ti))
-                elif obstacle:
-                    blocked[task.task_id] = obstacle
-            case "wait":
-                pass
+        verdict = evaluate(task.trigger_rule, upstream)
+        obstacle = _past_obstacle(tick.state, run, task) if verdict == "start" else None
+        if verdict == "skip":
+            tick.put(c.skipped(ti, tick.now, "skipped by its upstream"))
+        elif verdict == "upstream_failed":
+            tick.put(c.upstream_failed(ti, tick.now))
+        elif obstacle:
+            blocked[task.task_id] = obstacle
+        elif verdict == "start" and obstacle is None:
+            tick.put(c.scheduled(ti))
     return blocked
 
 
@@ -153,18 +143,18 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
     )
 
 
-def cancel_tasks(state: ManagerState, run: ActiveRun, reason: str, now: datetime, todo: Instructions) -> None:
+def cancel_tasks(tick: Tick, run: ActiveRun, reason: str) -> None:
     """Stops running tasks of the run, and cancels the others."""
+    tick.cancel(run.tasks.values(), reason)
     for ti in list(run.tasks.values()):
-        if ti.state in s.TASK_STARTED:
-            todo.cancels.append(CancelTry((ti.dag_id, ti.run_id, ti.task_id, ti.launch), reason))
-        elif ti.state not in s.TASK_FINISHED:
-            state.put(c.cancelled(ti, now, reason))
+        if ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
+            tick.put(c.cancelled(ti, tick.now, reason))
 
 
-def end_run(state: ManagerState, run: ActiveRun, outcome: str, now: datetime, reason: str | None) -> None:
+def end_run(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> None:
     """Ends the run, and the items that it took."""
-    state.put(c.run_ended(run.row, outcome, now, reason))
+    state = tick.state
+    state.put(c.run_ended(run.row, outcome, tick.now, reason))
     del state.runs[run.key]
     for other in state.runs.values():
         if other.row.dag_id == run.row.dag_id and other.row.previous_run_id == run.row.run_id:

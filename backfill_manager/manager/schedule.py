@@ -11,12 +11,12 @@ finished runs are run again; gaps are not filled.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.manager.create_run import make_run
+from backfill_manager.manager.instructions import Tick
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun
@@ -24,18 +24,18 @@ from backfill_manager.planning.next_run import Upcoming, upcoming
 from backfill_manager.planning.timeline import TimelineWindow, timeline_key
 
 
-def fire_schedules(state: ManagerState, now: datetime, next_seq: Callable[[int], int]) -> None:
+def fire_schedules(tick: Tick) -> None:
     """Creates every scheduled run that is due, within `max_active_runs`."""
-    live = _live(state)
-    for dag in _on_schedule(state):
-        spec, recent = state.current_spec(dag.dag_id), state.recent[dag.dag_id]
+    live = _live(tick.state)
+    for dag in _on_schedule(tick.state):
+        spec, recent = tick.state.current_spec(dag.dag_id), tick.state.recent[dag.dag_id]
         while live[dag.dag_id] < spec.max_active_runs:
-            due = _upcoming(state, dag, spec, recent, now)
-            if due is None or due.due_at > now or _is_held(recent, due):
+            due = _upcoming(tick.state, dag, tick.now)
+            if due is None or due.due_at > tick.now or _is_held(recent, due):
                 break
             for earlier in _lookback_runs(spec, recent, due):
-                _make(state, dag, spec, recent, earlier, _interval_of(earlier), now, next_seq, items=earlier.items)
-            _make(state, dag, spec, recent, recent.current_at(timeline_key(due.start, None)), due, now, next_seq)
+                _make(tick, dag, earlier, _interval_of(earlier), items=earlier.items)
+            _make(tick, dag, recent.current_at(timeline_key(due.start, None)), due)
             live[dag.dag_id] += 1
             recent.trim(lookback_depth(spec))
 
@@ -47,8 +47,8 @@ def next_due(state: ManagerState, now: datetime) -> datetime | None:
     times = [
         due.due_at
         for dag in _on_schedule(state)
-        if live[dag.dag_id] < (spec := state.current_spec(dag.dag_id)).max_active_runs
-        and (due := _upcoming(state, dag, spec, state.recent[dag.dag_id], now)) is not None
+        if live[dag.dag_id] < state.current_spec(dag.dag_id).max_active_runs
+        and (due := _upcoming(state, dag, now)) is not None
         and not (due.due_at <= now and _is_held(state.recent[dag.dag_id], due))
     ]
     return min(times, default=None)
@@ -80,15 +80,14 @@ def _is_held(recent: TimelineWindow, due: Upcoming) -> bool:
     return current is not None and current.state in s.RUN_LIVE
 
 
-def _upcoming(
-    state: ManagerState, dag: DagRow, spec: DagSpec, recent: TimelineWindow, now: datetime
-) -> Upcoming | None:
+def _upcoming(state: ManagerState, dag: DagRow, now: datetime) -> Upcoming | None:
     """Computed once, and again only when what it depends on has changed or it is due."""
+    recent = state.recent[dag.dag_id]
     latest = recent.farthest_end
     basis = (dag.current_version, latest and latest.logical_date, latest and latest.interval_end)
     cached = state.due.get(dag.dag_id)
     if cached is None or cached[0] != basis or (cached[1] is not None and cached[1].due_at <= now):
-        cached = (basis, upcoming(spec, latest, now, recent.stands_for_schedule))
+        cached = (basis, upcoming(state.current_spec(dag.dag_id), latest, now, recent.stands_for_schedule))
         state.due[dag.dag_id] = cached
     return cached[1]
 
@@ -112,23 +111,13 @@ def _interval_of(run: DagRun) -> Upcoming:
     return Upcoming(start, end, end)
 
 
-def _make(
-    state: ManagerState,
-    dag: DagRow,
-    spec: DagSpec,
-    recent: TimelineWindow,
-    current: DagRun | None,
-    interval: Upcoming,
-    now: datetime,
-    next_seq: Callable[[int], int],
-    *,
-    items: int = 1,
-) -> None:
+def _make(tick: Tick, dag: DagRow, current: DagRun | None, interval: Upcoming, items: int = 1) -> None:
     """Creates a scheduled run, which replaces the `current` one of its date."""
+    spec, recent = tick.state.current_spec(dag.dag_id), tick.state.recent[dag.dag_id]
     row = DagRun(
         dag_id=dag.dag_id, run_id=recent.next_run_id(s.SCHEDULED_RUN, timeline_key(interval.start, None)),
-        run_type=s.SCHEDULED_RUN, state=s.QUEUED, dag_version=dag.current_version, run_seq=next_seq(1), created_at=now,
-        logical_date=interval.start, interval_start=interval.start, interval_end=interval.end,
+        run_type=s.SCHEDULED_RUN, state=s.QUEUED, dag_version=dag.current_version, run_seq=tick.next_seq(1),
+        created_at=tick.now, logical_date=interval.start, interval_start=interval.start, interval_end=interval.end,
         items=items,
     )  # fmt: skip
-    make_run(state, row, spec, timeline=recent, overrides=[current] if current else [], now=now)
+    make_run(tick.state, row, spec, recent, [current] if current else [])

@@ -70,16 +70,10 @@ def run_dag_once(
 
         try:
             executor = Executor(
-                session.get(state.pools.values()),
-                code_cache=CodeCache(),
-                on_event=events.put,
-                clock=clock,
-                term=leader.term,
-                is_leader=lambda: not has_ended.is_set(),
-                state=identity_of(store, leader.row),
-                slots={pool.name: pool.slots for pool in state.pools.values()},
-                on_spark_gone=on_spark_gone,
-            )
+                session.get(state.pools.values()), code_cache=CodeCache(), on_event=events.put, clock=clock, term=leader.term,
+                is_leader=lambda: not has_ended.is_set(), state=identity_of(store, leader.row),
+                slots={pool.name: pool.slots for pool in state.pools.values()}, on_spark_gone=on_spark_gone,
+            )  # fmt: skip
             register_tables(session.get())
             loop = TickLoop(state, store, leader, clock=clock, executor=executor, events=events)
             try:
@@ -91,7 +85,7 @@ def run_dag_once(
             session.stop()
     if key in state.runs:
         raise SparkGone(f"Spark is gone: {gone[0]}. The run has not finished; what it has written stays.")
-    run = next(row for row in store.read(DagRun) if row.key == key)
+    (run,) = store.read(DagRun)
     lines = sorted(store.read(TaskLog), key=lambda line: (line.at, line.line))
     return {
         "run": run_details(run),
@@ -102,9 +96,8 @@ def run_dag_once(
 
 def _load_dags(state: ManagerState, settings: Settings, snapshots: Path, now: datetime) -> None:
     """Every DAG of the configured bundles, paused: nothing but the one run is to be made."""
-    dags = state.catalog
     for bundle in settings.bundles:
-        dags.submit(parse_bundle(bundle, snapshots=snapshots, limits=settings.limits), now)
+        state.catalog.submit(parse_bundle(bundle, snapshots=snapshots, limits=settings.limits), now)
     for row in list(state.catalog.dags.values()):
         state.put(row.evolve(is_paused=True))
 
@@ -136,4 +129,4 @@ def _make_manual_run(
         state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
         logical_date=start, interval_start=start, interval_end=end,
     )  # fmt: skip
-    return make_run(state, row, spec, timeline=TimelineWindow(), now=now).key
+    return make_run(state, row, spec, TimelineWindow()).key

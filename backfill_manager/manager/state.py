@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.dags.task_selection import selected_of_backfill
+from backfill_manager.dags.versions import refuse_inactive
+from backfill_manager.errors import NotFound
+from backfill_manager.model import records
 from backfill_manager.model import states as s
-from backfill_manager.model.records import (
-    Backfill,
-    BackfillItem,
-    BundleRow,
-    DagRow,
-    DagRun,
-    DagVersion,
-    ImportProblem,
-    Pool,
-    Record,
-    TaskInstance,
-)
+from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, Pool, Record, TaskInstance
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.dependency_tracker import DependencyTracker
 from backfill_manager.planning.next_run import Upcoming
@@ -82,9 +73,8 @@ class ActiveBackfill:
     timeline: TimelineWindow = field(default_factory=TimelineWindow)  # around the window
     waits: DependencyTracker | None = None  # what the items wait for, of upstream backfills; None: not read (any more)
     first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not read (any more)
-    failed_runs: dict[RunKey, tuple[DagRun, dict[str, TaskInstance]]] = field(
-        default_factory=dict
-    )  # as the tables have them: the next runs whose failed tasks are to run again
+    # As the tables have them: the next runs whose failed tasks are to run again.
+    failed_runs: dict[RunKey, tuple[DagRun, dict[str, TaskInstance]]] = field(default_factory=dict)
 
     @property
     def selected(self) -> frozenset[str]:
@@ -105,12 +95,6 @@ class ActiveBackfill:
         return run.backfill_id == self.row.backfill_id and run.run_seq < self.row.run_seq
 
     @property
-    def config(self) -> dict[str, Any]:
-        """The dates or partitions of its command, as a tagged union."""
-        config: dict[str, Any] = json.loads(self.row.config_json)
-        return config
-
-    @property
     def parents(self) -> tuple[str, ...]:
         """Ids of upstream backfills: they write what this one reads."""
         return tuple(json.loads(self.row.parents_json))
@@ -128,13 +112,13 @@ class ActiveBackfill:
 class _RecordedCatalog(DagCatalog):
     """The catalog of the manager: what is put into it is committed with the tick."""
 
-    def __init__(self, record: Callable[[Record], None]) -> None:
+    def __init__(self, state: ManagerState) -> None:
         super().__init__()
-        self._record = record
+        self._state = state
 
     def put(self, row: Record) -> None:
         super().put(row)
-        self._record(row)
+        self._state.changes.put(row)
 
 
 class ManagerState:
@@ -142,15 +126,13 @@ class ManagerState:
     `catalog.versions` holds the current versions, and those of active runs."""
 
     def __init__(self) -> None:
-        self.catalog: DagCatalog = _RecordedCatalog(lambda row: self.changes.put(row))
+        self.catalog: DagCatalog = _RecordedCatalog(self)
         self.pools: dict[str, Pool] = {}
         self.backfills: dict[str, ActiveBackfill] = {}
         self.runs: dict[RunKey, ActiveRun] = {}
         self.recent: dict[str, TimelineWindow] = {}  # of DAGs with a schedule: the newest end of the timeline
         self.changes = Changes()  # since the last commit
-        self.due: dict[
-            str, tuple[object, Upcoming | None]
-        ] = {}  # of `schedule`: the next run, and what it was computed of
+        self.due: dict[str, tuple[object, Upcoming | None]] = {}  # of `schedule`: the next run, and what it depends on
         self._specs: dict[tuple[str, int], DagSpec] = {}
 
     def put(self, row: Record) -> None:
@@ -169,7 +151,7 @@ class ManagerState:
                 owner.row = row
         elif isinstance(row, Pool):
             self.pools[row.name] = row
-        elif isinstance(row, DagRow | DagVersion | ImportProblem | BundleRow):
+        elif isinstance(row, DagRow | records.DagVersion | records.ImportProblem | records.BundleRow):
             self.catalog.put(row)
             return
         self.changes.put(row)
@@ -216,17 +198,10 @@ class ManagerState:
         spec = self.spec(row.dag_id, row.dag_version)
         if owner is None:
             return spec
-        overrides = json.loads(owner.overrides_json)
+        overrides, known = json.loads(owner.overrides_json), {"", *spec.by_id}
         if row.dag_version != owner.dag_version:  # which may lack a task that they name
-            overrides = {
-                name: value for name, value in overrides.items() if name.rpartition(".")[0] in {"", *spec.by_id}
-            }
+            overrides = {name: value for name, value in overrides.items() if name.rpartition(".")[0] in known}
         return with_overrides(spec, overrides)
-
-    def cache_versions(self, versions: Iterable[DagVersion]) -> None:
-        """Keep versions that the tables have already."""
-        for version in versions:
-            self.catalog.versions[version.dag_id, version.version] = version
 
     def evict_versions(self) -> None:
         """Drops versions that nothing active needs, once they are the larger part. The tables have them all
@@ -238,6 +213,14 @@ class ManagerState:
         needed |= {(live.row.dag_id, live.row.dag_version) for live in self.backfills.values()}
         self.catalog.versions = {key: version for key, version in self.catalog.versions.items() if key in needed}
         self._specs = {key: spec for key, spec in self._specs.items() if key in needed}
+
+    def active_dag(self, dag_id: str) -> DagRow:
+        """`NotFound` if there is none, `Refused` if it is inactive."""
+        dag = self.catalog.dags.get(dag_id)
+        if dag is None:
+            raise NotFound("DAG", dag_id, [row.dag_id for row in self.catalog.dags.values() if row.is_active])
+        refuse_inactive(dag)
+        return dag
 
     def current_spec(self, dag_id: str) -> DagSpec:
         return self.spec(dag_id, self.catalog.dags[dag_id].current_version)

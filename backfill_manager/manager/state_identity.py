@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from backfill_manager.clock import Clock
-from backfill_manager.errors import StateCopied, StateError
+from backfill_manager.errors import StateError
 from backfill_manager.execution.task_try import StateIdentity
 from backfill_manager.model.records import Manager
 from backfill_manager.store import open_like
@@ -74,12 +74,6 @@ def other_place(store: Store, last: Manager) -> tuple[str, str] | None:
     if lease is None or lease.state_id != last.state_id:
         return None
     return there, "still holds the same state"
-
-
-def refuse_a_copy(store: Store, last: Manager) -> None:
-    """`StateCopied` if the state at `store` is, or may be, a copy."""
-    if other := other_place(store, last):
-        raise StateCopied(store.root, *other)
 
 
 def _are_one_folder(one: Path, other: Path) -> bool:

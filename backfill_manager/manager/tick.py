@@ -13,11 +13,11 @@ lease is kept meanwhile, if there are enough for its heartbeat; else it runs out
 
 from __future__ import annotations
 
-import json
-from collections import Counter
+import statistics
+from collections import Counter, deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from backfill_manager import descriptors
 from backfill_manager.clock import Clock
@@ -29,12 +29,12 @@ from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResul
 from backfill_manager.manager.create_backfill import create_backfills
 from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.event_queue import EventQueue
-from backfill_manager.manager.instructions import Instructions, ParseRequest, PlanRequest
-from backfill_manager.manager.metrics import TickMetrics
+from backfill_manager.manager.instructions import ParseRequest, PlanRequest, Tick
 from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
+from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Leader, Store
@@ -45,6 +45,33 @@ PAUSE_PER_COMMIT: Final = 8.0  # under load: so many times the last commit's dur
 MAX_PAUSE_S: Final = 1.0
 MAX_SLEEP_S: Final = 3600.0  # the machine's clock may be set meanwhile
 DESCRIPTORS_POLL_INTERVAL_S: Final = 0.5
+WINDOW: Final = 100  # ticks and commits that medians are computed of
+
+
+class TickMetrics:
+    """Counters of the manager: written by the tick, sent with the heartbeat (another thread) to the lease row, shown by pages and
+    `/metrics`."""
+
+    def __init__(self) -> None:
+        self._ticks = self._commits = 0
+        self._tick_s: deque[float] = deque(maxlen=WINDOW)
+        self._commit_s: deque[float] = deque(maxlen=WINDOW)
+
+    def record_tick(self, seconds: float, commit_seconds: float | None) -> None:
+        """One tick; `commit_seconds` is None when there was nothing to commit."""
+        self._ticks += 1
+        self._tick_s.append(seconds)
+        if commit_seconds is not None:
+            self._commits += 1
+            self._commit_s.append(commit_seconds)
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of `Manager`."""
+        tick_ms, commit_ms = (
+            round(statistics.median(list(seconds)) * 1000, 1) if seconds else None
+            for seconds in (self._tick_s, self._commit_s)
+        )
+        return {"ticks": self._ticks, "commits": self._commits, "tick_ms": tick_ms, "commit_ms": commit_ms}
 
 
 class TaskRunner(Protocol):
@@ -57,17 +84,9 @@ class TaskRunner(Protocol):
     def load(self) -> Counter[str]: ...
 
 
-class BackfillPlanner(Protocol):
-    def plan(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> None: ...
-
-
-class BundleParsers(Protocol):
-    def parse(self, request: ParseRequest) -> None: ...
-
-
 class TickLoop:
-    """Runs in the manager's own thread. `planner` and `bundles` may be missing where no request asks for them;
-    `on_stop(drain)` is called when a client has sent `manager.stop`."""
+    """Runs in the manager's own thread. `plan` and `parse` hand requests on; `on_stop(drain)` is called when a client has sent
+    `manager.stop`."""
 
     def __init__(
         self,
@@ -78,19 +97,17 @@ class TickLoop:
         clock: Clock,
         executor: TaskRunner,
         events: EventQueue,
-        planner: BackfillPlanner | None = None,
-        bundles: BundleParsers | None = None,
+        plan: Callable[[PlanRequest, DagSpec, int, Dags], None] = lambda *_: None,
+        parse: Callable[[ParseRequest], None] = lambda _: None,
         metrics: TickMetrics | None = None,
         on_stop: Callable[[bool], None] = lambda drain: None,
     ) -> None:
         self.state, self.decisions = state, Decisions(state, store, leader)
         self._store, self._clock, self._executor, self._events = store, clock, executor, events
-        self._planner, self._bundles, self._on_stop = planner, bundles, on_stop
-        self._metrics = metrics or TickMetrics()
+        self._plan, self._parse, self._on_stop, self._metrics = plan, parse, on_stop, metrics or TickMetrics()
         self._requests, self._dags = self.decisions.requests, state.catalog
         self._commit_s: float | None = None  # duration of the last tick's commit; None: there was nothing to commit
         self.has_parsed_all = False  # every bundle, and committed what was found
-        self.draining = False
 
     def run_until(self, done: Callable[[], bool]) -> None:
         """Tick until `done()`, which is called after every tick."""
@@ -115,24 +132,22 @@ class TickLoop:
 
     def tick(self) -> bool:
         """Gather, decide, commit, act; True if anything was committed."""
-        events, now, todo = self._events.take(), self._clock.now(), Instructions()
+        events, now = self._events.take(), self._clock.now()
         self._take_plans([event for event in events if isinstance(event, PlanResult)], now)
         self.decisions.prefetch(now)
         for event in events:
             if isinstance(event, ParseResult):
                 self._take_parse_result(event, now)
-        self.decisions.decide(
+        tick = self.decisions.decide(
             [event for event in events if not isinstance(event, PlanResult | ParseResult | AllBundlesParsed)],
             self._unanswered(),
             {name: self._executor.free(name) for name in self.state.pools},
             now,
-            todo,
-            draining=self.draining,
         )
         began = self._clock.monotonic()
-        has_changed = self.decisions.commit(todo)
+        has_changed = self.decisions.commit(tick)
         self._commit_s = self._clock.monotonic() - began if has_changed else None
-        self._act(todo)
+        self._act(tick)
         self.has_parsed_all |= any(isinstance(event, AllBundlesParsed) for event in events)
         return has_changed
 
@@ -159,18 +174,20 @@ class TickLoop:
     def _take_plans(self, results: list[PlanResult], now: datetime) -> None:
         for result in results:
             self._events.has_requests = True  # one for the same backfill may have waited for this plan
-            request = result.request
-            if result.plan is None:
-                self._requests.refuse(request.request_id, request.kind, result.refusal, now)
+            request, plan = result.request, result.plan
+            if plan is None:
+                self._requests.refuse(request.request_id, request.kind, now, result.refusal)
             elif request.kind == kinds.BACKFILL_DRY_RUN:
-                document = json.dumps(result.plan.to_json_document())
-                self._requests.planned(request, None, "planned, not created", document, now)
+                self._requests.accept(
+                    request.request_id, request.kind, now, None, "planned, not created", plan.to_json_document()
+                )
             else:
-                self._create_backfill(result, now)
+                message = self._create_backfill(request, plan, now)
+                self._requests.accept(request.request_id, request.kind, now, request.backfill_id, message)
 
-    def _create_backfill(self, result: PlanResult, now: datetime) -> None:
-        leader = self.decisions.leader
-        root, *others = create_backfills(self.state, self._store, leader, result, self._clock.new_id, now)
+    def _create_backfill(self, request: PlanRequest, plan: BackfillPlan, now: datetime) -> str:
+        leader, new_id = self.decisions.leader, self._clock.new_id
+        root, *others = create_backfills(self.state, self._store, leader, request, plan, new_id, now)
         for live in (root, *others):
             pending, skipped = live.counts[s.PENDING], live.counts[s.SKIPPED]
             log.info(
@@ -178,58 +195,52 @@ class TickLoop:
             )
         pending, skipped = root.counts[s.PENDING], root.counts[s.SKIPPED]
         message = f"backfill {root.row.backfill_id}: {pending} items to run, {skipped} skipped"
-        if skipped and result.plan is not None:
-            message += f" ({', '.join(f'{n} {reason}' for reason, n in result.plan.summary['skipped'].items())})"
+        if skipped:
+            message += f" ({', '.join(f'{n} {reason}' for reason, n in plan.summary['skipped'].items())})"
         if others:
             message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
-        self._requests.planned(result.request, root.row.backfill_id, message, None, now)
+        return message
 
     def _take_parse_result(self, event: ParseResult, now: datetime) -> None:
         request = event.request
         if event.submission is None:
             assert request is not None
-            self._requests.refuse(request.request_id, kinds.BUNDLE_PARSE, event.refusal, now)
+            self._requests.refuse(request.request_id, kinds.BUNDLE_PARSE, now, event.refusal)
             return
         dry_run = request is not None and request.dry_run
         result = (self._dags.preview if dry_run else self._dags.submit)(event.submission, now)
         if request is not None:
-            message, document = _parse_message(result, dry_run), json.dumps(result.to_json_document())
-            self._requests.parsed(request, message, document, now)
+            message, document = _parse_message(result, dry_run), result.to_json_document()
+            self._requests.accept(request.request_id, kinds.BUNDLE_PARSE, now, request.bundle, message, document)
         read_whole = event.submission.covers == ("",)  # else it may be a few files that are read again all the time
         if event.submission.readable and not dry_run and (read_whole or request or result.changes):
-            log.info(
-                "bundle parsed",
-                bundle=result.bundle,
-                dags=result.dags,
-                changed=len(result.changes),
-                errors=len(result.errors),
-            )
+            changed, errors = len(result.changes), len(result.errors)
+            log.info("bundle parsed", bundle=result.bundle, dags=result.dags, changed=changed, errors=errors)
 
     # -- act ----------------------------------------------------------------------------------------------------------
-    def _act(self, todo: Instructions) -> None:
-        for pool, slots in todo.slots.items():
+    def _act(self, tick: Tick) -> None:
+        for pool, slots in tick.slots.items():
             self._executor.set_slots(pool, slots)
-        for launch in todo.launches:
+        for launch in tick.launches:
             self._executor.launch(launch)
-        for cancel in todo.cancels:
-            self._executor.cancel(cancel.key, cancel.reason)
-        for plan in todo.plans:
-            assert self._planner is not None
-            dag = self.state.catalog.dags[plan.command.dag_id]
+        for key, reason in tick.cancels:
+            self._executor.cancel(key, reason)
+        for plan in tick.plans:
+            dags = self.state.catalog.dags
             others = {
-                row.dag_id: (self.state.current_spec(row.dag_id), row.current_version)
-                for row in self.state.catalog.dags.values()
+                dag_id: (self.state.current_spec(dag_id), row.current_version)
+                for dag_id, row in dags.items()
                 if row.is_active and plan.command.downstream
             }
-            self._planner.plan(plan, self.state.current_spec(dag.dag_id), dag.current_version, others)
-        for parse in todo.parses:
-            assert self._bundles is not None
-            self._bundles.parse(parse)
-        for request_id in todo.compactions:
+            dag_id = plan.command.dag_id
+            self._plan(plan, self.state.current_spec(dag_id), dags[dag_id].current_version, others)
+        for parse in tick.parses:
+            self._parse(parse)
+        for request_id in tick.compactions:
             self.decisions.compact_state(request_id, self._clock.now())
             self._events.wake()  # the next tick commits the response
-        if todo.stop:
-            self._on_stop(todo.drain)
+        if tick.stop:
+            self._on_stop(tick.drain)
 
     # -- wait ---------------------------------------------------------------------------------------------------------
     def _wait_for_descriptors(self, done: Callable[[], bool]) -> None:

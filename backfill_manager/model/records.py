@@ -10,10 +10,11 @@ touches, so that old files are skipped and a tick costs the same whatever the hi
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 # The version of the state's layout. A column that is added may be null, so that an older state can be brought up to date:
 # 2: request.requested_from, backfill.hidden_at, task_instance.rows_written, dag.deactivated_by, dag_version.commit_id,
@@ -25,26 +26,30 @@ from typing import Any, ClassVar, Final
 # 5: response.error_code, error_field and error_params. They may be null.
 SCHEMA_VERSION: Final = 5
 
+TABLES: dict[str, type[Record]] = {}  # in the order of this file
+R = TypeVar("R", bound="Record")
+
 
 @dataclass(frozen=True)
 class Record:
     TABLE: ClassVar[str]
     KEY: ClassVar[tuple[str, ...]]  # the columns that identify a row
-    APPEND_ONLY: ClassVar[bool] = False  # rows are never changed: committed by append, not by MERGE
+    APPEND_ONLY: ClassVar[bool]  # rows are never changed: committed by append, not by MERGE
+
+    def __init_subclass__(cls, *, table: str, key: tuple[str, ...], append_only: bool = False) -> None:
+        cls.TABLE, cls.KEY, cls.APPEND_ONLY = table, key, append_only
+        TABLES[table] = cls
 
     @property
     def key(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self.KEY)
 
-    def evolve(self, **changes: Any) -> typing.Any:
+    def evolve(self: R, **changes: Any) -> R:
         return dataclasses.replace(self, **changes)
 
 
 @dataclass(frozen=True)
-class Request(Record):
-    TABLE = "request"
-    KEY = ("request_id",)
-    APPEND_ONLY = True
+class Request(Record, table="request", key=("request_id",), append_only=True):
     request_id: str
     kind: str  # backfill.create, backfill.pause, ..., see requests/
     payload_json: str
@@ -55,10 +60,7 @@ class Request(Record):
 
 
 @dataclass(frozen=True)
-class Response(Record):
-    TABLE = "response"
-    KEY = ("request_id",)
-    APPEND_ONLY = True
+class Response(Record, table="response", key=("request_id",), append_only=True):
     request_id: str
     kind: str
     outcome: str  # accepted, refused
@@ -73,11 +75,9 @@ class Response(Record):
 
 
 @dataclass(frozen=True)
-class Backfill(Record):
+class Backfill(Record, table="backfill", key=("backfill_id",)):
     """A backfill. Counts by state are not columns: they are counted from `backfill_item`."""
 
-    TABLE = "backfill"
-    KEY = ("backfill_id",)
     backfill_id: str
     dag_id: str
     state: str
@@ -116,9 +116,7 @@ class Backfill(Record):
 
 
 @dataclass(frozen=True)
-class BackfillItem(Record):
-    TABLE = "backfill_item"
-    KEY = ("backfill_id", "ordinal")
+class BackfillItem(Record, table="backfill_item", key=("backfill_id", "ordinal")):
     backfill_id: str
     ordinal: int  # from 1, the order of making
     state: str
@@ -133,9 +131,7 @@ class BackfillItem(Record):
 
 
 @dataclass(frozen=True)
-class DagRun(Record):
-    TABLE = "dag_run"
-    KEY = ("dag_id", "run_id")
+class DagRun(Record, table="dag_run", key=("dag_id", "run_id")):
     dag_id: str
     run_id: str
     run_type: str
@@ -161,9 +157,7 @@ class DagRun(Record):
 
 
 @dataclass(frozen=True)
-class TaskInstance(Record):
-    TABLE = "task_instance"
-    KEY = ("dag_id", "run_id", "task_id")
+class TaskInstance(Record, table="task_instance", key=("dag_id", "run_id", "task_id")):
     dag_id: str
     run_id: str
     task_id: str
@@ -188,12 +182,9 @@ class TaskInstance(Record):
 
 
 @dataclass(frozen=True)
-class TaskTry(Record):
+class TaskTry(Record, table="task_try", key=("dag_id", "run_id", "task_id", "launch"), append_only=True):
     """One start of a task that has ended; written with, or derived again from, its task instance."""
 
-    TABLE = "task_try"
-    KEY = ("dag_id", "run_id", "task_id", "launch")
-    APPEND_ONLY = True
     dag_id: str
     run_id: str
     task_id: str
@@ -211,10 +202,7 @@ class TaskTry(Record):
 
 
 @dataclass(frozen=True)
-class TaskLog(Record):
-    TABLE = "task_log"
-    KEY = ("dag_id", "run_id", "task_id", "launch", "line")
-    APPEND_ONLY = True
+class TaskLog(Record, table="task_log", key=("dag_id", "run_id", "task_id", "launch", "line"), append_only=True):
     dag_id: str
     run_id: str
     task_id: str
@@ -228,9 +216,7 @@ class TaskLog(Record):
 
 
 @dataclass(frozen=True)
-class DagRow(Record):
-    TABLE = "dag"
-    KEY = ("dag_id",)
+class DagRow(Record, table="dag", key=("dag_id",)):
     dag_id: str
     bundle: str
     file: str
@@ -249,9 +235,7 @@ class DagRow(Record):
 
 
 @dataclass(frozen=True)
-class DagVersion(Record):
-    TABLE = "dag_version"
-    KEY = ("dag_id", "version")
+class DagVersion(Record, table="dag_version", key=("dag_id", "version")):
     dag_id: str
     version: int
     content_hash: str  # of the definition and of the bundle's code
@@ -265,9 +249,7 @@ class DagVersion(Record):
 
 
 @dataclass(frozen=True)
-class ImportProblem(Record):
-    TABLE = "import_error"
-    KEY = ("bundle", "file")
+class ImportProblem(Record, table="import_error", key=("bundle", "file")):
     bundle: str
     file: str
     line: int | None
@@ -279,9 +261,7 @@ class ImportProblem(Record):
 
 
 @dataclass(frozen=True)
-class BundleRow(Record):
-    TABLE = "bundle"
-    KEY = ("name",)
+class BundleRow(Record, table="bundle", key=("name",)):
     name: str
     path: str
     parser: str
@@ -294,9 +274,7 @@ class BundleRow(Record):
 
 
 @dataclass(frozen=True)
-class Pool(Record):
-    TABLE = "pool"
-    KEY = ("name",)
+class Pool(Record, table="pool", key=("name",)):
     name: str
     slots: int
     weight: int
@@ -304,11 +282,9 @@ class Pool(Record):
 
 
 @dataclass(frozen=True)
-class Manager(Record):
+class Manager(Record, table="manager", key=("term",)):
     """One row per term of leadership; the row with the highest term is the lease."""
 
-    TABLE = "manager"
-    KEY = ("term",)
     term: int
     manager_id: str
     host: str
@@ -330,11 +306,7 @@ class Manager(Record):
     state_root: str | None = None  # where the state was when this term began; elsewhere it was moved or copied
 
 
-RECORDS: tuple[type[Record], ...] = (
-    Request, Response, Backfill, BackfillItem, DagRun, TaskInstance, TaskTry, TaskLog,
-    DagRow, DagVersion, ImportProblem, BundleRow, Pool, Manager,
-)  # fmt: skip
-TABLES: dict[str, type[Record]] = {record.TABLE: record for record in RECORDS}
+RECORDS: tuple[type[Record], ...] = tuple(TABLES.values())
 
 # The order in which a tick commits its tables: children before parents, so that whatever a crash leaves half-done can
 # be derived again from what is there; what was made but has no parent yet is swept away at the next take-over.
@@ -344,20 +316,19 @@ COMMIT_ORDER: tuple[str, ...] = (
 )  # fmt: skip
 
 
-_COLUMNS: dict[type[Record], dict[str, tuple[type, bool]]] = {}
-
-
 def columns(record: type[Record]) -> dict[str, tuple[type, bool]]:
     """Column name -> (Python type, nullable), in order."""
-    if record not in _COLUMNS:
-        hints = typing.get_type_hints(record)
-        found: dict[str, tuple[type, bool]] = {}
-        for field in dataclasses.fields(record):
-            args = typing.get_args(hints[field.name])
-            kind = next((a for a in args if a is not type(None)), hints[field.name])
-            found[field.name] = (kind, bool(args))
-        _COLUMNS[record] = found
-    return _COLUMNS[record]
+    return _columns(record.TABLE)
+
+
+@functools.cache
+def _columns(table: str) -> dict[str, tuple[type, bool]]:
+    hints, found = typing.get_type_hints(TABLES[table]), dict[str, tuple[type, bool]]()
+    for field in dataclasses.fields(TABLES[table]):
+        args = typing.get_args(hints[field.name])
+        kind = next((a for a in args if a is not type(None)), hints[field.name])
+        found[field.name] = (kind, bool(args))
+    return found
 
 
 def has_run_seq(record: type[Record]) -> bool:

@@ -54,61 +54,47 @@ EXTERNAL_RUN: Final = "external"
 RUN_TYPES: Final = (SCHEDULED_RUN, BACKFILL_RUN, MANUAL_RUN, EXTERNAL_RUN)
 
 
-def _pairs(table: dict[str, str]) -> frozenset[tuple[str, str]]:
-    return frozenset((was, to) for was, tos in table.items() for to in tos.split())
-
-
-_CLEARED = {state: NONE for state in TASK_FINISHED}
-
+_MOVES: Final[dict[str, dict[str, str]]] = {
+    "task_instance": {
+        **dict.fromkeys(TASK_FINISHED, NONE),  # cleared
+        NONE: "scheduled success failed skipped upstream_failed cancelled removed",
+        SCHEDULED: "queued success failed skipped upstream_failed cancelled removed none",
+        QUEUED: "running up_for_retry cancelled failed",
+        RUNNING: "success failed up_for_retry skipped cancelled",
+        UP_FOR_RETRY: "scheduled success failed skipped cancelled removed none",
+    },
+    "dag_run": {
+        QUEUED: "running success failed cancelled",
+        RUNNING: "success failed cancelled",
+        **dict.fromkeys((SUCCESS, FAILED, CANCELLED), "queued overridden"),
+    },
+    "backfill": {
+        QUEUED: "running paused success failed cancelled",
+        RUNNING: "paused success failed cancelled",
+        PAUSED: "running success failed cancelled",
+        **dict.fromkeys(BACKFILL_FINISHED, RUNNING),
+    },
+    "backfill_item": {
+        PENDING: "running skipped cancelled success failed",
+        RUNNING: "success failed cancelled pending",
+        SUCCESS: "running",
+        FAILED: "pending running",
+        CANCELLED: "running",
+    },
+}
 LEGAL: Final[dict[str, frozenset[tuple[str, str]]]] = {
-    "task_instance": _pairs(
-        {
-            **_CLEARED,
-            NONE: "scheduled success failed skipped upstream_failed cancelled removed",
-            SCHEDULED: "queued success failed skipped upstream_failed cancelled removed none",
-            QUEUED: "running up_for_retry cancelled failed",
-            RUNNING: "success failed up_for_retry skipped cancelled",
-            UP_FOR_RETRY: "scheduled success failed skipped cancelled removed none",
-        }
-    ),
-    "dag_run": _pairs(
-        {
-            QUEUED: "running success failed cancelled",
-            RUNNING: "success failed cancelled",
-            SUCCESS: "queued overridden",
-            FAILED: "queued overridden",
-            CANCELLED: "queued overridden",
-        }
-    ),
-    "backfill": _pairs(
-        {
-            QUEUED: "running paused success failed cancelled",
-            RUNNING: "paused success failed cancelled",
-            PAUSED: "running success failed cancelled",
-            SUCCESS: "running",
-            FAILED: "running",
-            CANCELLED: "running",
-        }
-    ),
-    "backfill_item": _pairs(
-        {
-            PENDING: "running skipped cancelled success failed",
-            RUNNING: "success failed cancelled pending",
-            SUCCESS: "running",
-            FAILED: "pending running",
-            CANCELLED: "running",
-        }
-    ),
+    table: frozenset((was, to) for was, targets in moves.items() for to in targets.split())
+    for table, moves in _MOVES.items()
 }
 
-# -- when a task may start, by the states of those before it (planning.trigger_rules) --------------------------------
+# When a task may start, by the states of those before it (planning.trigger_rules).
 TriggerRule = Literal[
     "all_success", "all_failed", "all_done", "one_success", "one_failed",
     "none_failed", "none_failed_min_one_success", "none_skipped", "always",
 ]  # fmt: skip
 TRIGGER_RULES: Final[tuple[str, ...]] = get_args(TriggerRule)
 
-# -- pools that always exist ------------------------------------------------------------------------------------------
+# Pools that always exist.
 SCHEDULED_POOL: Final = "scheduled"
 BACKFILL_POOL: Final = "backfill"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 from backfill_manager.errors import IllegalTransition
@@ -23,18 +23,11 @@ R = TypeVar("R", TaskInstance, DagRun, Backfill, BackfillItem)
 def _move(row: R, to: str, **fields: Any) -> R:
     if (row.state, to) not in s.LEGAL[row.TABLE]:
         raise IllegalTransition(row.TABLE, "/".join(str(part) for part in row.key), row.state, to)
-    moved: R = row.evolve(state=to, **fields)
-    return moved
+    return row.evolve(state=to, **fields)
 
 
 def _ended(ti: TaskInstance, at: datetime) -> dict[str, Any]:
-    return {
-        "ended_at": at,
-        "duration_s": None if ti.started_at is None else (at - ti.started_at) / timedelta(seconds=1),
-    }
-
-
-# -- task instances ---------------------------------------------------------------------------------------------------
+    return {"ended_at": at, "duration_s": None if ti.started_at is None else (at - ti.started_at).total_seconds()}
 
 
 def scheduled(ti: TaskInstance) -> TaskInstance:
@@ -81,14 +74,7 @@ def put_back(ti: TaskInstance, at: datetime, error: str, until: datetime) -> Tas
 
 def lost(ti: TaskInstance, at: datetime, error: str, until: datetime) -> TaskInstance:
     """The manager's process or its JVM ended while it was queued or running: it costs no try, and is counted."""
-    lost: TaskInstance = put_back(ti, at, error, until).evolve(losses=(ti.losses or 0) + 1)
-    return lost
-
-
-def failed_by_losses(ti: TaskInstance, at: datetime, error: str) -> TaskInstance:
-    """The manager's process or its JVM ended too often while it ran. Only a clear starts it again."""
-    gone: TaskInstance = failed(ti, at, error).evolve(losses=(ti.losses or 0) + 1)
-    return gone
+    return put_back(ti, at, error, until).evolve(losses=(ti.losses or 0) + 1)
 
 
 def cleared(ti: TaskInstance, by: str | None) -> TaskInstance:
@@ -111,11 +97,6 @@ def removed(ti: TaskInstance, at: datetime) -> TaskInstance:
     return _move(ti, s.REMOVED, **_ended(ti, at))
 
 
-def marked_success(ti: TaskInstance, at: datetime) -> TaskInstance:
-    """Taken as done without running (`mark_success`)."""
-    return _move(ti, s.SUCCESS, **_ended(ti, at))
-
-
 def skipped(ti: TaskInstance, at: datetime, reason: str) -> TaskInstance:
     return _move(ti, s.SKIPPED, error=reason, losses=None, **_ended(ti, at))
 
@@ -130,24 +111,19 @@ def cancelled(ti: TaskInstance, at: datetime, reason: str) -> TaskInstance:
 
 
 def try_of(ti: TaskInstance, term: int, state: str | None = None, spark_jobs: Sequence[int] = ()) -> TaskTry:
-    """The record of the start that has just ended, as the task instance tells it."""
+    """The record of the start that has just ended, as the task instance tells it. One that is followed by another has failed."""
+    state = state or (s.FAILED if ti.state == s.UP_FOR_RETRY else ti.state)
     return TaskTry(
         dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=ti.launch, try_number=ti.try_number,
-        state=state or ti.state, run_seq=ti.run_seq, term=term, pool=ti.pool, started_at=ti.started_at,
+        state=state, run_seq=ti.run_seq, term=term, pool=ti.pool, started_at=ti.started_at,
         ended_at=ti.ended_at, duration_s=ti.duration_s, error=ti.error,
         spark_jobs_json=json.dumps(spark_jobs) if spark_jobs else None,
     )  # fmt: skip
 
 
-# -- runs -------------------------------------------------------------------------------------------------------------
-
-
 def run_started(run: DagRun, at: datetime) -> DagRun:
     """The first of its tasks starts; a callback may have run before, when only that was cleared."""
-    if run.state == s.RUNNING:
-        begun: DagRun = run.evolve(started_at=at)
-        return begun
-    return _move(run, s.RUNNING, started_at=at)
+    return run.evolve(started_at=at) if run.state == s.RUNNING else _move(run, s.RUNNING, started_at=at)
 
 
 def run_calls_back(run: DagRun) -> DagRun:
@@ -171,11 +147,7 @@ def run_overridden(run: DagRun, by_run_id: str) -> DagRun:
 
 def run_follows(run: DagRun, previous_run_id: str | None) -> DagRun:
     """Its place in the timeline: only the pointer changes."""
-    moved: DagRun = run.evolve(previous_run_id=previous_run_id)
-    return moved
-
-
-# -- backfill items ---------------------------------------------------------------------------------------------------
+    return run.evolve(previous_run_id=previous_run_id)
 
 
 def item_started(item: BackfillItem, run_id: str) -> BackfillItem:
@@ -196,9 +168,6 @@ def item_ended(item: BackfillItem, state: str, reason: str | None = None) -> Bac
     return _move(item, state, reason=reason)
 
 
-# -- backfills --------------------------------------------------------------------------------------------------------
-
-
 def backfill_started(backfill: Backfill, at: datetime) -> Backfill:
     return _move(backfill, s.RUNNING, started_at=backfill.started_at or at)
 
@@ -217,8 +186,7 @@ def backfill_resumed(backfill: Backfill, at: datetime, failed: int) -> Backfill:
 
 def backfill_cancelling(backfill: Backfill, reason: str, *, let_running_finish: bool = False) -> Backfill:
     """It ends when the last of its tasks has stopped, or has finished."""
-    marked: Backfill = backfill.evolve(is_cancelled=True, is_cancelling=not let_running_finish, reason=reason)
-    return marked
+    return backfill.evolve(is_cancelled=True, is_cancelling=not let_running_finish, reason=reason)
 
 
 def backfill_reopened(backfill: Backfill) -> Backfill:
@@ -233,9 +201,6 @@ def backfill_ended(backfill: Backfill, state: str, at: datetime, reason: str | N
     return _move(backfill, state, completed_at=at, reason=reason, is_paused=False)
 
 
-# -- the list ---------------------------------------------------------------------------------------------------------
-
-
 class Changes:
     """What one tick will commit: the last form of each row, by table. Folding is by key, so one row is written once."""
 
@@ -247,8 +212,7 @@ class Changes:
 
     def latest(self, row: R) -> R:
         """What `row`, as the tables have it, has become since."""
-        changed: R = self._rows.get(row.TABLE, {}).get(row.key, row)  # type: ignore[assignment]
-        return changed
+        return self._rows.get(row.TABLE, {}).get(row.key, row)  # type: ignore[return-value]
 
     def rows(self, table: str) -> list[Record]:
         return list(self._rows.get(table, {}).values())

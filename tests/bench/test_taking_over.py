@@ -14,7 +14,6 @@ from deltalake import write_deltalake
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.manager.decisions import Decisions
-from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, Manager, Record, Response, TaskInstance
 from backfill_manager.requests import submit
@@ -69,10 +68,10 @@ def take_over_and_clear(store: Store) -> tuple[int, dict[str, float]]:
     lap("take the lease")
     state = restore_state(store, term=1, now=NOW)
     lap("read what lives")
-    decisions, todo = Decisions(state, store, leader), Instructions()
+    decisions = Decisions(state, store, leader)
     decisions.prefetch(NOW)
     lap("read the timelines")
-    decisions.decide([], [], {}, NOW, todo)
+    todo = decisions.decide([], [], {}, NOW)
     lap("decide")
     decisions.commit(todo)
     lap("commit")
@@ -86,9 +85,9 @@ def take_over_and_clear(store: Store) -> tuple[int, dict[str, float]]:
     )
     began = clock.monotonic()
     decisions.prefetch(NOW)
-    decisions.decide([], store.unanswered(), {}, NOW, Instructions())
+    todo = decisions.decide([], store.unanswered(), {}, NOW)
     lap("decide on the clear")
-    decisions.commit(Instructions())
+    decisions.commit(todo)
     lap("commit the clear")
     (answer,) = store.read(Response)
     assert answer.outcome == "accepted", answer.message

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from backfill_manager.execution.messages import Failed, Lost, Outcome, Skipped, Succeeded, TaskEnded, TaskLaunch
-from backfill_manager.manager.instructions import Instructions
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Response, TaskTry
 from backfill_manager.testing import InMemoryManager, dag_spec, days
@@ -377,16 +376,15 @@ def test_a_manager_told_to_stop_starts_nothing_more_and_the_next_one_goes_on() -
     ground.drain()
     free, now = {"scheduled": 16, "backfill": 16}, ground.clock.now()
     ground.ask("manager.stop", drain=True)
-    todo = Instructions()
-    ground._decisions.decide([], ground.store.unanswered(), free, now, todo)
+    todo = ground._decisions.decide([], ground.store.unanswered(), free, now)
     ground._decisions.commit(todo)
     assert (todo.stop, todo.drain) == (True, True)
     (answer,) = ground.store.read(Response)
     assert (answer.outcome, answer.message) == ("accepted", "stopping when running tasks have finished")
 
     (running,) = ground.running
-    last = Instructions()
-    ground._decisions.decide([TaskEnded(running, Succeeded(), now)], [], free, now, last, draining=True)
+    ground._decisions.draining = True
+    last = ground._decisions.decide([TaskEnded(running, Succeeded(), now)], [], free, now)
     ground._decisions.commit(last)
     assert (last.launches, ground.tasks("d", "a")[0].state) == ([], s.SUCCESS), (
         "what ran has finished, and that is kept"

@@ -57,11 +57,11 @@ class Watching:
 
     def look(self) -> float | None:
         """One round; what it finds is taken in."""
-        wait = self.watcher.run_once()
+        waits = [service.parse_if_due() for service in self.watcher._services.values()]
         while not self.events.empty():
             found = self.events.get()
             self.store.submit(found.submission, self.clock.now())
-        return wait
+        return min((wait for wait in waits if wait is not None), default=None)
 
     @property
     def active(self) -> list[str]:

@@ -26,7 +26,6 @@ from support.scenarios import (
 )  # fmt: skip
 
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
-from backfill_manager.manager.instructions import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Record, Response, TaskInstance, TaskTry
 from backfill_manager.model.transitions import Changes
@@ -1048,8 +1047,8 @@ def test_what_is_asked_of_a_backfill_that_is_being_planned_is_done_before_anythi
     monkeypatch.setattr(ground.clock, "new_id", lambda: "b")
     ground.backfill("d", JANUARY)
     monkeypatch.undo()
-    expected = PlanRequest(ground.store.unanswered()[0].request_id, "backfill.create", "b", ask, "tests")
-    ground._decisions.requests.planned(expected, "b", "5 items to run", None, ground.clock.now())
+    planned, now = ground.store.unanswered()[0].request_id, ground.clock.now()
+    ground._decisions.requests.accept(planned, "backfill.create", now, "b", "5 items to run")
     ground.drain()
 
     assert [answer.outcome for answer in ground.store.read(Response)] == ["accepted"] * 3

@@ -21,7 +21,6 @@ from support.scenarios import (
 )  # fmt: skip
 
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
-from backfill_manager.manager.instructions import Instructions
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
@@ -307,7 +306,8 @@ def test_a_stopping_manager_does_not_wake_for_a_run_that_it_will_not_make() -> N
     ground.clock.advance(days=3)
     now = ground.clock.now()
     ground._decisions.prefetch(now)
-    ground._decisions.decide([], [], {}, now, Instructions(), draining=True)
+    ground._decisions.draining = True
+    ground._decisions.decide([], [], {}, now)
     assert next_due(ground) is None
 
 

@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.manager.decisions import Decisions
-from backfill_manager.manager.instructions import Instructions
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.model.records import TABLES, DagRun, Manager, Response, TaskTry
 from backfill_manager.model.transitions import Changes
@@ -39,8 +38,7 @@ def leading_manager() -> Manager:
 
 def tick(decisions: Decisions, store: Store) -> None:
     """One turn, as `manager.tick` takes it, of a manager that has nothing else to do."""
-    todo = Instructions()
-    decisions.decide([], store.unanswered(), {}, NOW, todo)
+    todo = decisions.decide([], store.unanswered(), {}, NOW)
     decisions.commit(todo)
     for request_id in todo.compactions:
         decisions.compact_state(request_id, NOW)

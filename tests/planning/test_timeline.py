@@ -92,7 +92,7 @@ class Timeline:
         row = _run(run_id, run_type, dates[0], len(dates), self.ground.leader.next_seq())
         self.made_at[dates[0]] = self.made_at.get(dates[0], 0) + 1
         assert number_of(row) == self.made_at[dates[0]], "numbers rise, whatever the type"
-        make_run(self.state, row, self.spec, timeline=stretch, overrides=held, now=DATES[0])
+        make_run(self.state, row, self.spec, stretch, held)
         self.state.recent["d"].trim(lookback_depth(self.spec))
         self.model = [(date, run) for date, run in self.model if run not in old]
         insort(self.model, (dates[0], run_id))
@@ -102,7 +102,7 @@ class Timeline:
     def _insert_external(self, date: datetime) -> None:
         run_id = run_id_for(s.EXTERNAL_RUN, timeline_key(date + timedelta(seconds=len(self.ids)), None))
         row = _run(run_id, s.EXTERNAL_RUN, date, 1, self.ground.leader.next_seq())
-        make_run(self.state, row, self.spec, timeline=None, selected=["t"], now=DATES[0])
+        make_run(self.state, row, self.spec, TimelineWindow(), selected=["t"])
         self.ids.add(run_id)
         self.outside.add(run_id)
 

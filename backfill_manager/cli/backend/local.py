@@ -13,7 +13,6 @@ from backfill_manager.model.states import RUN_FINISHED
 from backfill_manager.queries import backfill_items, backfills, bundles, dags, pools, requests, runs, tasks, versions
 from backfill_manager.queries.eta import with_time_left
 from backfill_manager.queries.managers import has_active_manager, manager_status
-from backfill_manager.schemas import kinds
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.uri import is_catalog_schema
@@ -46,34 +45,34 @@ class LocalBackend:
     def close(self) -> None:
         """Reading holds nothing open."""
 
-    # -- read ---------------------------------------------------------------------------------------------------------
     def has_active_manager(self) -> bool:
         return self.any_store.exists() and has_active_manager(self.any_store, self.clock.now())
 
     def manager(self) -> Document:
         return manager_status(self.store, self.clock.now())
 
-    def backfills(self, *, dag_id: str | None, states: Sequence[str], limit: int | None) -> list[Document]:
+    def backfills(self, *, dag_id: str | None, state: Sequence[str], limit: int | None) -> list[Document]:
         if dag_id is not None:
             dags.known_dag(self.store, dag_id)
-        return backfills.list_backfills(self.store, backfills.BackfillFilter(dag_id, states), limit=limit).items
+        return backfills.list_backfills(self.store, backfills.BackfillFilter(dag_id, state), limit=limit).items
 
     def backfill(self, backfill_id: str, *, with_eta: bool = False) -> Document:
+        """`with_eta`: with `time_left_s` and `finishes_at`, for which its runs must be read."""
         document = backfills.find_backfill(self.store, backfill_id)
         return with_time_left(self.store, document, self.clock.now()) if with_eta else document
 
-    def items(
-        self, backfill_id: str, *, states: Sequence[str] = (), limit: int | None = None, offset: int = 0
-    ) -> list[Document]:
-        if not states:  # ordinals count from 1 without a gap
-            return backfill_items.list_items(self.store, backfill_id, after=offset or None, limit=limit).items
+    def items(self, id: str, *, state: Sequence[str], limit: int | None = None, offset: int = 0) -> list[Document]:
+        if not state:  # ordinals count from 1 without a gap
+            return backfill_items.list_items(self.store, id, after=offset or None, limit=limit).items
         limit = None if limit is None else limit + offset
-        return backfill_items.list_items(self.store, backfill_id, in_states=states, limit=limit).items[offset:]
+        return backfill_items.list_items(self.store, id, in_states=state, limit=limit).items[offset:]
 
     def running_tasks(self, backfill: Document) -> list[Document]:
+        """Its task instances that run now, longest first, with `for_s` seconds."""
         return tasks.running_tasks(self.store, backfill, self.clock.now())
 
-    def dags(self, *, active: bool | None = True) -> list[Document]:
+    def dags(self, *, active: bool | None) -> list[Document]:
+        """None: also those that are not active any more."""
         return dags.list_dags(self.store, self.clock.now(), active=active)
 
     def dag(self, dag_id: str) -> Document:
@@ -91,26 +90,26 @@ class LocalBackend:
     def version_diff(self, dag_id: str, before: int, after: int) -> Document:
         return versions.diff_versions(self.store, dag_id, before, after)
 
-    def timeline(self, dag_id: str, limit: int | None) -> list[Document]:
+    def timeline(self, dag_id: str, *, limit: int | None) -> list[Document]:
         # What ran can be read after its DAG is gone.
         if not self.store.read(DagRun, [Condition("dag_id", "=", dag_id)], limit=1):
             dags.known_dag(self.store, dag_id)
         return runs.timeline(self.store, dag_id, limit)
 
     def runs(
-        self, *, dag_id: str | None, backfill_id: str | None, states: Sequence[str], limit: int | None
+        self, *, dag_id: str | None, backfill_id: str | None, state: Sequence[str], limit: int | None
     ) -> list[Document]:
         if dag_id is not None:
             dags.known_dag(self.store, dag_id)
         if backfill_id is not None:
             backfill_id = backfills.find_backfill(self.store, backfill_id)["backfill_id"]
-        page = runs.list_runs(self.store, dag_id=dag_id, backfill_id=backfill_id, in_states=states, limit=limit)
-        return page.items
+        return runs.list_runs(self.store, dag_id=dag_id, backfill_id=backfill_id, in_states=state, limit=limit).items
 
-    def run(self, run_id: str, dag_id: str | None) -> Document:
+    def run(self, run_id: str, *, dag_id: str | None) -> Document:
         return runs.run_details(runs.find_run(self.store, run_id, dag_id=dag_id))
 
     def run_tasks(self, run: Document) -> Document:
+        """`{"tasks": [...], "tries": [...]}` of a run."""
         row = self.run_row(run)
         return {"tasks": tasks.list_task_instances(self.store, row), "tries": tasks.list_tries(self.store, row)}
 
@@ -126,14 +125,15 @@ class LocalBackend:
     def bundles(self) -> list[Document]:
         return bundles.list_bundles(self.store, self.context.settings.bundles)
 
-    def requests(self, limit: int | None) -> list[Document]:
+    def requests(self, *, limit: int | None) -> list[Document]:
         return requests.list_requests(self.store, limit=limit).items
 
     def request(self, request_id: str) -> Document:
         return requests.find_request(self.store, request_id)
 
-    # -- submit -------------------------------------------------------------------------------------------------------
     def submit(self, kind: str, values: Mapping[str, Any], request_id: str | None = None) -> Request:
+        """Submits a command (`kind` as in the request table) with its fields as typed. What can be refused without the
+        manager is refused here."""
         from backfill_manager.cli.backend.local_submit import payload_of
         from backfill_manager.requests.submit import submit
 
@@ -142,15 +142,13 @@ class LocalBackend:
         return submit(self.store, self.clock, kind, payload, request_id=request_id)
 
     def preview(self, kind: str, values: Mapping[str, Any]) -> Document:
-        from backfill_manager.cli.backend import local_preview
+        """What a `backfill.create`, `tasks.clear` or `bundle.parse` would do."""
+        from backfill_manager.cli.backend.local_submit import preview_of
 
-        previews = {
-            kinds.BACKFILL_CREATE: local_preview.plan_backfill, kinds.TASKS_CLEAR: local_preview.plan_clear,
-            kinds.BUNDLE_PARSE: local_preview.parse_bundle,
-        }  # fmt: skip
-        return previews[kind](self, values)
+        return preview_of(self, kind, values)
 
     def wait(self, request: Request, timeout_s: float) -> Response | None:
+        """The manager's response, or None when it has not come within so many seconds."""
         from backfill_manager.requests.submit import wait_for_response
 
         return wait_for_response(self.store, self.clock, request.request_id, timeout_s, pause=self.context.pause)

@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 
 @contextmanager
 def local_spark(context: CliContext) -> Iterator[Any]:
-    """For reading only: the folders that Spark creates for itself are removed again."""
-    with _quiet_stderr(unless=context.debug), _no_new_warehouse(context.settings.warehouse):
+    """For reading only: the folder of the warehouse, which Spark creates at the first query of any table, is removed again."""
+    warehouse = context.settings.warehouse
+    folder = Path(warehouse)
+    was_there = not is_local(warehouse) or folder.exists()
+    with _quiet_stderr(unless=context.debug):
         spark = start_spark(context)
         try:
             yield spark
         finally:
             spark.stop()
+            if not was_there and folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def start_spark(context: CliContext) -> Any:
@@ -37,24 +42,9 @@ def start_spark(context: CliContext) -> Any:
     pools = [Pool(name=p.name, slots=p.slots, weight=p.weight, min_share=p.min_share) for p in settings.pools]
     with _quiet_stderr(unless=context.debug):
         return build_session(
-            pools=pools,
-            app_name="bfm",
-            master=settings.spark.master,
-            warehouse=settings.warehouse,
+            pools=pools, app_name="bfm", master=settings.spark.master, warehouse=settings.warehouse,
             conf=settings.spark.conf,
-        )
-
-
-@contextmanager
-def _no_new_warehouse(warehouse: str) -> Iterator[None]:
-    """Spark creates the folder of the warehouse at the first query of any table."""
-    folder = Path(warehouse)
-    was_there = not is_local(warehouse) or folder.exists()
-    try:
-        yield
-    finally:
-        if not was_there and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        )  # fmt: skip
 
 
 @contextmanager

@@ -1,26 +1,35 @@
-"""Commands with their fields as typed -> payloads of requests, checked against the state."""
+"""Commands with their fields as typed -> payloads of requests, checked against the state; and previews of commands over the
+tables, of which nothing is stored."""
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from backfill_manager.cli.backend.base import Document
+from backfill_manager.cli.backend.base import Document, accepted
+from backfill_manager.errors import BackfillManagerError, NotFound
+from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 from backfill_manager.queries import dags
 from backfill_manager.requests import submit, validation
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import BackfillInput, ClearTasks
+from backfill_manager.schemas.commands import BackfillInput, ClearTasks, CreateBackfill
+from backfill_manager.store.base import Condition
 
 if TYPE_CHECKING:
     from backfill_manager.cli.backend.local import LocalBackend
 
+PLAN_TIMEOUT_S: Final = 60.0
+
 
 def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request_id: str) -> Document:
-    store, settings, now = backend.store, backend.context.settings, backend.clock.now()
+    store, settings = backend.store, backend.context.settings
     match kind:
         case kinds.BACKFILL_CREATE:
-            return new_backfill(backend, values, submit.id_from(request_id))
+            return _new_backfill(backend, values, submit.id_from(request_id))
         case kinds.BACKFILL_RETRY:
             return validation.retried_backfill(backend.backfill(values["backfill_id"]))
         case kinds.BACKFILL_SET:
@@ -33,7 +42,7 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
             return {"dag_id": dags.current_dag(store, values["dag_id"])[0].dag_id}
         case kinds.DAG_TRIGGER:
             values = {"logical_date": None, "conf": {}, **values}
-            return validation.triggered_dag(store, **values, now=now)
+            return validation.triggered_dag(store, **values, now=backend.clock.now())
         case kinds.BUNDLE_PARSE | kinds.BUNDLE_DEACTIVATE:
             # An active manager knows its bundles best: its configuration may be another one than ours.
             if not backend.has_active_manager():
@@ -46,19 +55,81 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
         case kinds.TASK_MARK:
             return validation.marked_task(store, backend.run_row(values), values["task_id"], values["state"])
         case kinds.TASKS_CLEAR:
-            return {"ask": clear_command(backend, values).to_payload()}
+            return {"ask": _clear_command(backend, values).to_payload()}
         case kinds.POOL_SET:
             return validation.set_pool(store, **{"weight": None, "min_share": None, **values})
         case _:  # manager.stop, state.compact, task.run
             return values
 
 
-def new_backfill(backend: LocalBackend, values: Mapping[str, Any], backfill_id: str) -> Document:
+def preview_of(backend: LocalBackend, kind: str, values: Mapping[str, Any]) -> Document:
+    if kind == kinds.BACKFILL_CREATE:
+        return _plan_backfill(backend, values)
+    if kind == kinds.BUNDLE_PARSE:
+        return _parse_bundle(backend, values)
+    from backfill_manager.planning.clear_plan import plan_clear
+
+    store, command = backend.store, _clear_command(backend, values)
+    return plan_clear(store, command, dags.all_dags(store), dags.spec_reader(store)).to_json_document()
+
+
+def _new_backfill(backend: LocalBackend, values: Mapping[str, Any], backfill_id: str) -> Document:
     """The payload of `backfill.create` and `backfill.dry_run`; dates are read in the DAG's zone."""
     backfill = BackfillInput.parse(values)
     command = read_backfill(backfill, dags.current_dag(backend.store, backfill.dag_id)[1])
     return validation.new_backfill(backend.store, backend.context.settings, command, backfill_id, backend.clock.now())
 
 
-def clear_command(backend: LocalBackend, values: Mapping[str, Any]) -> ClearTasks:
+def _clear_command(backend: LocalBackend, values: Mapping[str, Any]) -> ClearTasks:
     return validation.with_whole_run_ids(backend.store, ClearTasks.parse(values))
+
+
+def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
+    """By an active manager, whose Spark is warm; without one in this process. Both call the same planner."""
+    payload = _new_backfill(backend, values, backend.clock.new_id())
+    if not backend.has_active_manager():
+        return _plan_here(backend, CreateBackfill.from_payload(payload["ask"]))
+    request = submit.submit(backend.store, backend.clock, kinds.BACKFILL_DRY_RUN, payload)
+    response = backend.wait(request, PLAN_TIMEOUT_S)
+    if response is None:
+        raise BackfillManagerError(
+            f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; look at `bfm manager status`."
+        )
+    plan: Document = json.loads(accepted(response).payload_json or "{}")
+    return plan
+
+
+def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
+    from backfill_manager.cli.backend.local_spark import local_spark
+    from backfill_manager.execution.input_statistics import input_files
+    from backfill_manager.planning.downstream_plan import plan_with_downstream
+    from backfill_manager.planning.estimates import with_estimates
+    from backfill_manager.planning.reruns import with_reruns
+
+    context, store, now = backend.context, backend.store, backend.clock.now()
+    if context.out.is_table:
+        context.out.note("No manager is running: planning here, which starts Spark and takes some seconds.")
+    row, dag = dags.current_dag(store, backfill.dag_id)
+    others = dags.current_dags(store) if backfill.downstream else {}
+    with local_spark(context) as spark:
+        plan = with_reruns(plan_with_downstream(spark, store, backfill, dag, row.current_version, others, now), store)
+        return with_estimates(plan, store, input_files(spark), now).to_json_document()
+
+
+def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
+    """Read by this process, compared with the state as it is (also one that does not exist yet)."""
+    from backfill_manager.dags.parsers.local_parse import preview
+
+    settings, store = backend.context.settings, backend.any_store
+    bundles = {bundle.name: bundle for bundle in settings.bundles}
+    if values["bundle"] not in bundles:
+        raise NotFound("bundle", values["bundle"], bundles)
+    before: list[Record] = []
+    if store.exists():
+        problems = store.read(ImportProblem, [Condition("is_current", "=", True)])
+        before = [*store.read(DagRow), *store.read(DagVersion), *store.read(BundleRow), *problems]
+    with tempfile.TemporaryDirectory(prefix="bfm-parse-") as scratch:
+        return preview(
+            bundles[values["bundle"]], values["subpath"], before, snapshots=Path(scratch), limits=settings.limits,
+            clock=backend.clock, deactivate_removed=values["deactivate_removed"],
+        ).to_json_document()  # fmt: skip

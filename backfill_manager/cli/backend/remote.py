@@ -23,16 +23,30 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL_S: Final = 0.2
 _ONLY_IN_THE_API: Final = ("state", "answer")  # of a request: `outcome` and its neighbours say the same
+_METHODS: Final[Mapping[str, Callable[..., m.RequestDetails]]] = {
+    kinds.BACKFILL_CREATE: Client.create_backfill, kinds.BACKFILL_SET: Client.change_backfill,
+    kinds.BACKFILL_PAUSE: Client.pause_backfill, kinds.BACKFILL_UNPAUSE: Client.unpause_backfill,
+    kinds.BACKFILL_CANCEL: Client.cancel_backfill, kinds.BACKFILL_RETRY: Client.retry_backfill,
+    kinds.DAG_PAUSE: Client.pause_dag, kinds.DAG_UNPAUSE: Client.unpause_dag, kinds.DAG_TRIGGER: Client.trigger,
+    kinds.DAG_DEACTIVATE: Client.deactivate_dag, kinds.RUN_CANCEL: Client.cancel_run, kinds.RUN_MARK: Client.mark_run,
+    kinds.TASK_MARK: Client.mark_task, kinds.TASKS_CLEAR: Client.clear, kinds.POOL_SET: Client.set_pool,
+    kinds.BUNDLE_PARSE: Client.parse_bundle, kinds.BUNDLE_DEACTIVATE: Client.deactivate_in_bundle,
+}  # fmt: skip
 
 
 class RemoteBackend:
+    """Reads as `LocalBackend` does; those that it does not define are the client's, of the same name."""
+
     def __init__(self, context: CliContext, client: Client) -> None:
         self._context, self._client = context, client
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        read = getattr(self._client, name)
+        return lambda *args, **filters: _plain(read(*args, **filters))
 
     def close(self) -> None:
         self._client.close()
 
-    # -- read ---------------------------------------------------------------------------------------------------------
     def has_active_manager(self) -> bool:
         return self._client.health().manager == "leading"
 
@@ -42,55 +56,27 @@ class RemoteBackend:
             return health.leader.document()
         return {"leading": False, "term": None, "state": None, "advice": health.detail}
 
-    def backfills(self, *, dag_id: str | None, states: Sequence[str], limit: int | None) -> list[Document]:
+    def backfills(self, *, dag_id: str | None, **filters: Any) -> list[Document]:
         if dag_id is not None:
             self._client.dag(dag_id)
-        documents = _documents(self._client.backfills(dag_id=dag_id, state=states, limit=limit))
+        documents: list[Document] = _plain(self._client.backfills(dag_id=dag_id, **filters))
         return sorted(documents, key=lambda one: str(one["created_at"]), reverse=True)
 
     def backfill(self, backfill_id: str, *, with_eta: bool = False) -> Document:
         document = self._client.backfill(backfill_id).document()
         return document if with_eta else {**document, "time_left_s": None, "finishes_at": None}
 
-    def items(
-        self, backfill_id: str, *, states: Sequence[str] = (), limit: int | None = None, offset: int = 0
-    ) -> list[Document]:
+    def items(self, id: str, *, state: Sequence[str], limit: int | None = None, offset: int = 0) -> Any:
         upto = None if limit is None else offset + limit
-        return _documents(islice(self._client.items(backfill_id, state=states, limit=upto), offset, None))
+        return _plain(islice(self._client.items(id, state=state, limit=upto), offset, None))
 
-    def running_tasks(self, backfill: Document) -> list[Document]:
-        return _documents(self._client.running_tasks(backfill["backfill_id"])) if backfill["running"] else []
+    def running_tasks(self, backfill: Document) -> Any:
+        return _plain(self._client.running_tasks(backfill["backfill_id"])) if backfill["running"] else []
 
-    def dags(self, *, active: bool | None = True) -> list[Document]:
-        return _documents(self._client.dags(active=active))
-
-    def dag(self, dag_id: str) -> Document:
-        return self._client.dag(dag_id).document()
-
-    def next_intervals(self, dag_id: str, n: int) -> list[Document]:
-        return _documents(self._client.next_intervals(dag_id, n))
-
-    def import_errors(self) -> list[Document]:
-        return _documents(self._client.import_errors())
-
-    def versions(self, dag_id: str) -> list[Document]:
-        return _documents(self._client.versions(dag_id))
-
-    def version_diff(self, dag_id: str, before: int, after: int) -> Document:
-        return self._client.version_diff(dag_id, before, after).document()
-
-    def timeline(self, dag_id: str, limit: int | None) -> list[Document]:
-        return _documents(self._client.timeline(dag_id, limit=limit))
-
-    def runs(
-        self, *, dag_id: str | None, backfill_id: str | None, states: Sequence[str], limit: int | None
-    ) -> list[Document]:
+    def runs(self, *, dag_id: str | None, **filters: Any) -> Any:
         if dag_id is not None:
             self._client.dag(dag_id)
-        return _documents(self._client.runs(dag_id=dag_id, backfill_id=backfill_id, state=states, limit=limit))
-
-    def run(self, run_id: str, dag_id: str | None) -> Document:
-        return self._client.run(run_id, dag_id=dag_id).document()
+        return _plain(self._client.runs(dag_id=dag_id, **filters))
 
     def run_tasks(self, run: Document) -> Document:
         document = self._client.run_tasks(run["run_id"], dag_id=run["dag_id"]).document()
@@ -100,54 +86,41 @@ class RemoteBackend:
         lines: list[Document] = []
         last = None if after is None else f"{after[0]}.{after[1]}"
         while True:
-            log = self._client.logs(
-                run["run_id"], task_id, dag_id=run["dag_id"], try_number=try_number, after=last
-            )  # fmt: skip
-            lines += _documents(log.lines)
+            log = self._client.logs(run["run_id"], task_id, dag_id=run["dag_id"], try_number=try_number, after=last)
+            lines += _plain(log.lines)
             if log.after == last or not log.lines:
                 return Log(lines, log.state, log.is_whole)
             last = log.after
 
-    def pools(self) -> list[Document]:
-        return _documents(self._client.pools())
-
-    def bundles(self) -> list[Document]:
-        return _documents(self._client.bundles())
-
-    def requests(self, limit: int | None) -> list[Document]:
+    def requests(self, *, limit: int | None) -> list[Document]:
         return [_without(one, *_ONLY_IN_THE_API, "payload", "result") for one in self._client.requests(limit=limit)]
 
     def request(self, request_id: str) -> Document:
         return _without(self._client.request(request_id), *_ONLY_IN_THE_API)
 
-    # -- submit -------------------------------------------------------------------------------------------------------
     def submit(self, kind: str, values: Mapping[str, Any], request_id: str | None = None) -> Request:
-        client, v = self._client, dict(values)
+        arguments = dict(values)
         match kind:
             case kinds.BACKFILL_CREATE:
-                return _request(client.create_backfill(**v, idempotency_key=request_id))
+                arguments["idempotency_key"] = request_id
             case kinds.BACKFILL_SET:
-                return _request(client.change_backfill(v["backfill_id"], **v["changes"]))
+                arguments |= arguments.pop("changes")
             case kinds.TASKS_CLEAR:
-                return _request(client.clear(**_clear(v)))
-        methods: dict[str, Callable[..., m.RequestDetails]] = {
-            kinds.BACKFILL_PAUSE: client.pause_backfill, kinds.BACKFILL_UNPAUSE: client.unpause_backfill,
-            kinds.BACKFILL_CANCEL: client.cancel_backfill, kinds.BACKFILL_RETRY: client.retry_backfill,
-            kinds.DAG_PAUSE: client.pause_dag, kinds.DAG_UNPAUSE: client.unpause_dag,
-            kinds.DAG_DEACTIVATE: client.deactivate_dag, kinds.DAG_TRIGGER: client.trigger,
-            kinds.RUN_CANCEL: client.cancel_run, kinds.RUN_MARK: client.mark_run, kinds.TASK_MARK: client.mark_task,
-            kinds.POOL_SET: client.set_pool, kinds.BUNDLE_PARSE: client.parse_bundle,
-            kinds.BUNDLE_DEACTIVATE: client.deactivate_in_bundle,
-        }  # fmt: skip
-        if "bundle" in v:
-            v["name"] = v.pop("bundle")
-        return _request(methods[kind](**v))
+                _refuse_regex(values)
+            case kinds.BUNDLE_PARSE | kinds.BUNDLE_DEACTIVATE:
+                arguments["name"] = arguments.pop("bundle")
+        request = _METHODS[kind](self._client, **arguments)
+        return Request(
+            request_id=request.request_id, kind=request.kind, payload_json=json.dumps(request.payload),
+            requested_by=request.requested_by, requested_at=request.requested_at, source=request.source,
+        )  # fmt: skip
 
     def preview(self, kind: str, values: Mapping[str, Any]) -> Document:
         if kind == kinds.BACKFILL_CREATE:
             return self._client.dry_run(**values).document()
         if kind == kinds.TASKS_CLEAR:
-            return self._client.plan_clear(**_clear(values)).document()
+            _refuse_regex(values)
+            return self._client.plan_clear(**values).document()
         raise NoActiveManager(
             f"What a server is asked to parse is read by a manager, and none is running now: {HINTS['start_manager']}, "
             "or use --state where the bundle and its configuration are."
@@ -157,40 +130,28 @@ class RemoteBackend:
         until = self._context.clock.monotonic() + timeout_s
         while True:
             latest = self._client.request(request.request_id)
-            if latest.is_answered or self._context.clock.monotonic() >= until:
-                return _response(latest)
+            if latest.answered_at is not None:
+                return Response(
+                    request_id=latest.request_id, kind=latest.kind, outcome=latest.state, object_id=latest.object_id,
+                    message=latest.message or "", answered_at=latest.answered_at, term=0,
+                    payload_json=None if latest.result is None else json.dumps(latest.result),
+                )  # fmt: skip
+            if self._context.clock.monotonic() >= until:
+                return None
             self._context.pause(POLL_INTERVAL_S)
 
 
-def _documents(resources: Iterable[m.Resource]) -> list[Document]:
-    return [one.document() for one in resources]
+def _plain(found: m.Resource | Iterable[m.Resource]) -> Any:
+    """A resource as a document, or several."""
+    return found.document() if isinstance(found, m.Resource) else [one.document() for one in found]
 
 
 def _without(resource: m.Resource, *names: str) -> Document:
     return {name: value for name, value in resource.document().items() if name not in names}
 
 
-def _request(request: m.RequestDetails) -> Request:
-    return Request(
-        request_id=request.request_id, kind=request.kind, payload_json=json.dumps(request.payload),
-        requested_by=request.requested_by, requested_at=request.requested_at, source=request.source,
-    )  # fmt: skip
-
-
-def _response(request: m.RequestDetails) -> Response | None:
-    if request.answered_at is None:
-        return None
-    result = request.result
-    return Response(
-        request_id=request.request_id, kind=request.kind, outcome=request.state, object_id=request.object_id,
-        message=request.message or "", payload_json=None if result is None else json.dumps(result),
-        answered_at=request.answered_at, term=0,
-    )  # fmt: skip
-
-
-def _clear(values: Mapping[str, Any]) -> Document:
+def _refuse_regex(values: Mapping[str, Any]) -> None:
     if values.get("is_regex"):
         raise InvalidInput(
             "--dag-regex does not go with --server, where one DAG is cleared at a time: name it, or use --state."
         )
-    return dict(values)

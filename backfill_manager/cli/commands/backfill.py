@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from backfill_manager.cli import options as o
 from backfill_manager.cli.airflow_aliases import OF_BACKFILL_CREATE
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import DEFAULT_LIMIT, DagFilter, Limit, spellings, state_filter, state_uri_hint
-from backfill_manager.cli.render.backfill import format_config, format_item_counts, item_columns
 from backfill_manager.cli.render.output import Column, first_line, seconds
-from backfill_manager.cli.render.response import NO_ACTIVE_MANAGER, payload_of, print_response
+from backfill_manager.cli.render.plan import format_config, format_item_counts, item_columns, print_plan
+from backfill_manager.cli.render.response import NO_ACTIVE_MANAGER, submit
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.states import BACKFILL_STATES, ITEM_STATES
 from backfill_manager.schemas import kinds
 
 group = Group("backfill", "Backfills: create, watch, change, pause and cancel them.")
-IdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The backfill's id, a prefix of it, or `latest`.", show_default=False)
-]
 
 
 @group.command("create", schema="BackfillInput", without=("dag_id",), aliases=OF_BACKFILL_CREATE)
 def create(
     context: CliContext,
     values: Document,
-    dag: Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, see `bfm dags list`.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would run, and change nothing.")] = False,
-    ignore_dependencies: Annotated[
-        bool, typer.Option("--ignore-dependencies", "-i", help="Same as --no-upstream: run the tasks of --tasks alone.")
-    ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Watch it until it ends; exit code 1 when it fails.")] = False,
-    request_id: Annotated[
-        str | None,
-        typer.Option("--request-id", metavar="ID", help="An id of your own: sent twice, it creates one backfill."),
-    ] = None,
+    dag: o.Dag,
+    dry_run: bool = o.flag("--dry-run -n", "Print what would run, and change nothing."),
+    ignore_dependencies: bool = o.flag(
+        "--ignore-dependencies -i", "Same as --no-upstream: run the tasks of --tasks alone."
+    ),
+    wait: bool = o.flag("--wait", "Watch it until it ends; exit code 1 when it fails."),
+    request_id: str | None = o.option(
+        "--request-id", "An id of your own: sent twice, it creates one backfill.", metavar="ID"
+    ),
 ) -> int:
     """Create a backfill. The manager plans and runs it; it keeps running when you close the terminal.
 
@@ -66,8 +60,6 @@ def create(
         values["with_upstream"] = False
     values = {"dag_id": dag, **values}
     if dry_run:
-        from backfill_manager.cli.render.plan import print_plan
-
         print_plan(context.out, context.backend.preview(kinds.BACKFILL_CREATE, values))
         return 0
     from backfill_manager.queries.backfills import requested_view
@@ -90,45 +82,37 @@ def create(
 @group.command("list")
 def list_(
     context: CliContext,
-    dag: DagFilter = None,
-    state: Annotated[list[str] | None, state_filter(BACKFILL_STATES)] = None,
-    limit: Limit = None,
+    dag: str | None = o.DAG_FILTER,
+    state: list[str] | None = o.BACKFILL_STATE,
+    limit: int | None = o.LIMIT,
 ) -> None:
     """List backfills, newest first, with their number of items by state. One that still waits for the manager is
     `queued`.
 
     Example: [cyan]bfm backfill list --dag flights --state running --state paused[/]
     """
-    from backfill_manager.queries.backfills import check_states
-
-    states = check_states("backfill", state or (), BACKFILL_STATES, state_uri_hint("backfill list", state))
-    limit = limit or (DEFAULT_LIMIT if context.out.is_table else None)
-    rows = context.backend.backfills(dag_id=dag or None, states=states, limit=limit)
-    if context.out.is_table:
-        rows = [{**row, "items": format_item_counts(row)} for row in rows]
+    states = o.chosen_states("backfill list", "backfill", state, BACKFILL_STATES)
+    limit = context.out.limit(limit)
+    rows = context.backend.backfills(dag_id=dag or None, state=states, limit=limit)
     columns = (
-        "backfill_id", "dag_id", "state", "items", Column("config", "range", format_config, optional=True),
-        Column("created_at", "created", optional=True), Column("reason", None, first_line, fold=True),
+        "backfill_id", "dag_id", "state", Column("items", of=format_item_counts),
+        Column("config", "range", format_config, optional=True), Column("created_at", "created", optional=True),
+        Column("reason", None, first_line, fold=True),
     )  # fmt: skip
     empty = "No such backfills." if states or dag else "No backfills yet: create one with `bfm backfill create`."
-    context.out.print_rows(rows, columns, empty=empty)
-    if context.out.is_table and len(rows) == limit:
-        context.out.note(f"The newest {limit}; --limit shows more.")
+    context.out.print_rows(rows, columns, empty=empty, limit=limit)
 
 
 @group.command("show")
-def show(context: CliContext, id: IdArgument) -> None:
+def show(context: CliContext, id: o.Backfill) -> None:
     """Show one backfill: its options, its progress, and why it is in its state.
 
     Example: [cyan]bfm backfill show latest[/]
     """
     backfill = context.backend.backfill(id, with_eta=True)
     left = backfill["time_left_s"]
-    fields = [
-        (name, value)
-        for name, value in backfill.items()
-        if name not in {"config", "time_left_s"} and value is not False
-    ]
+    own = {"config", "time_left_s"}
+    fields = [(name, value) for name, value in backfill.items() if name not in own and value is not False]
     fields.insert(2, ("range", format_config(backfill["config"])))
     fields.append(("time left", None if left is None else seconds(left)))
     context.out.print_fields(backfill, fields)
@@ -137,21 +121,19 @@ def show(context: CliContext, id: IdArgument) -> None:
 @group.command("items")
 def items(
     context: CliContext,
-    id: IdArgument,
-    state: Annotated[list[str] | None, state_filter(ITEM_STATES)] = None,
-    limit: Limit = None,
-    offset: Annotated[int, typer.Option("--offset", min=0, metavar="N", help="Skip the first N.")] = 0,
+    id: o.Backfill,
+    state: list[str] | None = o.ITEM_STATE,
+    limit: int | None = o.LIMIT,
+    offset: int = o.option("--offset", "Skip the first N.", min=0, metavar="N", default=0),
 ) -> None:
     """List the planned intervals (or partitions) of a backfill in the order of creation, with the run of each.
 
     Example: [cyan]bfm backfill items latest --state failed[/]
     """
-    from backfill_manager.queries.backfills import check_states
-
-    states = check_states("backfill's item", state or (), ITEM_STATES, state_uri_hint("backfill items", state))
+    states = o.chosen_states("backfill items", "backfill's item", state, ITEM_STATES)
     backfill = context.backend.backfill(id)
-    limit = limit or (DEFAULT_LIMIT if context.out.is_table else None)
-    rows = context.backend.items(backfill["backfill_id"], states=states, limit=limit, offset=offset)
+    limit = context.out.limit(limit)
+    rows = context.backend.items(backfill["backfill_id"], state=states, limit=limit, offset=offset)
     context.out.print_rows(rows, item_columns(rows, "run_id"), empty="No such items.")
     if context.out.is_table and len(rows) == limit:
         total, end = sum(backfill[one] for one in states or ITEM_STATES), offset + len(rows)
@@ -160,7 +142,7 @@ def items(
 
 
 @group.command("watch")
-def watch(context: CliContext, id: IdArgument) -> int:
+def watch(context: CliContext, id: o.Backfill) -> int:
     """Watch a backfill until it has ended: items by state, rate, time left, running tasks, failures as they happen.
     Exit code 1 when it fails. Ctrl-C ends the watching, not the backfill.
 
@@ -172,7 +154,7 @@ def watch(context: CliContext, id: IdArgument) -> int:
 
 
 @group.command("pause")
-def pause(context: CliContext, id: IdArgument) -> None:
+def pause(context: CliContext, id: o.Backfill) -> None:
     """Pause a backfill: no new run starts; running ones continue.
 
     Example: [cyan]bfm backfill pause latest[/]
@@ -181,7 +163,7 @@ def pause(context: CliContext, id: IdArgument) -> None:
 
 
 @group.command("unpause")
-def unpause(context: CliContext, id: IdArgument) -> None:
+def unpause(context: CliContext, id: o.Backfill) -> None:
     """Resume a paused backfill.
 
     Example: [cyan]bfm backfill unpause latest[/]
@@ -190,7 +172,7 @@ def unpause(context: CliContext, id: IdArgument) -> None:
 
 
 @group.command("cancel", schema="CancelBackfill", without=("backfill_id",))
-def cancel(context: CliContext, values: Document, id: IdArgument) -> None:
+def cancel(context: CliContext, values: Document, id: o.Backfill) -> None:
     """Cancel a backfill: pending items never run, running ones are stopped (their Spark jobs are cancelled).
 
     Example: [cyan]bfm backfill cancel latest --let-running-finish[/]
@@ -199,7 +181,7 @@ def cancel(context: CliContext, values: Document, id: IdArgument) -> None:
 
 
 @group.command("retry")
-def retry(context: CliContext, id: IdArgument) -> None:
+def retry(context: CliContext, id: o.Backfill) -> None:
     """Run the failed items of a backfill that has ended once more, as part of the same backfill.
 
     Example: [cyan]bfm backfill retry latest[/]
@@ -208,7 +190,7 @@ def retry(context: CliContext, id: IdArgument) -> None:
 
 
 @group.command("set", schema="BackfillSettings", show_defaults=False)
-def set_(context: CliContext, values: Document, id: IdArgument) -> None:
+def set_(context: CliContext, values: Document, id: o.Backfill) -> None:
     """Change a running backfill; options that are not named stay. Running tasks are not touched.
 
     Examples:
@@ -218,13 +200,13 @@ def set_(context: CliContext, values: Document, id: IdArgument) -> None:
     [cyan]bfm backfill set latest --set retries=3 --set clean.timeout=600[/]
     """
     if not values:
-        raise InvalidInput(f"Nothing to change was named; the options are {', '.join(spellings('BackfillSettings'))}.")
+        raise InvalidInput(
+            f"Nothing to change was named; the options are {', '.join(o.spellings('BackfillSettings'))}."
+        )
     if "overrides" in values:  # those that were set before stay
         values["overrides"] = {**context.backend.backfill(id)["overrides"], **values["overrides"]}
     _submit(context, kinds.BACKFILL_SET, "Change", id, changes=values)
 
 
 def _submit(context: CliContext, kind: str, verb: str, id: str, **values: Any) -> None:
-    request = context.backend.submit(kind, {"backfill_id": id, **values})
-    backfill_id = payload_of(request)["backfill_id"]
-    print_response(context, request, f"{verb} backfill {backfill_id}", backfill_id=backfill_id)
+    submit(context, kind, {"backfill_id": id, **values}, f"{verb} backfill {{backfill_id}}", "backfill_id")

@@ -12,11 +12,10 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from backfill_manager.cli.backend.base import Backend, Document
+from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.progress import failure_line, live_view, status_line, summary_line
-from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
 from backfill_manager.queries.eta import ObservedPace, items_ended
@@ -35,14 +34,14 @@ def watch_backfill(context: CliContext, backfill_id: str, *, end_when_stuck: boo
     """Until it has ended; returns the exit code: 0 for success, else 1. `end_when_stuck`: also when the backfill has
     paused itself after failures and needs a person, who may not be there (`create --wait` in a script)."""
     try:
-        backfill = _follow(context, backfill_id, end_when_stuck=end_when_stuck)
+        backfill = _follow(context, backfill_id, end_when_stuck)
     except KeyboardInterrupt:
         context.out.note(
             f"The backfill keeps running. Watch it again: `bfm backfill watch {backfill_id}`; "
             f"cancel it: `bfm backfill cancel {backfill_id}`."
         )
         return INTERRUPTED
-    context.out.print_result(backfill, summary_line(backfill, _duration_s(backfill)))
+    context.out.print_result(backfill, summary_line(backfill))
     if backfill["planned"] and backfill["skipped"] == backfill["planned"]:
         context.out.note(f"Nothing had to run: `bfm backfill items {backfill_id}` shows why.")
     if backfill["state"] == states.PAUSED:
@@ -50,7 +49,7 @@ def watch_backfill(context: CliContext, backfill_id: str, *, end_when_stuck: boo
     return 0 if backfill["state"] == states.SUCCESS else 1
 
 
-def _follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool) -> Document:
+def _follow(context: CliContext, backfill_id: str, end_when_stuck: bool) -> Document:
     backend, clock = context.backend, context.clock
     pace = ObservedPace()
     printed_failures: set[int] = set()
@@ -64,19 +63,15 @@ def _follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool) -> D
             if backfill["planned"]:
                 pace.observe(at, items_ended(backfill))
             if backfill["failed"] > len(printed_failures):
-                for line in _new_failures(backend, backfill, printed_failures):
+                for line in _new_failures(context, backfill, printed_failures):
                     print_line(line)
             if has_ended:
                 draw(backfill, [], pace)
                 return backfill
             if at - last_slow_poll >= SLOW_POLL_INTERVAL_S:
                 if last_slow_poll == float("-inf") and not backend.has_active_manager():
-                    print_line(
-                        Text(
-                            f"No manager is running; the backfill waits for one: {HINTS['start_manager']}.",
-                            style="yellow",
-                        )
-                    )
+                    nobody = f"No manager is running; the backfill waits for one: {HINTS['start_manager']}."
+                    print_line(Text(nobody, style="yellow"))
                 last_slow_poll = at
                 latest = backend.backfill(backfill_id, with_eta=True)
                 eta = {name: latest[name] for name in ("time_left_s", "finishes_at")}
@@ -84,24 +79,24 @@ def _follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool) -> D
             context.pause(POLL_INTERVAL_S)
 
 
-def _new_failures(backend: Backend, backfill: Document, printed: set[int]) -> Iterator[Text]:
-    items = backend.items(backfill["backfill_id"], states=(states.FAILED,))
+def _new_failures(context: CliContext, backfill: Document, printed: set[int]) -> Iterator[Text]:
+    items = context.backend.items(backfill["backfill_id"], state=(states.FAILED,))
     new = [item for item in items if item["ordinal"] not in printed]
     for item in new[:MAX_FAILURES_PRINTED]:
-        yield failure_line(item, _failed_task(backend, backfill["dag_id"], item["run_id"]))
+        yield failure_line(item, _failed_task(context, backfill["dag_id"], item["run_id"]))
     if len(new) > MAX_FAILURES_PRINTED:
         yield Text(f"and {len(new) - MAX_FAILURES_PRINTED} more failed", style="red")
     printed.update(item["ordinal"] for item in new)
 
 
-def _failed_task(backend: Backend, dag_id: str, run_id: str | None) -> Document | None:
+def _failed_task(context: CliContext, dag_id: str, run_id: str | None) -> Document | None:
     if run_id is None:
         return None
     try:
-        run = backend.run(run_id, dag_id)
+        run = context.backend.run(run_id, dag_id=dag_id)
     except NotFound:
         return None
-    failed = [task for task in backend.run_tasks(run)["tasks"] if task["state"] == states.FAILED]
+    failed = [task for task in context.backend.run_tasks(run)["tasks"] if task["state"] == states.FAILED]
     in_reason = (run["reason"] or "").removeprefix("failed: ").split(", ")  # a callback never is
     return next((task for task in failed if task["task_id"] in in_reason), failed[0] if failed else None)
 
@@ -111,12 +106,6 @@ def _is_stuck(backfill: Document) -> bool:
     limit = backfill["stop_on_failure"]
     has_stopped = limit is not None and backfill["failed"] >= limit
     return bool(backfill["state"] == states.PAUSED and has_stopped and not backfill["running"])
-
-
-def _duration_s(backfill: Document) -> float | None:
-    if not backfill["started_at"] or not backfill["completed_at"]:
-        return None
-    return (parse_instant(backfill["completed_at"]) - parse_instant(backfill["started_at"])).total_seconds()
 
 
 @contextmanager
@@ -129,9 +118,7 @@ def _screen(context: CliContext) -> Iterator[tuple[Draw, Print]]:
 
         with Live(console=console, auto_refresh=False, transient=True) as live:
             yield (
-                lambda backfill, tasks, pace: live.update(
-                    live_view(backfill, tasks, pace, console.width), refresh=True
-                ),
+                lambda *shown: live.update(live_view(console.width, *shown), refresh=True),
                 lambda text: live.console.print(text, soft_wrap=True),
             )
         return

@@ -5,25 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
-
-import typer
+from typing import Any, Final
 
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import Column
-from backfill_manager.cli.render.response import print_response, wait_for_response
+from backfill_manager.cli.options import Bundle, argument
+from backfill_manager.cli.render.output import COMMIT, ERROR_COLUMNS, Column
+from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
 from backfill_manager.errors import NotFound, Refused
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.kinds import BUNDLE_DEACTIVATE, BUNDLE_PARSE
 
 PARSE_TIMEOUT_S: Final = 900.0  # a bundle of thousands of files takes its time
 _CHANGES: Final = ("dag_id", "change", Column("version", right=True), "file")
-_ERRORS: Final = ("file", Column("line", right=True), Column("message", fold=True))
 
 group = Group("bundles", "Bundles, which DAGs come from: folders, git repositories, archives. List and parse them.")
-BundleArgument = Annotated[str, typer.Argument(metavar="BUNDLE", help="Its name, see `bfm bundles list`.")]
 
 
 @group.command("list")
@@ -34,15 +31,14 @@ def list_(context: CliContext) -> None:
     """
     columns = (
         "name", "path", "parser", Column("dags", right=True), Column("errors", right=True),
-        Column("commit_id", "commit", lambda commit: commit[:12] if commit else ""), Column("refreshed_at", "changed"),
-        Column("parsed_at", "parsed"),
+        COMMIT, Column("refreshed_at", "changed"), Column("parsed_at", "parsed"),
     )  # fmt: skip
     empty = "No bundle is configured: name one in conf/manager.yaml under `bundles`."
     context.out.print_rows(context.backend.bundles(), columns, empty=empty)
 
 
 @group.command("show")
-def show(context: CliContext, bundle: BundleArgument) -> None:
+def show(context: CliContext, bundle: Bundle) -> None:
     """Show one bundle: where it comes from, how it is read (configuration and manifest together), when it was last read.
 
     Example: [cyan]bfm bundles show examples[/]
@@ -69,21 +65,21 @@ def _setting(name: str, value: Any) -> Any:
 def parse(
     context: CliContext,
     values: Document,
-    bundle: BundleArgument,
-    subpath: Annotated[
-        str, typer.Argument(metavar="[SUBPATH]", help="A file or folder of it.", show_default="the whole bundle")
-    ] = "",
+    bundle: Bundle,
+    subpath: str = argument(
+        metavar="[SUBPATH]", help="A file or folder of it.", show_default="the whole bundle", default=""
+    ),
 ) -> int:
     """Have the manager parse the files of a bundle now, changed or not, and wait for the result: the last step of a
     rollout. Exit code 1 when a file can't be read. Over the tables, a dry run needs no manager.
 
     Example: [cyan]bfm bundles parse examples flights.py --dry-run[/]
     """
-    values = {"bundle": bundle, "subpath": subpath, "dry_run": False, "deactivate_removed": False, **values}
-    dry_run = values["dry_run"]
     from backfill_manager.schemas.commands import ParseBundle
 
+    values = {"bundle": bundle, "subpath": subpath, "dry_run": False, "deactivate_removed": False, **values}
     ParseBundle.parse(values)
+    dry_run = values["dry_run"]
     if dry_run and not context.backend.has_active_manager():
         return _print_parsed(context, context.backend.preview(BUNDLE_PARSE, values), dry_run)
     request = context.backend.submit(BUNDLE_PARSE, values)
@@ -91,8 +87,8 @@ def parse(
         response = wait_for_response(context, request, PARSE_TIMEOUT_S)
     if response is not None and response.payload_json is not None:
         return _print_parsed(context, json.loads(response.payload_json), dry_run)
-    document = {"request_id": request.request_id, "kind": request.kind, "outcome": "waiting"}
-    context.out.print_result(document, f"Parse {bundle}: submitted (request {request.request_id}).")
+    text = f"Parse {bundle}: submitted (request {request.request_id})."
+    context.out.print_result(outcome_of(request, response), text)
     return 0
 
 
@@ -100,33 +96,31 @@ def _print_parsed(context: CliContext, result: Document, dry_run: bool) -> int:
     out, changes, errors = context.out, result["changes"], result["errors"]
     if not out.is_table:
         out.print_document({**result, "dry_run": dry_run})
-    else:
-        if changes:
-            out.print_rows(changes, _CHANGES)
-        unchanged = "" if changes else "; nothing would change" if dry_run else "; nothing has changed"
-        out.print_line(
-            f"{plural(result['dags'], 'DAG')} in what was parsed{unchanged}.{' Nothing was stored.' if dry_run else ''}"
-        )
-        if errors:
-            out.print_line("")
-            out.print_rows(errors, _ERRORS)
+        return 1 if errors else 0
+    if changes:
+        out.print_rows(changes, _CHANGES)
+    unchanged = "" if changes else "; nothing would change" if dry_run else "; nothing has changed"
+    stored = " Nothing was stored." if dry_run else ""
+    out.print_line(f"{plural(result['dags'], 'DAG')} in what was parsed{unchanged}.{stored}")
+    if errors:
+        out.print_line("")
+        out.print_rows(errors, ERROR_COLUMNS)
     return 1 if errors else 0
 
 
 @group.command("deactivate")
 def deactivate(
     context: CliContext,
-    bundle: BundleArgument,
-    subpath: Annotated[str, typer.Argument(metavar="SUBPATH", help="A file or folder of it.")],
+    bundle: Bundle,
+    subpath: str = argument("SUBPATH", "A file or folder of it."),
 ) -> None:
     """Make the DAGs of a file or folder inactive, until they have new content or are parsed with `bfm bundles parse`.
 
     Example: [cyan]bfm bundles deactivate examples old_reports[/]
     """
     values = {"bundle": bundle, "subpath": subpath}
-    request = context.backend.submit(BUNDLE_DEACTIVATE, values)
     with _not_found_as_such():
-        print_response(context, request, f"Deactivate {subpath} of {bundle}", **values)
+        submit(context, BUNDLE_DEACTIVATE, values, "Deactivate {subpath} of {bundle}")
 
 
 @contextmanager

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
-
-import typer
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.options import argument, option
+from backfill_manager.cli.render.output import Output
 from backfill_manager.errors import InvalidInput
 
 if TYPE_CHECKING:
     from backfill_manager.settings import Settings
 
 group = Group("config", "The configuration: check it, show what is in effect, create API tokens.")
-ABOUT: Final = "the configuration of this machine"
 
 
 @group.command("check")
@@ -23,13 +23,17 @@ def check(context: CliContext) -> None:
 
     Example: [cyan]bfm --conf conf/manager.yaml config check[/]
     """
-    context.refuse_server(ABOUT)
+    _refuse_server(context)
     from backfill_manager.dags.parsers.registry import check_parsers
-    from backfill_manager.settings import settings_and_places
+    from backfill_manager.settings import DEFAULT_CONF, settings_and_places
 
     settings, places = settings_and_places(context.conf, state=context.state, environ=context.environ)
     check_parsers(settings, places)
-    sources = _sources(context)
+    named = context.conf or context.environ.get("BFM_CONF")
+    file = named or (DEFAULT_CONF if Path(DEFAULT_CONF).exists() else None)
+    variables = sorted(name for name in context.environ if name.startswith("BFM_") and name != "BFM_CONF")
+    sources = ["defaults", *([file] if file else ()), *(f"environment ({name})" for name in variables)]
+    sources += ["--state"] if context.state else []
     text = f"The configuration is right. It comes from: {', '.join(sources)}."
     context.out.print_result({"ok": True, "sources": sources}, text)
     _note_unused(context, settings)
@@ -41,18 +45,11 @@ def show(context: CliContext) -> None:
 
     Example: [cyan]bfm config show[/]
     """
-    import sys
-
     from backfill_manager.masking import mask_values
 
-    context.refuse_server(ABOUT)
+    _refuse_server(context)
     plain = mask_values(context.settings.model_dump(mode="json"))
-    if context.out.is_table:
-        import yaml  # type: ignore[import-untyped]
-
-        sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
-    else:
-        context.out.print_document(plain)
+    Output("yaml" if context.out.is_table else context.out.form).print_document(plain)
     _note_unused(context, context.settings)
 
 
@@ -66,12 +63,8 @@ def _note_unused(context: CliContext, settings: Settings) -> None:
 @group.command("token")
 def token_(
     context: CliContext,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Its owner: requests with this token are made under this name.")
-    ],
-    role: Annotated[
-        Literal["viewer", "operator"], typer.Option("--role", help="viewer reads; operator may change, too.")
-    ] = "viewer",
+    name: str = argument("NAME", "Its owner: requests with this token are made under this name."),
+    role: Literal["viewer", "operator"] = option("--role", "viewer reads; operator may change, too.", default="viewer"),
 ) -> None:
     """Create a bearer token for the API and the web pages. It is printed once and stored nowhere; its SHA-256 goes into
     the configuration, as the lines printed below it.
@@ -83,8 +76,7 @@ def token_(
 
     from backfill_manager.settings import TokenSettings
 
-    context.refuse_server(ABOUT)
-
+    _refuse_server(context)
     token = f"bfm_{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(token.encode()).hexdigest()
     try:
@@ -100,8 +92,9 @@ def token_(
     context.out.note(f"api:\n  tokens:\n    - {line}")
 
 
-def _sources(context: CliContext) -> list[str]:
-    """What was read, weakest first."""
-    names = sorted(name for name in context.environ if name.startswith("BFM_") and name != "BFM_CONF")
-    environ = [f"environment ({name})" for name in names]
-    return ["defaults", *filter(None, [context.conf_file]), *environ, *(["--state"] if context.state else [])]
+def _refuse_server(context: CliContext) -> None:
+    """When the line names one; one in the environment is for other commands."""
+    if context.server:
+        raise InvalidInput(
+            "--server does not go with this command, which is about the configuration of this machine: leave it out."
+        )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo
 
-import typer
+from rich.text import Text
 
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.runs import TASK_COLUMNS
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import Dag
-from backfill_manager.cli.render.output import Column, seconds
-from backfill_manager.cli.render.response import payload_of, print_response, wait_for_response
+from backfill_manager.cli.options import Dag, flag, option
+from backfill_manager.cli.render.output import COMMIT, ERROR_COLUMNS, Column, Output, seconds
+from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
+from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE
@@ -24,15 +28,17 @@ if TYPE_CHECKING:
 group = Group(
     "dags", "DAGs: list, trigger and pause them; their next intervals, versions, files that could not be read."
 )
+_DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def format_schedule(value: Any) -> str:
+def format_schedule(dag: Document) -> str:
+    value = dag["schedule"]
     if isinstance(value, dict):
         return f"every {seconds(value['seconds'])}"
     return "manual" if value is None else str(value)
 
 
-def waits_for(task: dict[str, Any]) -> str:
+def waits_for(task: Document) -> str:
     """The upstream tasks; of a callback, the event that it is called on."""
     if task["calls_back"] is None:
         return ", ".join(task["upstream"])
@@ -40,27 +46,25 @@ def waits_for(task: dict[str, Any]) -> str:
     return f"callback: {event} of {task['watches'] or 'the run'}"
 
 
+WAITS_FOR: Final = Column("waits_for", "waits for", of=waits_for)
+
+
 @group.command("list")
 def list_(
     context: CliContext,
-    all_: Annotated[
-        bool, typer.Option("--all", "-a", help="Also those that are not active: no file defines them any more.")
-    ] = False,
+    all_: bool = flag("--all -a", "Also those that are not active: no file defines them any more."),
 ) -> None:
     """List the DAGs: schedule, zone, version, file, and when the next scheduled run is due (UTC).
 
     Example: [cyan]bfm dags list --output json[/]
     """
-    rows = context.backend.dags(active=None if all_ else True)
-    if context.out.is_table:
-        rows = [{**row, "schedule": format_schedule(row["schedule"])} for row in rows]
     columns = (
-        "dag_id", "schedule", "timezone", Column("is_paused", "paused"), Column("version", right=True), "file",
-        Column("next_due_at", "next due"), Column("inactive_reason", "not active", fold=True),
+        "dag_id", Column("schedule", of=format_schedule), "timezone", Column("is_paused", "paused"),
+        Column("version", right=True), "file", Column("next_due_at", "next due"),
+        Column("inactive_reason", "not active", fold=True),
     )  # fmt: skip
-    context.out.print_rows(
-        rows, columns, empty="No DAGs yet: a manager loads them from its bundles (`bfm manager start`)."
-    )
+    empty = "No DAGs yet: a manager loads them from its bundles (`bfm manager start`)."
+    context.out.print_rows(context.backend.dags(active=None if all_ else True), columns, empty=empty)
     if broken := len(context.backend.import_errors()):
         context.out.note(f"{plural(broken, 'file')} could not be read: see `bfm dags import-errors`.")
 
@@ -77,24 +81,21 @@ def show(context: CliContext, dag: Dag) -> None:
         return
     other = {"tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason"}
     fields = [(name, value) for name, value in document.items() if name not in other]
-    schedule, in_words = format_schedule(document["schedule"]), document["schedule_in_words"]
+    schedule, in_words = format_schedule(document), document["schedule_in_words"]
     fields.insert(1, ("not active", document["inactive_reason"]))
     fields.insert(2, ("schedule", schedule if in_words in (None, schedule) else f"{schedule}: {in_words}"))
     runs = ", ".join(f"{number} {state}" for state, number in document["runs"].items())
     context.out.print_fields(document, [*fields, ("runs", runs or "none yet")])
     context.out.print_line("")
-    columns = (
-        "task_id", "kind", Column("waits_for", "waits for"), "trigger_rule", Column("retries", right=True),
-        "depends_on_past",
-    )  # fmt: skip
-    context.out.print_rows([{**task, "waits_for": waits_for(task)} for task in document["tasks"]], columns)
+    columns = ("task_id", "kind", WAITS_FOR, "trigger_rule", Column("retries", right=True), "depends_on_past")
+    context.out.print_rows(document["tasks"], columns)
 
 
 @group.command("next")
 def next_(
     context: CliContext,
     dag: Dag,
-    n: Annotated[int, typer.Option("-n", min=1, max=10_000, metavar="N", help="How many.")] = 1,
+    n: int = option("-n", "How many.", min=1, max=10_000, metavar="N", default=1),
 ) -> None:
     """Show the next intervals that the scheduler will create runs of, and when each is due: at its end. It continues from
     the latest scheduled or backfill run of the timeline; manual runs and runs of the future don't move it. Instants are
@@ -104,10 +105,14 @@ def next_(
     """
     spec = context.backend.dag(dag)
     intervals = context.backend.next_intervals(dag, n)
-    if context.out.is_table:
-        intervals = [{**one, "local": _local(one["interval_start"], spec["timezone"])} for one in intervals]
+    zone = spec["timezone"]
+
+    def local(instant: str) -> str:
+        return parse_instant(instant).astimezone(ZoneInfo(zone)).isoformat(sep=" ")
+
     columns = (
-        "interval_start", "interval_end", Column("due_at", "due"), Column("local", f"start in {spec['timezone']}"),
+        "interval_start", "interval_end", Column("due_at", "due"),
+        Column("interval_start", f"start in {zone}", local),
     )  # fmt: skip
     empty = (
         f"{dag} is not active: {spec['inactive_reason']}."
@@ -135,26 +140,14 @@ def trigger(context: CliContext, values: Document, dag: Dag) -> None:
     request = context.backend.submit(DAG_TRIGGER, {"dag_id": dag, **values})
     response = wait_for_response(context, request)
     run_id = response.object_id if response else None
-    document = {
-        "request_id": request.request_id,
-        "kind": request.kind,
-        "dag_id": dag,
-        "outcome": response.outcome if response else "waiting",
-        "message": response.message if response else None,
-        "run_id": run_id,
-        "run": None if run_id is None or context.out.is_table else _run(context, dag, run_id),
-    }
-    if response is None:
-        context.out.print_result(document, f"Trigger {dag}: submitted (request {request.request_id}).")
-    else:
-        context.out.print_result(document, f"Triggered: {response.message}.")
-
-
-def _run(context: CliContext, dag_id: str, run_id: str) -> Document | None:
-    try:
-        return context.backend.run(run_id, dag_id)
-    except NotFound:  # created, and not committed yet
-        return None
+    run = None
+    if run_id is not None and not context.out.is_table:
+        with suppress(NotFound):  # created, and not committed yet
+            run = context.backend.run(run_id, dag_id=dag)
+    text = (
+        f"Triggered: {response.message}." if response else f"Trigger {dag}: submitted (request {request.request_id})."
+    )
+    context.out.print_result({**outcome_of(request, response, dag_id=dag), "run_id": run_id, "run": run}, text)
 
 
 @group.command("pause")
@@ -179,9 +172,7 @@ def unpause(context: CliContext, dag: Dag) -> None:
 def test(
     context: CliContext,
     dag: Dag,
-    logical_date: Annotated[
-        str | None, typer.Option("--logical-date", metavar="T", help="In the DAG's zone, unless it has an offset.")
-    ] = None,
+    logical_date: str | None = option("--logical-date", "In the DAG's zone, unless it has an offset.", metavar="T"),
 ) -> int:
     """Run a DAG once, here, with a Spark session of this process, and without a manager; nothing of the run is kept in
     the state. Its output tables are the real ones, and each test writes them anew. Exit code 1 when it failed.
@@ -222,22 +213,18 @@ def import_errors(context: CliContext) -> None:
 
     Example: [cyan]bfm dags import-errors --output json[/] (with tracebacks)
     """
-    columns = (
-        "bundle", "file", Column("line", right=True), Column("message", fold=True), Column("first_seen_at", "since"),
-    )  # fmt: skip
-    context.out.print_rows(
-        context.backend.import_errors(), columns, empty="No import errors: every file could be read."
-    )
+    columns = ("bundle", *ERROR_COLUMNS, Column("first_seen_at", "since"))
+    empty = "No import errors: every file could be read."
+    context.out.print_rows(context.backend.import_errors(), columns, empty=empty)
 
 
 @group.command("versions")
 def versions(
     context: CliContext,
     dag: Dag,
-    diff: Annotated[
-        tuple[int, int] | None,
-        typer.Option("--diff", metavar="OLD NEW", help="What differs between two: settings, tasks and code."),
-    ] = None,
+    diff: tuple[int, int] | None = option(
+        "--diff", "What differs between two: settings, tasks and code.", metavar="OLD NEW"
+    ),
 ) -> None:
     """List the versions of a DAG, newest first. One is created when the definition changes, or the code that it may run;
     a run keeps the version it was created with.
@@ -245,13 +232,10 @@ def versions(
     Example: [cyan]bfm dags versions flights --diff 1 2[/]
     """
     if diff is not None:
-        from backfill_manager.cli.render.version_diff import print_version_diff
-
-        print_version_diff(context.out, context.backend.version_diff(dag, *diff))
+        _print_version_diff(context.out, context.backend.version_diff(dag, *diff))
         return
     columns = (
-        Column("version", right=True), Column("is_current", "current"), "created_at", "bundle", "file",
-        Column("commit_id", "commit", lambda commit: commit[:12] if commit else ""),
+        Column("version", right=True), Column("is_current", "current"), "created_at", "bundle", "file", COMMIT,
         Column("content_hash", "content", lambda digest: digest[:12]),
     )  # fmt: skip
     context.out.print_rows(context.backend.versions(dag), columns)
@@ -268,17 +252,35 @@ def deactivate(context: CliContext, dag: Dag) -> None:
 
 
 def _submit(context: CliContext, dag: str, kind: str) -> None:
-    request = context.backend.submit(kind, {"dag_id": dag})
-    dag_id = payload_of(request)["dag_id"]
-    print_response(context, request, f"{kind.removeprefix('dag.').capitalize()} {dag_id}", dag_id=dag_id)
+    submit(context, kind, {"dag_id": dag}, f"{kind.removeprefix('dag.').capitalize()} {{dag_id}}", "dag_id")
 
 
-def _local(instant: str | None, timezone: str) -> str | None:
-    from zoneinfo import ZoneInfo
+def _print_version_diff(out: Output, diff: Document) -> None:
+    """For people: settings, tasks, then code as a unified diff."""
+    if not out.is_table:
+        out.print_document(diff)
+        return
+    out.print_line(f"{diff['dag_id']}: version {diff['before']} -> {diff['after']}")
+    for setting in diff["settings"]:
+        out.print_line(f"  {_changed(setting)}")
+    for task in diff["tasks"]:
+        out.print_line(f"  task {task['task_id']}: {task['change']}")
+        for setting in task["settings"]:
+            out.print_line(f"    {_changed(setting)}")
+    if diff["files"] is None:
+        out.note("The files of these versions are not on this machine: they are kept where the manager runs.")
+        return
+    for file in diff["files"]:
+        out.print_line("")
+        for line in file["diff"].splitlines():
+            out.print_line(Text(line, style=_DIFF_STYLES.get(line[:1], "")))
+    if not (diff["settings"] or diff["tasks"] or diff["files"]):
+        out.print_line("  no difference in what it runs")
 
-    from backfill_manager.clock import parse_instant
 
-    return None if instant is None else parse_instant(instant).astimezone(ZoneInfo(timezone)).isoformat(sep=" ")
+def _changed(setting: Document) -> str:
+    before, after = (json.dumps(setting[side], ensure_ascii=False) for side in ("before", "after"))
+    return f"{setting['name']}: {before} -> {after}"
 
 
 def _instant(store: Store, dag_id: str, text: str) -> datetime:
@@ -288,10 +290,8 @@ def _instant(store: Store, dag_id: str, text: str) -> datetime:
     from backfill_manager.queries import dags
 
     if store.exists():
-        try:
+        with suppress(NotFound):
             return parse_date(text, dags.known_dag(store, dag_id)[1].timezone, name="--logical-date")
-        except NotFound:
-            pass
     in_utc, in_tokyo = (parse_date(text, zone, name="--logical-date") for zone in ("UTC", "Asia/Tokyo"))
     if in_utc != in_tokyo:
         raise InvalidInput(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.options import flag, option
 from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.output import moment
 from backfill_manager.errors import BackfillManagerError
@@ -22,12 +19,8 @@ group = Group("manager", "The manager, the one process that runs tasks: start it
 @group.command("start")
 def start(
     context: CliContext,
-    until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="End when every request is answered and nothing is left to run.")
-    ] = False,
-    with_ui: Annotated[
-        bool, typer.Option("--with-ui", help="Serve the web pages and the REST API too, at api.host and api.port.")
-    ] = False,
+    until_idle: bool = flag("--until-idle", "End when every request is answered and nothing is left to run."),
+    with_ui: bool = flag("--with-ui", "Serve the web pages and the REST API too, at api.host and api.port."),
 ) -> int:
     """Start a manager in the foreground, until it is stopped (Ctrl-C, SIGTERM or `bfm manager stop`).
 
@@ -78,7 +71,7 @@ def status(context: CliContext) -> int:
 def stop(
     context: CliContext,
     values: Document,
-    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait until it has stopped.")] = 60,
+    timeout: float = option("--timeout", "Seconds to wait until it has stopped.", min=0, default=60),
 ) -> int:
     """Stop the active manager, and wait until it has stopped. Running tasks run again with the next manager, unless
     --drain gives them the time to finish.
@@ -92,8 +85,8 @@ def stop(
     store, clock = backend.store, context.clock
     row = store.lease()
     if row is None or not is_lease_live(row, clock.now()):
-        document = {"stopped": True, "term": row.term if row else None}
-        context.out.print_result(document, "No manager is running: there is nothing to stop.")
+        nothing = "No manager is running: there is nothing to stop."
+        context.out.print_result({"stopped": True, "term": row.term if row else None}, nothing)
         return 0
     backend.submit(MANAGER_STOP, {"drain": False, **values})
     until = clock.monotonic() + timeout

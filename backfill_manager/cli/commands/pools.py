@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.options import argument
 from backfill_manager.cli.render.output import Column
-from backfill_manager.cli.render.response import print_response
+from backfill_manager.cli.render.response import submit
 from backfill_manager.schemas.kinds import POOL_SET
 
 group = Group("pools", "Pools: how many tasks may run at once, and how Spark shares its cores.")
@@ -22,23 +19,21 @@ def list_(context: CliContext) -> None:
 
     Example: [cyan]bfm pools list[/]
     """
-    names = ("slots", "used", "free", "queued", "running", "weight", "min_share")
+    numbers = ("slots", "used", "free", "queued", "running", "weight", "min_share")
+    columns = [Column("name"), *(Column(name, right=True) for name in numbers)]
     empty = "No pools yet: the manager creates them when it starts (`bfm manager start`)."
-    context.out.print_rows(
-        context.backend.pools(), ("name", *(Column(name, right=True) for name in names)), empty=empty
-    )
+    context.out.print_rows(context.backend.pools(), columns, empty=empty)
 
 
 @group.command("set", schema="SetPool", without=("name",))
 def set_(
     context: CliContext,
     values: Document,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The pool, see `bfm pools list`.")],
+    name: str = argument("NAME", "The pool, see `bfm pools list`."),
 ) -> None:
     """Change a pool. Slots change at once; Spark takes a new weight or share when the manager starts again. A new pool
     is configured in conf/manager.yaml.
 
     Example: [cyan]bfm pools set backfill --slots 32[/]
     """
-    request = context.backend.submit(POOL_SET, {"name": name, **values})
-    print_response(context, request, f"Set pool {name}")
+    submit(context, POOL_SET, {"name": name, **values}, "Set pool {name}", "name")

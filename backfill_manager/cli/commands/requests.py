@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import DEFAULT_LIMIT, Limit
+from backfill_manager.cli.options import LIMIT, argument
 from backfill_manager.cli.render.output import Column
 
 group = Group("requests", "Requests: what was submitted, by whom, and what the manager answered.")
 
 
 @group.command("list")
-def list_(context: CliContext, limit: Limit = None) -> None:
+def list_(context: CliContext, limit: int | None = LIMIT) -> None:
     """List requests, newest first, each with its outcome (accepted or refused) or `waiting`.
 
     Example: [cyan]bfm requests list --limit 10[/]
     """
-    limit = limit or (DEFAULT_LIMIT if context.out.is_table else None)
     columns = (
         "request_id", "kind", Column("requested_by", "by"), Column("requested_at", "submitted"), "outcome",
         Column("object_id", "object"), Column("message", fold=True),
     )  # fmt: skip
-    context.out.print_rows(context.backend.requests(limit), columns, empty="No requests yet.")
+    context.out.print_rows(context.backend.requests(limit=context.out.limit(limit)), columns, empty="No requests yet.")
 
 
 @group.command("show")
 def show(
     context: CliContext,
-    request: Annotated[str, typer.Argument(metavar="ID", help="Its id, a prefix of it, or `latest`.")],
+    request: str = argument("ID", "Its id, a prefix of it, or `latest`."),
 ) -> None:
     """Show one request with its payload, and the response.
 

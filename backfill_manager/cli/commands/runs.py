@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal
 
-import typer
-
+from backfill_manager.cli import options as o
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import DEFAULT_LIMIT, Dag, DagFilter, Limit, state_filter, state_uri_hint
-from backfill_manager.cli.render.output import Column, first_line, seconds, shortened
-from backfill_manager.cli.render.response import payload_of, print_response
-from backfill_manager.model.states import RUN_STATES
+from backfill_manager.cli.render.output import DEFAULT_LIMIT, Column, first_line, seconds, shortened
+from backfill_manager.cli.render.response import submit
+from backfill_manager.model import states as s
 from backfill_manager.schemas.kinds import RUN_CANCEL, RUN_MARK
 
 group = Group("runs", "DAG runs of any type: list, draw the timeline, cancel, mark.")
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="Its id, a prefix of it, or `latest`; DAG/RUN names its DAG as well.")
-]
-DagOption = Annotated[
-    str | None, typer.Option("--dag", metavar="DAG", help="Of this DAG; then RUN may be a logical date, too.")
-]
 TASK_COLUMNS = (
     "task_id", "state", Column("try_number", "try", right=True), Column("pool", optional=True),
     Column("started_at", "started"),
     Column("duration_s", "duration", seconds, right=True), Column("spark_jobs", "spark jobs", shortened, optional=True),
     Column("error", None, first_line, fold=True),
 )  # fmt: skip
+_GLYPHS: Final = {
+    s.QUEUED: "◌", s.RUNNING: "◐", s.SUCCESS: "●", s.FAILED: "✗", s.CANCELLED: "⊘", s.OVERRIDDEN: "○",
+}  # fmt: skip
 _TASKS = Column("is_partial", "tasks", lambda is_partial: "partial" if is_partial else "all", optional=True)
 _RUN_COLUMNS = (
     "run_id", "dag_id", Column("run_type", "type", optional=True), "state", _TASKS, Column("started_at", "started"),
@@ -39,36 +35,30 @@ _RUN_COLUMNS = (
 @group.command("list")
 def list_(
     context: CliContext,
-    dag: DagFilter = None,
-    backfill: Annotated[
-        str | None, typer.Option("--backfill", metavar="ID", help="Only of this backfill (its id or a prefix of it).")
-    ] = None,
-    state: Annotated[list[str] | None, state_filter(RUN_STATES)] = None,
-    limit: Limit = None,
+    dag: str | None = o.DAG_FILTER,
+    backfill: str | None = o.option("--backfill", "Only of this backfill (its id or a prefix of it).", metavar="ID"),
+    state: list[str] | None = o.RUN_STATE,
+    limit: int | None = o.LIMIT,
 ) -> None:
     """List runs, newest first. Times are UTC.
 
     Example: [cyan]bfm runs list --backfill latest --state failed[/]
     """
-    from backfill_manager.queries.backfills import check_states
-
-    states = check_states("run", state or (), RUN_STATES, state_uri_hint("runs list", state))
-    limit = limit or (DEFAULT_LIMIT if context.out.is_table else None)
-    rows = context.backend.runs(dag_id=dag or None, backfill_id=backfill or None, states=states, limit=limit)
+    states = o.chosen_states("runs list", "run", state, s.RUN_STATES)
+    limit = context.out.limit(limit)
+    rows = context.backend.runs(dag_id=dag or None, backfill_id=backfill or None, state=states, limit=limit)
     some_are_partial = any(run["is_partial"] for run in rows)
     columns = [one for one in _RUN_COLUMNS if one is not _TASKS or some_are_partial]
-    context.out.print_rows(rows, columns, empty="No runs.")
-    if context.out.is_table and len(rows) == limit:
-        context.out.note(f"The newest {limit}; --limit shows more.")
+    context.out.print_rows(rows, columns, empty="No runs.", limit=limit)
 
 
 @group.command("show")
-def show(context: CliContext, run: RunArgument, dag: DagOption = None) -> None:
+def show(context: CliContext, run: o.Run, dag: str | None = o.DAG_OF_RUN) -> None:
     """Show one run: its interval, its place in the timeline, its tasks and their tries.
 
     Example: [cyan]bfm runs show 2013-01-05 --dag flights[/]
     """
-    document = context.backend.run(run, dag)
+    document = context.backend.run(run, dag_id=dag)
     run_tasks = context.backend.run_tasks(document)
     tasks = with_spark_jobs(run_tasks)
     if not context.out.is_table:
@@ -88,21 +78,16 @@ def with_spark_jobs(run_tasks: Document) -> list[Document]:
 @group.command("timeline")
 def timeline(
     context: CliContext,
-    dag: Dag,
-    n: Annotated[
-        int | None,
-        typer.Option("-n", min=1, metavar="N", help=f"The newest N. \\[default: {DEFAULT_LIMIT}, all for JSON]"),
-    ] = None,
+    dag: o.Dag,
+    n: int | None = o.option("-n", f"The newest N. \\[default: {DEFAULT_LIMIT}, all for JSON]", min=1, metavar="N"),
 ) -> None:
     """Draw a DAG's timeline: its runs in the order of logical dates, each with an arrow to the run before it, and
     beneath it those that it overrode. Times are UTC.
 
     Example: [cyan]bfm runs timeline flights -n 10[/]
     """
-    from backfill_manager.cli.render.timeline import timeline_rows
-
-    limit = n or (DEFAULT_LIMIT if context.out.is_table else None)
-    runs = context.backend.timeline(dag, limit)
+    limit = context.out.limit(n)
+    runs = context.backend.timeline(dag, limit=limit)
     if not context.out.is_table:
         context.out.print_document(runs)
         return
@@ -110,35 +95,59 @@ def timeline(
         Column("drawn", ""), "logical_date", "state", Column("run_type", "type"), Column("interval_end", "until"),
         Column("dag_version", "version", right=True), Column("run_id", optional=True), Column("note", "", fold=True),
     )  # fmt: skip
-    context.out.print_rows(list(timeline_rows(runs)), columns, empty=f"{dag} has no run with a logical date yet.")
+    context.out.print_rows(list(_timeline_rows(runs)), columns, empty=f"{dag} has no run with a logical date yet.")
     if len(runs) == limit:
         context.out.note(f"The newest {limit}; -n shows more.")
 
 
 @group.command("cancel")
-def cancel(context: CliContext, run: RunArgument, dag: DagOption = None) -> None:
+def cancel(context: CliContext, run: o.Run, dag: str | None = o.DAG_OF_RUN) -> None:
     """Cancel a run: running tasks are stopped (their Spark jobs are cancelled), the others never start.
 
     Example: [cyan]bfm runs cancel 2013-01-05 --dag flights[/]
     """
-    _submit(context, RUN_CANCEL, context.backend.run(run, dag), "Cancel run {run_id}")
+    _submit(context, RUN_CANCEL, run, dag, "Cancel run {run_id}")
 
 
 @group.command("mark")
 def mark(
     context: CliContext,
-    run: RunArgument,
-    state: Annotated[Literal["success", "failed"], typer.Argument(metavar="success|failed", help="The new state.")],
-    dag: DagOption = None,
+    run: o.Run,
+    state: Literal["success", "failed"] = o.argument("success|failed", "The new state."),
+    dag: str | None = o.DAG_OF_RUN,
 ) -> None:
     """Set a run to success or failed, whatever its state is; its running tasks are stopped.
 
     Example: [cyan]bfm runs mark 2013-01-05 success --dag flights[/]
     """
-    _submit(context, RUN_MARK, context.backend.run(run, dag), "Mark run {run_id} {state}", state=state)
+    _submit(context, RUN_MARK, run, dag, "Mark run {run_id} {state}", state=state)
 
 
-def _submit(context: CliContext, kind: str, run: Document, action: str, **values: Any) -> None:
-    values |= {"dag_id": run["dag_id"], "run_id": run["run_id"]}
-    request = context.backend.submit(kind, values)
-    print_response(context, request, action.format(**values), **payload_of(request))
+def _submit(context: CliContext, kind: str, run: str, dag: str | None, action: str, **values: Any) -> None:
+    found = context.backend.run(run, dag_id=dag)
+    submit(context, kind, {**values, "dag_id": found["dag_id"], "run_id": found["run_id"]}, action)
+
+
+def _timeline_rows(runs: Sequence[Document]) -> Iterator[Document]:
+    """`drawn` is the drawing, `note` what it can't show."""
+    above: str | None = None
+    for run in runs:
+        previous = run["previous_run_id"]
+        arrow = "╷" if previous is None else "↑" if previous == above else "⇡"
+        notes = [*_kind(run), *([f"after {previous}"] if arrow == "⇡" else ())]
+        yield {**run, "drawn": f"{arrow} {_GLYPHS[run['state']]}", "note": "; ".join(notes) or None}
+        yield from _overridden_rows(run["overridden"], "  ")
+        above = run["run_id"]
+
+
+def _overridden_rows(overridden: Sequence[Document], indent: str) -> Iterator[Document]:
+    for run in overridden:
+        yield {**run, "drawn": f"{indent}╰{_GLYPHS[run['state']]}", "note": "; ".join(_kind(run)) or None}
+        yield from _overridden_rows(run["overridden"], indent + "  ")
+
+
+def _kind(run: Document) -> Iterator[str]:
+    if run["items"] > 1:
+        yield f"{run['items']} intervals"
+    if run["is_partial"]:
+        yield "partial: only selected tasks ran"

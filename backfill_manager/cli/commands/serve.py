@@ -6,12 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from backfill_manager.cli.command import Command
 from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.options import option
 
 if TYPE_CHECKING:
     from backfill_manager.api.app import App
@@ -20,14 +19,8 @@ if TYPE_CHECKING:
 
 def serve(
     context: CliContext,
-    host: Annotated[
-        str | None,
-        typer.Option("--host", metavar="HOST", help="Where to listen. \\[default: api.host, which is 127.0.0.1]"),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", min=0, max=65535, metavar="N", help="0: any. \\[default: api.port, which is 8099]"),
-    ] = None,
+    host: str | None = option("--host", "Where to listen. \\[default: api.host, which is 127.0.0.1]", metavar="HOST"),
+    port: int | None = option("--port", "0: any. \\[default: api.port, which is 8099]", min=0, max=65535, metavar="N"),
 ) -> None:
     """Serve the web pages and the REST API, until Ctrl-C.
 
@@ -50,24 +43,12 @@ def serve(
     context.out.note(f"Serving the state {settings.state} at {url} (Ctrl-C ends it).")
     if not store.exists():
         context.out.note("There is no state yet: a manager creates it (`bfm manager start`), or `bfm state init`.")
-    _save_memory()
-    server.serve(app, bound)
-
-
-class _NoPandas:
-    """A module finder that hides pandas."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is left out of `bfm serve`", name=name)
-
-
-def _save_memory() -> None:
-    """For a process that does nothing but serve, before pyarrow is imported. In almost any call pyarrow imports pandas,
-    only to check whether a value is one of its series (50 MB, half a second), and works without it. Its own memory pools,
-    one for each thread, give nothing back: another 60 MB under load."""
+    # This process does nothing but serve, and has not imported pyarrow yet. In almost any call pyarrow imports pandas, only
+    # to check whether a value is one of its series (50 MB, half a second), and works without it. Its own memory pools, one
+    # for each thread, give nothing back: another 60 MB under load.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    sys.meta_path.insert(0, _NoPandas())
+    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]  # can't be imported
+    server.serve(app, bound)
 
 
 def _site(context: CliContext, store: Store) -> App:

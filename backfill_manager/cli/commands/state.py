@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Final
-
-import typer
+from typing import TYPE_CHECKING, Final
 
 from backfill_manager.cli.backend.base import accepted
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.options import argument, flag
 from backfill_manager.cli.render.output import Column, format_value
 from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import plural
@@ -32,10 +31,9 @@ def init(context: CliContext) -> None:
     """
     store = context.local_backend().any_store
     created = store.init()
-    text = (
-        f"Created {plural(len(created), 'table')} at {store.root}." if created else f"All tables exist at {store.root}."
-    )
-    context.out.print_result({"state": store.root, "engine": store.engine, "made": created}, text)
+    what = f"Created {plural(len(created), 'table')}" if created else "All tables exist"
+    document = {"state": store.root, "engine": store.engine, "made": created}
+    context.out.print_result(document, f"{what} at {store.root}.")
 
 
 @group.command("check")
@@ -102,20 +100,10 @@ group.command("where", hidden=True)(locations)  # its name before
 @group.command("adopt")
 def adopt(
     context: CliContext,
-    as_copy: Annotated[
-        bool,
-        typer.Option(
-            "--as-copy",
-            help="This state is a copy: it continues under a new id, and writes its output anew.",
-        ),
-    ] = False,
-    as_original: Annotated[
-        bool,
-        typer.Option(
-            "--as-original",
-            help="This state was moved here. One that is left at the old place gets a new id.",
-        ),
-    ] = False,
+    as_copy: bool = flag("--as-copy", "This state is a copy: it continues under a new id, and writes its output anew."),
+    as_original: bool = flag(
+        "--as-original", "This state was moved here. One that is left at the old place gets a new id."
+    ),
 ) -> None:
     """Decide which of two states is the original, after one was copied. A manager refuses to start on a state whose last
     place still holds the same one: every state has an id, which is part of each output's transaction, and two that share
@@ -139,22 +127,17 @@ def adopt(
         "other_state": adopted.other, "other_state_id": adopted.other_id,
     }  # fmt: skip
     context.out.print_result(document, f"The state at {store.root} continues as {adopted.state_id}.")
-    if adopted.other is None or as_copy:
-        return
-    if adopted.other_id is not None:
-        context.out.note(f"The one at {adopted.other} is a copy from now on: {adopted.other_id}.")
-    else:
+    if adopted.other is not None and as_original:
         context.out.note(
-            f"The one at {adopted.other} could not be changed. Start no manager there before "
+            f"The one at {adopted.other} is a copy from now on: {adopted.other_id}."
+            if adopted.other_id is not None
+            else f"The one at {adopted.other} could not be changed. Start no manager there before "
             f"`bfm --state {adopted.other} state adopt --as-copy`."
         )
 
 
 @group.command("sql")
-def sql(
-    context: CliContext,
-    query: Annotated[str, typer.Argument(metavar='"SELECT …"', help="One statement that only reads.")],
-) -> None:
+def sql(context: CliContext, query: str = argument('"SELECT …"', "One statement that only reads.")) -> None:
     """Query the state tables in SQL. It can only read.
 
     Example: [cyan]bfm state sql "SELECT state, count(*) AS runs FROM dag_run GROUP BY state"[/]

@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-import typer
 from rich.text import Text
 
 from backfill_manager.cli.airflow_aliases import OF_TASKS_CLEAR
 from backfill_manager.cli.backend.base import Document, accepted
 from backfill_manager.cli.command import Group
-from backfill_manager.cli.commands.dags import waits_for
+from backfill_manager.cli.commands.dags import WAITS_FOR
 from backfill_manager.cli.commands.runs import TASK_COLUMNS, with_spark_jobs
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import Dag
-from backfill_manager.cli.render.clear_plan import clear_summary, print_clear_plan
+from backfill_manager.cli.options import Dag, RunOfDag, Task, argument, flag, option
 from backfill_manager.cli.render.output import Column, seconds
-from backfill_manager.cli.render.response import payload_of, print_response, wait_for_response
+from backfill_manager.cli.render.plan import clear_summary, print_clear_plan
+from backfill_manager.cli.render.response import print_response, submit, wait_for_response
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.model.states import SKIPPED, SUCCESS, TASK_FINISHED
 from backfill_manager.schemas.kinds import TASK_MARK, TASK_RUN, TASKS_CLEAR
 
 if TYPE_CHECKING:
-    from backfill_manager.cli.backend.local import LocalBackend
-    from backfill_manager.model.records import Request, Response
+    pass
 
 RUN_TIMEOUT_S: Final = 60.0
 LOG_POLL_INTERVAL_S: Final = 0.5
 _LOG_COLOURS: Final = {"error": "red", "critical": "red", "warning": "yellow", "debug": "bright_black"}
 
 group = Group("tasks", "Tasks of a DAG, their states in a run, their logs; clear and mark them.")
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="The run's id, a prefix of it, its logical date, or `latest`.")
-]
-TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
 
 
 @group.command("list")
@@ -45,19 +38,15 @@ def list_(context: CliContext, dag: Dag) -> None:
 
     Example: [cyan]bfm tasks list flights[/]
     """
-    tasks = context.backend.dag(dag)["tasks"]
-    if context.out.is_table:
-        tasks = [{**task, "waits_for": waits_for(task)} for task in tasks]
     columns = (
-        "task_id", "kind", Column("waits_for", "waits for"), "trigger_rule", Column("retries", right=True),
-        Column("timeout_s", "timeout", seconds, right=True), "depends_on_past", Column("pool", "pool"),
-        Column("priority", right=True),
+        "task_id", "kind", WAITS_FOR, "trigger_rule", Column("retries", right=True),
+        Column("timeout_s", "timeout", seconds, right=True), "depends_on_past", "pool", Column("priority", right=True),
     )  # fmt: skip
-    context.out.print_rows(tasks, columns)
+    context.out.print_rows(context.backend.dag(dag)["tasks"], columns)
 
 
 @group.command("states")
-def states(context: CliContext, dag: Dag, run: RunArgument) -> None:
+def states(context: CliContext, dag: Dag, run: RunOfDag) -> None:
     """Show the state of each task of one run, and which Spark jobs its last try ran. Times are UTC.
 
     Example: [cyan]bfm tasks states flights latest[/]
@@ -71,10 +60,10 @@ def states(context: CliContext, dag: Dag, run: RunArgument) -> None:
 def logs(
     context: CliContext,
     dag: Dag,
-    run: RunArgument,
-    task: TaskArgument,
-    try_number: Annotated[int | None, typer.Option("--try", min=1, metavar="N", help="Only this try.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the task has ended.")] = False,
+    run: RunOfDag,
+    task: Task,
+    try_number: int | None = option("--try", "Only this try.", min=1, metavar="N"),
+    follow: bool = flag("--follow -f", "Keep printing until the task has ended."),
 ) -> None:
     """Print what a task logged, in all its tries or one of them. Lines appear a moment after they were written.
 
@@ -93,32 +82,25 @@ def logs(
 def mark(
     context: CliContext,
     dag: Dag,
-    run: RunArgument,
-    task: TaskArgument,
-    state: Annotated[
-        Literal["success", "failed", "skipped"],
-        typer.Argument(metavar="success|failed|skipped", help="The new state."),
-    ],
+    run: RunOfDag,
+    task: Task,
+    state: Literal["success", "failed", "skipped"] = argument("success|failed|skipped", "The new state."),
 ) -> None:
     """Set one task of a run to success, failed or skipped, whatever its state is; if it runs, it is stopped.
 
     Example: [cyan]bfm tasks mark flights 2013-01-05 clean success[/]
     """
-    run_id = _run(context, dag, run)["run_id"]
-    values = {"dag_id": dag, "run_id": run_id, "task_id": task, "state": state}
-    request = context.backend.submit(TASK_MARK, values)
-    print_response(context, request, f"Mark {task} of {run_id} {state}", **payload_of(request))
+    values = {"dag_id": dag, "run_id": _run(context, dag, run)["run_id"], "task_id": task, "state": state}
+    submit(context, TASK_MARK, values, "Mark {task_id} of {run_id} {state}")
 
 
 @group.command("clear", schema="ClearTasks", without=("dag_id",), aliases=OF_TASKS_CLEAR)
 def clear(
     context: CliContext,
     values: Document,
-    dag: Annotated[str, typer.Argument(metavar="DAG", help="The DAG's id, or with -R an expression found in it.")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="Print what would be cleared, and change nothing.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
+    dag: str = argument("DAG", "The DAG's id, or with -R an expression found in it."),
+    dry_run: bool = flag("--dry-run -n", "Print what would be cleared, and change nothing."),
+    yes: bool = flag("--yes -y", "Don't ask for confirmation."),
 ) -> int:
     """Clear tasks that ran, so that they run again in place, in runs of any type. Prints which, and asks. Dates are in
     each DAG's own time zone, unless they carry an offset.
@@ -137,30 +119,27 @@ def clear(
         context.out.print_document(plan)
     if dry_run:
         return 0
-    if not yes and not _is_confirmed(plan["summary"]):
-        context.out.note("Nothing was cleared.")
-        return 0
+    if not yes:
+        sys.stderr.write(f"Clear {clear_summary(plan['summary'])}? [y/N] ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+        if not answer:
+            sys.stderr.write("\n")
+            raise InvalidInput("Nothing was cleared, as there was no answer; -y clears without asking.")
+        if answer.strip().lower() not in ("y", "yes"):
+            context.out.note("Nothing was cleared.")
+            return 0
     request = context.backend.submit(TASKS_CLEAR, values)
-    print_response(context, request, f"Clear {clear_summary(plan['summary'])}", summary=plan["summary"])
+    print_response(context, request, f"Clear {clear_summary(plan['summary'])}", {"summary": plan["summary"]})
     return 0
-
-
-def _is_confirmed(summary: Mapping[str, int]) -> bool:
-    sys.stderr.write(f"Clear {clear_summary(summary)}? [y/N] ")
-    sys.stderr.flush()
-    answer = sys.stdin.readline()
-    if not answer:
-        sys.stderr.write("\n")
-        raise InvalidInput("Nothing was cleared, as there was no answer; -y clears without asking.")
-    return answer.strip().lower() in ("y", "yes")
 
 
 @group.command("run")
 def run(
     context: CliContext,
     dag: Dag,
-    task: TaskArgument,
-    logical_date: Annotated[str, typer.Argument(metavar="T", help="In the DAG's zone, unless it has an offset.")],
+    task: Task,
+    logical_date: str = argument("T", "In the DAG's zone, unless it has an offset."),
 ) -> int:
     """Run one task by hand for the interval that starts at T, outside any run of the schedule, and show its log. Exit
     code 1 when it fails. With no manager running, one is started here until there is nothing left to do.
@@ -185,13 +164,20 @@ def run(
     has_manager = backend.has_active_manager()
     values = {"dag_id": dag, "task_id": task, "logical_date": format_instant(at)}
     request = backend.submit(TASK_RUN, values)
-    response = wait_for_response(context, request, RUN_TIMEOUT_S) if has_manager else _run_here(backend, request)
+    if has_manager:
+        response = wait_for_response(context, request, RUN_TIMEOUT_S)
+        problem = f"The manager has not begun it within {RUN_TIMEOUT_S:g} s; it continues:"
+    else:
+        from backfill_manager.manager.manager import run_manager
+
+        if context.out.is_table:
+            context.out.note("No manager is running: one is started here, which starts Spark and takes some seconds.")
+        run_manager(context.settings, state=context.settings.state, until_idle=True)
+        response = backend.wait(request, 0)
+        problem = "The manager ended without an answer; see"
     if response is None:
-        raise BackfillManagerError(
-            f"The manager has not begun it within {RUN_TIMEOUT_S:g} s; it continues: "
-            f"`bfm requests show {request.request_id}`."
-        )
-    row = find_run(backend.store, str(response.object_id), dag_id=dag)
+        raise BackfillManagerError(f"{problem} `bfm requests show {request.request_id}`.")
+    row = find_run(backend.store, str(accepted(response).object_id), dag_id=dag)
     if context.out.is_table:
         context.out.note(f"{task} of {dag} runs as {row.run_id}.")
     lines, state = _print_log(context, run_details(row), task, follow=has_manager)
@@ -199,22 +185,6 @@ def run(
     error = f": {result['error']}" if result["error"] else ""
     context.out.print_result({**result, "logs": lines}, f"{task} of {dag} for {values['logical_date']}: {state}{error}")
     return 0 if state in (SUCCESS, SKIPPED) else 1
-
-
-def _run_here(backend: LocalBackend, request: Request) -> Response:
-    """By a manager of this process, which stays until nothing is left to do."""
-    from backfill_manager.manager.manager import run_manager
-
-    context = backend.context
-    if context.out.is_table:
-        context.out.note("No manager is running: one is started here, which starts Spark and takes some seconds.")
-    run_manager(context.settings, state=context.settings.state, until_idle=True)
-    response = backend.wait(request, 0)
-    if response is None:
-        raise BackfillManagerError(
-            f"The manager ended without an answer; see `bfm requests show {request.request_id}`."
-        )
-    return accepted(response)
 
 
 def _print_log(
@@ -230,25 +200,24 @@ def _print_log(
         had_ended = has_ended
         log = context.backend.log(run, task, try_number=try_number, after=last)
         for line in log.lines:
-            context.out.print_line(_log_line(line))
-        lines, last = lines + log.lines, log.last or last
+            style = _LOG_COLOURS.get(line["level"].lower(), "cyan")
+            level = (f"[{line['try_number']}] {line['level']:<7} ", style)
+            context.out.print_line(
+                Text.assemble((f"{line['at']} ", "bright_black"), level, (line["message"], "default"))
+            )
+        lines += log.lines
+        last = (lines[-1]["launch"], lines[-1]["line"]) if lines else None
         has_ended = log.state in TASK_FINISHED
         if not follow or (has_ended and (had_ended or log.is_whole)):
             return lines, log.state
         context.pause(LOG_POLL_INTERVAL_S)
 
 
-def _log_line(line: dict[str, Any]) -> Text:
-    text = Text(f"{line['at']} ", style="bright_black")
-    text.append(f"[{line['try_number']}] {line['level']:<7} ", style=_LOG_COLOURS.get(line["level"].lower(), "cyan"))
-    return text.append(line["message"], style="default")
-
-
 def _run(context: CliContext, dag_id: str, run: str) -> Document:
     """The run; of a DAG that is or ever was there: what ran can be read after its DAG is gone."""
     try:
-        return context.backend.run(run, dag_id)
+        return context.backend.run(run, dag_id=dag_id)
     except NotFound:
-        if not context.backend.timeline(dag_id, 1):
+        if not context.backend.timeline(dag_id, limit=1):
             context.backend.dag(dag_id)
         raise

@@ -19,11 +19,13 @@ from rich.console import Console
 from rich.text import Text
 
 from backfill_manager.clock import format_instant
+from backfill_manager.humanise import duration
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 Format = Literal["table", "json", "yaml"]
+DEFAULT_LIMIT: Final = 50  # rows of a table; documents have all
 
 COLOURS: Final[Mapping[str, str]] = {
     "success": "green", "accepted": "green", "ok": "green", "leading": "green",
@@ -42,7 +44,7 @@ _PIPE_WIDTH = 100_000  # a pipe has no width: its reader wants whole values
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table: a field of the rows, its heading, and how its values are format_value."""
+    """One column of a table: a field of the rows, its heading, and how its values are written."""
 
     field: str
     heading: str | None = None
@@ -50,6 +52,14 @@ class Column:
     right: bool = False
     fold: bool = False  # long text: may be broken over lines
     optional: bool = False  # left out where the screen is too narrow; `show` and JSON have it
+    of: Callable[[Any], Any] | None = None  # makes the value from the whole row
+
+    def value(self, row: Mapping[str, Any]) -> Any:
+        return self.of(row) if self.of else row.get(self.field)
+
+
+COMMIT: Final = Column("commit_id", "commit", lambda commit: commit[:12] if commit else "")
+ERROR_COLUMNS: Final = ("file", Column("line", right=True), Column("message", fold=True))
 
 
 class Output:
@@ -61,15 +71,22 @@ class Output:
         return self.form == "table"
 
     def print_rows(
-        self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column | str], *, empty: str = "Nothing found."
-    ) -> None:
-        """A list: a table of `columns`, or all fields as one document."""
+        self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column | str], *, empty: str = "Nothing found.",
+        limit: int | None = None,
+    ) -> None:  # fmt: skip
+        """A list: a table of `columns`, or all fields as one document; with a note when there may be more than `limit`."""
         if not self.is_table:
             self.print_document(list(rows))
         elif not rows:
             self.note(empty)
         else:
             self._print_table(rows, [Column(one) if isinstance(one, str) else one for one in columns])
+            if len(rows) == limit:
+                self.note(f"The newest {limit}; --limit shows more.")
+
+    def limit(self, typed: int | None) -> int | None:
+        """How many rows are read; None: all."""
+        return typed or (DEFAULT_LIMIT if self.is_table else None)
 
     def print_document(self, value: Any) -> None:
         """One JSON or YAML document; JSON also where the format is `table`."""
@@ -113,7 +130,7 @@ class Output:
         console = to_stdout()
         if not console.is_terminal:
             console.width = _PIPE_WIDTH
-        shown = [one for one in columns if not one.fold or any(row.get(one.field) is not None for row in rows)]
+        shown = [one for one in columns if not one.fold or any(one.value(row) is not None for row in rows)]
         table = _table(rows, shown, console)
         while console.measure(table, options=console.options.update(max_width=_PIPE_WIDTH)).maximum > console.width:
             spare = next((column for column in reversed(shown) if column.optional), None)
@@ -139,7 +156,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], console
             max_width=_MAX_TEXT_WIDTH if column.fold and console.is_terminal else None,
         )
     for row in rows:
-        table.add_row(*(cell(column.field, row.get(column.field), column.write) for column in columns))
+        table.add_row(*(cell(column.field, column.value(row), column.write) for column in columns))
     return table
 
 
@@ -186,16 +203,7 @@ def shortened(value: Sequence[Any], limit: int = 5) -> str:
 
 def seconds(value: float) -> str:
     """`0.8 s`, `42 s`, `3 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
-    if value < 10:
-        return f"{value:.1f} s"
-    whole = round(value)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 48 * 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+    return duration(value, padded=True)
 
 
 def as_plain(value: Any) -> Any:

@@ -1,21 +1,54 @@
-"""The preview of a backfill: its items, their number, what they will read, how long it will take, and the backfills of
-downstream DAGs."""
+"""Backfills and their items in words and columns; previews of `bfm backfill create` and `bfm tasks clear`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from backfill_manager.cli.render.backfill import item_columns
 from backfill_manager.cli.render.output import Column, Output, seconds
 from backfill_manager.humanise import plural, size
+from backfill_manager.model.states import ITEM_STATES
 
-SHOWN_FIRST, SHOWN_LAST = 20, 5
+SHOWN_FIRST, SHOWN_LAST = 20, 5  # items of a plan
+MAX_RUNS_SHOWN: Final = 50  # of a clear
 _SIZES: Final = (
-    Column("rows", right=True, write=lambda n: f"{n:,}"),
-    Column("files", right=True, write=lambda n: f"{n:,}"),
-    Column("bytes", "size", right=True, write=lambda n: size(n)),
+    Column("rows", right=True, write="{:,}".format),
+    Column("files", right=True, write="{:,}".format),
+    Column("bytes", "size", right=True, write=size),
 )
+
+
+def format_config(config: Any) -> str:
+    """`schedule 2013-01-01T05:00:00Z .. 2013-01-31T05:00:00Z`, `3 dates`, `2 partitions`."""
+    kind = config.get("type", "?")
+    options = ", newest first" if config.get("run_backwards") else ""
+    options += ", also intervals that have not ended" if config.get("allow_future") else ""
+    if kind in {"dates", "partitions"}:
+        number = config.get("total", len(config.get(kind, ())))
+        return f"{number} {kind if number != 1 else kind[:-1]}{options}"
+    end = config.get("end_date") or "the last complete interval"  # left out, and the manager has not planned it yet
+    return f"{kind} {config.get('start_date') or ''} .. {end}{options}"
+
+
+def format_item_counts(backfill: Mapping[str, Any]) -> str:
+    """`31: 4 success, 1 failed, 26 pending`"""
+    counts = [f"{backfill[state]} {state}" for state in ITEM_STATES if backfill[state]]
+    return f"{backfill['planned']}: {', '.join(counts)}" if counts else ""
+
+
+def item_columns(items: Sequence[Mapping[str, Any]], *more: str) -> list[Column | str]:
+    """Those in which some item has a value."""
+    names = ["logical_date", "interval_start", "interval_end", "partition_key", "batch", "state", "reason", *more]
+    if all(item.get("interval_start") == item.get("logical_date") for item in items):
+        names.remove("interval_start")
+    return [
+        Column("ordinal", "#", right=True),
+        *(
+            Column(name, fold=name == "reason", optional=name == "interval_end")
+            for name in names
+            if name == "state" or _has(items, name)
+        ),
+    ]
 
 
 def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
@@ -39,20 +72,17 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
     skipped = summary["skipped"]
     if not summary["pending"] and skipped:
         out.note("Nothing would run.")
-    if not summary["pending"] and "already exists" in skipped:
-        out.note(
-            "--reprocess completed also runs dates that have a run; failed those whose run failed, as a new run; failed_tasks "
-            "their failed tasks, in place."
-        )
+        if "already exists" in skipped:
+            out.note(
+                "--reprocess completed also runs dates that have a run; failed those whose run failed, as a new run; "
+                "failed_tasks their failed tasks, in place."
+            )
     if "not complete yet" in skipped:
         out.note("Intervals that have not ended are skipped (not complete yet); --allow-future runs them, too.")
 
 
 def _print_items(out: Output, items: Sequence[Mapping[str, Any]]) -> None:
-    more = ["re-runs"] if _has(items, "failed_tasks") else []
-    if more:
-        items = [{**one, "re-runs": format_rerun(one)} for one in items]
-    columns: list[Column | str] = [*item_columns(items, *more), *(one for one in _SIZES if _has(items, one.field))]
+    columns = [*item_columns(items), *(one for one in (_RERUNS, *_SIZES) if _has(items, one.field))]
     if len(items) <= SHOWN_FIRST + SHOWN_LAST + 1:
         out.print_rows(items, columns, empty="Nothing would run.")
         return
@@ -62,11 +92,14 @@ def _print_items(out: Output, items: Sequence[Mapping[str, Any]]) -> None:
     out.print_rows([*items[:SHOWN_FIRST], skipped_rows, *items[-SHOWN_LAST:]], columns)
 
 
-def format_rerun(item: Mapping[str, Any]) -> str | None:
+def _format_rerun(item: Mapping[str, Any]) -> str | None:
     """`2 failed tasks in run backfill__2013-01-05T05:00:00Z`; None for an item that gets a new run."""
     if not item.get("failed_tasks"):
         return None
     return f"{plural(item['failed_tasks'], 'failed task')} in run {item['run_id']}"
+
+
+_RERUNS: Final = Column("failed_tasks", "re-runs", of=_format_rerun)
 
 
 def _has(items: Sequence[Mapping[str, Any]], field: str) -> bool:
@@ -77,12 +110,10 @@ def plan_counts(summary: Mapping[str, Any]) -> str:
     """`31 items: 30 would run in 3 runs, 1 skipped (in flight)`"""
     runs = summary.get("runs")
     batched = f" in {plural(runs, 'run')}" if runs is not None and runs < summary["pending"] else ""
-    reruns = summary.get("reruns")
-    in_place = (
-        f" ({plural(reruns['runs'], 'run')} in place, to re-run {plural(reruns['failed_tasks'], 'failed task')})"
-        if reruns
-        else ""
-    )
+    in_place = ""
+    if reruns := summary.get("reruns"):
+        failed = plural(reruns["failed_tasks"], "failed task")
+        in_place = f" ({plural(reruns['runs'], 'run')} in place, to re-run {failed})"
     parts = [f"{summary['pending']} would run{batched}{in_place}"]
     parts += [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
     return f"{plural(summary['items'], 'item')}: {', '.join(parts)}"
@@ -132,3 +163,40 @@ def _counts_and_time(summary: Mapping[str, Any]) -> str:
 
 def _names(waits_for: Any) -> list[str]:
     return [waits_for] if isinstance(waits_for, str) else list(waits_for or ())
+
+
+def _version(run: Mapping[str, Any]) -> str:
+    return f"{run['dag_version']} → {run['to_version']}" if run["to_version"] else str(run["dag_version"])
+
+
+def _states_of_tasks(run: Mapping[str, Any]) -> str:
+    return ", ".join(f"{one['task_id']} ({one['state']})" for one in run["tasks"])
+
+
+_CLEAR_COLUMNS: Final = (
+    "dag_id", "run_id", Column("run_type", "type", optional=True), "state",
+    Column("version", optional=True, of=_version), Column("tasks", fold=True, of=_states_of_tasks),
+)  # fmt: skip
+
+
+def print_clear_plan(out: Output, plan: Mapping[str, Any]) -> None:
+    runs = plan["runs"]
+    out.print_rows(runs[:MAX_RUNS_SHOWN], _CLEAR_COLUMNS)
+    if len(runs) > MAX_RUNS_SHOWN:
+        out.print_line(f"… and {len(runs) - MAX_RUNS_SHOWN} more runs; `--dry-run --output json` lists them all.")
+    out.print_line("")
+    out.print_line(f"{clear_summary(plan['summary']).capitalize()}.")
+    if running := plan["summary"]["running"]:
+        out.print_line(f"{running:,} of them {'is' if running == 1 else 'are'} running or about to: stopped first.")
+    if stay := plan["summary"].get("stay_upstream_failed", 0):  # not in the plan of an older server
+        names = sorted({task_id for run in runs for task_id in run["stays"]})
+        shown = ", ".join([*names[:5], *(["…"] if len(names) > 5 else ())])
+        out.print_line(
+            f"{plural(stay, 'task')} downstream of them ({shown}) stay{'s' if stay == 1 else ''} upstream_failed, and so "
+            "the runs failed; --downstream clears these, too."
+        )
+
+
+def clear_summary(summary: Mapping[str, int]) -> str:
+    """`2 tasks of 1 run`"""
+    return f"{plural(summary['tasks'], 'task')} of {plural(summary['runs'], 'run')}"

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from backfill_manager.cli.render.output import COLOURS, first_line, seconds
+from backfill_manager.clock import parse_instant
 from backfill_manager.model import states
 from backfill_manager.queries.eta import ObservedPace, items_left
 
@@ -23,7 +24,7 @@ def status_line(backfill: Mapping[str, Any], pace: ObservedPace) -> Text:
     text = Text(backfill["state"], style=COLOURS.get(backfill["state"], ""))
     if backfill["planned"]:
         text.append(f"  {backfill['planned'] - items_left(backfill)}/{backfill['planned']}", style="bold")
-        text.append("  ").append_text(Text(", ").join(_counts(backfill)))
+        text.append("  ").append_text(_counts(backfill))
     if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED:
         text.append(f"  {pace.per_minute:.1f}/min")
         text.append(f"  {seconds(pace.seconds_left(items_left(backfill)) or 0)} left")
@@ -49,21 +50,15 @@ def bar(backfill: Mapping[str, Any], width: int) -> Text:
     return text
 
 
-def live_view(backfill: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], pace: ObservedPace, width: int) -> Group:
+def live_view(width: int, backfill: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], pace: ObservedPace) -> Group:
     """What `watch` shows on a terminal: title, bar, numbers, running tasks."""
     title = Text.assemble("Backfill ", (backfill["backfill_id"], "bold"), " of ", (backfill["dag_id"], "bold"))
     lines: list[Text] = [title, bar(backfill, max(10, min(width - 2, 100))), status_line(backfill, pace)]
     for task in tasks[:_MAX_TASKS]:
         duration = "" if task.get("for_s") is None else f"  {seconds(task['for_s'])}"
         retry = f"  try {task['try_number']}" if task["try_number"] > 1 else ""
-        lines.append(
-            Text(
-                f"  {task['task_id']}  {task['run_id']}{duration}{retry}",
-                style="cyan",
-                overflow="ellipsis",
-                no_wrap=True,
-            )
-        )
+        text = f"  {task['task_id']}  {task['run_id']}{duration}{retry}"
+        lines.append(Text(text, style="cyan", overflow="ellipsis", no_wrap=True))
     if len(tasks) > _MAX_TASKS:
         lines.append(Text(f"  and {len(tasks) - _MAX_TASKS} more", style="bright_black"))
     return Group(*lines)
@@ -80,20 +75,21 @@ def failure_line(item: Mapping[str, Any], task: Mapping[str, Any] | None) -> Tex
     return text
 
 
-def summary_line(backfill: Mapping[str, Any], duration_s: float | None) -> Text:
+def summary_line(backfill: Mapping[str, Any]) -> Text:
     state = backfill["state"]
     text = Text.assemble(
         f"Backfill {backfill['backfill_id']} of {backfill['dag_id']}: ", (state, COLOURS.get(state, ""))
     )
-    counts = Text(", ").join(_counts(backfill))
     text.append(f", {backfill['planned']} items")
-    if counts:
+    if counts := _counts(backfill):
         text.append(": ").append_text(counts)
-    if duration_s is not None:
-        text.append(f", in {seconds(duration_s)}")
+    if backfill["started_at"] and backfill["completed_at"]:
+        taken = parse_instant(backfill["completed_at"]) - parse_instant(backfill["started_at"])
+        text.append(f", in {seconds(taken.total_seconds())}")
     text.append(".")
     return text.append(f" {backfill['reason']}", style="yellow") if backfill["reason"] else text
 
 
-def _counts(backfill: Mapping[str, Any]) -> list[Text]:
-    return [Text(f"{backfill[state]} {state}", style=COLOURS[state]) for state in _BAR_STATES if backfill[state]]
+def _counts(backfill: Mapping[str, Any]) -> Text:
+    counts = (Text(f"{backfill[state]} {state}", style=COLOURS[state]) for state in _BAR_STATES if backfill[state])
+    return Text(", ").join(counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from backfill_manager.cli.backend.base import accepted
@@ -33,17 +34,28 @@ def payload_of(request: Request) -> dict[str, Any]:
     return payload
 
 
-def print_response(context: CliContext, request: Request, action: str, **fields: Any) -> None:
+def submit(context: CliContext, kind: str, values: Mapping[str, Any], action: str, *names: str) -> None:
+    """Submits a command and prints what became of it. `action` is filled with the payload; the document has its fields of
+    these `names` (none: all)."""
+    request = context.backend.submit(kind, values)
+    payload = payload_of(request)
+    print_response(context, request, action.format(**payload), {name: payload[name] for name in names or payload})
+
+
+def print_response(context: CliContext, request: Request, action: str, fields: Mapping[str, Any]) -> None:
     """Prints the outcome; `Refused` with the manager's reason. `action` is printed when the manager says nothing itself."""
     response = wait_for_response(context, request)
-    document = {
+    text = f"{action}: submitted (request {request.request_id})."
+    if response is not None:
+        text = response.message or f"{action}: done."
+    context.out.print_result(outcome_of(request, response, **fields), text)
+
+
+def outcome_of(request: Request, response: Response | None, **fields: Any) -> dict[str, Any]:
+    return {
         "request_id": request.request_id,
         "kind": request.kind,
         **fields,
         "outcome": response.outcome if response else "waiting",
         "message": response.message if response else None,
     }
-    if response is None:
-        context.out.print_result(document, f"{action}: submitted (request {request.request_id}).")
-    else:
-        context.out.print_result(document, response.message or f"{action}: done.")
