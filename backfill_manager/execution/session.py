@@ -65,7 +65,7 @@ def fair_scheduler_xml(pools: Iterable[Pool]) -> str:
 
 def build_session(
     *, pools: Iterable[Pool], app_name: str = "backfill_manager", master: str | None = None, warehouse: str | None = None,
-    ui: bool = False, conf: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
 ) -> SparkSession:  # fmt: skip
     """A session with Delta, fair pools and UTC. `master=None` takes what spark-submit gave, else `local[*]`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -80,9 +80,7 @@ def build_session(
         java()
         master = master or "local[*]"
         settings |= LOCAL_CONF if master.startswith("local") else {}
-        settings |= {
-            "spark.master": master, "spark.jars": ",".join(delta_jars()), "spark.ui.enabled": str(ui).lower(),
-        }  # fmt: skip
+        settings |= {"spark.master": master, "spark.jars": ",".join(delta_jars()), "spark.ui.enabled": "false"}
     if warehouse:
         settings["spark.sql.warehouse.dir"] = warehouse
     spark = SparkSession.builder.appName(app_name).config(map={**settings, **(conf or {})}).getOrCreate()
