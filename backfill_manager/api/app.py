@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.routing import BaseRoute
 
-from backfill_manager import __version__
 from backfill_manager.api.auth import RejectUnauthenticated
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.errors import ErrorPage, add_error_handlers
 from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, RateLimit, SecurityHeaders
-from backfill_manager.api.openapi import PREFIX, customize_openapi
+from backfill_manager.api.openapi import PREFIX, document_of
 from backfill_manager.api.parameters import KeepSlashes, reject_unknown_parameters
 from backfill_manager.api.routes import backfills, bundles, dags, events, monitoring, pools, requests, runs
 from backfill_manager.clock import Clock
@@ -29,17 +30,28 @@ from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
 
 App = FastAPI  # for callers outside this package, which need not know FastAPI
-DESCRIPTION: Final = """Backfills, DAGs, runs and tasks, over the state tables.
-
-Reads need no manager. A change is a request to the manager: `202` with the address of the request, or with
-`?wait=seconds` the manager's answer. Errors are problem documents (RFC 9457). See docs/rest-api.md of the project.
-"""
 GZIP_MIN_BYTES: Final = 1000
 GZIP_LEVEL: Final = 5  # of 9: higher levels take much longer for a hardly smaller page
 ROUTERS: Final = (
     backfills.router, dags.router, runs.router, runs.of_dag_router, pools.router, bundles.router, requests.router,
     monitoring.router, events.router,
 )  # fmt: skip
+
+
+@cache
+def api_routes() -> list[BaseRoute]:
+    """Made once, for all apps of this process: it takes longer than all the rest of an app."""
+    root = APIRouter()
+    for router in ROUTERS:
+        root.include_router(router, prefix=PREFIX, dependencies=[Depends(reject_unknown_parameters)])
+    root.include_router(monitoring.metrics_router)
+    return root.routes
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """The content of `/openapi.json`, made once."""
+    return document_of(api_routes())
 
 
 def create_app(
@@ -53,19 +65,13 @@ def create_app(
 ) -> FastAPI:
     """The API over `store`. `secret` signs the browsers' sessions: by default `api.session_secret`; without one, sessions
     end with this process. `extra_routers` are those of the pages, and `error_page` renders the errors at their addresses."""
-    app = FastAPI(
-        title="backfill_manager", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None,
-        redirect_slashes=False,
-    )  # fmt: skip
+    routes = [*api_routes(), *(route for router in extra_routers for route in router.routes)]
+    app = FastAPI(routes=routes, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.openapi = openapi  # type: ignore[method-assign]
     secret = secret or (settings.api.session_secret or "").encode() or secrets.token_bytes(32)
     app.state.context = context = AppContext(settings, store, clock, secret=secret)
     app.state.metrics, app.state.error_page = monitoring.Metrics(context), error_page
-    for router in ROUTERS:
-        app.include_router(router, prefix=PREFIX, dependencies=[Depends(reject_unknown_parameters)])
-    for router in (monitoring.metrics_router, *extra_routers):
-        app.include_router(router)
     add_error_handlers(app)
-    customize_openapi(app)
     # The last one added is the first that a request passes.
     app.add_middleware(KeepSlashes)
     # Inside `HeadAsGet`, so that HEAD has the headers of GET. Events are never compressed, as that would delay them; ETags

@@ -56,9 +56,6 @@ class User:
 LOCAL: Final = User("local", "operator", "loopback")
 
 
-# -- tokens -----------------------------------------------------------------------------------------------------------
-
-
 def sha256_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
@@ -70,9 +67,6 @@ def token_owner(context: AppContext, token: str) -> TokenSettings | None:
         if hmac.compare_digest(digest, configured.sha256):
             owner = configured
     return owner
-
-
-# -- sessions ---------------------------------------------------------------------------------------------------------
 
 
 def _signer(context: AppContext) -> URLSafeTimedSerializer:
@@ -98,11 +92,8 @@ def close_session(request: Request, response: Response) -> None:
 
 
 def _session(context: AppContext, request: Request) -> User | None:
-    value = request.cookies.get(COOKIE)
-    if not value:
-        return None
     try:
-        name, digest, csrf = _signer(context).loads(value, max_age=SESSION_S)
+        name, digest, csrf = _signer(context).loads(request.cookies.get(COOKIE, ""), max_age=SESSION_S)
     except (BadSignature, ValueError, TypeError):
         return None
     for token in context.settings.api.tokens:
@@ -115,11 +106,7 @@ def csrf_token(request: Request) -> str:
     """The CSRF token for a page's forms and headers; empty without a session. It is masked differently each time: in
     compressed pages, a constant secret can be guessed from their sizes (BREACH)."""
     user: User | None = getattr(request.state, "user", None)
-    return _masked(user.csrf) if user and user.csrf else ""
-
-
-def _masked(secret: str) -> str:
-    plain = secret.encode()
+    plain = user.csrf.encode() if user else b""
     pad = secrets.token_bytes(len(plain))
     return base64.urlsafe_b64encode(pad + bytes(map(xor, pad, plain))).decode()
 
@@ -137,9 +124,6 @@ def _unmasked(masked: str) -> bytes:
 def _is_https(request: Request) -> bool:
     """True also behind a proxy that terminates TLS and says so. A client that forges the header only restricts its own cookie."""
     return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "").strip().lower())
-
-
-# -- users --------------------------------------------------------------------------------------------------------------
 
 
 def is_loopback(host: str) -> bool:
@@ -193,8 +177,7 @@ def _identify(context: AppContext, request: Request) -> User:
         if owner is None:
             raise Unauthenticated("Invalid token.")
         return User(owner.name, owner.role, "token")
-    user = _session(context, request)
-    if user is None:
+    if (user := _session(context, request)) is None:
         raise Unauthenticated("A token is needed: send `Authorization: Bearer TOKEN`, or log in at /login.")
     return user
 
@@ -210,10 +193,7 @@ def _local_user(request: Request) -> User:
 def check_origin(request: Request) -> None:
     """Refuses a change that a browser sends on behalf of a page of another site."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    foreign = site is not None and site not in ("same-origin", "none")
-    if origin is not None:
-        foreign |= not is_same_host(request, origin)
-    if foreign:
+    if site not in (None, "same-origin", "none") or (origin is not None and not is_same_host(request, origin)):
         raise Forbidden("This change was sent by a page of another site.")
 
 
@@ -257,8 +237,7 @@ class RejectUnauthenticated(Middleware):
                 if _identify(self._context, request).via != "token":
                     check_origin(request)
             except (Unauthenticated, Forbidden) as error:
-                await error_response(scope["path"], error, CLOSE)(scope, receive, send)
-                return
+                return await error_response(scope["path"], error, CLOSE)(scope, receive, send)
         await self._app(scope, receive, send)
 
 

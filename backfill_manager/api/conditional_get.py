@@ -1,17 +1,18 @@
 """Conditional GET: responses to reads are computed once for each state of the tables they come from, with an ETag.
 
     @router.get("/pools", response_model=Page[Pool])
-    def list_pools(reader: Reader) -> Response:
-        return reader.response(("pool", "task_instance"), lambda: ...)
+    @read_from("pool", "task_instance")
+    def list_pools(reader: Reader) -> Any:
+        return ...
 
-A client that has the response already (`If-None-Match`) gets `304`, and nothing is read. What the response depends on
-besides the tables (the time, for instance) is in `vary_by`.
+A client that has the response already (`If-None-Match`) gets `304`, and nothing is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
+from functools import wraps
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -22,38 +23,45 @@ from backfill_manager.api.auth import Viewer
 from backfill_manager.api.context import Context
 
 
-class ConditionalReader:
+class RequestReader:
     """What a handler that reads works with."""
 
     def __init__(self, request: Request, context: Context, _: Viewer) -> None:
-        self._request, self.context, self.store = request, context, context.store
-
-    def response(
-        self, tables: Sequence[str], compute: Callable[[], Any], *, vary_by: Sequence[object] = ()
-    ) -> Response:
-        """The JSON of `compute()`: a plain document of `queries`, with the fields of the route's `response_model`. It is not
-        validated once more, as that would take longer than all the rest."""
-        versions = self.context.versions(tables)
-        key = (self._request.url.path, self._request.url.query, *map(str, vary_by))
-        etag = self.context.etag(versions, *key)
-        headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
-        if _opaque(etag) in map(_opaque, self._request.headers.get("if-none-match", "").split(",")):
-            return Response(status_code=304, headers=headers)
-
-        body = self.context.at_versions(versions, ("json", *key), lambda: to_json(compute(), inf_nan_mode="null"))
-        return Response(body, media_type="application/json", headers=headers)
+        self.request, self.context, self.store = request, context, context.store
 
     def now(self) -> datetime:
         return self.context.clock.now()
 
-    def period(self, seconds: int) -> int:
-        """A number that changes every so many seconds: for `vary_by`, where the response depends on the time."""
-        return int(self.now().timestamp()) // seconds
+
+Reader = Annotated[RequestReader, Depends(RequestReader)]
+
+
+def read_from(*tables: str, ttl_s: int | None = None) -> Callable[[Callable[..., Any]], Callable[..., Response]]:
+    """Has a handler called once for each state of `tables` and each address, and after `ttl_s` seconds again where the time
+    matters. It returns a plain document of `queries`, with the fields of the route's `response_model`. That is not
+    validated once more, as it would take longer than all the rest."""
+
+    def decorate(compute: Callable[..., Any]) -> Callable[..., Response]:
+        @wraps(compute)
+        def handler(*, reader: RequestReader, **given: Any) -> Response:
+            request, context = reader.request, reader.context
+            versions = context.versions(tables)
+            period = () if ttl_s is None else (str(int(reader.now().timestamp()) // ttl_s),)
+            key = (request.url.path, request.url.query, *period)
+            etag = context.etag(versions, *key)
+            headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
+            if _opaque(etag) in map(_opaque, request.headers.get("if-none-match", "").split(",")):
+                return Response(status_code=304, headers=headers)
+            body = context.at_versions(
+                versions, ("json", *key), lambda: to_json(compute(reader=reader, **given), inf_nan_mode="null")
+            )
+            return Response(body, media_type="application/json", headers=headers)
+
+        return handler
+
+    return decorate
 
 
 def _opaque(tag: str) -> str:
     """Weak and strong tags are compared as weak ones (RFC 9110, 13.1.2)."""
     return tag.strip().removeprefix("W/")
-
-
-Reader = Annotated[ConditionalReader, Depends(ConditionalReader)]

@@ -110,23 +110,16 @@ class Connection(H11Protocol):
         waited = now - self._phase_since
         if phase[0] == "head" and waited > self._api.header_timeout:
             if self.conn.trailing_data[0]:
-                detail = (
-                    f"The request's head did not arrive within {self._api.header_timeout:g} s (api.header_timeout)."
-                )
-                self.transport.write(raw_problem(408, detail))
+                late = f"The request's head did not arrive within {self._api.header_timeout:g} s (api.header_timeout)."
+                self.transport.write(raw_problem(408, late))
             self.transport.close()
         elif phase[0] == "body" and waited > self._api.body_timeout + GRACE_S:
             self.transport.abort()
 
     def _current_phase(self) -> tuple[str, object] | None:
         """What the client has to send, and of which request. None: nothing, or uvicorn itself waits for it (keep-alive)."""
-        if self.timeout_keep_alive_task is not None:
-            return None
-        if self.conn.their_state is h11.IDLE:
-            return "head", self.cycle
-        if self.conn.their_state is h11.SEND_BODY:
-            return "body", self.cycle
-        return None
+        phase = {h11.IDLE: "head", h11.SEND_BODY: "body"}.get(self.conn.their_state)
+        return None if phase is None or self.timeout_keep_alive_task is not None else (phase, self.cycle)
 
     def _is_stalled(self, now: float) -> bool:
         """True when the client has not read what was sent to it for `send_timeout`."""
@@ -171,7 +164,9 @@ class Connections:
                 await asyncio.sleep(0)
                 continue
             with suppress(OSError):  # the client has gone meanwhile
-                await loop.connect_accepted_socket(self._connection, peer)
+                await loop.connect_accepted_socket(
+                    lambda: Connection(self._config, self._server_state, self._app_state, self._api), peer
+                )
 
     async def watch(self) -> None:
         """Runs until it is cancelled."""
@@ -180,9 +175,6 @@ class Connections:
             await asyncio.sleep(CHECK_INTERVAL_S)
             for connection in self._open():
                 connection.check(loop.time())
-
-    def _connection(self) -> Connection:
-        return Connection(self._config, self._server_state, self._app_state, self._api)
 
     def _open(self) -> list[Connection]:
         return cast("list[Connection]", list(self._server_state.connections))

@@ -20,8 +20,7 @@ from weakref import WeakValueDictionary
 from cachetools import LRUCache
 from fastapi import Depends, Request
 
-from backfill_manager.api.response_waiter import ResponseWaiter
-from backfill_manager.api.version_watcher import VersionWatcher
+from backfill_manager.api.polling import ResponseWaiter, VersionWatcher
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store

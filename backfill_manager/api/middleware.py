@@ -97,12 +97,9 @@ class RateLimit(Middleware):
         client = scope.get("client")
         address = client[0] if client else ""
         if not self.take(address):
-            error = RateLimited(
-                f"More than {self._per_second:g} requests a second from {address}; try again in a second."
-            )
-            response = await page_or_problem(Request(scope), error_response(scope["path"], error), str(error))
-            await response(scope, receive, send)
-            return
+            detail = f"More than {self._per_second:g} requests a second from {address}; try again in a second."
+            response = error_response(scope["path"], RateLimited(detail))
+            return await (await page_or_problem(Request(scope), response, detail))(scope, receive, send)
 
         def charge_wrong_token(message: Message) -> None:
             if message["status"] == 401:
@@ -135,26 +132,24 @@ class BodyLimit(Middleware):
         head = len(scope["query_string"]) + len(scope["path"])
         if head + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
             detail = f"Address and headers are larger than {MAX_HEAD_BYTES:,} bytes."
-            await self._refuse(431, detail, scope, receive, send)
-            return
+            return await self._refuse(431, detail, scope, receive, send)
         length = Headers(scope=scope).get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > self._max_bytes:
-            await self._refuse(413, self._too_large, scope, receive, send)
-            return
+            return await self._refuse(413, self._too_large, scope, receive, send)
         received, complete, responding = 0, False, False
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._timeout_s
 
         async def receive_limited() -> Message:
             nonlocal received, complete
             if complete:  # the only message left is the disconnect, at any time
                 return await receive()
-            left = deadline - asyncio.get_running_loop().time()
             try:
-                message = await asyncio.wait_for(receive(), max(left, 0.001))
+                message = await asyncio.wait_for(receive(), max(deadline - clock(), 0.001))
             except asyncio.TimeoutError:
                 if (
                     responding
-                ):  # the body is not needed; the connection is closed (`connections`), or ends with the response
+                ):  # the body is not needed; `connections` closes the connection, or it ends with the response
                     complete = True
                     return await receive()
                 detail = f"The request's body did not arrive within {self._timeout_s:g} s (api.body_timeout)."
@@ -181,8 +176,7 @@ class BodyLimit(Middleware):
     @staticmethod
     async def _refuse(status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
         problem = problem_response(scope["path"], status, detail, headers=CLOSE)
-        response = await page_or_problem(Request(scope), problem, detail)
-        await response(scope, receive, send)
+        await (await page_or_problem(Request(scope), problem, detail))(scope, receive, send)
 
 
 class HeadAsGet(Middleware):
@@ -190,8 +184,7 @@ class HeadAsGet(Middleware):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "HEAD" or scope["path"].endswith("/events"):
-            await self._app(scope, receive, send)
-            return
+            return await self._app(scope, receive, send)
 
         async def send_without_body(message: Message) -> None:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)

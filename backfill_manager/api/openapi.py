@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.routing import BaseRoute
 
+from backfill_manager import __version__
 from backfill_manager.api.errors import PROBLEM_JSON, FieldProblem, Problem
 from backfill_manager.schemas.resources import RequestDetails
 
 PREFIX: Final = "/api/v1"
+DESCRIPTION: Final = """Backfills, DAGs, runs and tasks, over the state tables.
+
+Reads need no manager. A change is a request to the manager: `202` with the address of the request, or with
+`?wait=seconds` the manager's answer. Errors are problem documents (RFC 9457). See docs/rest-api.md of the project.
+"""
 Responses = dict[int | str, dict[str, Any]]
 _PROBLEMS: Final = {
     400: "The body is not JSON.",
@@ -27,10 +34,9 @@ _PROBLEMS: Final = {
     431: "Address and headers are too large.",
     503: "The state can't be read or written now; no manager is running, and one is needed; or too many connections.",
 }  # fmt: skip
-_ETAG: Final = {"ETag": {"description": "Changes when the response does.", "schema": {"type": "string"}}}
-_LOCATION: Final = {
-    "Location": {"description": "The address of the request, or of what it created.", "schema": {"type": "string"}}
-}
+_TEXT: Final = {"schema": {"type": "string"}}
+_ETAG: Final = {"ETag": {"description": "Changes when the response does.", **_TEXT}}
+_LOCATION: Final = {"Location": {"description": "The address of the request, or of what it created.", **_TEXT}}
 SECURITY: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"session": []}]
 PUBLIC_OPERATION: Final = "get_health"
 TAGS: Final = [
@@ -71,20 +77,10 @@ _CREATED: Final = {"model": RequestDetails, "description": "Created.", "headers"
 CREATE: Final[dict[str, Any]] = {**CHANGE, "responses": {**CHANGES, 201: _CREATED}}
 
 
-def customize_openapi(app: FastAPI) -> None:
-    """Has `/openapi.json` made once, with the errors of every route as problem documents."""
-
-    def openapi() -> dict[str, Any]:
-        if not app.openapi_schema:
-            app.openapi_schema = _document(app)
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
-def _document(app: FastAPI) -> dict[str, Any]:
+def document_of(routes: Sequence[BaseRoute]) -> dict[str, Any]:
+    """The OpenAPI document, with the errors of every route as problem documents."""
     document = get_openapi(
-        title=app.title, version=app.version, description=app.description, routes=app.routes, tags=TAGS
+        title="backfill_manager", version=__version__, description=DESCRIPTION, routes=routes, tags=TAGS
     )
     for operations in document["paths"].values():
         for operation in operations.values():
@@ -93,8 +89,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
             for status, response in operation["responses"].items():
                 if status.isdigit() and int(status) >= 400:
                     response["content"] = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    components = document.setdefault("components", {})
-    schemas = components.setdefault("schemas", {})
+    components = document["components"]
+    schemas = components["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's own, which this API never sends
         schemas.pop(name, None)
     for model in (FieldProblem, Problem):

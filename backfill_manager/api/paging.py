@@ -1,5 +1,5 @@
 """`limit`, `cursor` and `order_by` of a list. A cursor is opaque to clients: base64url of JSON with the order and the
-position (`queries.paging`), and is validated like all input."""
+place (`queries.paging`), and is validated like all input."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, datetime
-from typing import Annotated, Any, Final, final
+from typing import Annotated, Any, Final, Literal
 
-from fastapi import Query
+from fastapi import Depends, Query
 
 from backfill_manager.clock import UTC, format_instant, parse_instant
 from backfill_manager.dags.schedule.timezones import FIRST_YEAR
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Record, columns
-from backfill_manager.queries.paging import Order
+from backfill_manager.queries.paging import Order, Place
 
 MAX_LIMIT: Final = 1000
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of rows.")]
@@ -28,73 +28,90 @@ Bound = Annotated[str | None, Query(max_length=40)]  # an instant, see `instant_
 _INVALID: Final = "cursor: this is not a cursor of this list; leave it out to start with the first page."
 
 
-@final  # so that `position and position.key` has the type that it looks like
 @dataclass(frozen=True)
-class Position:
-    """Where a page begins: after the row with `value` in the ordering column and `tie`; or at a `mark` of its own, in a list
-    with another part in front."""
+class Paging:
+    """Which page of a list is wanted."""
 
-    value: Any = None
-    tie: Any = None
-    mark: str = ""
+    limit: int
+    cursor: str | None
+    order_by: str
 
-    @property
-    def key(self) -> tuple[Any, Any]:
-        return self.value, self.tie
+    def order(self, tie: str, **columns: str) -> Order:
+        """`-created_at` as an `Order`; `columns` are those with another name than clients use."""
+        name = self.order_by.removeprefix("-")
+        return Order(columns.get(name, name), tie, self.order_by.startswith("-"))
 
+    def after(self, record: type[Record], order: Order, *, marks: bool = False) -> Any:
+        """The place behind which the page begins, None for the first page. With `marks` it may be a text instead, in a list
+        with another part in front. Raises `InvalidInput` for anything but a cursor of this list in this order."""
+        decoded = self._decoded()
+        if decoded is None:
+            return None
+        value, tie, mark = decoded
+        if mark:
+            if not marks:
+                raise InvalidInput(_INVALID)
+            return mark
+        kinds = columns(record)
+        return _checked(value, *kinds[order.column]), _checked(tie, kinds[order.tie][0], False)
 
-def order_of(text: str, columns_by_name: Mapping[str, str], tie: str) -> Order:
-    """Parses `-created_at` into an `Order`; `columns_by_name`: the names that a client may use."""
-    name = text.removeprefix("-")
-    return Order(columns_by_name[name], tie, text.startswith("-"))
+    def page(self, items: list[dict[str, Any]], last: Place | str | None) -> dict[str, Any]:
+        """The JSON form of a page; `last` is the place (or mark) of its last row when there are more."""
+        return {"items": items, "next_cursor": self.cursor_behind(last)}
 
+    def cursor_behind(self, last: Place | str | None) -> str | None:
+        if last is None:
+            return None
+        place = (None, None, last) if isinstance(last, str) else (*last, "")
+        plain = [format_instant(one) if isinstance(one, datetime) else one for one in (self.order_by, *place)]
+        text = json.dumps(plain, separators=(",", ":"))
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
-def to_cursor(order_by: str, value: Any = None, tie: Any = None, mark: str = "") -> str:
-    plain = [format_instant(one) if isinstance(one, datetime) else one for one in (order_by, value, tie, mark)]
-    text = json.dumps(plain, separators=(",", ":"))
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    def short_page(self, rows: Sequence[dict[str, Any]], *unique: str) -> dict[str, Any]:
+        """A page of a list that is short by nature: it is sorted and cut here. `unique`: columns that identify a row."""
+        column, descending = self.order_by.removeprefix("-"), self.order_by.startswith("-")
 
+        def key(row: Mapping[str, Any]) -> tuple[Any, str]:
+            return row[column], "\n".join(str(row[name]) for name in unique)
 
-def from_cursor(
-    cursor: str | None, order_by: str, record: type[Record], order: Order, *, marks: bool = False
-) -> Position | None:
-    """Raises `InvalidInput` for anything but a cursor of this list in this order. `marks`: the list has marks."""
-    position = _decoded(cursor, order_by)
-    if position is None or (position.mark and marks):
-        return position
-    if position.mark:
-        raise InvalidInput(_INVALID)
-    kinds = columns(record)
-    return Position(_checked(position.value, *kinds[order.column]), _checked(position.tie, kinds[order.tie][0], False))
+        decoded = self._decoded()
+        remaining = sorted(rows, key=key, reverse=descending)
+        if decoded is not None:
+            value, tie, mark = decoded
+            if not isinstance(tie, str) or mark:
+                raise InvalidInput(_INVALID)
+            place = (value, tie)
+            try:
+                remaining = [row for row in remaining if (key(row) < place if descending else key(row) > place)]
+            except TypeError:
+                raise InvalidInput(_INVALID) from None
+        items = remaining[: self.limit]
+        return self.page(items, key(items[-1]) if len(remaining) > self.limit else None)
 
-
-def page(items: list[dict[str, Any]], order_by: str, last: tuple[Any, Any] | None) -> dict[str, Any]:
-    """The JSON form of a page; `last` is the key of its last row when there are more."""
-    return {"items": items, "next_cursor": None if last is None else to_cursor(order_by, *last)}
-
-
-def page_of_short_list(
-    rows: Sequence[dict[str, Any]], order_by: str, limit: int, cursor: str | None, *, unique: Sequence[str]
-) -> dict[str, Any]:
-    """A page of a list that is short by nature: it is sorted and cut here. `unique`: columns that identify a row."""
-    column, descending = order_by.removeprefix("-"), order_by.startswith("-")
-
-    def key(row: Mapping[str, Any]) -> tuple[Any, str]:
-        return row[column], "\n".join(str(row[name]) for name in unique)
-
-    position = _decoded(cursor, order_by)
-    remaining = sorted(rows, key=key, reverse=descending)
-    if position is not None:
-        if not isinstance(position.tie, str) or position.mark:
-            raise InvalidInput(_INVALID)
+    def _decoded(self) -> tuple[Any, Any, str] | None:
+        if self.cursor is None:
+            return None
         try:
-            remaining = [
-                row for row in remaining if (key(row) < position.key if descending else key(row) > position.key)
-            ]
-        except TypeError:
+            text = base64.b64decode(self.cursor + "=" * (-len(self.cursor) % 4), altchars=b"-_", validate=True)
+            ordered_by, value, tie, mark = json.loads(text)
+        except (binascii.Error, ValueError, TypeError, RecursionError):
             raise InvalidInput(_INVALID) from None
-    items = remaining[:limit]
-    return page(items, order_by, key(items[-1]) if len(remaining) > limit else None)
+        if ordered_by != self.order_by:
+            other = ordered_by if isinstance(ordered_by, str) else "?"
+            raise InvalidInput(f"cursor: it belongs to order_by={other}; keep the order.")
+        if not isinstance(mark, str):
+            raise InvalidInput(_INVALID)
+        return value, tie, mark
+
+
+def paged(*orders: str, limit: int = 200) -> Any:
+    """The dependency of a handler on its `Paging`: the orders that its list has, the default first, and the default limit."""
+
+    def paging(limit: Limit = limit, cursor: Cursor = None, order_by: Any = orders[0]) -> Paging:
+        return Paging(limit, cursor, order_by)
+
+    paging.__annotations__["order_by"] = Literal.__getitem__(orders)
+    return Depends(paging)
 
 
 def instant_of(text: str | None, name: str) -> datetime | None:
@@ -108,22 +125,6 @@ def instant_of(text: str | None, name: str) -> datetime | None:
     if at is None or not FIRST_YEAR <= at.year < MAXYEAR:  # the bound is moved by a microsecond or a second
         raise InvalidInput(f"{name}: {text!r} is not an instant of such a list, like 2013-01-01T05:00:00Z.")
     return at
-
-
-def _decoded(cursor: str | None, order_by: str) -> Position | None:
-    if cursor is None:
-        return None
-    try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        ordered_by, value, tie, mark = json.loads(text)
-    except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise InvalidInput(_INVALID) from None
-    if ordered_by != order_by:
-        other = ordered_by if isinstance(ordered_by, str) else "?"
-        raise InvalidInput(f"cursor: it belongs to order_by={other}; keep the order.")
-    if not isinstance(mark, str):
-        raise InvalidInput(_INVALID)
-    return Position(value, tie, mark)
 
 
 def _checked(value: Any, kind: type, nullable: bool) -> Any:

@@ -11,11 +11,12 @@ already encoded) would be taken for one with a slash.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
-from fastapi import FastAPI, Path, Request
+from fastapi import Path, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator
 from starlette.types import Receive, Scope, Send
@@ -76,7 +77,7 @@ def reject_unknown_parameters(request: Request) -> None:
     query = request.query_params
     if not query:
         return
-    known = _query_parameters(request.app)[request.scope["route"].operation_id]
+    known = _query_parameters(request.app.openapi)[request.scope["route"].operation_id]
     wrong = []
     for name in dict.fromkeys(query):
         if name not in known:
@@ -85,31 +86,23 @@ def reject_unknown_parameters(request: Request) -> None:
         elif not known[name] and len(query.getlist(name)) > 1:
             wrong.append((name, "is given more than once, and takes one value"))
     if wrong:
-        raise RequestValidationError(
-            [
-                {
-                    "type": "unknown_parameter",
-                    "loc": ("query", name[:MAX_REPORTED_LENGTH]),
-                    "msg": message,
-                    "input": None,
-                }
-                for name, message in wrong[:MAX_REPORTED]
-            ]
-        )
+        problems = [
+            {"type": "unknown_parameter", "loc": ("query", name[:MAX_REPORTED_LENGTH]), "msg": message, "input": None}
+            for name, message in wrong[:MAX_REPORTED]
+        ]
+        raise RequestValidationError(problems)
 
 
-def _query_parameters(app: FastAPI) -> Mapping[str, Mapping[str, bool]]:
+@cache
+def _query_parameters(openapi: Callable[[], dict[str, Any]]) -> Mapping[str, Mapping[str, bool]]:
     """By operation: its query parameters, and whether each may be given more than once."""
-    if not hasattr(app.state, "query_parameters"):
-        app.state.query_parameters = {
-            operation["operationId"]: {
-                one["name"]: _is_array(one["schema"]) for one in operation.get("parameters", ()) if one["in"] == "query"
-            }
-            for operations in app.openapi()["paths"].values()
-            for operation in operations.values()
+    return {
+        operation["operationId"]: {
+            one["name"]: _is_array(one["schema"]) for one in operation.get("parameters", ()) if one["in"] == "query"
         }
-    parameters: Mapping[str, Mapping[str, bool]] = app.state.query_parameters
-    return parameters
+        for operations in openapi()["paths"].values()
+        for operation in operations.values()
+    }
 
 
 def _is_array(schema: Mapping[str, Any]) -> bool:

@@ -42,9 +42,8 @@ def check_host(settings: Settings, host: str) -> None:
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes any free one. Raises `InvalidInput` when there is none."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY only with an explicit protocol
     except OSError as error:
         raise InvalidInput(f"--host {host} can't be listened on: {error.strerror or error}.") from None

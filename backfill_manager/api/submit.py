@@ -13,10 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from functools import wraps
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import Depends, Header, Query
 from fastapi import Request as HttpRequest
@@ -27,7 +27,7 @@ from backfill_manager.api.auth import Operator, User, client_address
 from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.errors import error_response
 from backfill_manager.api.openapi import PREFIX
-from backfill_manager.errors import InvalidInput
+from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.model import records
 from backfill_manager.queries.requests import request_details
 from backfill_manager.requests import submit
@@ -50,30 +50,25 @@ IdempotencyKey = Annotated[
 _idempotency_lock: Final = threading.Lock()
 
 
-@dataclass(frozen=True)
-class Submitted:
+class Submitted(NamedTuple):
     """A request, and the manager's response if it came in time."""
 
     request: records.Request
     answer: records.Response | None
 
     @property
-    def request_id(self) -> str:
-        return self.request.request_id
+    def refusal(self) -> BackfillManagerError | None:
+        """Why the manager has refused it; None when it has not."""
+        return refusal(self.answer) if self.answer is not None and self.answer.outcome == REFUSED else None
 
 
 class Submitter:
     """Submits commands for one HTTP request, with its user, address and interface for the audit trail."""
 
     def __init__(
-        self,
-        context: AppContext,
-        user: User,
-        http_request: HttpRequest,
-        *,
-        source: Literal["api", "ui"] = "api",
+        self, context: AppContext, user: User, http_request: HttpRequest, *, source: Literal["api", "ui"],
         idempotency_key: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.context, self.store, self._http_request = context, context.store, http_request
         self._key, self._user, self._source = idempotency_key, user, source
 
@@ -85,49 +80,43 @@ class Submitter:
         """
         fingerprint = "" if self._key is None else await _fingerprint(self._http_request)
 
+        def append(request_id: str) -> records.Request:
+            return submit.submit(
+                self.store, self.context.clock, kind, payload(request_id) if callable(payload) else payload,
+                request_id=request_id, requested_by=self._user.name, source=self._source,
+                requested_from=client_address(self._http_request),
+            )  # fmt: skip
+
         def append_once() -> records.Request:
             if self._key is None:
-                return self._append(kind, payload, None)
+                return append(self.context.clock.new_id())
             prefix = "k" + hashlib.sha256(json.dumps([self._user.name, self._key]).encode()).hexdigest()[:24]
             request_id = f"{prefix}.{fingerprint}"
             with _idempotency_lock:  # of two at the same time, the second must see the first
-                return self._existing(prefix, request_id) or self._append(kind, payload, request_id)
+                same_key = [Condition("request_id", "starts_with", f"{prefix}.")]
+                for existing in self.store.read(records.Request, same_key, limit=1):
+                    if existing.request_id != request_id:
+                        raise InvalidInput(
+                            "This Idempotency-Key was used for another request; choose a new one for a new request."
+                        )
+                    return existing
+                return append(request_id)
 
         request = await run_in_threadpool(append_once)
         return Submitted(request, await self.context.responses.wait(request.request_id, wait_s))
 
-    def _append(
-        self, kind: str, payload: Payload | Callable[[str], Payload], request_id: str | None
-    ) -> records.Request:
-        request_id = request_id or self.context.clock.new_id()
-        return submit.submit(
-            self.store, self.context.clock, kind, payload(request_id) if callable(payload) else payload,
-            request_id=request_id, requested_by=self._user.name, source=self._source,
-            requested_from=client_address(self._http_request),
-        )  # fmt: skip
-
-    def _existing(self, prefix: str, request_id: str) -> records.Request | None:
-        """The request with this idempotency key. Raises `InvalidInput` when it has another fingerprint."""
-        existing = self.store.read(records.Request, [Condition("request_id", "starts_with", f"{prefix}.")], limit=1)
-        if existing and existing[0].request_id != request_id:
-            raise InvalidInput("This Idempotency-Key was used for another request; choose a new one for a new request.")
-        return existing[0] if existing else None
-
 
 class ApiSubmitter(Submitter):
-    """What a handler of the API that changes something works with: `await submitter(kind, payload)`."""
+    """What a handler of the API that changes something works with: `await submitter(kind, payload)`, or `submits`."""
 
     def __init__(
-        self,
-        http_request: HttpRequest,
-        context: Context,
-        user: Operator,
-        wait: Wait = 0,
+        self, http_request: HttpRequest, context: Context, user: Operator, wait: Wait = 0,
         idempotency_key: IdempotencyKey = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         from_browser = user.via == "session" or "hx-request" in http_request.headers
-        source: Literal["api", "ui"] = "ui" if from_browser else "api"
-        super().__init__(context, user, http_request, source=source, idempotency_key=idempotency_key)
+        super().__init__(
+            context, user, http_request, source="ui" if from_browser else "api", idempotency_key=idempotency_key
+        )
         self._wait_s = wait
 
     async def __call__(
@@ -136,13 +125,28 @@ class ApiSubmitter(Submitter):
         """Submits a command; the response is `202` with the request, `200` or `201` with the manager's answer, or `409`.
         `location` makes the address of a new object from its id: then it is `201`."""
         submitted = await self.submit(kind, payload, wait_s=self._wait_s)
-        answer, headers = submitted.answer, {"Location": f"{PREFIX}/requests/{submitted.request_id}"}
-        if answer is not None and answer.outcome == REFUSED:
-            return error_response(self._http_request.url.path, refusal(answer), headers)
+        request, answer = submitted
+        headers = {"Location": f"{PREFIX}/requests/{request.request_id}"}
+        if submitted.refusal:
+            return error_response(self._http_request.url.path, submitted.refusal, headers)
         status = 202 if answer is None else 200 if location is None else 201
         if answer is not None and answer.object_id is not None and location is not None:
             headers["Location"] = location(answer.object_id)
-        return JSONResponse(request_document(request_details(submitted.request, answer)), status, headers=headers)
+        return JSONResponse(request_document(request_details(request, answer)), status, headers=headers)
+
+
+def submits(kind: str) -> Callable[[Callable[..., Payload]], Callable[..., Awaitable[Response]]]:
+    """Has the payload that a handler returns submitted as a command of this kind. The handler is called as `payload` of
+    `Submitter.submit` is."""
+
+    def decorate(payload: Callable[..., Payload]) -> Callable[..., Awaitable[Response]]:
+        @wraps(payload)
+        async def handler(*, submitter: ApiSubmitter, **given: Any) -> Response:
+            return await submitter(kind, lambda _: payload(submitter=submitter, **given))
+
+        return handler
+
+    return decorate
 
 
 def request_document(view: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from backfill_manager import humanise
 from backfill_manager.clock import UTC, format_instant, parse_instant
 
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _NO_VALUE: Final = Markup('<span class="no-value">–</span>')
 _STATE_LABELS: Final = {
     "none": "not started", "up_for_retry": "up for retry", "upstream_failed": "upstream failed", "leading": "running",
@@ -34,9 +34,8 @@ def instant(value: str | datetime | None, zone: str = "UTC", *, seconds: bool = 
     if at is None:
         return _NO_VALUE
     local = at.astimezone(ZoneInfo(zone))
-    return _time(
-        at, f"{local.day} {_MONTHS[local.month - 1]} {local.year}, {local:{'%H:%M:%S' if seconds else '%H:%M'}}"
-    )
+    clock = f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
+    return _time(at, f"{local.day} {MONTHS[local.month - 1]} {local.year}, {clock}")
 
 
 def clock_time(value: str | datetime | None) -> Markup:

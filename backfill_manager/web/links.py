@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from fastapi import Query
+from pydantic import AfterValidator
 
 from backfill_manager.schemas import kinds
 
@@ -30,6 +30,9 @@ def segment(text: str) -> str:
 def from_segment(text: str) -> str:
     """Unescapes a segment that the server has URL-decoded already."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+PathId = Annotated[str, AfterValidator(from_segment)]  # an id in the path of a page
 
 
 def to(*segments: str, **query: Any) -> str:
@@ -66,8 +69,7 @@ def is_local(path: str | None) -> bool:
     return path is not None and re.fullmatch(r"/(?![/\\])[^\x00-\x20\\]*", path) is not None
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     """One page of a list: its rows, the numbers of the first and last of them, the total, and links to its neighbours."""
 
     rows: Sequence[Any]

@@ -118,13 +118,9 @@ class PageContext:
         return HTMLResponse(text, status, headers=headers)
 
     async def request_change(
-        self,
-        kind: str,
-        payload: Payload | Callable[[str], Payload],
-        *,
-        idempotency_key: str | None = None,
+        self, kind: str, payload: Payload | Callable[[str], Payload], *, idempotency_key: str | None = None,
         timeout_s: float | None = None,
-    ) -> Submitted:
+    ) -> Submitted:  # fmt: skip
         """Submits a request and waits for the response; not at all if no manager runs."""
         assert self.user is not None, "the handler takes an `OperatorContext`"
         has_manager = await run_in_threadpool(has_active_manager, self.store, self.now)
@@ -135,43 +131,31 @@ class PageContext:
     async def submit(self, kind: str, payload: Payload | Callable[[str], Payload], *, back: str | None) -> Response:
         """Submits a request and redirects to `back`, which shows the response."""
         submitted = await self.request_change(kind, payload)
-        return redirect(
-            _with_request_id(back if back is not None and links.is_local(back) else "/", submitted.request_id)
-        )
+        back = back if back is not None and links.is_local(back) else "/"
+        return redirect(_with_request_id(back, submitted.request.request_id))
 
     def _frame(self) -> dict[str, Any]:
+        request_id = self.request.query_params.get("request_id")
         return {
-            "request": self.request,
-            "user": self.user,
+            "request": self.request, "user": self.user,
             "may_change": self.user is not None and self.user.may_change,
-            "has_login": bool(self.app.settings.api.tokens),
-            "csrf": csrf_token(self.request),
-            "now": self.now,
-            "here": self.here,
-            "path": self.request.url.path,
-            "is_refresh": self.is_refresh,
-            **self.status_bar(),
-            "flash": self._flash() if self.user else None,
-        }
+            "has_login": bool(self.app.settings.api.tokens), "csrf": csrf_token(self.request), "now": self.now,
+            "here": self.here, "path": self.request.url.path, "is_refresh": self.is_refresh, **self.status_bar(),
+            "flash": request_of(self.store, request_id) if self.user and request_id else None,
+        }  # fmt: skip
 
     def status_bar(self) -> dict[str, Any]:
         """`manager` (None when the state can't be read) and the number of `import_errors`, shown on every page."""
         unknown = {"manager": None, "import_errors": 0}
         if self.user is None:
             return unknown
+        cached = self.app.cached_by_version
         try:
-            n = self.app.cached_by_version(
-                ["import_error"], "ui:import-errors", lambda: count_import_errors(self.store)
-            )
-            lease = self.app.cached_by_version(["manager"], "ui:lease", self.store.lease)
+            n = cached(["import_error"], "ui:import-errors", lambda: count_import_errors(self.store))
+            lease = cached(["manager"], "ui:lease", self.store.lease)
         except StateError:  # the page itself reports it
             return unknown
         return {"manager": status_of_lease(lease, self.now), "import_errors": n}
-
-    def _flash(self) -> dict[str, Any] | None:
-        """The request that redirected here."""
-        request_id = self.request.query_params.get("request_id")
-        return request_of(self.store, request_id) if request_id else None
 
 
 def etag_of(text: str, csrf: str) -> str:
@@ -204,16 +188,21 @@ def redirect(address: str) -> RedirectResponse:
     return RedirectResponse(address, status_code=303)
 
 
-def _viewer(request: Request, app: Context, user: Viewer) -> PageContext:
+def context_of(request: Request, user: User | None) -> PageContext:
+    app: AppContext = request.app.state.context
     return PageContext(request, app, user, app.clock.now())
 
 
-def _operator(request: Request, app: Context, user: Operator) -> PageContext:
-    return PageContext(request, app, user, app.clock.now())
+def _viewer(request: Request, user: Viewer) -> PageContext:
+    return context_of(request, user)
+
+
+def _operator(request: Request, user: Operator) -> PageContext:
+    return context_of(request, user)
 
 
 def _anonymous(request: Request, app: Context) -> PageContext:
-    return PageContext(request, app, user_or_none(app, request), app.clock.now())
+    return context_of(request, user_or_none(app, request))
 
 
 ViewerContext = Annotated[PageContext, Depends(_viewer)]  # logged in
@@ -233,9 +222,8 @@ class PageRoute(APIRoute):
             except Unauthenticated as error:
                 if "authorization" in request.headers:  # a program with an invalid token
                     return await error_page(request, 401, str(error))
-                app: AppContext = request.app.state.context
-                context = PageContext(request, app, None, app.clock.now())
-                return redirect(links.to("login", next=context.here if request.method == "GET" else None))
+                here = context_of(request, None).here if request.method == "GET" else None
+                return redirect(links.to("login", next=here))
             except BackfillManagerError as error:
                 return await error_page(request, status_of(error), message_of(error))
             except RequestValidationError as error:
@@ -244,24 +232,23 @@ class PageRoute(APIRoute):
                 return await error_page(request, error.status_code, str(error.detail))
             except Exception as error:  # logged, and shown as a page
                 log.error("unexpected", path=request.url.path, exc_info=error)
-                return await error_page(
-                    request, 500, f"Unexpected {type(error).__name__}: this is a bug. See the server's log."
-                )
+                message = f"Unexpected {type(error).__name__}: this is a bug. See the server's log."
+                return await error_page(request, 500, message)
 
         return handle
 
 
 def message_of(error: BackfillManagerError) -> str:
     """An error as sentences, with the labels of fields and what could be done next."""
-    text = error.worded(_quoted_label)
+
+    def quoted_label(name: str) -> str:
+        field = find_field(name)
+        return f"“{field.label if field else name}”"
+
+    text = error.worded(quoted_label)
     text = text[:1].upper() + text[1:]
     text = text if text.endswith((".", "?", "!")) else f"{text}."
     return f"{text} {HINTS[error.hint].format(**error.params)}" if error.hint in HINTS else text
-
-
-def _quoted_label(name: str) -> str:
-    field = find_field(name)
-    return f"“{field.label if field else name}”"
 
 
 def _describe(detail: Any) -> str:
@@ -279,7 +266,7 @@ async def error_page(request: Request, status: int, message: str) -> Response:
             user = None
         referer = request.headers.get("referer", "")
         back = urlsplit(referer).path if is_same_host(request, referer) else ""
-        context = PageContext(request, app, user, app.clock.now())
+        context = context_of(request, user)
         again = context.here if request.method in ("GET", "HEAD") and links.is_local(context.here) else ""
         return context.page(
             "error.html", status=status, code=status, title=TITLES.get(status, "Something went wrong"), message=message,

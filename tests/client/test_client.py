@@ -15,7 +15,7 @@ import pytest
 from support.flaky_transport import breaking_line
 
 from backfill_manager import errors
-from backfill_manager.api import version_watcher
+from backfill_manager.api import polling
 from backfill_manager.api.app import create_app
 from backfill_manager.api.server import listen, served_beside
 from backfill_manager.client import (
@@ -400,7 +400,7 @@ def test_a_backfill_is_watched_by_events_until_it_has_ended(
 def test_where_events_do_not_come_through_it_is_looked_at_now_and_then(
     url: str, manager: InMemoryManager, all_succeed: Deed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(version_watcher, "MAX_LISTENERS", 0)
+    monkeypatch.setattr(polling, "MAX_LISTENERS", 0)
     backfill_id = manager.backfill("flights", days("2013-01-01", 3))
     waits: list[float] = []
 

@@ -31,7 +31,7 @@ from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import arrow_schema
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 from backfill_manager.web.page import message_of
-from backfill_manager.web.pages import new_backfill
+from backfill_manager.web.pages import backfill_forms
 from backfill_manager.web.pages.backfills import rate
 from backfill_manager.web.pages.form_fields import SETTINGS, as_typed, read_settings
 
@@ -758,7 +758,7 @@ def test_without_scripts_the_button_brings_the_same_plan(
 def test_a_plan_that_the_manager_refuses_or_is_long_over_is_told(
     ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new_backfill, "PLAN_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(backfill_forms, "PLAN_TIMEOUT_S", 0.0)
     assert "No plan within" in led.post("/backfills/new/preview", data=FORM).text
     Hand(ground, monkeypatch, refusal=KIND_IMPLIES_REPROCESS(kind="missing", reprocess="completed"))
     assert "leave “Reprocess” completed out." in led.post("/backfills/new/preview", data=FORM).text

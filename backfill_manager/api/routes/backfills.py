@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query
@@ -10,15 +10,14 @@ from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill
 from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill
-from backfill_manager.api.conditional_get import Reader
+from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, reads
-from backfill_manager.api.paging import Cursor, Limit, from_cursor, order_of, page, to_cursor
+from backfill_manager.api.paging import Paging, paged
 from backfill_manager.api.parameters import BackfillState, Id, ItemState, Kind
-from backfill_manager.api.submit import ApiSubmit, ApiSubmitter
+from backfill_manager.api.submit import ApiSubmit, ApiSubmitter, Payload, submits
 from backfill_manager.errors import NoActiveManager
 from backfill_manager.model import records
-from backfill_manager.queries import backfills
-from backfill_manager.queries.backfill_items import list_items as items_of
+from backfill_manager.queries import backfill_items, backfills
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import has_active_manager
@@ -26,41 +25,33 @@ from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import validation
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.requests.submit import id_from
+from backfill_manager.requests.validation import check_not_ended, retried_backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas import resources as r
-from backfill_manager.schemas.errors import refusal
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
-
 PLAN_TIMEOUT_S: Final = 60.0
-_EMPTY_PLAN: Final = '{"items": [], "summary": {}}'
-BackfillOrder = Literal["-created_at", "created_at", "-priority", "priority", "dag_id", "-dag_id", "state", "-state"]
-_COLUMNS: Final = {name: name for name in ("created_at", "priority", "dag_id", "state")}
+BackfillPaging = Annotated[
+    Paging,
+    paged("-created_at", "created_at", "-priority", "priority", "dag_id", "-dag_id", "state", "-state", limit=50),
+]
 
 
 @router.get("", operation_id="list_backfills", **reads(r.Page[r.Backfill]))
+@read_from(*TABLES)
 def list_backfills(
     reader: Reader,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    order_by: BackfillOrder = "-created_at",
+    paging: BackfillPaging,
     dag_id: Annotated[str | None, Query(max_length=200)] = None,
     state: Annotated[list[BackfillState] | None, Query(max_length=10)] = None,
     kind: Kind | None = None,
-) -> Response:
+) -> Any:
     """Backfills, those that wait for the manager first. Hidden ones are left out."""
     filter = backfills.BackfillFilter(dag_id, tuple(state or ()), kind)
-    order = order_of(order_by, _COLUMNS, "run_seq")
-    position = from_cursor(cursor, order_by, records.Backfill, order, marks=True)
-
-    def compute() -> dict[str, Any]:
-        after = position and (position.mark or position.key)
-        items, last = backfills.list_backfills(reader.store, filter, order=order, limit=limit, after=after)
-        if isinstance(last, str):
-            return {"items": items, "next_cursor": to_cursor(order_by, mark=last)}
-        return page(items, order_by, last)
-
-    return reader.response(TABLES, compute)
+    order = paging.order("run_seq")
+    after = paging.after(records.Backfill, order, marks=True)
+    found = backfills.list_backfills(reader.store, filter, order=order, limit=paging.limit, after=after)
+    return paging.page(*found)
 
 
 @router.post("", operation_id="create_backfill", **CREATE)
@@ -87,109 +78,92 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     submitted = await submitter.submit(kinds.BACKFILL_DRY_RUN, payload, wait_s=PLAN_TIMEOUT_S)
     if submitted.answer is None:
         raise NoActiveManager(f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; see /api/v1/health.")
-    if submitted.answer.outcome == kinds.REFUSED:
-        raise refusal(submitted.answer)
-    return Response(submitted.answer.payload_json or _EMPTY_PLAN, media_type="application/json")
+    if submitted.refusal:
+        raise submitted.refusal
+    return Response(submitted.answer.payload_json or '{"items": [], "summary": {}}', media_type="application/json")
 
 
 @router.get("/{backfill_id}", operation_id="get_backfill", **reads(r.BackfillDetails))
-def get_backfill(backfill_id: Id, reader: Reader) -> Response:
+@read_from(*TABLES, ttl_s=PACE_TTL_S)
+def get_backfill(backfill_id: Id, reader: Reader) -> Any:
     """One backfill, by its id, a beginning of it that is unique, or `latest`."""
-    return reader.response(
-        TABLES, lambda: counted_backfill(reader.context, backfill_id),
-        vary_by=(reader.period(PACE_TTL_S),),
-    )  # fmt: skip
+    return counted_backfill(reader.context, backfill_id)
 
 
 @router.patch("/{backfill_id}", operation_id="change_backfill", **CHANGE)
-async def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: ApiSubmit) -> Response:
+@submits(kinds.BACKFILL_SET)
+def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: ApiSubmit) -> Payload:
     """Changes the given settings of an unfinished backfill. `overrides` and `conf` are replaced as a whole. With `was`,
     a change that somebody else made meanwhile is not overwritten."""
-
-    def payload(_: str) -> dict[str, Any]:
-        backfill = find_backfill(submitter.store, backfill_id)
-        was = None if body.was is None else body.was.model_dump(exclude_unset=True)  # null: that there was none
-        return validation.changed_backfill(submitter.store, submitter.context.settings, backfill, body.given(), was)
-
-    return await submitter(kinds.BACKFILL_SET, payload)
+    backfill = find_backfill(submitter.store, backfill_id)
+    was = None if body.was is None else body.was.model_dump(exclude_unset=True)  # null: that there was none
+    return validation.changed_backfill(submitter.store, submitter.context.settings, backfill, body.given(), was)
 
 
 @router.delete("/{backfill_id}", operation_id="delete_backfill", **CHANGE)
-async def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Response:
+@submits(kinds.BACKFILL_HIDE)
+def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Payload:
     """Cancels an unfinished backfill, and hides it from lists. Its runs stay, and its id still works."""
-    return await submitter(
-        kinds.BACKFILL_HIDE, lambda _: {"backfill_id": find_backfill(submitter.store, backfill_id)["backfill_id"]}
-    )
+    return {"backfill_id": find_backfill(submitter.store, backfill_id)["backfill_id"]}
 
 
 @router.get("/{backfill_id}/items", operation_id="list_items", **reads(r.Page[r.Item]))
+@read_from(*TABLES)
 def list_items(
     backfill_id: Id,
     reader: Reader,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-    order_by: Literal["ordinal", "-ordinal"] = "ordinal",
+    paging: Annotated[Paging, paged("ordinal", "-ordinal", limit=100)],
     state: Annotated[list[ItemState] | None, Query(max_length=10)] = None,
-) -> Response:
+) -> Any:
     """Its intervals (or partitions) in the order in which they were planned, each with its run."""
-    order = order_of(order_by, {"ordinal": "ordinal"}, "ordinal")
-    position = from_cursor(cursor, order_by, records.BackfillItem, order)
-
-    def compute() -> dict[str, Any]:
-        backfill = known_backfill(reader.context, backfill_id)
-        start = position.tie if position is not None else backfill["planned"] + 1 if order.descending else None
-        after, before = (None, start) if order.descending else (start, None)
-        rows = items_of(
-            reader.store, backfill["backfill_id"], in_states=tuple(state or ()), after=after, before=before, limit=limit
-        )
-        last = rows.before if order.descending else rows.after
-        items = rows.items[::-1] if order.descending else rows.items
-        return page(items, order_by, None if last is None else (last, last))
-
-    return reader.response(TABLES, compute)
+    order = paging.order("ordinal")
+    _, start = paging.after(records.BackfillItem, order) or (None, None)
+    backfill = known_backfill(reader.context, backfill_id)
+    if start is None and order.descending:
+        start = backfill["planned"] + 1
+    after, before = (None, start) if order.descending else (start, None)
+    rows = backfill_items.list_items(
+        reader.store, backfill["backfill_id"], in_states=state or (), after=after, before=before, limit=paging.limit
+    )
+    items, last = (rows.items[::-1], rows.before) if order.descending else (rows.items, rows.after)
+    return paging.page(items, None if last is None else (last, last))
 
 
 @router.get("/{backfill_id}/running", operation_id="list_running_tasks", **reads(r.Page[r.RunningTask]))
-def list_running(backfill_id: Id, reader: Reader) -> Response:
+@read_from(*TABLES, "dag_run", "task_instance", ttl_s=1)
+def list_running(backfill_id: Id, reader: Reader) -> Any:
     """Its running task instances, longest first, on one page."""
-
-    def compute() -> dict[str, Any]:
-        running = running_tasks(reader.store, counted_backfill(reader.context, backfill_id), reader.now())
-        return {"items": running, "next_cursor": None}
-
-    return reader.response((*TABLES, "dag_run", "task_instance"), compute, vary_by=(reader.period(1),))
+    running = running_tasks(reader.store, counted_backfill(reader.context, backfill_id), reader.now())
+    return {"items": running, "next_cursor": None}
 
 
 @router.post("/{backfill_id}/pause", operation_id="pause_backfill", **CHANGE)
-async def pause(backfill_id: Id, submitter: ApiSubmit) -> Response:
+@submits(kinds.BACKFILL_PAUSE)
+def pause(backfill_id: Id, submitter: ApiSubmit) -> Payload:
     """Starts no new runs of it; running ones continue."""
-    return await _steer(kinds.BACKFILL_PAUSE, "pause", backfill_id, submitter)
+    return check_not_ended(find_backfill(submitter.store, backfill_id), "pause")
 
 
 @router.post("/{backfill_id}/unpause", operation_id="unpause_backfill", **CHANGE)
-async def unpause(backfill_id: Id, submitter: ApiSubmit) -> Response:
+@submits(kinds.BACKFILL_UNPAUSE)
+def unpause(backfill_id: Id, submitter: ApiSubmit) -> Payload:
     """Resumes it."""
-    return await _steer(kinds.BACKFILL_UNPAUSE, "unpause", backfill_id, submitter)
+    return check_not_ended(find_backfill(submitter.store, backfill_id), "unpause")
 
 
 @router.post("/{backfill_id}/cancel", operation_id="cancel_backfill", **CHANGE)
-async def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) -> Response:
+@submits(kinds.BACKFILL_CANCEL)
+def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) -> Payload:
     """Pending items never run; running ones are stopped, or may finish."""
-    return await _steer(kinds.BACKFILL_CANCEL, "cancel", backfill_id, submitter, **(body or Cancel()).model_dump())
+    payload = check_not_ended(find_backfill(submitter.store, backfill_id), "cancel")
+    return {**payload, **(body or Cancel()).model_dump()}
 
 
 @router.post("/{backfill_id}/retry", operation_id="retry_backfill", **CHANGE)
-async def retry(backfill_id: Id, submitter: ApiSubmit) -> Response:
+@submits(kinds.BACKFILL_RETRY)
+def retry(backfill_id: Id, submitter: ApiSubmit) -> Payload:
     """Runs its failed items again."""
-    return await submitter(
-        kinds.BACKFILL_RETRY, lambda _: validation.retried_backfill(find_backfill(submitter.store, backfill_id))
-    )
-
-
-async def _steer(kind: str, verb: str, backfill_id: str, submitter: ApiSubmitter, **more: Any) -> Response:
-    return await submitter(
-        kind, lambda _: {**validation.check_not_ended(find_backfill(submitter.store, backfill_id), verb), **more}
-    )
+    return retried_backfill(find_backfill(submitter.store, backfill_id))
 
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:

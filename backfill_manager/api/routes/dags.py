@@ -9,22 +9,12 @@ from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from backfill_manager.api.bodies import Clear, DagChanges, NewRun
-from backfill_manager.api.conditional_get import ConditionalReader, Reader
+from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CHANGES, CREATE, reads
-from backfill_manager.api.paging import (
-    Bound,
-    Cursor,
-    Limit,
-    from_cursor,
-    instant_of,
-    order_of,
-    page,
-    page_of_short_list,
-    to_cursor,
-)
+from backfill_manager.api.paging import Bound, Cursor, Paging, instant_of, paged
 from backfill_manager.api.parameters import Id, RunState, RunType
-from backfill_manager.api.routes.runs import RUN_COLUMNS, RunOrder, address_of, page_of
-from backfill_manager.api.submit import ApiSubmit
+from backfill_manager.api.routes.runs import RunPaging, address_of, page_of_runs
+from backfill_manager.api.submit import ApiSubmit, Payload, submits
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.queries import dags as queries
@@ -42,42 +32,36 @@ router = APIRouter(prefix="/dags", tags=["dags"])
 SPEC_TABLES: Final = ("dag", "dag_version")
 TABLES: Final = (*SPEC_TABLES, "dag_run")
 ACTIVE: Final = {"true": True, "false": False, "all": None}
+VersionNumber = Annotated[int, Query(ge=1, le=2**31)]
 SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 
 
 @router.get("", operation_id="list_dags", **reads(r.Page[r.Dag]))
+@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
 def get_dags(
     reader: Reader,
-    limit: Limit = 200,
-    cursor: Cursor = None,
-    order_by: Literal["dag_id", "-dag_id"] = "dag_id",
+    paging: Annotated[Paging, paged("dag_id", "-dag_id")],
     is_paused: bool | None = None,
     tag: Annotated[str | None, Query(max_length=200)] = None,
     active: Annotated[
         Literal["true", "false", "all"],
         Query(description="`false`: those that no file defines any more, whose runs can still be read."),
     ] = "true",
-) -> Response:
+) -> Any:
     """The DAGs (the active ones, unless `active` says otherwise), with the date and time of the next scheduled run."""
-
-    def compute() -> dict[str, Any]:
-        rows = [
-            row
-            for row in queries.list_dags(reader.store, reader.now(), active=ACTIVE[active])
-            if is_paused in (None, row["is_paused"]) and (tag is None or tag in row["tags"])
-        ]
-        return page_of_short_list(rows, order_by, limit, cursor, unique=["dag_id"])
-
-    return reader.response(TABLES, compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
+    rows = [
+        row
+        for row in queries.list_dags(reader.store, reader.now(), active=ACTIVE[active])
+        if is_paused in (None, row["is_paused"]) and (tag is None or tag in row["tags"])
+    ]
+    return paging.short_page(rows, "dag_id")
 
 
 @router.get("/{dag_id}", operation_id="get_dag", **reads(r.DagDetails))
-def get_dag(dag_id: Id, reader: Reader) -> Response:
+@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
+def get_dag(dag_id: Id, reader: Reader) -> Any:
     """One DAG, active or not: its schedule, its tasks with their dependencies, and its number of runs by state."""
-    return reader.response(
-        TABLES, lambda: queries.show_dag(reader.store, dag_id, reader.now()),
-        vary_by=(reader.period(SCHEDULE_TTL_S),),
-    )  # fmt: skip
+    return queries.show_dag(reader.store, dag_id, reader.now())
 
 
 @router.patch("/{dag_id}", operation_id="change_dag", **CHANGE)
@@ -88,138 +72,96 @@ async def change_dag(dag_id: Id, body: DagChanges, submitter: ApiSubmit) -> Resp
 
 
 @router.post("/{dag_id}/deactivate", operation_id="deactivate_dag", **CHANGE)
-async def deactivate(dag_id: Id, submitter: ApiSubmit) -> Response:
+@submits(kinds.DAG_DEACTIVATE)
+def deactivate(dag_id: Id, submitter: ApiSubmit) -> Payload:
     """Schedules and accepts no more runs of it, until it has new content or its file is parsed on request."""
-    return await submitter(
-        kinds.DAG_DEACTIVATE, lambda _: {"dag_id": queries.current_dag(submitter.store, dag_id)[0].dag_id}
-    )
+    return {"dag_id": queries.current_dag(submitter.store, dag_id)[0].dag_id}
 
 
 @router.get("/{dag_id}/next", operation_id="next_intervals", **reads(list[r.Interval]))
+@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
 def get_next_intervals(
     dag_id: Id, reader: Reader, n: Annotated[int, Query(ge=1, le=1000)] = 1, after: Bound = None
-) -> Response:
+) -> Any:
     """The next intervals that will be scheduled, and when each is due. To continue, `after` is the `interval_end` of the
     last one."""
-    bound = instant_of(after, "after")
-
-    def compute() -> list[dict[str, Any]]:
-        return queries.next_intervals_of(reader.store, dag_id, reader.now(), n, after=bound)
-
-    return reader.response(TABLES, compute, vary_by=(reader.period(SCHEDULE_TTL_S),))
-
-
-# -- its runs -----------------------------------------------------------------------------------------------------------
+    return queries.next_intervals_of(reader.store, dag_id, reader.now(), n, after=instant_of(after, "after"))
 
 
 @router.post("/{dag_id}/runs", operation_id="trigger_dag", **CREATE)
 async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) -> Response:
     """Triggers a manual run: of the interval that starts at `logical_date`, or of the latest complete one. The schedule is
     not affected. A date in the future is refused, unless `allow_future`."""
-    run = body or NewRun()
-    return await submitter(
-        kinds.DAG_TRIGGER,
-        lambda _: validation.triggered_dag(
-            submitter.store, dag_id, now=submitter.context.clock.now(), **run.model_dump()
-        ),
-        location=lambda run_id: address_of(dag_id, run_id),
-    )  # fmt: skip
+    run = (body or NewRun()).model_dump()
+
+    def payload(_: str) -> Payload:
+        return validation.triggered_dag(submitter.store, dag_id, now=submitter.context.clock.now(), **run)
+
+    return await submitter(kinds.DAG_TRIGGER, payload, location=lambda run_id: address_of(dag_id, run_id))
 
 
 @router.get("/{dag_id}/runs", operation_id="list_runs_of_dag", **reads(r.Page[r.Run]))
+@read_from(*TABLES)
 def list_runs(
     dag_id: Id,
     reader: Reader,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    order_by: RunOrder = "-created_at",
+    paging: RunPaging,
     state: Annotated[list[RunState] | None, Query(max_length=10)] = None,
     run_type: RunType | None = None,
-) -> Response:
+) -> Any:
     """Its runs, newest first."""
-    order = order_of(order_by, RUN_COLUMNS, "run_seq")
-    position = from_cursor(cursor, order_by, DagRun, order)
-
-    def compute() -> dict[str, Any]:
-        _check_known(reader, dag_id)
-        return page_of(
-            reader.store, order_by, order, limit, position,
-            dag_id=dag_id, in_states=tuple(state or ()), run_type=run_type,
-        )  # fmt: skip
-
-    return reader.response(TABLES, compute)
+    _check_known(reader, dag_id)
+    return page_of_runs(reader, paging, dag_id=dag_id, in_states=state or (), run_type=run_type)
 
 
 @router.get("/{dag_id}/grid", operation_id="get_grid", **reads(r.Grid))
+@read_from(*TABLES, "task_instance")
 def get_grid(
     dag_id: Id,
     reader: Reader,
     limit: Annotated[int, Query(ge=1, le=200)] = 30,
     cursor: Cursor = None,
     order: Annotated[Literal["date", "made"], Query(description="By logical date, or by creation.")] = "date",
-) -> Response:
+) -> Any:
     """Its newest runs with the state of each of their tasks; the next page has older ones."""
+    paging = Paging(limit, cursor, order)
     by = Order("logical_date" if order == "date" else "run_seq", "run_seq", descending=True)
-    position = from_cursor(cursor, order, DagRun, by)
-
-    def compute() -> dict[str, Any]:
-        _, spec = queries.known_dag(reader.store, dag_id)
-        document = grid(
-            reader.store, spec, order=order, limit=limit,
-            before_date=position.value if position is not None and order == "date" else None,
-            before_seq=position.tie if position is not None and order == "made" else None,
-        )  # fmt: skip
-        older = document.pop("older")
-        if older is None:
-            return {**document, "next_cursor": None}
+    date, seq = paging.after(DagRun, by) or (None, None)
+    _, spec = queries.known_dag(reader.store, dag_id)
+    document = grid(
+        reader.store, spec, order=order, limit=limit, before_date=date if order == "date" else None,
+        before_seq=seq if order == "made" else None,
+    )  # fmt: skip
+    last = older = document.pop("older")
+    if older is not None:
         seq = older.get("before_seq", 0)
-        return {**document, "next_cursor": to_cursor(order, older["before_date"] if order == "date" else seq, seq)}
-
-    return reader.response((*TABLES, "task_instance"), compute)
+        last = (older["before_date"] if order == "date" else seq, seq)
+    return {**document, "next_cursor": paging.cursor_behind(last)}
 
 
 @router.get("/{dag_id}/timeline", operation_id="get_timeline", **reads(r.Page[r.TimelineRun]))
-def get_timeline(
-    dag_id: Id,
-    reader: Reader,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    order_by: Literal["-logical_date"] = "-logical_date",
-) -> Response:
+@read_from(*TABLES)
+def get_timeline(dag_id: Id, reader: Reader, paging: Annotated[Paging, paged("-logical_date", limit=50)]) -> Any:
     """The current run of each date, newest date first, each with the runs that it overrides."""
-    order = order_of(order_by, {"logical_date": "logical_date"}, "logical_date")
-    position = from_cursor(cursor, order_by, DagRun, order)
-
-    def compute() -> dict[str, Any]:
-        _check_known(reader, dag_id)
-        runs = timeline(reader.store, dag_id, limit + 1, before=position and position.tie)[::-1]
-        last = runs[limit - 1]["logical_date"] if len(runs) > limit else None
-        return page(runs[:limit], order_by, last and (last, last))
-
-    return reader.response(TABLES, compute)
+    _, before = paging.after(DagRun, paging.order("logical_date")) or (None, None)
+    _check_known(reader, dag_id)
+    runs = timeline(reader.store, dag_id, paging.limit + 1, before=before)[::-1]
+    shown = runs[: paging.limit]
+    return paging.page(shown, (shown[-1]["logical_date"],) * 2 if len(runs) > len(shown) else None)
 
 
 @router.get("/{dag_id}/versions", operation_id="list_versions", **reads(r.Page[r.DagVersion]))
-def get_versions(
-    dag_id: Id, reader: Reader, limit: Limit = 100, cursor: Cursor = None, order_by: Literal["-version"] = "-version"
-) -> Response:
+@read_from(*SPEC_TABLES)
+def get_versions(dag_id: Id, reader: Reader, paging: Annotated[Paging, paged("-version", limit=100)]) -> Any:
     """Its versions, newest first."""
-
-    def compute() -> dict[str, Any]:
-        return page_of_short_list(list_versions(reader.store, dag_id), order_by, limit, cursor, unique=["version"])
-
-    return reader.response(SPEC_TABLES, compute)
+    return paging.short_page(list_versions(reader.store, dag_id), "version")
 
 
 @router.get("/{dag_id}/versions/diff", operation_id="diff_versions", **reads(r.VersionDiff))
-def get_version_diff(
-    dag_id: Id,
-    reader: Reader,
-    before: Annotated[int, Query(ge=1, le=2**31)],
-    after: Annotated[int, Query(ge=1, le=2**31)],
-) -> Response:
+@read_from(*SPEC_TABLES)
+def get_version_diff(dag_id: Id, reader: Reader, before: VersionNumber, after: VersionNumber) -> Any:
     """What differs between two versions: settings, tasks and files."""
-    return reader.response(SPEC_TABLES, lambda: diff_versions(reader.store, dag_id, before, after))
+    return diff_versions(reader.store, dag_id, before, after)
 
 
 @router.post(
@@ -248,7 +190,7 @@ async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
     return await submitter(kinds.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
 
 
-def _check_known(reader: ConditionalReader, dag_id: str) -> None:
+def _check_known(reader: Reader, dag_id: str) -> None:
     """Raises `NotFound` for a DAG that never existed; the runs of a deleted one can still be read."""
     if dag_id not in queries.all_dags(reader.store):
         queries.known_dag(reader.store, dag_id)

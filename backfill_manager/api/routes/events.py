@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
@@ -17,13 +17,11 @@ from starlette.concurrency import run_in_threadpool
 from backfill_manager.api.auth import Viewer
 from backfill_manager.api.context import Context
 from backfill_manager.api.openapi import READS
-from backfill_manager.api.version_watcher import MAX_LISTENERS
+from backfill_manager.api.polling import MAX_LISTENERS
 from backfill_manager.errors import InvalidInput, RateLimited, nearest
 from backfill_manager.model.records import TABLES
 
 router = APIRouter(tags=["health"])
-
-TOPICS: Final = tuple(TABLES)
 
 
 @router.get(
@@ -48,7 +46,13 @@ async def events(
     """The tables of the state that have changed: first the version of each, then every change within about a second."""
     if context.tables.is_full:
         raise RateLimited(f"There are {MAX_LISTENERS} listeners already; try again later.", 60)
-    tables = _tables(topics)
+    names = [name.strip() for name in topics.split(",") if name.strip()] if topics else []
+    for name in names:
+        if name not in TABLES:
+            raise InvalidInput(
+                f"topics: there is no table {name[:60]!r}{nearest(name, TABLES)}; there are {', '.join(TABLES)}"
+            )
+    tables = frozenset(names or TABLES)
     await run_in_threadpool(context.versions, sorted(tables))  # 503 at once for a state that can't be read
     changes = context.tables.listen(tables)
     first = await anext(changes)
@@ -63,13 +67,3 @@ async def events(
 
 def _event(tables: dict[str, int]) -> str:
     return f"event: changed\ndata: {json.dumps({'tables': tables})}\n\n"
-
-
-def _tables(topics: str | None) -> frozenset[str]:
-    names = [name.strip() for name in topics.split(",") if name.strip()] if topics else []
-    for name in names:
-        if name not in TOPICS:
-            raise InvalidInput(
-                f"topics: there is no table {name[:60]!r}{nearest(name, TOPICS)}; there are {', '.join(TOPICS)}"
-            )
-    return frozenset(names or TOPICS)

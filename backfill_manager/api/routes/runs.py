@@ -4,7 +4,7 @@ address that always means one run: links and `Location` headers have this form."
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -12,15 +12,14 @@ from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import known_backfill
 from backfill_manager.api.bodies import MarkRun
-from backfill_manager.api.conditional_get import Reader
+from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, PREFIX, reads
-from backfill_manager.api.paging import Cursor, Limit, Position, from_cursor, order_of, page
+from backfill_manager.api.paging import Paging, paged
 from backfill_manager.api.parameters import Id, RunId, RunIdOfDag, RunState, RunType
-from backfill_manager.api.submit import ApiSubmit
+from backfill_manager.api.submit import ApiSubmit, Payload, submits
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun
 from backfill_manager.model.states import RUN_FINISHED
-from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import find_run, run_details
 from backfill_manager.queries.runs import list_runs as runs_of
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
@@ -32,8 +31,9 @@ from backfill_manager.store.base import Store
 router = APIRouter(prefix="/runs", tags=["runs"])
 of_dag_router = APIRouter(prefix="/dags/{dag_id}/runs", tags=["runs"])
 
-RunOrder = Literal["-created_at", "created_at", "-logical_date", "logical_date", "state", "-state"]
-RUN_COLUMNS: Final = {"created_at": "run_seq", "logical_date": "logical_date", "state": "state"}
+RunPaging = Annotated[
+    Paging, paged("-created_at", "created_at", "-logical_date", "logical_date", "state", "-state", limit=50)
+]
 RUN_TABLES: Final = ("dag_run", "dag")  # a run may be named by its date, in the zone of its DAG
 MAX_LOG_LINES: Final = 10_000
 InDag = Annotated[
@@ -85,50 +85,41 @@ def address_of(dag_id: str, run_id: str) -> str:
     return f"{PREFIX}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
 
 
-def page_of(
-    store: Store, order_by: str, order: Order, limit: int, position: Position | None, **filters: Any
-) -> dict[str, Any]:
-    runs, last = runs_of(store, order=order, limit=limit, after=position and position.key, **filters)
-    return page(runs, order_by, last)
+def page_of_runs(reader: Reader, paging: Paging, **filters: Any) -> dict[str, Any]:
+    order = paging.order("run_seq", created_at="run_seq")
+    after = paging.after(DagRun, order)
+    return paging.page(*runs_of(reader.store, order=order, limit=paging.limit, after=after, **filters))
 
 
 @router.get("", operation_id="list_runs", **reads(r.Page[r.Run]))
+@read_from("dag_run", "backfill", "request", "response")
 def list_runs(
     reader: Reader,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    order_by: RunOrder = "-created_at",
+    paging: RunPaging,
     dag_id: Annotated[str | None, Query(max_length=200)] = None,
     backfill_id: Annotated[str | None, Query(max_length=200)] = None,
     state: Annotated[list[RunState] | None, Query(max_length=10)] = None,
     run_type: RunType | None = None,
-) -> Response:
+) -> Any:
     """Runs of all DAGs, newest first."""
-    order = order_of(order_by, RUN_COLUMNS, "run_seq")
-    position = from_cursor(cursor, order_by, DagRun, order)
-
-    def compute() -> dict[str, Any]:
-        in_backfill = None if backfill_id is None else known_backfill(reader.context, backfill_id)["backfill_id"]
-        return page_of(
-            reader.store, order_by, order, limit, position,
-            dag_id=dag_id, backfill_id=in_backfill, in_states=tuple(state or ()), run_type=run_type,
-        )  # fmt: skip
-
-    return reader.response(("dag_run", "backfill", "request", "response"), compute)
+    known = None if backfill_id is None else known_backfill(reader.context, backfill_id)["backfill_id"]
+    return page_of_runs(reader, paging, dag_id=dag_id, backfill_id=known, in_states=state or (), run_type=run_type)
 
 
 @router.get("/{run_id}", operation_id="get_run", dependencies=BY_ID, **reads(r.RunDetails))
 @of_dag_router.get("/{run_id}", operation_id="get_run_of_dag", dependencies=OF_DAG, **reads(r.RunDetails))
-def get_run(key: Key, reader: Reader) -> Response:
+@read_from(*RUN_TABLES)
+def get_run(key: Key, reader: Reader) -> Any:
     """One run, with its parameters (`conf`), which lists leave out."""
-    return reader.response(RUN_TABLES, lambda: run_details(key.find(reader.store)))
+    return run_details(key.find(reader.store))
 
 
 @router.post("/{run_id}/cancel", operation_id="cancel_run", dependencies=BY_ID, **CHANGE)
 @of_dag_router.post("/{run_id}/cancel", operation_id="cancel_run_of_dag", dependencies=OF_DAG, **CHANGE)
-async def cancel(key: Key, submitter: ApiSubmit) -> Response:
+@submits(kinds.RUN_CANCEL)
+def cancel(key: Key, submitter: ApiSubmit) -> Payload:
     """Stops its running tasks (their Spark jobs are cancelled); the others never start."""
-    return await submitter(kinds.RUN_CANCEL, lambda _: validation.cancelled_run(key.find(submitter.store)))
+    return validation.cancelled_run(key.find(submitter.store))
 
 
 @router.post("/{run_id}/mark", operation_id="mark_run", dependencies=BY_ID, **CHANGE)
@@ -136,7 +127,7 @@ async def cancel(key: Key, submitter: ApiSubmit) -> Response:
 async def mark(key: Key, body: MarkRun, submitter: ApiSubmit) -> Response:
     """Sets a run, or one task of it (`task_id`), to a state, whatever its state is; running tasks are stopped."""
 
-    def payload(_: str) -> dict[str, Any]:
+    def payload(_: str) -> Payload:
         run = key.find(submitter.store)
         if body.task_id is None:
             return validation.marked_run(run, body.state)
@@ -147,24 +138,22 @@ async def mark(key: Key, body: MarkRun, submitter: ApiSubmit) -> Response:
 
 @router.get("/{run_id}/tasks", operation_id="list_tasks_of_run", dependencies=BY_ID, **reads(r.RunTasks))
 @of_dag_router.get("/{run_id}/tasks", operation_id="list_tasks_of_run_of_dag", dependencies=OF_DAG, **reads(r.RunTasks))
-def list_tasks(key: Key, reader: Reader, task_id: TaskId = None) -> Response:
+@read_from(*RUN_TABLES, "task_instance", "task_try")
+def list_tasks(key: Key, reader: Reader, task_id: TaskId = None) -> Any:
     """Its task instances, in the order in which they started, and every finished try. Results of more than 65,536
     characters are included for a single task only (`task_id`)."""
-
-    def compute() -> dict[str, Any]:
-        run = key.find(reader.store)
-        if task_id is not None:
-            find_task_instance(reader.store, run, task_id)  # raises when there is none
-        tasks, tries = list_task_instances(reader.store, run, task_id), list_tries(reader.store, run, task_id)
-        return {"items": tasks, "next_cursor": None, "tries": tries}
-
-    return reader.response((*RUN_TABLES, "task_instance", "task_try"), compute)
+    run = key.find(reader.store)
+    if task_id is not None:
+        find_task_instance(reader.store, run, task_id)  # raises when there is none
+    tasks, tries = list_task_instances(reader.store, run, task_id), list_tries(reader.store, run, task_id)
+    return {"items": tasks, "next_cursor": None, "tries": tries}
 
 
 @router.get("/{run_id}/tasks/{task_id}/logs", operation_id="get_log", dependencies=BY_ID, **reads(r.Log))
 @of_dag_router.get(
     "/{run_id}/tasks/{task_id}/logs", operation_id="get_log_of_run_of_dag", dependencies=OF_DAG, **reads(r.Log)
 )
+@read_from(*RUN_TABLES, "task_instance", "task_log")
 def get_log(
     key: Key,
     task_id: Id,
@@ -172,19 +161,15 @@ def get_log(
     try_number: TryNumber = None,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LOG_LINES)] = MAX_LOG_LINES,
-) -> Response:
+) -> Any:
     """The log of a task, oldest line first. To follow it, request it again with `after` until `is_whole`."""
     launch, line = (int(part) for part in after.split(".")) if after else (0, -1)
     if after and not launch:
         raise InvalidInput("after: launches count from 1; use `after` of the last response")
-
-    def compute() -> dict[str, Any]:
-        # A tick commits a task's end before its log, and its run's end after both: an ended run has its whole log.
-        run = key.find(reader.store)
-        state = find_task_instance(reader.store, run, task_id).state
-        lines = list_log_lines(reader.store, run, task_id, try_number=try_number, after=(launch, line), limit=limit + 1)
-        more, lines = len(lines) > limit, lines[:limit]
-        last = f"{lines[-1]['launch']}.{lines[-1]['line']}" if lines else after
-        return {"state": state, "is_whole": run.state in RUN_FINISHED and not more, "lines": lines, "after": last}
-
-    return reader.response((*RUN_TABLES, "task_instance", "task_log"), compute)
+    # A tick commits a task's end before its log, and its run's end after both: an ended run has its whole log.
+    run = key.find(reader.store)
+    state = find_task_instance(reader.store, run, task_id).state
+    lines = list_log_lines(reader.store, run, task_id, try_number=try_number, after=(launch, line), limit=limit + 1)
+    more, lines = len(lines) > limit, lines[:limit]
+    last = f"{lines[-1]['launch']}.{lines[-1]['line']}" if lines else after
+    return {"state": state, "is_whole": run.state in RUN_FINISHED and not more, "lines": lines, "after": last}

@@ -16,11 +16,11 @@ from starlette.responses import Response
 from backfill_manager import humanise
 from backfill_manager.api.backfill_cache import ROW_TABLES, TABLES, known_backfill, with_time_left
 from backfill_manager.api.context import Versions
-from backfill_manager.api.paging import from_cursor, to_cursor
+from backfill_manager.api.paging import Paging
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Backfill, DagRow
 from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
-from backfill_manager.queries.backfill_items import ItemPage, find_item, list_items
+from backfill_manager.queries.backfill_items import find_item, list_items
 from backfill_manager.queries.backfill_settings import children_of_each, parents_of
 from backfill_manager.queries.backfills import (
     NEWEST_FIRST,
@@ -35,8 +35,8 @@ from backfill_manager.queries.item_map import Cell, ItemMap, Label, read_items_s
 from backfill_manager.requests.validation import check_not_ended, retried_backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Condition, Store
-from backfill_manager.web import links
 from backfill_manager.web.filters import plain_day
+from backfill_manager.web.links import PathId, to, to_run
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
 from backfill_manager.web.pages.form_fields import FORM_FIELDS
 
@@ -47,9 +47,7 @@ ITEMS_PER_PAGE: Final = 25
 MAX_TABLE_ROWS: Final = 24  # of the map as a table
 _States = Annotated[list[str] | None, Query(max_length=len(ITEM_STATES))]
 _Ordinal = Annotated[int | None, Query(ge=1, le=2**53)]
-
-
-# -- the list ---------------------------------------------------------------------------------------------------------
+_Back = Annotated[str | None, Form()]
 
 
 @router.get("/backfills")
@@ -60,33 +58,26 @@ def backfills(
     after: Annotated[str | None, Query(max_length=4000)] = None,
 ) -> Response:
     in_states = check_states("backfill", dict.fromkeys(state or ()), BACKFILL_STATES)
-    rows, following = context.app.cached_by_version(
-        TABLES, ("ui:backfills", dag, in_states, after), lambda: _list(context.store, dag, in_states, after)
-    )
-    counts: dict[tuple[str, str], int] = context.app.cached_by_version(
-        ROW_TABLES, "ui:backfills:counts", lambda: _counts(context.store)
-    )
+    cached = context.app.cached_by_version
+    page = cached(TABLES, ("ui:backfills", dag, in_states, after), lambda: _list(context.store, dag, in_states, after))
+    counts = cached(ROW_TABLES, "ui:backfills:counts", lambda: _counts(context.store))
     by_state = {
         one: sum(n for (dag_id, in_state), n in counts.items() if in_state == one and dag in ("", dag_id))
         for one in BACKFILL_STATES
     }
     return context.page(
-        "backfills/list.html", backfills=[_details(context, row) for row in rows],
+        "backfills/list.html", backfills=[_details(context, row) for row in page["items"]],
         dags=sorted({dag_id for dag_id, _ in counts} | ({dag} - {""})), dag=dag, states=in_states, by_state=by_state,
-        after=after, following=following, is_filtered=bool(dag or in_states), rate=rate,
+        after=after, following=page["next_cursor"], is_filtered=bool(dag or in_states), rate=rate,
     )  # fmt: skip
 
 
-def _list(
-    store: Store, dag: str, in_states: tuple[str, ...], after: str | None
-) -> tuple[list[dict[str, Any]], str | None]:
-    """One page, newest first, and the cursor of the next; requests that wait for the manager come first."""
-    place = from_cursor(after, "-created_at", Backfill, NEWEST_FIRST, marks=True)
-    behind = None if place is None else place.mark or place.key
-    rows, last = list_backfills(store, BackfillFilter(dag or None, in_states), limit=BACKFILLS_PER_PAGE, after=behind)
-    if isinstance(last, str):
-        return rows, to_cursor("-created_at", mark=last)
-    return rows, None if last is None else to_cursor("-created_at", *last)
+def _list(store: Store, dag: str, in_states: tuple[str, ...], after: str | None) -> dict[str, Any]:
+    """One page, newest first; requests that wait for the manager come first."""
+    paging = Paging(BACKFILLS_PER_PAGE, after, "-created_at")
+    place = paging.after(Backfill, NEWEST_FIRST, marks=True)
+    chosen = BackfillFilter(dag or None, in_states)
+    return paging.page(*list_backfills(store, chosen, limit=BACKFILLS_PER_PAGE, after=place))
 
 
 def _details(context: PageContext, counted: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,46 +115,32 @@ def _zone_of(context: PageContext, dag_id: str) -> str:
     return dag.timezone if dag else "UTC"
 
 
-# -- one backfill ------------------------------------------------------------------------------------------------------
-
-
 @router.get("/backfills/{backfill_id}")
 def backfill(
-    context: ViewerContext,
-    backfill_id: str,
-    state: _States = None,
+    context: ViewerContext, backfill_id: PathId, state: _States = None,
     first: Annotated[int | None, Query(alias="from", ge=1, le=2**53)] = None,
-    last: Annotated[int | None, Query(alias="to", ge=1, le=2**53)] = None,
-    after: _Ordinal = None,
+    last: Annotated[int | None, Query(alias="to", ge=1, le=2**53)] = None, after: _Ordinal = None,
     before: _Ordinal = None,
-) -> Response:
-    row = known_backfill(context.app, links.from_segment(backfill_id))
-    if row["backfill_id"] != links.from_segment(backfill_id):  # a prefix, or `latest`
-        return redirect(links.to("backfills", row["backfill_id"]))
-    backfill_id, planned = row["backfill_id"], row["planned"]
+) -> Response:  # fmt: skip
+    row = known_backfill(context.app, backfill_id)
+    if row["backfill_id"] != backfill_id:  # a prefix, or `latest`
+        return redirect(to("backfills", row["backfill_id"]))
+    planned = row["planned"]
     in_states = check_states("backfill's item", dict.fromkeys(state or ()), ITEM_STATES)
     begins, ends = _range(first, last, planned)
     of_items = context.app.versions(["backfill_item"])  # read once, so that map and list agree
     shown = _items_shown(context, of_items, row, _zone_of(context, row["dag_id"]), begins, ends) if planned else None
     details = _details(context, {**row, **(shown["by_state"] if shown else dict.fromkeys(ITEM_STATES, 0))})
-    parents, children = _related(context, row)
-    items: ItemPage = context.app.at_versions(
-        of_items,
-        ("ui:items", backfill_id, begins, ends, in_states, after, before),
-        lambda: list_items(
-            context.store,
-            backfill_id,
-            first=begins,
-            last=ends,
-            in_states=in_states,
-            after=after,
-            before=before,
-            limit=ITEMS_PER_PAGE,
-        ),
-    )
+    children = context.app.cached_by_version(["backfill"], "ui:children", lambda: children_of_each(context.store))
+    page: dict[str, Any] = {"first": begins, "last": ends, "in_states": in_states, "after": after, "before": before}
+    items = context.app.at_versions(
+        of_items, ("ui:items", backfill_id, *page.values()),
+        lambda: list_items(context.store, backfill_id, **page, limit=ITEMS_PER_PAGE),
+    )  # fmt: skip
     return context.page(
         "backfills/one.html", b=details, first=begins, last=ends, is_part=(begins, ends) != (1, planned),
-        states=in_states, item_states=ITEM_STATES, settings=FORM_FIELDS, parents=parents, children=children,
+        states=in_states, item_states=ITEM_STATES, settings=FORM_FIELDS,
+        parents=parents_of(context.store, row), children=children.get(backfill_id, []),
         map=shown["map"] if shown else None,
         ranges=[_range_link(row, *wider) for wider in wider_ranges(begins, ends, planned)],
         beside=_beside(row, begins, ends),
@@ -172,31 +149,23 @@ def backfill(
 
 
 @router.get("/backfills/{backfill_id}/items/{ordinal}")
-def item(context: ViewerContext, backfill_id: str, ordinal: int) -> Response:
+def item(context: ViewerContext, backfill_id: PathId, ordinal: int) -> Response:
     """The target of a map cell of one item: its run, or the item in the list while it has none."""
-    row = known_backfill(context.app, links.from_segment(backfill_id))
+    row = known_backfill(context.app, backfill_id)
     run_id = find_item(context.store, row["backfill_id"], ordinal)["run_id"]
     if run_id is not None:
-        return redirect(links.to_run(row["dag_id"], run_id))
-    return redirect(links.to("backfills", row["backfill_id"], **{"from": ordinal, "to": ordinal}) + "#items")
+        return redirect(to_run(row["dag_id"], run_id))
+    return redirect(to("backfills", row["backfill_id"], **{"from": ordinal, "to": ordinal}) + "#items")
 
 
-def find(context: PageContext, segment: str) -> dict[str, Any]:
+def find(context: PageContext, backfill_id: str) -> dict[str, Any]:
     """The backfill of this id, its items not counted, with its range as text (`what`). Errors as of `find_backfill`."""
-    row = known_backfill(context.app, links.from_segment(segment))
+    row = known_backfill(context.app, backfill_id)
     return {**row, "what": _what(row["config"], _zone_of(context, row["dag_id"]))}
 
 
 def _what(config: Mapping[str, Any], zone: str) -> str:
     return humanise.backfill_config(config, lambda at: plain_day(at, zone))
-
-
-def _related(context: PageContext, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The upstream and downstream backfills."""
-    children: dict[str, list[dict[str, Any]]] = context.app.cached_by_version(
-        ["backfill"], "ui:children", lambda: children_of_each(context.store)
-    )
-    return parents_of(context.store, row), children.get(row["backfill_id"], [])
 
 
 def _range(first: int | None, last: int | None, planned: int) -> tuple[int, int]:
@@ -219,9 +188,9 @@ def _beside(row: Mapping[str, Any], first: int, last: int) -> dict[str, dict[str
 
 def _range_link(row: Mapping[str, Any], first: int, last: int) -> dict[str, str]:
     if (first, last) == (1, row["planned"]):
-        return {"label": f"all {last:,}", "href": links.to("backfills", row["backfill_id"])}
+        return {"label": f"all {last:,}", "href": to("backfills", row["backfill_id"])}
     label = f"{first:,} to {last:,}" if last > first else f"{first:,}"
-    return {"label": label, "href": links.to("backfills", row["backfill_id"], **{"from": first, "to": last})}
+    return {"label": label, "href": to("backfills", row["backfill_id"], **{"from": first, "to": last})}
 
 
 def _items_shown(
@@ -233,15 +202,12 @@ def _items_shown(
 
     def compute() -> dict[str, Any]:
         read = read_items_seen(context.store, row["backfill_id"], first, last, label)
-        address = links.to("backfills", row["backfill_id"])
+        address = to("backfills", row["backfill_id"])
         href = f"{address}/items/{{first}}" if read.map.per == 1 else f"{address}?from={{first}}&to={{last}}"
         shown = {
-            "json": map_json(read.map, zone, href),
-            "rows": read.map.coarser(MAX_TABLE_ROWS),
-            "counts": read.map.by_state,
-            "per": read.map.per,
-            "label": label,
-        }
+            "json": map_json(read.map, zone, href), "rows": read.map.coarser(MAX_TABLE_ROWS),
+            "counts": read.map.by_state, "per": read.map.per, "label": label,
+        }  # fmt: skip
         return {"by_state": read.by_state, "reasons": read.reasons, "map": shown}
 
     return context.app.at_versions(of_items, ("ui:items-shown", row["backfill_id"], zone, first, last), compute)
@@ -268,40 +234,34 @@ def cell_label(cell: Cell, zone: str, label: Label) -> str:
     return begins if begins == ends else f"{begins} to {ends}"
 
 
-# -- actions ----------------------------------------------------------------------------------------------------------
-
-
 @router.post("/backfills/{backfill_id}/pause")
-async def pause(context: OperatorContext, backfill_id: str, back: Annotated[str | None, Form()] = None) -> Response:
+async def pause(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
     return await _act(context, backfill_id, kinds.BACKFILL_PAUSE, lambda row: check_not_ended(row, "pause"), back)
 
 
 @router.post("/backfills/{backfill_id}/unpause")
-async def unpause(context: OperatorContext, backfill_id: str, back: Annotated[str | None, Form()] = None) -> Response:
+async def unpause(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
     return await _act(context, backfill_id, kinds.BACKFILL_UNPAUSE, lambda row: check_not_ended(row, "resume"), back)
 
 
 @router.post("/backfills/{backfill_id}/cancel")
 async def cancel(
-    context: OperatorContext,
-    backfill_id: str,
-    running: Annotated[str, Form(pattern="stop|finish")] = "stop",
-    back: Annotated[str | None, Form()] = None,
-) -> Response:
-    finish = {"let_running_finish": running == "finish"}
-    return await _act(
-        context, backfill_id, kinds.BACKFILL_CANCEL, lambda row: check_not_ended(row, "cancel") | finish, back
-    )
+    context: OperatorContext, backfill_id: PathId, running: Annotated[str, Form(pattern="stop|finish")] = "stop",
+    back: _Back = None,
+) -> Response:  # fmt: skip
+    def payload(row: dict[str, Any]) -> dict[str, Any]:
+        return check_not_ended(row, "cancel") | {"let_running_finish": running == "finish"}
+
+    return await _act(context, backfill_id, kinds.BACKFILL_CANCEL, payload, back)
 
 
 @router.post("/backfills/{backfill_id}/retry")
-async def retry(context: OperatorContext, backfill_id: str, back: Annotated[str | None, Form()] = None) -> Response:
+async def retry(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
     return await _act(context, backfill_id, kinds.BACKFILL_RETRY, retried_backfill, back)
 
 
 async def _act(context: PageContext, backfill_id: str, kind: str, payload: Any, back: str | None) -> Response:
-    backfill_id = links.from_segment(backfill_id)
-    back = back if back is not None else links.to("backfills", backfill_id)
+    back = back if back is not None else to("backfills", backfill_id)
     return await context.submit(kind, lambda _: payload(find_backfill(context.store, backfill_id)), back=back)
 
 

@@ -1,26 +1,34 @@
-"""*One DAG*, with a tab per view: grid, graph, timeline, calendar, versions, code. `dag_forms` has the forms."""
+"""*One DAG*, with a tab per view: grid, graph, timeline, calendar, versions, code; and the forms that trigger a run and clear
+tasks. A clear is previewed first: the preview is an address with the form's values, and shows the plan that the manager will
+make."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Query
+from fastapi import Form, Query
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from backfill_manager.clock import parse_instant
 from backfill_manager.dags.schedule.timetable import parse_date
-from backfill_manager.errors import InvalidInput
+from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
+from backfill_manager.queries import dags as queries
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, years
-from backfill_manager.queries.dags import known_dag, next_intervals_of, show_dag, spec_of_run
 from backfill_manager.queries.grid import MAX_RUNS, grid
 from backfill_manager.queries.runs import find_run, timeline
 from backfill_manager.queries.tasks import list_task_instances
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
-from backfill_manager.web import links
-from backfill_manager.web.links import PageNumber, paginate
-from backfill_manager.web.page import PageContext, ViewerContext, page_router, redirect
+from backfill_manager.requests.json_input import parse_conf
+from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
+from backfill_manager.schemas.commands import ClearTasks
+from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
+from backfill_manager.store.base import Store
+from backfill_manager.web.links import PageNumber, PathId, paginate, to
+from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
 from backfill_manager.web.svg.calendar import year_of_days
 from backfill_manager.web.svg.graph import layered
 
@@ -29,35 +37,30 @@ TABS: Final = ("grid", "graph", "timeline", "calendar", "versions", "code", "cle
 DAY_RUNS_PER_PAGE: Final = 100
 GRID_TASKS_PER_PAGE: Final = 100
 VERSIONS_PER_PAGE: Final = 50
-RunCount = Annotated[int, Query(ge=1, le=MAX_RUNS)]
+RUNS_SHOWN: Final = 100  # of a preview
+Line = Annotated[str, Field(max_length=500)]
 VersionNumber = Annotated[int | None, Query(ge=1, le=2**31)]
 
 
 def dag_page(context: PageContext, dag_id: str, tab: str, *, status: int = 200, **values: Any) -> Response:
     """Renders a tab, under the head that all of them share."""
     versions = (*context.app.versions(("dag", "dag_version", "dag_run")), int(context.now.timestamp()) // 60)
-    dag = context.app.at_versions(versions, f"ui:dag:{dag_id}", lambda: show_dag(context.store, dag_id, context.now))
+    dag = context.app.at_versions(
+        versions, f"ui:dag:{dag_id}", lambda: queries.show_dag(context.store, dag_id, context.now)
+    )
     hidden = {"clear", "trigger"} if not (context.user and context.user.may_change) else set()
     hidden |= {"trigger"} if not dag["is_active"] else set()
-    tabs = [
-        (name, links.to("dags", dag_id, *([] if name == "grid" else [name])), name.capitalize())
-        for name in TABS
-        if name not in hidden
-    ]
+    shown = [name for name in TABS if name not in hidden]
+    tabs = [(name, to("dags", dag_id, *([name] if name != "grid" else [])), name.capitalize()) for name in shown]
     return context.page(f"dag_{tab}.html", status=status, dag=dag, tab=tab, tabs=tabs, **values)
 
 
 @router.get("/dags/{dag_id}")
 def grid_tab(
-    context: ViewerContext,
-    dag_id: str,
-    order: Literal["date", "made"] = "date",
-    before: str = "",
-    n: RunCount = 30,
-    rows: PageNumber = 1,
-) -> Response:
-    dag_id = links.from_segment(dag_id)
-    _, spec = known_dag(context.store, dag_id)
+    context: ViewerContext, dag_id: PathId, order: Literal["date", "made"] = "date", before: str = "",
+    n: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 30, rows: PageNumber = 1,
+) -> Response:  # fmt: skip
+    _, spec = queries.known_dag(context.store, dag_id)
     shown = grid(context.store, spec, order=order, limit=n, **_cursor(order, before))
     if order == "date" and not shown["runs"] and not before:  # runs of partitions have no date
         shown = grid(context.store, spec, order="made", limit=n)
@@ -71,26 +74,23 @@ def _cursor(order: str, before: str) -> dict[str, Any]:
     if not before:
         return {}
     try:
-        return {"before_date": _instant(before)} if order == "date" else {"before_seq": int(before)}
+        if order != "date":
+            return {"before_seq": int(before)}
+        at = parse_instant(before)
+        if "T" in before:
+            return {"before_date": at}
     except ValueError:
-        raise InvalidInput(f"before={before!r} is not a position in the list of runs.") from None
-
-
-def _instant(text: str) -> datetime:
-    at = parse_instant(text)
-    if "T" not in text:
-        raise ValueError(text)
-    return at
+        pass
+    raise InvalidInput(f"before={before!r} is not a position in the list of runs.")
 
 
 @router.get("/dags/{dag_id}/graph")
-def graph_tab(context: ViewerContext, dag_id: str, run: str = "") -> Response:
+def graph_tab(context: ViewerContext, dag_id: PathId, run: str = "") -> Response:
     """The graph of the current version, or with `run` of the run's version with the states of its tasks."""
-    dag_id = links.from_segment(dag_id)
-    row, spec = known_dag(context.store, dag_id)
+    row, spec = queries.known_dag(context.store, dag_id)
     dag_run = find_run(context.store, run, dag_id=dag_id) if run else None
     states = {ti["task_id"]: ti["state"] for ti in list_task_instances(context.store, dag_run)} if dag_run else {}
-    shown = spec_of_run(context.store, dag_run) if dag_run else spec
+    shown = queries.spec_of_run(context.store, dag_run) if dag_run else spec
     tasks = shown.by_id if shown else {}
     upstream = {task.task_id: task.upstream for task in shown.in_order} if shown else {}
     return dag_page(
@@ -101,32 +101,28 @@ def graph_tab(context: ViewerContext, dag_id: str, run: str = "") -> Response:
 
 
 @router.get("/dags/{dag_id}/runs")
-def runs_of_dag(context: ViewerContext, dag_id: str) -> Response:
+def runs_of_dag(context: ViewerContext, dag_id: PathId) -> Response:
     """The address of a run without its id: the grid has all runs."""
-    return redirect(links.to("dags", links.from_segment(dag_id), order="made"))
+    return redirect(to("dags", dag_id, order="made"))
 
 
 @router.get("/dags/{dag_id}/timeline")
 def timeline_tab(
-    context: ViewerContext, dag_id: str, n: Annotated[int, Query(ge=1, le=1000)] = 60, before: str = ""
+    context: ViewerContext, dag_id: PathId, n: Annotated[int, Query(ge=1, le=1000)] = 60, before: str = ""
 ) -> Response:
     """`before`: only runs before this date, for the link to older ones."""
-    dag_id = links.from_segment(dag_id)
     runs = timeline(context.store, dag_id, n + 1, before=_cursor("date", before).get("before_date"))
     older = runs[-n]["logical_date"] if len(runs) > n else None
-    upcoming = next_intervals_of(context.store, dag_id, context.now, 3)
+    upcoming = queries.next_intervals_of(context.store, dag_id, context.now, 3)
     return dag_page(context, dag_id, "timeline", runs=runs[-n:][::-1], upcoming=upcoming, before=before, older=older)
 
 
 @router.get("/dags/{dag_id}/calendar")
 def calendar_tab(
-    context: ViewerContext,
-    dag_id: str,
-    year: Annotated[int | None, Query(ge=100, le=9998)] = None,
+    context: ViewerContext, dag_id: PathId, year: Annotated[int | None, Query(ge=100, le=9998)] = None,
     show: Literal["state", "duration", "rows"] = "state",
-) -> Response:
-    dag_id = links.from_segment(dag_id)
-    _, spec = known_dag(context.store, dag_id)
+) -> Response:  # fmt: skip
+    _, spec = queries.known_dag(context.store, dag_id)
 
     def compute() -> tuple[list[int], int, dict[str, dict[str, Any]]]:
         with_runs = years(context.store, dag_id, spec.timezone)
@@ -143,9 +139,8 @@ def calendar_tab(
 
 
 @router.get("/dags/{dag_id}/day/{day}")
-def day_tab(context: ViewerContext, dag_id: str, day: str, page: PageNumber = 1) -> Response:
-    dag_id = links.from_segment(dag_id)
-    _, spec = known_dag(context.store, dag_id)
+def day_tab(context: ViewerContext, dag_id: PathId, day: str, page: PageNumber = 1) -> Response:
+    _, spec = queries.known_dag(context.store, dag_id)
     begin = parse_date(day, spec.timezone, name="The day")
     runs = runs_of_day(context.store, dag_id, spec.timezone, begin)
     paged = paginate(runs, page, DAY_RUNS_PER_PAGE, "dags", dag_id, "day", day)
@@ -154,10 +149,13 @@ def day_tab(context: ViewerContext, dag_id: str, day: str, page: PageNumber = 1)
 
 @router.get("/dags/{dag_id}/versions")
 def versions_tab(
-    context: ViewerContext, dag_id: str, before: VersionNumber = None, after: VersionNumber = None, page: PageNumber = 1
+    context: ViewerContext,
+    dag_id: PathId,
+    before: VersionNumber = None,
+    after: VersionNumber = None,
+    page: PageNumber = 1,
 ) -> Response:
     """All versions, and the changes between two of them (default: the two newest)."""
-    dag_id = links.from_segment(dag_id)
     versions = list_versions(context.store, dag_id)
     numbers = [version["version"] for version in versions]
     new = after or (numbers[0] if numbers else None)
@@ -170,9 +168,97 @@ def versions_tab(
 
 
 @router.get("/dags/{dag_id}/code")
-def code_tab(context: ViewerContext, dag_id: str, version: VersionNumber = None) -> Response:
-    dag_id = links.from_segment(dag_id)
+def code_tab(context: ViewerContext, dag_id: PathId, version: VersionNumber = None) -> Response:
     versions = list_versions(context.store, dag_id)
     number = version or next((one["version"] for one in versions if one["is_current"]), None)
     shown = code_of(context.store, dag_id, number) if number is not None else None
     return dag_page(context, dag_id, "code", versions=versions, shown=shown, version=number)
+
+
+class TriggerForm(BaseModel):
+    logical_date: Line = ""
+    conf: Annotated[str, Field(max_length=100_000)] = ""
+    allow_future: bool = False
+
+
+class ClearForm(BaseModel):
+    start: Line = ""
+    end: Line = ""
+    tasks: Line = ""
+    run: Annotated[str, Field(max_length=4000)] = ""
+    upstream: bool = False
+    downstream: bool = False
+    only: Literal["", "failed", "running"] = ""
+    latest_version: bool = False
+
+    def plan(self, store: Store, dag_id: str) -> tuple[ClearTasks, ClearPlan]:
+        """The command, with whole ids of runs, and what it would clear."""
+        run, start, end, tasks = (text.strip() for text in (self.run, self.start, self.end, self.tasks))
+        command = ClearTasks.parse(
+            {
+                "dag_id": dag_id, "start_date": start or None, "end_date": end or None, "tasks": tasks or None,
+                "run_ids": (run,) if run else (), "upstream": self.upstream, "downstream": self.downstream,
+                "only_failed": self.only == "failed", "only_running": self.only == "running",
+                "latest_version": self.latest_version,
+            }
+        )  # fmt: skip
+        command.check()
+        command = with_whole_run_ids(store, command)
+        return command, plan_clear(store, command, queries.all_dags(store), queries.spec_reader(store))
+
+
+class ClearQuery(ClearForm):
+    preview: bool = False
+
+
+@router.get("/dags/{dag_id}/trigger")
+def trigger_form(context: ViewerContext, dag_id: PathId) -> Response:
+    queries.current_dag(context.store, dag_id)  # an inactive DAG can't be triggered
+    return dag_page(context, dag_id, "trigger", error=None, form=TriggerForm())
+
+
+@router.post("/dags/{dag_id}/trigger")
+async def trigger(context: OperatorContext, dag_id: PathId, form: Annotated[TriggerForm, Form()]) -> Response:
+    def payload(_: str) -> dict[str, Any]:
+        logical_date, conf = form.logical_date.strip() or None, parse_conf(form.conf.strip() or None)
+        now = context.app.clock.now()
+        return triggered_dag(context.store, dag_id, logical_date, conf, now, allow_future=form.allow_future)
+
+    try:
+        return await context.submit(DAG_TRIGGER, payload, back=to("dags", dag_id, order="made"))
+    except InvalidInput as error:  # shows the form as it was filled in
+        return await run_in_threadpool(
+            dag_page, context, dag_id, "trigger", status=422, error=message_of(error), form=form
+        )
+
+
+@router.get("/dags/{dag_id}/clear")
+def clear_form(context: ViewerContext, dag_id: PathId, query: Annotated[ClearQuery, Query()]) -> Response:
+    if "downstream" not in query.model_fields_set and not query.preview:  # checked when the form is opened
+        query.downstream = True
+    return _clear_page(context, dag_id, query, preview=query.preview)
+
+
+@router.post("/dags/{dag_id}/clear")
+async def clear(context: OperatorContext, dag_id: PathId, form: Annotated[ClearForm, Form()]) -> Response:
+    def payload(_: str) -> dict[str, Any]:
+        command, _plan = form.plan(context.store, dag_id)  # or refuses
+        return {"ask": command.to_payload()}
+
+    try:
+        return await context.submit(TASKS_CLEAR, payload, back=to("dags", dag_id))
+    except (InvalidInput, NotFound) as error:
+        return await run_in_threadpool(_clear_page, context, dag_id, form, error=message_of(error), status=422)
+
+
+def _clear_page(
+    context: PageContext, dag_id: str, form: ClearForm, *, preview: bool = False, error: str | None = None,
+    status: int = 200,
+) -> Response:  # fmt: skip
+    plan = None
+    if preview:
+        try:
+            plan = form.plan(context.store, dag_id)[1].to_json_document()
+        except (InvalidInput, NotFound) as refusal:  # of the preview: nothing was submitted, so the status is 200
+            error = message_of(refusal)
+    return dag_page(context, dag_id, "clear", status=status, form=form, plan=plan, runs_shown=RUNS_SHOWN, error=error)

@@ -17,8 +17,7 @@ from backfill_manager.queries.backfills import check_states
 from backfill_manager.queries.dags import current_dag, list_dags, list_import_errors
 from backfill_manager.queries.runs import Newest, newest_runs, recent_runs
 from backfill_manager.schemas.kinds import DAG_PAUSE, DAG_UNPAUSE
-from backfill_manager.web import links
-from backfill_manager.web.links import PageNumber, paginate
+from backfill_manager.web.links import PageNumber, PathId, paginate
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router
 
 router: Final = page_router()
@@ -26,6 +25,7 @@ TABLES: Final = ("dag", "dag_version", "dag_run")
 DAGS_PER_PAGE: Final = 50
 ERRORS_PER_PAGE: Final = 50
 MAX_TAGS: Final = 30
+Back = Annotated[str, Form()]
 Text = Annotated[str, Query(max_length=250)]
 Show = Literal["", "unpaused", "paused", "inactive", "all"]
 Sort = Literal["", "-name", "next", "last"]
@@ -44,14 +44,9 @@ def dags(
     check_states("run", [state] if state else [], RUN_STATES)
     every, newest = _all_dags(context), _newest(context)
     active = [dag for dag in every if dag["is_active"]]
-    matching = [
-        dag
-        for dag in every
-        if _is_shown(dag, show)
-        and (not tag or tag in dag["tags"])
-        and (not state or (dag["dag_id"] in newest and newest[dag["dag_id"]].state == state))
-        and _matches(dag, q)
-    ]
+    matching = [dag for dag in every if _is_shown(dag, show) and tag in ("", *dag["tags"]) and _matches(dag, q)]
+    if state:
+        matching = [dag for dag in matching if dag["dag_id"] in newest and newest[dag["dag_id"]].state == state]
     chosen = {"q": q, "tag": tag, "show": show, "state": state, "sort": sort}
     paged = paginate(_sorted(matching, sort, newest), page, DAGS_PER_PAGE, "dags", **chosen)
     ids = tuple(dag["dag_id"] for dag in paged.rows)
@@ -73,17 +68,17 @@ def import_errors(context: ViewerContext, page: PageNumber = 1) -> Response:
 
 
 @router.post("/dags/{dag_id}/pause")
-async def pause(context: OperatorContext, dag_id: str, back: Annotated[str, Form()] = "/dags") -> Response:
-    return await context.submit(DAG_PAUSE, lambda _: _payload(context, dag_id), back=back)
+async def pause(context: OperatorContext, dag_id: PathId, back: Back = "/dags") -> Response:
+    return await _submit(context, DAG_PAUSE, dag_id, back)
 
 
 @router.post("/dags/{dag_id}/unpause")
-async def unpause(context: OperatorContext, dag_id: str, back: Annotated[str, Form()] = "/dags") -> Response:
-    return await context.submit(DAG_UNPAUSE, lambda _: _payload(context, dag_id), back=back)
+async def unpause(context: OperatorContext, dag_id: PathId, back: Back = "/dags") -> Response:
+    return await _submit(context, DAG_UNPAUSE, dag_id, back)
 
 
-def _payload(context: PageContext, dag_id: str) -> dict[str, Any]:
-    return {"dag_id": current_dag(context.store, links.from_segment(dag_id))[0].dag_id}
+async def _submit(context: PageContext, kind: str, dag_id: str, back: str) -> Response:
+    return await context.submit(kind, lambda _: {"dag_id": current_dag(context.store, dag_id)[0].dag_id}, back=back)
 
 
 def _all_dags(context: PageContext) -> list[dict[str, Any]]:

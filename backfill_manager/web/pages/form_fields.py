@@ -1,25 +1,35 @@
-"""Fields of the backfill forms: label, hint and limits from `schemas.commands`, and text as typed <-> value.
+"""Fields of the backfill forms: label, hint and limits from `schemas.commands`, and text as typed <-> value; and the form
+*New backfill* as a `CreateBackfill`, with errors by field, and quick ranges.
 
 A form is read as plain text first (`Typed`), so that it can be shown again as it was typed, valid or not.
 """
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from datetime import date, datetime, timedelta
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+from zoneinfo import ZoneInfo
 
 from fastapi import Request
 
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.schedule.timetable import ONCE, parse_date, parse_start, timetable_of
 from backfill_manager.errors import BackfillManagerError, InvalidInput
+from backfill_manager.planning.backfill_range import ON_SCHEDULE, RANGED, read_end, with_defaults
 from backfill_manager.requests.json_input import parse_conf, parse_overrides
-from backfill_manager.schemas.commands import BackfillInput, BackfillSettings
+from backfill_manager.schemas.commands import BackfillInput, BackfillSettings, CreateBackfill
 from backfill_manager.schemas.errors import INVALID_VALUE
 from backfill_manager.schemas.fields import DeclaredField, fields_of
 from backfill_manager.web.page import message_of
 
+T = TypeVar("T")
+Widget = Literal["number", "text", "checkbox", "pool", "lines"]
 Typed = dict[str, str]  # text by field; a checkbox is "on" or ""
 Errors = dict[str, str]  # message by field; "" is the form as a whole
 MAX_TEXT_LENGTH: Final = 200_000
@@ -31,22 +41,25 @@ class FormField:
     name: str
     label: str
     hint: str
-    widget: Literal["number", "text", "checkbox", "pool", "lines"]
+    widget: Widget
 
 
 def _form_field(field: DeclaredField) -> FormField:
-    widget: Literal["number", "text", "checkbox", "pool", "lines"] = "text"
-    if field.name == "pool":
-        widget = "pool"
-    elif field.type in (bool, int, dict):
-        widget = {bool: "checkbox", int: "number", dict: "lines"}[field.type]  # type: ignore[assignment]
+    of_type: dict[type, Widget] = {bool: "checkbox", int: "number", dict: "lines"}
     empty = f" Empty: {field.option.default}." if field.option.default else ""
     one_per_line = " One NAME=VALUE per line." if field.name == "overrides" else ""
+    widget: Widget = "pool" if field.name == "pool" else of_type.get(field.type, "text")
     return FormField(field.name, field.label, field.help + empty + one_per_line, widget)
 
 
 FORM_FIELDS: Final = {name: _form_field(field) for name, field in _FIELDS.items()}
 SETTINGS: Final = {name: FORM_FIELDS[name] for name in BackfillSettings.model_fields}
+CHECKBOXES: Final = tuple(
+    name for name, field in FORM_FIELDS.items() if field.widget == "checkbox" and name not in SETTINGS
+)
+MORE_OPTIONS: Final = tuple(name for name in SETTINGS if name not in ("max_active_runs", "batch", "stop_on_failure"))
+INPUTS: Final = (*(name for name in FORM_FIELDS if name != "dag_id"), "start_time", "end_time")
+PLAIN_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 KINDS: Final = {
     "schedule": ("Every interval", "Each interval of the schedule in the range."),
     "missing": ("Missing", "Intervals in the range without a successful run: gaps and failures."),
@@ -101,14 +114,16 @@ def _plain(value: Any) -> str:
 
 def read_settings(typed: Mapping[str, str], errors: Errors) -> dict[str, Any]:
     """The settings that are valid; for each other one a message is added to `errors`."""
-    values = {name: read_field(errors, name, _read, field, typed.get(name, "")) for name, field in SETTINGS.items()}
+    values = {
+        name: read_field(errors, name, partial(_read, field, typed.get(name, ""))) for name, field in SETTINGS.items()
+    }
     return {name: value for name, value in values.items() if name not in errors}
 
 
-def read_field(errors: Errors, name: str, read: Callable[..., Any], *args: Any) -> Any:
-    """What `read(*args)` returns; if it refuses, None, and the message is added for the field `name`."""
+def read_field(errors: Errors, name: str, read: Callable[[], T]) -> T | None:
+    """What `read()` returns; if it refuses, None, and the message is added for the field `name`."""
     try:
-        return read(*args)
+        return read()
     except InvalidInput as error:
         add_error(errors, error, name)
         return None
@@ -132,3 +147,96 @@ def _read(field: FormField, text: str) -> Any:
             raise INVALID_VALUE(field=field.name, problem=f"must be a whole number, not {text[:30]!r}")
         value = int(text)
     return getattr(BackfillSettings.parse({field.name: value}), field.name)
+
+
+class QuickRange(NamedTuple):
+    """A frequent range of days, the last one included."""
+
+    label: str
+    first: date
+    last: date
+
+
+DEFAULTS: Final = {
+    **{name: as_typed(name, field.default) for name, field in _FIELDS.items() if not field.is_list}, "kind": "schedule",
+}  # fmt: skip
+
+
+def typed_of(form: Mapping[str, str], dag: DagSpec | None) -> Typed:
+    """The text of each input: as submitted, or the defaults, overlaid by what the link holds."""
+    typed = {name: form.get(name, "") for name in INPUTS}
+    if "sent" not in form:
+        typed |= {name: text for name, text in DEFAULTS.items() if name in typed and name not in form}
+        if dag is not None and "kind" not in form and (dag.schedule is None or dag.schedule == ONCE):
+            typed["kind"] = "single"
+    first, slash, last = form.get("quick", "").partition("/")  # the button of a quick range, without scripts
+    if slash and PLAIN_DAY.fullmatch(first) and PLAIN_DAY.fullmatch(last):
+        typed |= {"start_date": first, "start_time": "", "end_date": last, "end_time": ""}
+    return typed
+
+
+def read_form(typed: Typed, dag: DagSpec, errors: Errors) -> CreateBackfill | None:
+    """The command; None if a field is invalid, which is added to `errors`."""
+    kind = typed["kind"]
+    values: dict[str, Any] = {"dag_id": dag.dag_id, "kind": kind, "reprocess": typed["reprocess"] or "none"}
+    values |= {name: typed[name] == "on" for name in CHECKBOXES}
+    if kind in RANGED:
+        if text := _moment(typed, "start"):
+            start = partial(parse_start, text, dag.timezone, name="start_date")
+            values["start_date"] = read_field(errors, "start_date", start)
+        if text := _moment(typed, "end"):
+            end = partial(read_end, dag, kind, text, values.get("start_date"))
+            values["end_date"] = read_field(errors, "end_date", end)
+    elif kind == "dates":
+        texts = [text for text in re.split(r"[\s,;]+", typed["dates"]) if text]
+        values["dates"] = read_field(
+            errors, "dates", lambda: tuple(parse_date(text, dag.timezone, name="dates") for text in texts)
+        )
+        if not texts:
+            errors["dates"] = "List at least one date."
+    elif kind == "partitions":
+        keys = (line.strip() for line in typed["partitions"].splitlines())
+        values["partitions"] = tuple(dict.fromkeys(key for key in keys if key))
+        if not values["partitions"]:
+            errors["partitions"] = "List at least one partition."
+    values |= read_settings(typed, errors)
+    if values.get("tasks") is None:  # the checkbox has no meaning then
+        values["with_upstream"] = True
+    return None if errors else read_field(errors, "", partial(CreateBackfill.parse, values))
+
+
+def _moment(typed: Typed, end: str) -> str:
+    """`2013-01-31`, or with the time: `2013-01-31T05:00`."""
+    day, time = typed[f"{end}_date"].strip(), typed[f"{end}_time"].strip()
+    return f"{day}T{time}" if day and time else day
+
+
+def estimated_items(command: CreateBackfill, dag: DagSpec, now: datetime) -> int:
+    """About how many items there will be, before anything is planned."""
+    command = with_defaults(command, dag, now)
+    if command.kind in ON_SCHEDULE and command.start_date is not None and command.end_date is not None:
+        return timetable_of(dag, command.start_date).estimate_count(command.start_date, command.end_date)
+    return len(command.dates) or len(command.partitions) or 1
+
+
+def quick_ranges(dag: DagSpec, now: datetime) -> list[QuickRange]:
+    """In the DAG's zone, up to the last complete day or the DAG's end date."""
+    zone = ZoneInfo(dag.timezone)
+    start = dag.start_date.astimezone(zone).date() if dag.start_date else None
+    end = now.astimezone(zone).date() - timedelta(days=1)
+    if dag.end_date is not None:
+        end = min(end, dag.end_date.astimezone(zone).date())
+    month = end.replace(day=1)
+    previous = (month - timedelta(days=1)).replace(day=1)
+    previous_end = previous.replace(day=calendar.monthrange(previous.year, previous.month)[1])
+    ranges = [
+        QuickRange("7 days", end - timedelta(days=6), end),
+        QuickRange("30 days", end - timedelta(days=29), end),
+        QuickRange(f"{month:%B %Y}", month, end),
+        QuickRange(f"{previous:%B %Y}", previous, previous_end),
+        QuickRange(str(end.year), end.replace(month=1, day=1), end),
+    ]
+    if start is None:
+        return ranges
+    ranges.append(QuickRange("Full range", start, end))
+    return [one._replace(first=max(one.first, start)) for one in ranges if one.last >= start]

@@ -23,9 +23,7 @@ def login_form(context: AnonymousContext, next: str = "/dags") -> Response:
 
 @router.post("/login")
 def login(
-    context: AnonymousContext,
-    token: Annotated[str, Form(max_length=1000)] = "",
-    next: Annotated[str, Form()] = "/dags",
+    context: AnonymousContext, token: Annotated[str, Form(max_length=1000)] = "", next: Annotated[str, Form()] = "/dags"
 ) -> Response:
     check_origin(context.request)  # or another site could log a browser in as somebody else
     target = next if links.is_local(next) else "/dags"

@@ -12,6 +12,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.managers import list_standbys, list_terms, manager_status
 from backfill_manager.queries.requests import find_request, list_requests, list_responses
 from backfill_manager.web import links
+from backfill_manager.web.links import PathId
 from backfill_manager.web.page import ViewerContext, page_router, redirect
 
 router: Final = page_router()
@@ -35,11 +36,9 @@ def status_bar(context: ViewerContext) -> Response:
 
 @router.get("/requests")
 def requests(
-    context: ViewerContext,
-    kind: Annotated[str, Query(max_length=100)] = "",
-    before: Annotated[str, Query(max_length=40)] = "",
-    tie: Annotated[str, Query(max_length=100)] = "",
-) -> Response:
+    context: ViewerContext, kind: Annotated[str, Query(max_length=100)] = "",
+    before: Annotated[str, Query(max_length=40)] = "", tie: Annotated[str, Query(max_length=100)] = "",
+) -> Response:  # fmt: skip
     try:
         after = (parse_instant(before), tie) if before else None
     except ValueError:
@@ -51,8 +50,8 @@ def requests(
 
 
 @router.get("/requests/{request_id}")
-def request(context: ViewerContext, request_id: str) -> Response:
-    row = find_request(context.store, links.from_segment(request_id))
-    if row["request_id"] != links.from_segment(request_id):
+def request(context: ViewerContext, request_id: PathId) -> Response:
+    row = find_request(context.store, request_id)
+    if row["request_id"] != request_id:
         return redirect(links.to("requests", row["request_id"]))
     return context.page("request.html", row={**row, "object": links.to_object(row)})

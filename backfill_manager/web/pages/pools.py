@@ -10,7 +10,7 @@ from starlette.responses import Response
 from backfill_manager.queries.pools import list_pools, waiting_by_pool
 from backfill_manager.requests.validation import set_pool
 from backfill_manager.schemas.kinds import POOL_SET
-from backfill_manager.web import links
+from backfill_manager.web.links import PathId
 from backfill_manager.web.page import OperatorContext, ViewerContext, page_router
 
 router: Final = page_router()
@@ -28,12 +28,10 @@ def pools(context: ViewerContext) -> Response:
 
 @router.post("/pools/{name}")
 async def set_slots(
-    context: OperatorContext,
-    name: str,
-    slots: Annotated[int, Form(ge=1, le=1_000_000)],
+    context: OperatorContext, name: PathId, slots: Annotated[int, Form(ge=1, le=1_000_000)],
     back: Annotated[str, Form()] = "/pools",
-) -> Response:
+) -> Response:  # fmt: skip
     def payload(_: str) -> dict[str, Any]:
-        return set_pool(context.store, links.from_segment(name), slots=slots, weight=None, min_share=None)
+        return set_pool(context.store, name, slots=slots, weight=None, min_share=None)
 
     return await context.submit(POOL_SET, payload, back=back)

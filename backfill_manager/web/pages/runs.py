@@ -1,33 +1,44 @@
-"""*One run*: its details, Gantt, tasks and actions."""
+"""*One run*: its details, Gantt and tasks; and *one task* of it: its attempts, its growing log, and its Spark jobs."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Form
+from fastapi import Form, Query
 from starlette.responses import RedirectResponse, Response
 
-from backfill_manager.model.records import DagRun
+from backfill_manager.model import states
 from backfill_manager.queries.dags import spec_of_run
 from backfill_manager.queries.gantt import spans_of_run
-from backfill_manager.queries.runs import find_run, run_details
-from backfill_manager.queries.tasks import list_task_instances
-from backfill_manager.requests.validation import cancelled_run, marked_run
-from backfill_manager.schemas.kinds import RUN_CANCEL, RUN_MARK
-from backfill_manager.web import links
-from backfill_manager.web.links import PageNumber, paginate
-from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
+from backfill_manager.queries.managers import spark_pages
+from backfill_manager.queries.runs import find_run, run_details, run_view
+from backfill_manager.queries.tasks import (
+    find_task_instance,
+    list_log_lines,
+    list_task_instances,
+    list_tries,
+    log_tail,
+    task_view,
+)
+from backfill_manager.requests.validation import cancelled_run, marked_run, marked_task
+from backfill_manager.schemas import kinds
+from backfill_manager.web.links import PageNumber, PathId, paginate, to_run
+from backfill_manager.web.page import OperatorContext, ViewerContext, page_router, redirect
 from backfill_manager.web.svg.gantt import gantt
 
 router: Final = page_router()
 TASKS_PER_PAGE: Final = 200
+LOG_LINES: Final = 1000  # shown at first, and fetched at once
+MAX_SPARK_JOBS: Final = 5  # shown per attempt
+Back = Annotated[str, Form()]
+TryNumber = Annotated[int | None, Query(alias="try", ge=1, le=2**31)]
 
 
 @router.get("/dags/{dag_id}/runs/{run_id}")
-def run(context: ViewerContext, dag_id: str, run_id: str, page: PageNumber = 1) -> Response:
-    row = run_of(context, dag_id, run_id)
-    if row.run_id != links.from_segment(run_id):  # `latest`, a prefix or a date
-        return redirect(links.to_run(row.dag_id, row.run_id))
+def run(context: ViewerContext, dag_id: PathId, run_id: PathId, page: PageNumber = 1) -> Response:
+    row = find_run(context.store, run_id, dag_id=dag_id)
+    if row.run_id != run_id:  # `latest`, a prefix or a date
+        return redirect(to_run(row.dag_id, row.run_id))
     spec = spec_of_run(context.store, row)
     tasks = {task["task_id"]: task for task in list_task_instances(context.store, row)}
     order = [task.task_id for task in spec.in_order] if spec else []
@@ -42,43 +53,88 @@ def run(context: ViewerContext, dag_id: str, run_id: str, page: PageNumber = 1) 
 
 
 @router.get("/runs/{run_id}")
-def run_by_id(context: ViewerContext, run_id: str) -> Response:
+def run_by_id(context: ViewerContext, run_id: PathId) -> Response:
     """For an id without its DAG; if several DAGs have such a run, the error names them."""
-    row = find_run(context.store, links.from_segment(run_id))
-    return redirect(links.to_run(row.dag_id, row.run_id))
+    row = find_run(context.store, run_id)
+    return redirect(to_run(row.dag_id, row.run_id))
 
 
 @router.get("/runs/{dag_id}/{run_id}")
-def old_run_address(context: ViewerContext, dag_id: str, run_id: str) -> Response:
+def old_run_address(context: ViewerContext, dag_id: PathId, run_id: PathId) -> Response:
     """The former address of a run, for bookmarks."""
-    return RedirectResponse(_address(dag_id, run_id), status_code=308)
+    return RedirectResponse(to_run(dag_id, run_id), status_code=308)
 
 
 @router.post("/dags/{dag_id}/runs/{run_id}/cancel")
-async def cancel(context: OperatorContext, dag_id: str, run_id: str, back: Annotated[str, Form()] = "") -> Response:
+async def cancel(context: OperatorContext, dag_id: PathId, run_id: PathId, back: Back = "") -> Response:
     def payload(_: str) -> dict[str, Any]:
-        return cancelled_run(run_of(context, dag_id, run_id))
+        return cancelled_run(find_run(context.store, run_id, dag_id=dag_id))
 
-    return await context.submit(RUN_CANCEL, payload, back=back or _address(dag_id, run_id))
+    return await context.submit(kinds.RUN_CANCEL, payload, back=back or to_run(dag_id, run_id))
 
 
 @router.post("/dags/{dag_id}/runs/{run_id}/mark")
 async def mark(
-    context: OperatorContext,
-    dag_id: str,
-    run_id: str,
-    state: Annotated[Literal["success", "failed"], Form()],
-    back: Annotated[str, Form()] = "",
-) -> Response:
+    context: OperatorContext, dag_id: PathId, run_id: PathId, state: Annotated[Literal["success", "failed"], Form()],
+    back: Back = "",
+) -> Response:  # fmt: skip
     def payload(_: str) -> dict[str, Any]:
-        return marked_run(run_of(context, dag_id, run_id), state)
+        return marked_run(find_run(context.store, run_id, dag_id=dag_id), state)
 
-    return await context.submit(RUN_MARK, payload, back=back or _address(dag_id, run_id))
-
-
-def run_of(context: PageContext, dag_id: str, run_id: str) -> DagRun:
-    return find_run(context.store, links.from_segment(run_id), dag_id=links.from_segment(dag_id))
+    return await context.submit(kinds.RUN_MARK, payload, back=back or to_run(dag_id, run_id))
 
 
-def _address(dag_id: str, run_id: str) -> str:
-    return links.to_run(links.from_segment(dag_id), links.from_segment(run_id))
+@router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}")
+def task(
+    context: ViewerContext, dag_id: PathId, run_id: PathId, task_id: PathId, number: TryNumber = None, all: bool = False
+) -> Response:
+    row = find_run(context.store, run_id, dag_id=dag_id)
+    instance = find_task_instance(context.store, row, task_id)
+    if row.run_id != run_id:
+        return redirect(to_run(row.dag_id, row.run_id, "tasks", task_id))
+    spec = spec_of_run(context.store, row)
+    lines, more = log_tail(context.store, row, task_id, try_number=number, limit=LOG_LINES * (20 if all else 1))
+    lease = context.store.lease()
+    return context.page(
+        "task.html", run=run_view(row), task=task_view(instance), zone=spec.timezone if spec else "UTC", number=number,
+        tries=list_tries(context.store, row, task_id), spec=spec.by_id.get(task_id) if spec else None, lines=lines,
+        more=more, position=_position(lines), is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
+        lease=lease, spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
+    )  # fmt: skip
+
+
+@router.get("/runs/{dag_id}/{run_id}/{task_id}")
+def old_task_address(context: ViewerContext, dag_id: PathId, run_id: PathId, task_id: PathId) -> Response:
+    """The former address of a task of a run."""
+    address = to_run(dag_id, run_id, "tasks", task_id, **context.request.query_params)
+    return RedirectResponse(address, status_code=308)
+
+
+@router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log")
+def log(
+    context: ViewerContext, dag_id: PathId, run_id: PathId, task_id: PathId,
+    after: Annotated[str, Query(pattern=r"^\d{1,9}\.-?\d{1,9}$")] = "0.-1", number: TryNumber = None,
+) -> Response:  # fmt: skip
+    """The lines after the position `after` (`launch.line`), with the position of the last one in `X-Log-Position`, for
+    `log.js`."""
+    launch, line = map(int, after.split("."))
+    row = find_run(context.store, run_id, dag_id=dag_id)
+    lines = list_log_lines(context.store, row, task_id, try_number=number, after=(launch, line), limit=LOG_LINES)
+    response = context.page("fragments/log_lines.html", lines=lines, before=launch or None)
+    response.headers["X-Log-Position"] = _position(lines) if lines else after
+    return response
+
+
+@router.post("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/mark")
+async def mark_task(
+    context: OperatorContext, dag_id: PathId, run_id: PathId, task_id: PathId,
+    state: Annotated[Literal["success", "failed", "skipped"], Form()], back: Back = "/dags",
+) -> Response:  # fmt: skip
+    def payload(_: str) -> dict[str, Any]:
+        return marked_task(context.store, find_run(context.store, run_id, dag_id=dag_id), task_id, state)
+
+    return await context.submit(kinds.TASK_MARK, payload, back=back)
+
+
+def _position(lines: list[dict[str, Any]]) -> str:
+    return f"{lines[-1]['launch']}.{lines[-1]['line']}" if lines else "0.-1"

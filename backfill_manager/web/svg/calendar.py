@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from backfill_manager.queries.calendar import weeks_of
+from backfill_manager.web.filters import MONTHS
 
 STEP: Final = 20  # px from square to square
 LEFT: Final = 30
 TOP: Final = 20
 SHADES: Final = 5
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-@dataclass(frozen=True)
-class Square:
+class Square(NamedTuple):
     day: str
     x: int
     y: int
@@ -25,8 +23,7 @@ class Square:
     shade: int | None  # 1 to SHADES; None: no value
 
 
-@dataclass(frozen=True)
-class Year:
+class Year(NamedTuple):
     width: int
     height: int
     squares: tuple[Square, ...]
@@ -48,7 +45,7 @@ def year_of_days(year: int, days: Mapping[str, Mapping[str, Any]], by: str = "du
             shade = None if value is None else shade_of(value, limits)
             squares.append(Square(day.isoformat(), LEFT + column * STEP, TOP + row * STEP, summary, shade))
             if day.day == 1:
-                months.append((LEFT + (column + (row > 0)) * STEP, _MONTHS[day.month - 1]))
+                months.append((LEFT + (column + (row > 0)) * STEP, MONTHS[day.month - 1]))
     return Year(LEFT + len(weeks) * STEP, TOP + 7 * STEP, tuple(squares), tuple(months), limits)
 
 

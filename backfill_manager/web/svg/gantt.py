@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from backfill_manager.clock import parse_instant
 
@@ -17,30 +16,26 @@ _STEPS_S: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     x: float  # per cent
     width: float
     span: Mapping[str, Any]  # of `queries.gantt`
     duration_s: float
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     task_id: str
     state: str
     bars: tuple[Bar, ...]
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     x: float
     after_s: float  # from the begin
     is_last: bool
 
 
-@dataclass(frozen=True)
-class Gantt:
+class Gantt(NamedTuple):
     begin: datetime | None
     length_s: float
     rows: tuple[Row, ...]

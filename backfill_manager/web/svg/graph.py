@@ -8,10 +8,9 @@ a slot of its own in each, so that it crosses no other task's node.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 CHARACTER: Final = 7.3  # px, of the 12 px monospaced labels
 HEIGHT: Final = 34
@@ -27,8 +26,7 @@ Slot = tuple[str, int]  # (task, layer) of a task; (edge's name, layer) of an ed
 Neighbours = Mapping[Slot, Sequence[Slot]]
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     task_id: str
     label: str
     x: float
@@ -37,15 +35,13 @@ class Node:
     height: float
 
 
-@dataclass(frozen=True)
-class Edge:
+class Edge(NamedTuple):
     start: str
     end: str
     path: str  # of an SVG <path>
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(NamedTuple):
     width: float
     height: float
     nodes: tuple[Node, ...]
