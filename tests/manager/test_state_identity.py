@@ -33,7 +33,7 @@ def a_term(root: Path | str) -> Manager:
     """A manager leads the state at `root`, and stops."""
     store = DeltaRsStore(str(root))
     store.init()
-    leader = LeaderElector(store, CLOCK, lease_s=15, version="0").run_once()
+    leader = LeaderElector(store, CLOCK, lease_s=15).run_once()
     assert leader is not None
     leader.resign(CLOCK.now())
     (row,) = store.read(Manager, order_by=["-term"], limit=1)

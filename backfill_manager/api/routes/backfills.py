@@ -13,7 +13,7 @@ from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, reads
 from backfill_manager.api.paging import Paging, paged
-from backfill_manager.api.parameters import BackfillState, Id, ItemState, Kind
+from backfill_manager.api.parameters import BackfillState, Id, ItemState
 from backfill_manager.api.submit import ApiSubmit, ApiSubmitter, Payload, submits
 from backfill_manager.errors import NoActiveManager
 from backfill_manager.model import records
@@ -28,6 +28,7 @@ from backfill_manager.requests.submit import id_from
 from backfill_manager.requests.validation import check_not_ended, retried_backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas import resources as r
+from backfill_manager.schemas.commands import Kind
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
 PLAN_TIMEOUT_S: Final = 60.0
