@@ -249,7 +249,7 @@ class TickLoop:
 
 def _parse_message(result: SubmissionResult, dry_run: bool) -> str:
     """One line in answer to `bundle.parse`."""
-    by_kind = Counter(change.what for change in result.changes)
+    by_kind = Counter(change.change for change in result.changes)
     changes = ", ".join(f"{number} {what}" for what, number in sorted(by_kind.items())) or "nothing changed"
     files = "1 file" if len(result.errors) == 1 else f"{len(result.errors)} files"
     errors = f"; {files} could not be read" if result.errors else ""
