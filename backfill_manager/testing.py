@@ -141,7 +141,7 @@ class InMemoryManager:
         self.commit()
 
     def _take_over(self) -> None:
-        leader = LeaderElector(self.store, SystemClock(), lease_s=1, version="test").run_once()
+        leader = LeaderElector(self.store, SystemClock(), lease_s=1).run_once()
         assert leader is not None, "the lease of this process's own former manager is taken at once"
         self.state: ManagerState = restore_state(self.store, term=leader.term, now=self.clock.now())
         self.events, script = EventQueue(), _Script(self, self._slots)
@@ -170,13 +170,8 @@ class InMemoryManager:
         self.state.put(DagRow(spec.dag_id, "tests", "dag.py", number, paused, True, schedule, spec.timezone, at))
 
     def backfill(
-        self,
-        dag_id: str,
-        intervals: Iterable[tuple[datetime, datetime]] = (),
-        *,
-        keys: Iterable[str] = (),
-        **fields: Any,
-    ) -> str:
+        self, dag_id: str, intervals: Iterable[tuple[datetime, datetime]] = (), *, keys: Iterable[str] = (), **fields: Any,
+    ) -> str:  # fmt: skip
         """Creates a backfill over these intervals (or partition keys), planned as given; returns its id."""
         backfill_id, now = self.clock.new_id(), self.clock.now()
         spec, version = self.state.current_spec(dag_id), self.state.catalog.dags[dag_id].current_version

@@ -12,7 +12,6 @@ values. The configuration was read as YAML 1.1 from the beginning, and is so sti
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -43,8 +42,7 @@ class YamlError(Exception):
 
 @dataclass
 class Document:
-    """One document: its value, and the line of each key and list entry in it (`()`: of the whole). `duplicates` are keys
-    that are there twice; the value has the first."""
+    """Its value, and the line of each key and list entry (`()`: of the whole). Of `duplicates` the value has the first."""
 
     value: Any = None
     lines: dict[Loc, int] = field(default_factory=dict)
@@ -119,7 +117,7 @@ class _Reader:
             _fail(node, "an alias stands inside of what it stands for")
         is_list = isinstance(node, self._yaml.SequenceNode)
         if node.tag != _CORE + ("seq" if is_list else "map"):
-            _fail(node, f"{_tag(node)} is a type that is not read here; leave it out")
+            _refuse_type(node)
         self._open.append(node)
         value: Any = (
             [self._value(each, (*place, n)) for n, each in enumerate(node.value)]
@@ -135,7 +133,11 @@ class _Reader:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if key_node.tag == _CORE + "merge":
-                for source in self._merged(value_node):
+                is_list = isinstance(value_node, self._yaml.SequenceNode)
+                for each in value_node.value if is_list else [value_node]:
+                    source = self._value(each, ("<<",))
+                    if not isinstance(source, dict):
+                        _fail(each, "`<<` takes in a mapping, or a list of mappings")
                     merged = {**source, **merged}
                     self._document.lines.update({(*place, key): line for key in source if key not in own})
                 continue
@@ -148,13 +150,6 @@ class _Reader:
             self._document.lines[at] = line
             own[key] = self._value(value_node, at)
         return {**merged, **own}
-
-    def _merged(self, node: Any) -> Iterator[dict[str, Any]]:
-        for each in node.value if isinstance(node, self._yaml.SequenceNode) else [node]:
-            source = self._value(each, ("<<",))
-            if not isinstance(source, dict):
-                _fail(each, "`<<` takes in a mapping, or a list of mappings")
-            yield source
 
     def _key(self, node: Any) -> str:
         self._count(node)
@@ -174,7 +169,7 @@ class _Reader:
         if tag == "null":
             return None
         if tag not in {"bool", "timestamp", *_PLAIN_NUMBER}:
-            _fail(node, f"{_tag(node)} is a type that is not read here; leave it out")
+            _refuse_type(node)
         try:
             value = self._constructor.construct_object(node)
         except (ValueError, IndexError, KeyError) as error:
@@ -210,9 +205,9 @@ def _refuse_surprise(node: Any, value: Any, tag: str) -> None:
         _fail(node, f"{text} without quotes is the number {value} in YAML; write {value}, or '{text}' if it is a text")
 
 
-def _tag(node: Any) -> str:
-    tag: str = node.tag
-    return f"!!{tag.removeprefix(_CORE)}" if tag.startswith(_CORE) else tag
+def _refuse_type(node: Any) -> NoReturn:
+    tag = f"!!{node.tag.removeprefix(_CORE)}" if node.tag.startswith(_CORE) else node.tag
+    _fail(node, f"{tag} is a type that is not read here; leave it out")
 
 
 def _fail(node: Any, message: str) -> NoReturn:

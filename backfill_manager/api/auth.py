@@ -170,7 +170,11 @@ def user_or_none(context: AppContext, request: Request) -> User | None:
 
 def _identify(context: AppContext, request: Request) -> User:
     if not context.settings.api.tokens:
-        return _local_user(request)
+        if not is_loopback(client_address(request)):
+            raise Forbidden("Without configured tokens this server accepts connections from its own machine only.")
+        if not is_loopback(request.headers.get("host", "")):
+            raise Forbidden("Use the host name localhost or 127.0.0.1; other names need configured tokens.")
+        return LOCAL
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme:
         owner = token_owner(context, token.strip()) if scheme.lower() == "bearer" else None
@@ -180,14 +184,6 @@ def _identify(context: AppContext, request: Request) -> User:
     if (user := _session(context, request)) is None:
         raise Unauthenticated("A token is needed: send `Authorization: Bearer TOKEN`, or log in at /login.")
     return user
-
-
-def _local_user(request: Request) -> User:
-    if not is_loopback(client_address(request)):
-        raise Forbidden("Without configured tokens this server accepts connections from its own machine only.")
-    if not is_loopback(request.headers.get("host", "")):
-        raise Forbidden("Use the host name localhost or 127.0.0.1; other names need configured tokens.")
-    return LOCAL
 
 
 def check_origin(request: Request) -> None:

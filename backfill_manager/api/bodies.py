@@ -17,6 +17,10 @@ from backfill_manager.schemas.json_limits import invalid_json_values
 MAX_LISTED: Final = 100_000  # dates or partitions
 
 
+def _example(**fields: Any) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
 class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=False)
 
@@ -64,9 +68,7 @@ class ExpectedSettings(_body_of(commands.BackfillSettings, nullable=True)):  # t
 class BackfillChanges(ExpectedSettings):
     """Settings of an unfinished backfill that change."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"priority": 10, "max_active_runs": 4, "was": {"priority": 0}}]}
-    )
+    model_config = _example(priority=10, max_active_runs=4, was={"priority": 0})
 
     was: ExpectedSettings | None = Field(
         default=None,
@@ -79,7 +81,7 @@ class Cancel(_body_of(commands.CancelBackfill, without={"backfill_id"})):  # typ
 
 
 class DagChanges(Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"is_paused": True}]})
+    model_config = _example(is_paused=True)
 
     is_paused: bool
 
@@ -91,9 +93,7 @@ class NewRun(commands.TriggerInput, Body):
 class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"})):  # type: ignore[misc]
     """Which finished tasks run again. Without dates, tasks or runs: all of them."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"dry_run": True, "start_date": "2013-01-05", "only_failed": True}]}
-    )
+    model_config = _example(dry_run=True, start_date="2013-01-05", only_failed=True)
 
     run_ids: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=2000)], ...], Field(max_length=1000, strict=False)
@@ -102,7 +102,7 @@ class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"})):  # t
 
 
 class MarkRun(Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"state": "success"}]})
+    model_config = _example(state="success")
 
     state: Literal["success", "failed", "skipped"] = Field(description="`skipped` is for a task only.")
     task_id: commands.Name | None = Field(default=None, description="Left out: the whole run.")
@@ -115,7 +115,7 @@ class MarkRun(Body):
 
 
 class PoolChanges(_body_of(commands.SetPool, without={"name"}, nullable=True)):  # type: ignore[misc]
-    model_config = ConfigDict(json_schema_extra={"examples": [{"slots": 32}]})
+    model_config = _example(slots=32)
 
 
 class Parse(_body_of(commands.ParseBundle, without={"bundle"})):  # type: ignore[misc]

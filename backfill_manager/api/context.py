@@ -7,7 +7,6 @@ next to nothing on a local disk, and one listing on object storage. The cache is
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -66,11 +65,6 @@ class AppContext:
             with self._lock, suppress(ValueError):  # larger than the whole cache: not kept
                 self._cache[key] = versions, value, size
             return value
-
-    def etag(self, versions: Versions, *vary_by: str) -> str:
-        """A weak ETag: it promises the same content, not the same bytes."""
-        text = "\n".join((self.store.root, *map(str, versions), *vary_by))
-        return f'W/"{hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:24]}"'
 
 
 def size_in_memory(value: object) -> int:

@@ -35,6 +35,12 @@ TITLES: Final[Mapping[int, str]] = {
 }  # fmt: skip
 
 
+_EXAMPLE: Final[dict[str, Any]] = {
+    "type": f"{PROBLEM_TYPE}not-found", "title": "Not found", "status": 404, "errors": [],
+    "detail": "There is no backfill 'abc'.", "instance": "/api/v1/backfills/abc",
+}  # fmt: skip
+
+
 class FieldProblem(BaseModel):
     """One value that does not fit."""
 
@@ -45,16 +51,7 @@ class FieldProblem(BaseModel):
 class Problem(BaseModel):
     """An RFC 9457 problem document."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "type": f"{PROBLEM_TYPE}not-found", "title": "Not found", "status": 404,
-                    "detail": "There is no backfill 'abc'.", "instance": "/api/v1/backfills/abc", "errors": [],
-                }
-            ]
-        }
-    )  # fmt: skip
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     type: str = Field(description="The kind of problem, as a constant URI.")
     title: str = Field(description="The kind as text.")
@@ -62,9 +59,7 @@ class Problem(BaseModel):
     detail: str = Field(description="What is wrong this time, and what would be right.")
     instance: str = Field(description="The path of the request.")
     errors: list[FieldProblem] = Field(default=[], description="Each value that does not fit.")
-    code: str | None = Field(
-        default=None, description="The situation; stays the same when the wording of `detail` changes."
-    )
+    code: str | None = Field(None, description="The situation; stays the same when the wording of `detail` changes.")
     field: str | None = Field(default=None, description="The field of the body that is wrong.")
     params: dict[str, Any] = Field(default={}, description="The values in `detail`.")
     hint: str | None = Field(default=None, description="What could be done next, as a code.")
@@ -125,13 +120,22 @@ def add_error_handlers(app: FastAPI) -> None:
         return error_response(request.url.path, error)
 
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return validation_response(request.url.path, error, request.headers.get("content-type", ""))
+        path, fields = request.url.path, [_field_problem(one) for one in error.errors()]
+        for one in error.errors():
+            if one["type"] == "json_invalid":
+                detail = f"The body is not JSON: {one['ctx']['error']}, at character {one['loc'][-1] + 1}."
+                return problem_response(path, 400, detail, errors=fields)
+            if isinstance(one.get("input"), bytes):  # not parsed as JSON, because of its content type
+                sent = request.headers.get("content-type", "")[:100]
+                detail = f"The body was sent as {sent!r}; send JSON, with `Content-Type: application/json`."
+                return problem_response(path, 415, detail, errors=fields)
+        detail = "; ".join(f"{one.field}: {one.message}" for one in fields[:5])
+        return problem_response(path, 422, detail, type="invalid-input", errors=fields)
 
     async def http(request: Request, error: HTTPException) -> Response:
-        headers = dict(error.headers or {})
-        detail = str(error.detail)
+        headers, detail = dict(error.headers or {}), str(error.detail)
         if error.status_code == 405:
-            methods = allowed_methods(app.openapi(), request.scope["path"])
+            methods = allowed_methods(app.openapi()["paths"], request.scope["path"])
             headers["Allow"] = ", ".join(methods) or headers.get("Allow", "")
             detail = f"{request.method} is not possible here; {headers['Allow']} is."
         elif error.status_code == 404 and detail == "Not Found":
@@ -155,33 +159,16 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, unexpected)
 
 
-def validation_response(path: str, error: RequestValidationError, content_type: str) -> Response:
-    fields = [_field_problem(one) for one in error.errors()]
-    for one in error.errors():
-        if one["type"] == "json_invalid":
-            detail = f"The body is not JSON: {one['ctx']['error']}, at character {one['loc'][-1] + 1}."
-            return problem_response(path, 400, detail, errors=fields)
-        if isinstance(one.get("input"), bytes):  # not parsed as JSON, because of its content type
-            detail = f"The body was sent as {content_type[:100]!r}; send JSON, with `Content-Type: application/json`."
-            return problem_response(path, 415, detail, errors=fields)
-    detail = "; ".join(f"{one.field}: {one.message}" for one in fields[:5])
-    return problem_response(path, 422, detail, type="invalid-input", errors=fields)
-
-
 def _field_problem(error: Mapping[str, Any]) -> FieldProblem:
-    place = ".".join(str(part) for part in error["loc"])
-    message = str(error["msg"]).removeprefix("Value error, ")
-    return FieldProblem(field=_printable(place)[:200], message=_printable(message)[:500])
+    def printable(text: str, most: int) -> str:
+        return text.encode("utf-8", "replace").decode()[:most]
+
+    place, message = ".".join(map(str, error["loc"])), error["msg"].removeprefix("Value error, ")
+    return FieldProblem(field=printable(place, 200), message=printable(message, 500))
 
 
-def _printable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def allowed_methods(document: Mapping[str, Any], path: str) -> list[str]:
-    """The methods of an address, by the OpenAPI document."""
-    paths = document["paths"]
-    if path in paths:  # `/backfills/dry_run` is not the id of a backfill
-        return sorted(method.upper() for method in paths[path])
-    fitting = [paths[template] for template in paths if compile_path(template)[0].fullmatch(path)]
-    return sorted({method.upper() for operations in fitting for method in operations})
+def allowed_methods(paths: Mapping[str, Any], path: str) -> list[str]:
+    """The methods of an address, by the paths of the OpenAPI document."""
+    # `/backfills/dry_run` is not the id of a backfill.
+    fitting = [path] if path in paths else [one for one in paths if compile_path(one)[0].fullmatch(path)]
+    return sorted({method.upper() for template in fitting for method in paths[template]})

@@ -24,7 +24,6 @@ from starlette.types import Receive, Scope, Send
 from backfill_manager.api.middleware import Middleware
 from backfill_manager.errors import nearest
 from backfill_manager.model import states
-from backfill_manager.schemas.commands import Kind as Kind
 
 if TYPE_CHECKING:
     BackfillState: TypeAlias = str
@@ -54,22 +53,10 @@ class KeepSlashes(Middleware):
 
 _DECODED = AfterValidator(lambda text: text.replace("%2F", "/").replace("%25", "%"))
 Id = Annotated[str, Path(min_length=1, max_length=200), _DECODED]
-RunId = Annotated[
-    str,
-    Path(
-        min_length=1, max_length=4000,
-        description="Its id, a beginning of it, or `latest`; `422` with their names when several DAGs have such a run.",
-    ),
-    _DECODED,
-]  # fmt: skip
-RunIdOfDag = Annotated[
-    str,
-    Path(
-        min_length=1, max_length=4000,
-        description="Its id, a beginning of it, its logical date in the DAG's zone, or `latest`.",
-    ),
-    _DECODED,
-]  # fmt: skip
+_RUN_ID = "Its id, a beginning of it, or `latest`; `422` with their names when several DAGs have such a run."
+_RUN_ID_OF_DAG = "Its id, a beginning of it, its logical date in the DAG's zone, or `latest`."
+RunId = Annotated[str, Path(min_length=1, max_length=4000, description=_RUN_ID), _DECODED]
+RunIdOfDag = Annotated[str, Path(min_length=1, max_length=4000, description=_RUN_ID_OF_DAG), _DECODED]
 
 
 def reject_unknown_parameters(request: Request) -> None:
@@ -98,12 +85,10 @@ def _query_parameters(openapi: Callable[[], dict[str, Any]]) -> Mapping[str, Map
     """By operation: its query parameters, and whether each may be given more than once."""
     return {
         operation["operationId"]: {
-            one["name"]: _is_array(one["schema"]) for one in operation.get("parameters", ()) if one["in"] == "query"
+            one["name"]: "array" in [of.get("type") for of in one["schema"].get("anyOf", [one["schema"]])]
+            for one in operation.get("parameters", ())
+            if one["in"] == "query"
         }
         for operations in openapi()["paths"].values()
         for operation in operations.values()
     }
-
-
-def _is_array(schema: Mapping[str, Any]) -> bool:
-    return "array" in [one.get("type") for one in schema.get("anyOf", [schema])]

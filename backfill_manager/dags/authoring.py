@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from functools import update_wrapper
 from pathlib import Path
 from types import ModuleType
@@ -48,8 +48,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Dag:
-    """A DAG as its file made it: what it is (`spec`), and what its python tasks and callbacks run (`functions`, by task
-    id)."""
+    """A DAG as its file made it: what it is (`spec`), and what its tasks and callbacks run (`functions`, by task id)."""
 
     spec: DagSpec
     functions: Mapping[str, Function]
@@ -82,9 +81,8 @@ class _DagBuilder:
 
     def add(self, kind: TaskKind, task_id: str, settings: Mapping[str, Any], function: Function | None = None) -> Task:
         if task_id in self.tasks:
-            raise InvalidDag(
-                f"DAG {self.dag_id!r} has two tasks with the id {task_id!r}; give one of them another with task_id=..."
-            )
+            twice = f"two tasks with the id {task_id!r}; give one of them another with task_id=..."
+            raise InvalidDag(f"DAG {self.dag_id!r} has {twice}")
         chosen = {**self.default_args, **settings, "task_id": task_id}
         callbacks = {name: chosen.pop(name, None) for name in CALLBACKS}
         self.tasks[task_id] = TaskSpec(kind=kind, **chosen)
@@ -95,17 +93,14 @@ class _DagBuilder:
         return Task(self, task_id)
 
     def add_callbacks(self, callbacks: Mapping[str, Function | None], *, watches: str | None = None) -> None:
-        """Each function becomes a task that reports how `watches` (None: the whole run) ended. It has the priority of what
-        it watches, and no other setting of it."""
+        """Each function becomes a task with the priority of what it `watches` (None: the whole run), but no other setting."""
         for name, function in callbacks.items():
             if function is None:
                 continue
+            task_id = name if watches is None else f"{watches}.{name}"
+            priority = 0 if watches is None else self.tasks[watches].priority
             callback = TaskSpec(
-                task_id=name if watches is None else f"{watches}.{name}",
-                calls_back=CALLBACKS[name],
-                watches=watches,
-                timeout=CALLBACK_TIMEOUT_S,
-                priority=0 if watches is None else self.tasks[watches].priority,
+                task_id, calls_back=CALLBACKS[name], watches=watches, timeout=CALLBACK_TIMEOUT_S, priority=priority
             )
             self.callbacks.append(callback)
             self.functions[callback.task_id] = function
@@ -137,9 +132,6 @@ def collecting(root: Path, file: Path) -> Iterator[Collection]:
         yield collection
     finally:
         _collecting.reset(token)
-
-
-# -- tasks ------------------------------------------------------------------------------------------------------------
 
 
 class Task:
@@ -231,9 +223,8 @@ class _TaskDecorator:
 
     def _decorate(self, function: Any, settings: Mapping[str, Any]) -> TaskFunction:
         if not inspect.isfunction(function):
-            raise InvalidDag(
-                f"@task decorates a function, not {function!r}; its settings are keywords: @task(retries=2)"
-            )
+            keywords = "its settings are keywords: @task(retries=2)"
+            raise InvalidDag(f"@task decorates a function, not {function!r}; {keywords}")
         name = settings.get("task_id", function.__name__)
         who = _who(name)
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
@@ -267,9 +258,8 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     checked = check_settings("SqlSettings", {**settings, "task_id": name}, who)
     for column in ("time_column", "partition_column"):
         if checked.get(column) and not checked.get("into"):
-            raise InvalidDag(
-                f"{who}: {column} tells which rows of a table are the interval's; name the table with into=..."
-            )
+            what = "tells which rows of a table are the interval's; name the table with into=..."
+            raise InvalidDag(f"{who}: {column} {what}")
     return building.add("sql", name, {**checked, "sql": _statement(text, building, who)})
 
 
@@ -297,9 +287,6 @@ def _who(task_id: str) -> str:
     return f"task {task_id!r}" if building is None else f"DAG {building.dag_id!r}, task {task_id!r}"
 
 
-# -- DAGs -------------------------------------------------------------------------------------------------------------
-
-
 @overload
 def dag(function: Function, /) -> Dag: ...
 @overload
@@ -309,8 +296,7 @@ def dag(**settings: Unpack[DagSettings]) -> Callable[[Function], Dag]: ...
 def dag(function: Any = None, /, **settings: Any) -> Any:
     """Makes a DAG of a function: `@dag`, `@dag(schedule="@daily", ...)`, `@dag("another_id", ...)`."""
     if isinstance(function, str):
-        settings = {"dag_id": function, **settings}
-        function = None
+        settings, function = {"dag_id": function, **settings}, None
     if function is None:
         return lambda decorated: _make(decorated, settings)
     return _make(function, settings)
@@ -318,9 +304,8 @@ def dag(function: Any = None, /, **settings: Any) -> Any:
 
 def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     if not inspect.isfunction(function):
-        raise InvalidDag(
-            f"@dag decorates a function, not {function!r}; its settings are keywords: @dag(schedule='@daily')"
-        )
+        keywords = "its settings are keywords: @dag(schedule='@daily')"
+        raise InvalidDag(f"@dag decorates a function, not {function!r}; {keywords}")
     dag_id = settings.get("dag_id", function.__name__)
     who = f"DAG {dag_id!r}"
     checked = check_settings("DagSettings", {"dag_id": dag_id, **settings}, who)
@@ -330,9 +315,8 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     try:
         inspect.signature(function).bind()
     except TypeError:
-        raise InvalidDag(
-            f"{who}: its function must take no arguments; what differs from run to run are its params"
-        ) from None
+        params = "what differs from run to run are its params"
+        raise InvalidDag(f"{who}: its function must take no arguments; {params}") from None
     if "description" not in checked and function.__doc__:
         checked["description"] = inspect.cleandoc(function.__doc__).partition("\n")[0]
     if "reads" in checked:
@@ -343,7 +327,14 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     collection = _collecting.get()
     file = collection.file if collection else Path(function.__code__.co_filename)
     building = _DagBuilder(dag_id, file.parent, collection.root if collection else None, default_args)
-    _run_body(function, building)
+    token = _building.set(building)
+    try:
+        function()
+    finally:
+        _building.reset(token)
+    if not building.tasks and building.decorated:
+        never = f"{', '.join(building.decorated)} {'is' if len(building.decorated) == 1 else 'are'} never called"
+        raise InvalidDag(f"DAG {building.dag_id!r} has no task: {never}")
     building.add_callbacks(callbacks)
     spec = DagSpec(tasks=building.specs(), **checked)
     spec.check()
@@ -351,18 +342,6 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     if collection is not None:
         collection.dags.append(made)
     return made
-
-
-def _run_body(function: Function, building: _DagBuilder) -> None:
-    token = _building.set(building)
-    try:
-        function()
-    finally:
-        _building.reset(token)
-    if not building.tasks and building.decorated:
-        names = ", ".join(building.decorated)
-        verb = "is" if len(building.decorated) == 1 else "are"
-        raise InvalidDag(f"DAG {building.dag_id!r} has no task: {names} {verb} never called")
 
 
 def check_settings(kind: str, settings: Mapping[str, Any], who: str) -> dict[str, Any]:
@@ -378,38 +357,24 @@ def check_settings(kind: str, settings: Mapping[str, Any], who: str) -> dict[str
 
 def parse_times(settings: dict[str, Any], who: str) -> None:
     """Schedule, zone and dates in the form in which `DagSpec` holds them."""
-    from backfill_manager.dags.schedule.timetable import (
-        Timetable,
-        check_timezone,
-        parse_date,
-        parse_last,
-        parse_schedule,
-    )
+    from backfill_manager.dags.schedule.timetable import Timetable, parse_date, parse_last, parse_schedule
+    from backfill_manager.dags.schedule.timezones import check_timezone
 
     try:
         if "schedule" in settings:
-            settings["schedule"] = parse_schedule(_plain_duration(settings["schedule"]))
+            settings["schedule"] = parse_schedule(settings["schedule"])
         timezone = settings.get("timezone", DagSpec.timezone)
         check_timezone(timezone)
-        for name in ("start_date", "end_date"):
-            value = settings.get(name)
-            if isinstance(value, date):  # a datetime is one too; without an offset it is the DAG's wall clock
-                value = value.isoformat()
-            if value is not None and name == "start_date":
-                settings[name] = parse_date(value, timezone, name=name)
-            elif value is not None:
-                settings[name] = parse_last(
-                    value, Timetable(settings.get("schedule"), timezone, settings.get("start_date")), name=name
-                )
+        # A datetime without an offset is the DAG's wall clock, as its text is.
+        times = {name: settings.get(name) for name in ("start_date", "end_date")}
+        times = {name: value.isoformat() if isinstance(value, date) else value for name, value in times.items()}
+        if times["start_date"] is not None:
+            settings["start_date"] = parse_date(times["start_date"], timezone, name="start_date")
+        if times["end_date"] is not None:
+            timetable = Timetable(settings.get("schedule"), timezone, settings.get("start_date"))
+            settings["end_date"] = parse_last(times["end_date"], timetable, name="end_date")
     except InvalidInput as error:
         raise InvalidDag(f"{who}: {error}") from None
     start, end = settings.get("start_date"), settings.get("end_date")
     if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
         raise InvalidDag(f"{who}: start_date {start:%Y-%m-%d %H:%M}Z is after end_date {end:%Y-%m-%d %H:%M}Z")
-
-
-def _plain_duration(value: Any) -> Any:
-    """A pendulum duration of days and seconds as the standard library's, with which it does not calculate."""
-    if not isinstance(value, timedelta) or any(getattr(value, part, None) for part in ("years", "months")):
-        return value
-    return timedelta(days=value.days, seconds=value.seconds, microseconds=value.microseconds)

@@ -7,27 +7,24 @@ reads the tables `dag` and `dag_version`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.loader import ParsedFile
-from backfill_manager.dags.submission import Submission, paths_to
-from backfill_manager.dags.versions import changes_for
+from backfill_manager.dags.versions import Submission, changes_for, paths_to
 from backfill_manager.errors import NotFound
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
-
-What = Literal["new", "changed", "moved", "back", "deactivated"]
 
 
 @dataclass(frozen=True)
 class DagChange:
-    """`what` happened to a DAG; `version` is its current one now."""
+    """What happened to a DAG: `new`, `changed`, `moved`, `back` or `deactivated`; `version` is its current one now."""
 
     dag_id: str
     file: str
-    what: What
+    change: str
     version: int
 
 
@@ -46,9 +43,7 @@ class SubmissionResult:
             "bundle": self.bundle,
             "commit_id": self.commit_id,
             "dags": self.dags,
-            "changes": [
-                {"dag_id": c.dag_id, "file": c.file, "change": c.what, "version": c.version} for c in self.changes
-            ],
+            "changes": [asdict(change) for change in self.changes],
             "errors": [{"file": e.file, "line": e.line, "message": e.message} for e in self.errors],
         }
 
@@ -65,7 +60,6 @@ class DagCatalog:
         self.bundles: dict[str, BundleRow] = {}
 
     def put(self, row: Record) -> None:
-        """Adds the row, or replaces its older form."""
         if isinstance(row, DagRow):
             self.dags[row.dag_id] = row
         elif isinstance(row, DagVersion):
@@ -77,11 +71,13 @@ class DagCatalog:
 
     def read(self, dag_id: str) -> tuple[DagSpec, DagVersion]:
         """The last good version. `NotFound` for a DAG that no bundle ever defined."""
-        row = self.dags.get(dag_id)
-        if row is None:
-            raise NotFound("DAG", dag_id, list(self.dags))
-        version = self.versions[dag_id, row.current_version]
+        version = self.versions[dag_id, self._row(dag_id).current_version]
         return DagSpec.from_json(version.definition_json), version
+
+    def _row(self, dag_id: str) -> DagRow:
+        if (row := self.dags.get(dag_id)) is None:
+            raise NotFound("DAG", dag_id, list(self.dags))
+        return row
 
     def bundle(self, name: str) -> BundleRow | None:
         """The bundle's row: when its files were last parsed (`parsed_at`) and what it held then; None: never."""
@@ -96,48 +92,37 @@ class DagCatalog:
     def has_released_ids(self, bundle: str, parsed: Iterable[ParsedFile]) -> bool:
         """One of these files has an error because an id of it belonged to another file, which has released it since."""
         failed = {p.file for p in list(self.problems.values()) if p.bundle == bundle and p.is_current}
-        return any(
-            all(self._is_free(dag_id, bundle, file.file) for dag_id in file.dag_ids)
-            for file in parsed
-            if file.file in failed
-        )
 
-    def _is_free(self, dag_id: str, bundle: str, file: str) -> bool:
-        row = self.dags.get(dag_id)
-        if row is None or (row.bundle, row.file) == (bundle, file):
-            return True
-        return not row.is_active and row.deactivated_by is None
+        def is_free(dag_id: str, file: str) -> bool:
+            row = self.dags.get(dag_id)
+            if row is None or (row.bundle, row.file) == (bundle, file):
+                return True
+            return not row.is_active and row.deactivated_by is None
+
+        return any(one.file in failed and all(is_free(dag_id, one.file) for dag_id in one.dag_ids) for one in parsed)
 
     def submit(self, submission: Submission, at: datetime) -> SubmissionResult:
-        """Applies a submission."""
-        rows = self._changes(submission, at)
-        taken = self._result(submission, rows)
+        rows, result = self._result(submission, at)
         for row in rows:
             self.put(row)
-        return taken
+        return result
 
     def preview(self, submission: Submission, at: datetime) -> SubmissionResult:
         """What `submit` would do; nothing is changed."""
-        return self._result(submission, self._changes(submission, at))
+        return self._result(submission, at)[1]
 
     def deactivate_dag(self, dag_id: str, *, by: str, at: datetime) -> DagRow:
         """Until it has new content, or its file is parsed on request. Its runs continue."""
-        row = self.dags.get(dag_id)
-        if row is None:
-            raise NotFound("DAG", dag_id, list(self.dags))
-        self.put(row.evolve(is_active=False, deactivated_by=by, updated_at=at))
+        self.put(self._row(dag_id).evolve(is_active=False, deactivated_by=by, updated_at=at))
         return self.dags[dag_id]
 
     def deactivate_subpath(self, bundle: str, subpath: str, *, by: str, at: datetime) -> tuple[str, ...]:
         """Deactivates every active DAG of the files under `subpath`; "" is all of the bundle. Returns their ids."""
-        dag_ids = [
-            row.dag_id
-            for row in self.dags.values()
-            if row.bundle == bundle and row.is_active and subpath in paths_to(row.file)
-        ]
+        active = (row for row in self.dags.values() if row.bundle == bundle and row.is_active)
+        dag_ids = sorted(row.dag_id for row in active if subpath in paths_to(row.file))
         for dag_id in dag_ids:
             self.deactivate_dag(dag_id, by=by, at=at)
-        return tuple(sorted(dag_ids))
+        return tuple(dag_ids)
 
     def keep_bundles(self, names: Collection[str], at: datetime) -> tuple[str, ...]:
         """Deactivates DAGs, and clears errors, of bundles that are not configured any more; returns the ids of the DAGs."""
@@ -149,31 +134,28 @@ class DagCatalog:
             self.put(problem.evolve(is_current=False, last_seen_at=at))
         return tuple(sorted(row.dag_id for row in gone))
 
-    def _changes(self, submission: Submission, at: datetime) -> list[Record]:
-        return changes_for(
-            submission,
-            self.dags.values(),
-            self.versions.values(),
-            self.problems.values(),
-            at,
-            self.bundles.get(submission.bundle),
-        )
-
-    def _result(self, submission: Submission, rows: Iterable[Record]) -> SubmissionResult:
-        rows = list(rows)
+    def _result(self, submission: Submission, at: datetime) -> tuple[list[Record], SubmissionResult]:
+        """The rows that a submission adds or replaces, and what is reported of it."""
+        bundle = self.bundles.get(submission.bundle)
+        every = (self.dags.values(), self.versions.values(), self.problems.values())
+        rows = changes_for(submission, *every, at, bundle)
         problems = {p.file: p for p in self.problems.values() if p.bundle == submission.bundle}
         problems.update({row.file: row for row in rows if isinstance(row, ImportProblem)})
-        return SubmissionResult(
+        failed = {failure.file for failure in submission.failed}
+        return rows, SubmissionResult(
             bundle=submission.bundle,
             changes=tuple(self._change(row) for row in rows if isinstance(row, DagRow)),
             dags=sum(len(parsed.dag_ids) for parsed in submission.parsed),
-            errors=tuple(p for file, p in sorted(problems.items()) if p.is_current and _is_about(submission, file)),
+            errors=tuple(
+                problem
+                for file, problem in sorted(problems.items())
+                if problem.is_current and (file in failed or submission.covers_file(file))
+            ),
             commit_id=submission.commit_id,
         )
 
     def _change(self, now: DagRow) -> DagChange:
-        before = self.dags.get(now.dag_id)
-        what: What
+        before, what = self.dags.get(now.dag_id), "changed"
         if not now.is_active:
             what = "deactivated"
         elif before is None:
@@ -182,10 +164,4 @@ class DagCatalog:
             what = "back"
         elif (before.bundle, before.file) != (now.bundle, now.file):
             what = "moved"
-        else:
-            what = "changed"
         return DagChange(now.dag_id, now.file, what, now.current_version)
-
-
-def _is_about(submission: Submission, file: str) -> bool:
-    return submission.covers_file(file) or any(failure.file == file for failure in submission.failed)

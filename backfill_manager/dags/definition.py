@@ -22,10 +22,7 @@ from backfill_manager.model.states import TRIGGER_RULES
 
 TaskKind = Literal["python", "executor", "sql"]
 CallsBack = Literal["success", "failed"]
-CALLBACKS: Final[dict[str, CallsBack]] = {
-    "on_success": "success",
-    "on_failure": "failed",
-}  # setting -> the outcome that it reports
+CALLBACKS: Final[dict[str, CallsBack]] = {"on_success": "success", "on_failure": "failed"}  # setting -> what it reports
 CALLBACK_TIMEOUT_S: Final = 600.0
 
 
@@ -131,7 +128,6 @@ class DagSpec:
 
     @cached_property
     def depends_on_past(self) -> bool:
-        """Whether any of its tasks does."""
         return any(task.depends_on_past for task in self.tasks)
 
     @cached_property
@@ -146,7 +142,6 @@ class DagSpec:
         return _transitive(task_ids, lambda task_id: self.task(task_id).upstream)
 
     def all_downstream(self, task_ids: Collection[str]) -> frozenset[str]:
-        """Every task that waits for these, however far down."""
         return _transitive(task_ids, self.downstream)
 
     @cached_property
@@ -163,27 +158,26 @@ class DagSpec:
 
     def check(self) -> None:
         """`InvalidDag` for a task id used twice, an unknown upstream or trigger rule, a cycle, or no task at all."""
-        ids = [task.task_id for task in self.tasks]
+        dag, ids = f"DAG {self.dag_id!r}", [task.task_id for task in self.tasks]
         if not self.work:
-            raise InvalidDag(f"DAG {self.dag_id!r} has no task")
+            raise InvalidDag(f"{dag} has no task")
         self._check_callbacks()
         self._check_text()
         for task in self.tasks:
+            who = f"{dag}, task {task.task_id!r}"
             if ids.count(task.task_id) > 1:
-                raise InvalidDag(f"DAG {self.dag_id!r} has two tasks with the id {task.task_id!r}")
+                raise InvalidDag(f"{dag} has two tasks with the id {task.task_id!r}")
             if task.trigger_rule not in TRIGGER_RULES:
-                raise InvalidDag(
-                    f"DAG {self.dag_id!r}, task {task.task_id!r}: unknown trigger rule {task.trigger_rule!r}"
-                    f"{nearest(task.trigger_rule, TRIGGER_RULES) or '; one of ' + ', '.join(TRIGGER_RULES)}"
-                )
+                hint = nearest(task.trigger_rule, TRIGGER_RULES) or "; one of " + ", ".join(TRIGGER_RULES)
+                raise InvalidDag(f"{who}: unknown trigger rule {task.trigger_rule!r}{hint}")
             for up in task.upstream:
                 if up not in ids or self.is_callback(up):
                     why = "is a callback: nothing can wait for it" if up in ids else "does not exist"
-                    raise InvalidDag(f"DAG {self.dag_id!r}, task {task.task_id!r} waits for {up!r}, which {why}")
+                    raise InvalidDag(f"{who} waits for {up!r}, which {why}")
         try:
             graphlib.TopologicalSorter({t.task_id: t.upstream for t in self.tasks}).prepare()
         except graphlib.CycleError as error:
-            raise InvalidDag(f"DAG {self.dag_id!r} has a cycle: {' >> '.join(reversed(error.args[1]))}") from None
+            raise InvalidDag(f"{dag} has a cycle: {' >> '.join(reversed(error.args[1]))}") from None
 
     def _check_text(self) -> None:
         """`InvalidDag` for half a character anywhere: no table and no hash could hold it."""
@@ -192,9 +186,8 @@ class DagSpec:
             text.encode()
         except UnicodeEncodeError as error:
             where = text[max(0, error.start - 30) : error.end + 10].encode("utf-8", "backslashreplace").decode()
-            raise InvalidDag(
-                f"DAG {self.dag_id!r} holds half a character (a lone surrogate), in ...{where}...; write whole ones"
-            ) from None
+            what = f"half a character (a lone surrogate), in ...{where}...; write whole ones"
+            raise InvalidDag(f"DAG {self.dag_id!r} holds {what}") from None
 
     def _check_callbacks(self) -> None:
         """`InvalidDag` for one that has a task's id, watches what is not there, or has what only other tasks can have."""

@@ -8,11 +8,11 @@ overridden is declared with them, in `schemas.dag_settings`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.errors import BackfillManagerError, nearest
+from backfill_manager.errors import nearest
 from backfill_manager.schemas import errors
 
 
@@ -20,34 +20,32 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
     """The definition with these settings; `InvalidInput` in one line for one that is unknown or wrong."""
     if not overrides:
         return spec
-    from backfill_manager.schemas.dag_settings import (  # costs more than a light command
-        DagSettings,
-        TaskSettings,
-        overridable,
-    )
+    from backfill_manager.schemas import dag_settings as declared  # costs more than a light command
 
-    settings_of_dag, settings_of_task = overridable(DagSettings), overridable(TaskSettings)
-    settings_of_callback = overridable(TaskSettings, of_callbacks=True)
+    settings_of_dag, settings_of_task = map(declared.overridable, (declared.DagSettings, declared.TaskSettings))
+    settings_of_callback = declared.overridable(declared.TaskSettings, of_callbacks=True)
     of_dag: dict[str, Any] = {}
     of_tasks: dict[str, dict[str, Any]] = {task.task_id: {} for task in spec.tasks}
     for name in sorted(overrides, key=lambda name: "." in name):  # one task's own come after every task's
         value = overrides[name]
         if name in settings_of_dag:
-            of_dag |= _checked(DagSettings, name, name, value)
+            of_dag |= _checked(declared.DagSettings, name, name, value)
             continue
         task_id, dot, setting = name.rpartition(".")
         if setting in settings_of_dag:
             raise errors.OVERRIDE_OF_DAG(name=name, setting=setting)
         if setting not in settings_of_task:
-            raise _unknown(name, setting, (*settings_of_dag, *settings_of_task))
+            known = (*settings_of_dag, *settings_of_task)
+            about = {"name": name, "setting": setting, "known": ", ".join(known)}
+            if setting in errors.OVERRIDE_HAS_A_FIELD:
+                raise errors.OVERRIDE_HAS_A_FIELD[setting](**about)
+            raise errors.UNKNOWN_OVERRIDE(**about, nearest=_ended(nearest(setting, known)))
         if dot and task_id not in of_tasks:
-            near = _ended(nearest(task_id, of_tasks))
-            raise errors.OVERRIDE_UNKNOWN_TASK(
-                name=name, dag_id=spec.dag_id, task_id=task_id, nearest=near, known=", ".join(of_tasks)
-            )
+            about = {"dag_id": spec.dag_id, "task_id": task_id, "known": ", ".join(of_tasks)}
+            raise errors.OVERRIDE_UNKNOWN_TASK(name=name, nearest=_ended(nearest(task_id, of_tasks)), **about)
         if dot and spec.is_callback(task_id) and setting not in settings_of_callback:
             raise errors.OVERRIDE_OF_CALLBACK(name=name, setting=setting)
-        checked = _checked(TaskSettings, name, setting, value)
+        checked = _checked(declared.TaskSettings, name, setting, value)
         for chosen in [task_id] if task_id else [task.task_id for task in spec.work]:
             of_tasks[chosen] |= checked
     tasks = tuple(dataclasses.replace(task, **of_tasks[task.task_id]) for task in spec.tasks)
@@ -61,14 +59,6 @@ def _checked(settings: Any, name: str, setting: str, value: Any) -> dict[str, An
     if problems:
         raise errors.INVALID_OVERRIDE(problem=problems[0].describe(name))
     return checked
-
-
-def _unknown(name: str, setting: str, known: Collection[str]) -> BackfillManagerError:
-    if setting in errors.OVERRIDE_HAS_A_FIELD:
-        return errors.OVERRIDE_HAS_A_FIELD[setting](name=name, setting=setting, known=", ".join(known))
-    return errors.UNKNOWN_OVERRIDE(
-        name=name, setting=setting, nearest=_ended(nearest(setting, known)), known=", ".join(known)
-    )
 
 
 def _ended(hint: str) -> str:

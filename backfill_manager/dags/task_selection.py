@@ -23,11 +23,9 @@ def selected_tasks(
 
 
 def selected_of_backfill(row: Backfill, dag: DagSpec) -> tuple[str, ...]:
-    """The ids of the tasks that the runs of this backfill run."""
     return selected_tasks(row.tasks, dag, upstream=bool(row.with_upstream), downstream=bool(row.with_downstream))
 
 
 def is_whole(command: CreateBackfill, dag: DagSpec) -> bool:
-    """True when no task is left out."""
     selected = selected_tasks(command.tasks, dag, upstream=command.with_upstream, downstream=command.with_downstream)
     return set(selected) >= {task.task_id for task in dag.work}

@@ -21,12 +21,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import format_instant
-from backfill_manager.dags.bundles.files import hash_of
+from backfill_manager.dags.bundles.files import BundleContent, hash_of
 from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.import_failure import FailedFile, to_utf8
@@ -35,9 +36,52 @@ from backfill_manager.schemas import errors
 
 if TYPE_CHECKING:  # `queries` use this module, and must not load what imports DAG files
     from backfill_manager.dags.importing.loader import ParsedFile
-    from backfill_manager.dags.submission import Submission
 
 PARSED_AT_INTERVAL_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a bundle parser submits: what some files of a bundle define, or why they failed to import.
+
+    `content` is all that the bundle holds at that moment, `snapshot` the folder that keeps it. It covers the files
+    under `covers`, but not for those under `leaves_out` (paths within the bundle, "" is all of it; the longest one that
+    fits a file counts): it has every definition and error of these, and nothing of others.
+
+    `readable` False: the bundle itself can't be fetched, so nothing is known of its DAGs. `on_request`: a person requested it,
+    so what was deactivated by hand comes back."""
+
+    bundle: str
+    path: str
+    parser: str
+    content: BundleContent
+    snapshot: str = ""
+    commit_id: str | None = None
+    parsed: tuple[ParsedFile, ...] = ()
+    failed: tuple[FailedFile, ...] = ()
+    covers: tuple[str, ...] = ("",)
+    leaves_out: tuple[str, ...] = ()
+    deactivates: bool = True  # DAGs that no file makes any more
+    keep_last_good: bool = True  # DAGs of a file that fails now go on as they were
+    readable: bool = True
+    on_request: bool = False
+    parsed_at: datetime | None = None  # when files were read for it; None: none was
+    settings_json: str | None = None  # how the bundle is read: configuration and manifest together
+    reader_json: str | None = None  # what made the DAGs of its files, where it was a parser's own `read` (DagVersion)
+
+    def covers_file(self, file: str) -> bool:
+        for path in paths_to(file):
+            if path in self.leaves_out:
+                return False
+            if path in self.covers:
+                return True
+        return False
+
+
+def paths_to(file: str) -> list[str]:
+    """`a/b/c.py` -> `a/b/c.py`, `a/b`, `a`, ``: from the file to the bundle's root."""
+    parts = file.split("/")
+    return ["/".join(parts[:end]) for end in range(len(parts), -1, -1)]
 
 
 def changes_for(
@@ -52,14 +96,12 @@ def changes_for(
     harm), `problems` and `bundle` this bundle's as they are now."""
     existing = {row.dag_id: row for row in dags}
     current_problems = {p.file: p for p in problems if p.bundle == submission.bundle and p.is_current}
-    newest: dict[str, DagVersion] = {}
-    for version in versions:
-        if version.dag_id not in newest or version.version > newest[version.dag_id].version:
-            newest[version.dag_id] = version
+    newest = {version.dag_id: version for version in sorted(versions, key=lambda version: version.version)}
 
     accepted, conflicts = _without_conflicts(submission, existing)
     failed = {to_utf8(failure.file): failure for failure in (*submission.failed, *conflicts)}
-    code = _Code(submission, existing, current_problems, _helpers_of(bundle))
+    helpers = json.loads(bundle.helpers_json or "[]") if bundle else []
+    code = _Code(submission, existing, current_problems, helpers)
     rows: list[Record] = []
     defined: set[str] = set()
     for parsed in accepted:
@@ -79,7 +121,6 @@ def changes_for(
 
 
 def why_inactive(row: DagRow) -> str:
-    """Why a DAG is not active, and since when."""
     since = format_instant(row.updated_at.replace(microsecond=0))  # nothing changes a row while it is inactive
     if row.deactivated_by is not None:
         return f"{row.deactivated_by} deactivated it at {since}; parsing the bundle {row.bundle!r} on request brings it back"
@@ -107,7 +148,7 @@ def _without_conflicts(
     others by name; one that is rejected takes no id from those after it."""
     holders = _holders(submission, existing)
     holding = set(holders.values())
-    accepted, conflicts = [], []
+    accepted, rejected = [], []
     for parsed in sorted(submission.parsed, key=lambda one: ((submission.bundle, one.file) not in holding, one.file)):
         mine = (submission.bundle, parsed.file)
         foreign = next((dag_id for dag_id in parsed.dag_ids if holders.get(dag_id, mine) != mine), None)
@@ -115,12 +156,17 @@ def _without_conflicts(
             accepted.append(parsed)
             holders.update(dict.fromkeys(parsed.dag_ids, mine))
             continue
-        bundle, file = holders[foreign]
+        rejected.append((parsed, mine, {foreign: holders[foreign]}))
+        if not submission.keep_last_good:
+            holders = {dag_id: holder for dag_id, holder in holders.items() if holder != mine}
+    conflicts = []
+    for parsed, mine, at_first in rejected:  # by the holders at the end: the same error the next time
+        held = at_first | holders
+        foreign = next(dag_id for dag_id in parsed.dag_ids if held.get(dag_id, mine) != mine)
+        bundle, file = held[foreign]
         where = file if bundle == submission.bundle else f"{file} of bundle {bundle!r}"
         message = f"DAG {foreign!r} is already made by {where}; give one of them another dag_id, or take one away"
         conflicts.append(FailedFile(parsed.file, None, message))
-        if not submission.keep_last_good:
-            holders = {dag_id: holder for dag_id, holder in holders.items() if holder != mine}
     return accepted, conflicts
 
 
@@ -137,16 +183,13 @@ def _holders(submission: Submission, existing: Mapping[str, DagRow]) -> dict[str
             return submission.keep_last_good
         return file in submission.content.files and not submission.covers_file(file)
 
+    def is_held(row: DagRow) -> bool:
+        if row.bundle != submission.bundle:
+            return row.is_active
+        return (row.is_active or row.deactivated_by is not None) and still_makes(row.file, row.dag_id)
+
     rows = (existing[dag_id] for ids in claims.values() for dag_id in ids if dag_id in existing)
-    return {
-        row.dag_id: (row.bundle, row.file)
-        for row in rows
-        if (row.is_active if row.bundle != submission.bundle else _is_kept(row) and still_makes(row.file, row.dag_id))
-    }
-
-
-def _is_kept(row: DagRow) -> bool:
-    return row.is_active or row.deactivated_by is not None
+    return {row.dag_id: (row.bundle, row.file) for row in rows if is_held(row)}
 
 
 class _Code:
@@ -180,10 +223,6 @@ class _Code:
         return hash_of({"": self._shared, **{file: self._files[file] for file in own if file in self._files}})
 
 
-def _helpers_of(bundle: BundleRow | None) -> frozenset[str]:
-    return frozenset(json.loads(bundle.helpers_json or "[]")) if bundle else frozenset()
-
-
 def _dag_rows(
     submission: Submission,
     file: str,
@@ -199,16 +238,15 @@ def _dag_rows(
     made_of = (definition, code) if reader is None else (definition, code, reader)
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
     is_new = last is None or (last.content_hash, last.bundle) != (digest, submission.bundle)
-    if row is not None and not is_new:
-        if row.deactivated_by is not None and not submission.on_request:
-            return []
-        if row.is_active:  # everything in the row comes from the definition
-            return []
+    stays_off = row is not None and row.deactivated_by is not None and not submission.on_request
+    if row is not None and not is_new and (row.is_active or stays_off):
+        return []  # everything in the row comes from the definition
     spec = DagSpec.from_json(definition)
+    schedule = f"every {timedelta(**spec.schedule)}" if isinstance(spec.schedule, dict) else spec.schedule
     number = (last.version if last else 0) + is_new
     now = DagRow(
         dag_id=spec.dag_id, bundle=submission.bundle, file=file, current_version=number,
-        is_paused=row.is_paused if row else False, is_active=True, schedule=_schedule_text(spec),
+        is_paused=row.is_paused if row else False, is_active=True, schedule=schedule,
         timezone=spec.timezone, updated_at=at, description=spec.description or None, owner=spec.owner or None,
         tags_json=json.dumps(spec.tags, ensure_ascii=False), start_date=spec.start_date, end_date=spec.end_date,
     )  # fmt: skip
@@ -222,13 +260,6 @@ def _dag_rows(
     return [version, now]
 
 
-def _schedule_text(spec: DagSpec) -> str | None:
-    """The cron expression or preset as it was written; a duration as `every 1 day, 0:00:00`."""
-    if isinstance(spec.schedule, dict):
-        return f"every {timedelta(**spec.schedule)}"
-    return spec.schedule
-
-
 def _bundle_rows(submission: Submission, helpers: list[str], row: BundleRow | None, at: datetime) -> list[Record]:
     now = BundleRow(
         name=submission.bundle, path=submission.path, parser=submission.parser,
@@ -239,27 +270,20 @@ def _bundle_rows(submission: Submission, helpers: list[str], row: BundleRow | No
     )  # fmt: skip
     if row is None or now != row.evolve(refreshed_at=at, parsed_at=now.parsed_at):
         return [now]
-    return [now.evolve(refreshed_at=row.refreshed_at)] if _is_worth_writing(submission, row) else []
-
-
-def _is_worth_writing(submission: Submission, row: BundleRow) -> bool:
-    """Files were read, and nothing else has changed: not every second, where they are read as often as that."""
-    if submission.parsed_at is None or row.parsed_at == submission.parsed_at:
-        return False
-    if row.parsed_at is None or submission.on_request:
-        return True
-    return abs((submission.parsed_at - row.parsed_at).total_seconds()) >= PARSED_AT_INTERVAL_S
+    before, read_at = row.parsed_at, submission.parsed_at
+    if read_at is None or before == read_at:
+        return []
+    # Files were read, and nothing else has changed: not every second, where they are read as often as that.
+    is_soon = before is not None and abs((read_at - before).total_seconds()) < PARSED_AT_INTERVAL_S
+    return [] if is_soon and not submission.on_request else [now.evolve(refreshed_at=row.refreshed_at)]
 
 
 def _problem_rows(
-    submission: Submission,
-    failed: Mapping[str, FailedFile],
-    current_problems: Mapping[str, ImportProblem],
-    at: datetime,
+    submission: Submission, failed: Mapping[str, FailedFile], current: Mapping[str, ImportProblem], at: datetime
 ) -> list[Record]:
     rows: list[Record] = []
     for file, failure in sorted(failed.items()):
-        before = current_problems.get(file)
+        before = current.get(file)
         now = ImportProblem(
             bundle=submission.bundle, file=file, line=failure.line, message=failure.message,
             traceback=failure.traceback, is_current=True, first_seen_at=before.first_seen_at if before else at,
@@ -267,12 +291,9 @@ def _problem_rows(
         )  # fmt: skip
         if before is None or now != before.evolve(last_seen_at=at):
             rows.append(now)
-    resolved = (
-        p for file, p in sorted(current_problems.items()) if file not in failed and _is_resolved(submission, file)
-    )
-    return rows + [p.evolve(is_current=False, last_seen_at=at) for p in resolved]
-
-
-def _is_resolved(submission: Submission, file: str) -> bool:
-    """`.` is the bundle as a whole: it could be fetched again. Its manifest is read before anything else of it."""
-    return file == "." or (submission.readable and (file == MANIFEST or submission.covers_file(file)))
+    for file, problem in sorted(current.items()):
+        # `.` is the bundle as a whole: it could be fetched again. Its manifest is read before anything else of it.
+        is_read = file == "." or (submission.readable and (file == MANIFEST or submission.covers_file(file)))
+        if is_read and file not in failed:
+            rows.append(problem.evolve(is_current=False, last_seen_at=at))
+    return rows

@@ -31,12 +31,7 @@ from backfill_manager.planning.timeline import timeline_key
 from backfill_manager.requests.time_window import TimeWindow
 
 _FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
-RERUN_STATES: Final = {
-    "none": frozenset[str](),
-    "failed": _FAILED,
-    "failed_tasks": _FAILED,
-    "completed": _FAILED | {s.SUCCESS},
-}
+RERUN_STATES: Final = dict(none=frozenset(), failed=_FAILED, failed_tasks=_FAILED, completed=_FAILED | {s.SUCCESS})
 Verdict = Literal["make", "rerun", "adopt", "in flight", "already exists"]
 
 
@@ -192,8 +187,8 @@ def _adopt(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], run: Dag
 
 
 def _rerun(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], standing: DagRun) -> int:
-    """Clears the failed tasks of an existing run, with what depends on them, and makes the run this backfill's; returns how many
-    items it took: none if the run has to be read first."""
+    """Clears an existing run's failed tasks, with what depends on them, and makes it this backfill's; returns how many items it
+    took: none if the run has to be read first."""
     seen, tasks = live.failed_runs.get(standing.key, (None, {}))
     if seen != standing:
         return 0

@@ -23,7 +23,7 @@ from backfill_manager.dags.importing.loader import MAX_WORKERS, DagLoader, Loade
 from backfill_manager.dags.parsers import parser as parsers
 from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChanged
 from backfill_manager.dags.parsers.registry import parser_for
-from backfill_manager.dags.submission import Submission
+from backfill_manager.dags.versions import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.instructions import ParseRequest
@@ -135,7 +135,7 @@ class BundleService(Service):
         except LoaderClosed:
             return None  # the manager stops
         except InvalidInput as error:  # the bundle can't be fetched, or there is no such parser
-            self._submit(parsers.unreadable_because(error, self._bundle, self._bundle.parser))
+            self._submit(parsers.unreadable_because(error, self._bundle))
             due = self._bundle.settings.fetch_interval
         except Exception as error:  # noqa: BLE001 - third-party parsers raise anything
             self._submit_unreadable(self._refusal(error))
@@ -169,8 +169,7 @@ class BundleService(Service):
         self._on_event(ParseResult(submission))
 
     def _submit_unreadable(self, why: object) -> None:
-        message = f"bundle {self._bundle.name!r}: {why}"
-        self._submit(parsers.unreadable(self._bundle, self._bundle.parser, message))
+        self._submit(parsers.unreadable(self._bundle, f"bundle {self._bundle.name!r}: {why}"))
 
     def _answer(self, request: ParseRequest) -> None:
         self._current = request

@@ -30,12 +30,10 @@ def create_backfills(
 ) -> list[ActiveBackfill]:  # fmt: skip
     """The requested backfill, then those downstream of it. Commits by itself, before the tick's own commit: no run may exist
     before its backfill."""
-    changes, ids, lives = Changes(), {plan.dag.dag_id: request.backfill_id}, list[ActiveBackfill]()
+    changes, lives = Changes(), list[ActiveBackfill]()
+    ids = {plan.dag.dag_id: request.backfill_id, **{part.dag.dag_id: new_id() for part in plan.downstream}}
     for part in (plan, *plan.downstream):
-        if part is not plan:
-            ids[part.dag.dag_id] = new_id()
-        backfill_id = ids[part.dag.dag_id]
-        items = part.items
+        backfill_id, items = ids[part.dag.dag_id], part.items
         first = leader.next_seq(items.num_rows + 1)
         leader.append_items(part.rows_for(backfill_id, first))
         full = replace(request, backfill_id=backfill_id, command=part.command)  # with the ends of its range filled in

@@ -35,8 +35,7 @@ class Decisions:
     def decide(
         self, events: Iterable[Event], requests: Iterable[Request], free: Mapping[str, int], now: datetime
     ) -> Tick:
-        """Changes the state, and returns what is to be done after the commit. `free`: by pool, slots that are neither used nor
-        promised."""
+        """Changes the state, and returns what is to be done after the commit. `free`: unused slots by pool."""
         tick = Tick(self.state, now, self.leader.next_seq)
         apply_outcomes.apply_outcomes(self.state, events, self.leader.term)
         self.requests.handle(requests, tick)

@@ -74,16 +74,15 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
         if run.row.started_at is None and not task.is_callback:
             state.put(c.run_started(run.row, tick.now))
         elif run.row.state == s.QUEUED:
-            state.put(c.run_calls_back(run.row))
+            state.put(c.run_started(run.row, None))
         tick.launches.append(_launch(state, run, taken, task, pool))
         if is_suspect(taken):
             return  # the others wait: it runs alone
 
 
 def _launch(state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> TaskLaunch:
-    results = {
-        other.task_id: json.loads(other.result_json) for other in run.tasks.values() if other.result_json is not None
-    }
+    ended = (other for other in run.tasks.values() if other.result_json is not None)
+    results = {other.task_id: json.loads(other.result_json or "") for other in ended}
     return TaskLaunch(
         ti=ti, run=run.row, dag=run.spec, task=task, version=state.catalog.versions[run.row.dag_id, run.row.dag_version],
         pool=pool, params={**run.spec.params, **json.loads(run.row.conf_json)}, results=results,

@@ -44,8 +44,7 @@ class MoveItems(NamedTuple):
 
 @dataclass
 class Tick:
-    """What every decision of one tick is given. The lists are instructions: carried out after the commit that says so, never
-    before."""
+    """What every decision of one tick is given. The lists are carried out after the commit that says so, never before."""
 
     state: ManagerState
     now: datetime

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from backfill_manager import descriptors
+from backfill_manager import __version__, descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.errors import BackfillManagerError, LostLease, StateCopied, StateError
 from backfill_manager.execution.spark_health import ignore_stopped_context
@@ -38,12 +38,9 @@ POLL_INTERVAL_S: Final = 1.0
 class LeaderElector:
     """Waits for the lease and takes it."""
 
-    def __init__(
-        self, store: Store, clock: Clock, *, lease_s: int, version: str, adopted: Adopted | None = None
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, *, lease_s: int, adopted: Adopted | None = None) -> None:
         """`adopted`: what a person has declared the state to be, if it is found at a new place (state_identity.py)."""
-        self._store, self._clock, self._lease_s, self._version = store, clock, lease_s, version
-        self._adopted = adopted
+        self._store, self._clock, self._lease_s, self._adopted = store, clock, lease_s, adopted
         self._compared_root: str | None = None  # the place of the state's last manager, known to be no other state
         self._id = manager_id(clock.new_id())
         self.leader: Manager | None = None  # whom this one stands by for, as last read
@@ -67,7 +64,7 @@ class LeaderElector:
         at = self._clock.now()
         mine = Manager(
             term=row.term + 1 if row else 1, manager_id=self._id, host=socket.gethostname(),
-            pid=os.getpid(), state=s.LEADING, started_at=at, heartbeat_at=at, lease_s=self._lease_s, version=self._version,
+            pid=os.getpid(), state=s.LEADING, started_at=at, heartbeat_at=at, lease_s=self._lease_s, version=__version__,
             **identity_fields(self._store, row, self._clock, self._adopted),
         )  # fmt: skip
         try:

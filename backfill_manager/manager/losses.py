@@ -70,16 +70,11 @@ def is_calm(tasks: Iterable[TaskInstance], now: datetime) -> bool:
 
 def held_until(tasks: Iterable[TaskInstance], now: datetime) -> datetime | None:
     """The instant before which no task is started: a suspect runs alone at first, or waits to. None: there is none."""
-    until = None
-    for ti in tasks:
-        if not is_suspect(ti):
-            continue
-        if ti.state in s.TASK_STARTED and ti.queued_at is not None:
-            at = ti.queued_at + timedelta(seconds=ALONE_FOR_S * 2.0 ** ((ti.losses or 0) - (MAX_LOSSES - 1)))
-        elif ti.state == s.UP_FOR_RETRY and ti.retry_at is not None:
-            at = ti.retry_at
-        else:
-            continue
-        if at > now:
-            until = max(at, until or at)
-    return until
+    suspects = [ti for ti in tasks if is_suspect(ti)]
+    alone_until = [
+        ti.queued_at + timedelta(seconds=ALONE_FOR_S * 2.0 ** ((ti.losses or 0) - (MAX_LOSSES - 1)))
+        for ti in suspects
+        if ti.state in s.TASK_STARTED and ti.queued_at is not None
+    ]
+    retry_at = [ti.retry_at for ti in suspects if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None]
+    return max((at for at in (*alone_until, *retry_at) if at > now), default=None)

@@ -7,7 +7,6 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
-from backfill_manager import __version__
 from backfill_manager.clock import Clock
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
@@ -25,7 +24,7 @@ def compact_state(store: Store, settings: Settings, clock: Clock) -> dict[str, i
     """Compacts every table; returns table -> files now. Waits for the lease of a manager that was killed to run out. `LostLease`
     when another manager was quicker, or took over meanwhile: nothing is lost then, and a manager compacts by itself."""
     lease_s = settings.lease.seconds
-    leader = LeaderElector(store, clock, lease_s=lease_s, version=__version__).wait(threading.Event())
+    leader = LeaderElector(store, clock, lease_s=lease_s).wait(threading.Event())
     if leader is None:
         raise LostLease("The lease of the state can't be had.")
     with Heartbeat(leader, clock, lease_s=lease_s).holding():
@@ -62,7 +61,7 @@ def adopt_state(store: Store, settings: Settings, clock: Clock, how: Adopted) ->
 
 def _lead_once(store: Store, settings: Settings, clock: Clock, how: Adopted) -> Manager:
     """The lease row of a term that is given back at once. Waits for the lease of a manager that was killed."""
-    elector = LeaderElector(store, clock, lease_s=settings.lease.seconds, version=__version__, adopted=how)
+    elector = LeaderElector(store, clock, lease_s=settings.lease.seconds, adopted=how)
     first, never = store.lease(), threading.Event()
     while (leader := elector.run_once()) is None:
         row = store.lease()

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from backfill_manager import __version__
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.descriptors import raise_limit
@@ -52,16 +51,10 @@ DRAIN_S: Final = 30.0
 
 
 def run_manager(
-    settings: Settings,
-    *,
-    state: str,
-    until_idle: bool = False,
-    ready: threading.Event | None = None,
-    stop: threading.Event | None = None,
-    spark: SparkSession | None = None,
-    clock: Clock | None = None,
+    settings: Settings, *, state: str, until_idle: bool = False, ready: threading.Event | None = None,
+    stop: threading.Event | None = None, spark: SparkSession | None = None, clock: Clock | None = None,
     beside: Callable[[Store], AbstractContextManager[None]] | None = None,
-) -> int:
+) -> int:  # fmt: skip
     """Lead the state at `state` until stopped (or until nothing is left to do). Returns the exit code; raises `SparkGone` or
     `ServiceFailed` when it could not go on, with the lease given back.
 
@@ -77,7 +70,7 @@ def run_manager(
             if tables := store.init():
                 log.info("state created or upgraded", root=state, tables=len(tables))
             with beside(store) if beside else nullcontext():
-                elector = LeaderElector(store, clock, lease_s=settings.lease.seconds, version=__version__)
+                elector = LeaderElector(store, clock, lease_s=settings.lease.seconds)
                 leader = elector.wait(stop)
                 if leader is None:
                     return 0
@@ -94,14 +87,8 @@ class Term:
     """What there is from the first moment of a leadership: the queue that all report to, why it ends, and the heartbeat."""
 
     def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        leader: Leader,
-        session: SparkProvider,
-        clock: Clock,
-        stop: threading.Event,
-    ) -> None:
+        self, settings: Settings, store: Store, leader: Leader, session: SparkProvider, clock: Clock, stop: threading.Event
+    ) -> None:  # fmt: skip
         self.settings, self.store, self.leader, self.session, self.clock = settings, store, leader, session, clock
         self.events, self.metrics = EventQueue(), TickMetrics()
         self.shutdown = Shutdown(stop, wake=self.events.wake, spark_gone_reason=session.gone_reason)
@@ -216,8 +203,7 @@ def add_configured_pools(state: ManagerState, settings: Settings) -> None:
 
 
 def snapshots_folder(settings: Settings, root: str) -> Path:
-    """Where the files of DAG versions are kept: as configured, else in the state itself when that is a folder, else in this
-    user's cache."""
+    """Where the files of DAG versions are kept: as configured, else in a state that is a folder, else in this user's cache."""
     if settings.snapshots:
         return Path(settings.snapshots)
     return Path(root) / "snapshots" if is_local(root) else cache_folder() / "snapshots"

@@ -31,10 +31,8 @@ _kernel_reported_end = False  # by the kernel
 
 
 def end_with_parent(*, also_with: int | None = None, exit_timeout_s: float = EXIT_TIMEOUT_S) -> threading.Thread:
-    """Has this process end when its parent does, or the process `also_with`; returns the watching thread.
-
-    Call it early: a parent that was lost before is not missed.
-    """
+    """Has this process end when its parent does, or the process `also_with`; returns the watching thread. Call it early: a
+    parent that was lost before is not missed."""
     global _parent
     _parent = parent = os.getppid()
     has_kernel_signal = _request_kernel_signal()
@@ -46,8 +44,7 @@ def end_with_parent(*, also_with: int | None = None, exit_timeout_s: float = EXI
 
 
 def parent_has_ended() -> bool:
-    """Whether the process with which this one is to end (under spark-submit: the JVM) has ended: then SIGTERM comes from the
-    watchdog, not from a person."""
+    """Whether the process with which this one is to end has ended: then SIGTERM comes from the watchdog, not from a person."""
     return _kernel_reported_end or (_parent is not None and os.getppid() != _parent)
 
 

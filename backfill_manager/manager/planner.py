@@ -59,8 +59,7 @@ class Planner(Service):
         self._jobs: queue.SimpleQueue[tuple[PlanRequest, DagSpec, int, Dags]] = queue.SimpleQueue()
 
     def plan(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> None:
-        """`on_planned` is called with the result, from the planner's thread. `others`: the active DAGs, for a request with
-        `downstream`."""
+        """`on_planned` gets the result, in the planner's thread. `others`: the active DAGs, for a request with `downstream`."""
         self._jobs.put((request, spec, dag_version, others))
         self.wake()
 

@@ -96,10 +96,9 @@ def reopen_backfill_of(state: ManagerState, row: DagRun, loaded: LoadedRows) -> 
     for stored in loaded.items[row.backfill_id, row.run_id]:
         item = state.changes.latest(stored)
         if item.state in (s.SUCCESS, s.FAILED, s.CANCELLED):
-            again = c.item_reopened(item)
-            state.put_item(live, item, again)
-            running.append(again)
-        elif item.state == s.RUNNING:  # a crash came between it and its backfill
+            was, item = item, c.item_reopened(item)
+            state.put_item(live, was, item)
+        if item.state == s.RUNNING:  # a crash may have come between it and its backfill
             running.append(item)
     if running:
         live.running[row.dag_id, row.run_id] = running

@@ -94,20 +94,19 @@ class RequestHandler:
     ) -> None:
         """The response to a request that was carried out; what it has changed is committed with it. `document` as JSON."""
         payload = None if document is None else json.dumps(document)
-        self._respond(request_id, kind, at, message, outcome=kinds.ACCEPTED, object_id=object_id, payload_json=payload)
+        self._respond(request_id, kind, at, message, kinds.ACCEPTED, object_id, payload)
 
     def refuse(self, request_id: str, kind: str, at: datetime, reason: BackfillManagerError | str) -> None:
-        self._respond(
-            request_id, kind, at, str(reason), outcome=kinds.REFUSED, object_id=None, payload_json=None,
-            **error_columns(reason),
-        )  # fmt: skip
+        self._respond(request_id, kind, at, str(reason), kinds.REFUSED, None, None, **error_columns(reason))
 
-    def _respond(self, request_id: str, kind: str, at: datetime, message: str, **fields: Any) -> None:
+    def _respond(
+        self, request_id: str, kind: str, at: datetime, message: str, outcome: str, object_id: str | None,
+        payload_json: str | None, **error: str | None,
+    ) -> None:  # fmt: skip
         self._planning.pop(request_id, None)
         message = shorten(message, MAX_MESSAGE_CHARS)
-        self._state.changes.put(
-            Response(request_id=request_id, kind=kind, answered_at=at, term=self._term, message=message, **fields)
-        )
+        row = Response(request_id, kind, outcome, object_id, message, payload_json, at, self._term, **error)
+        self._state.changes.put(row)
 
     # -- backfills ----------------------------------------------------------------------------------------------------
     def _plan(self, payload: commands.CreateBackfillPayload, call: Call) -> Answer | None:
@@ -163,15 +162,13 @@ class RequestHandler:
         live, changes, expected = self._active(command.backfill_id, "changed"), command.changes, command.was or {}
         backfill_checks.check_expected(expected, changes)
         backfill_checks.check_not_changed_meanwhile(live.row, changes, expected)
+        before, spec = live.row, self._state.spec(live.row.dag_id, live.row.dag_version)
+        current = {name: option_of(before, name) for name in CHECKED_TOGETHER}
+        backwards = bool(json.loads(before.config_json).get("run_backwards"))
         backfill_checks.check_changes_for_dag(
-            changes,
-            self._state.spec(live.row.dag_id, live.row.dag_version),
-            {name: option_of(live.row, name) for name in CHECKED_TOGETHER},
-            runs_backwards=bool(json.loads(live.row.config_json).get("run_backwards")),
-            reprocess=live.row.reprocess,
+            changes, spec, current, runs_backwards=backwards, reprocess=before.reprocess
         )
         backfill_checks.check_pools(changes.get("pool"), changes.get("overrides", {}), self._state.pools)
-        before = live.row
         self._put(before.evolve(**columns_of(changes)), call)
         live.spec = self._state.spec_of_backfill(live.row)
         for key in live.running:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -84,9 +85,8 @@ class RunOperations:
         check_logical_date(command.logical_date, call.now, allow_future=command.allow_future)
         if current is not None and current.state in s.RUN_LIVE:
             raise errors.RUN_IS_LIVE(run_id=current.run_id, state=current.state)
-        row = _new_run(call, dag, s.MANUAL_RUN, timeline.next_run_id(s.MANUAL_RUN, key)).evolve(
-            logical_date=start, interval_start=start, interval_end=end, conf_json=json.dumps(command.conf)
-        )
+        run_id, conf = timeline.next_run_id(s.MANUAL_RUN, key), json.dumps(command.conf)
+        row = _new_run(call, dag, s.MANUAL_RUN, run_id, start, end).evolve(conf_json=conf)
         make_run(self._state, row, spec, timeline, [current] if current else [])
         text = f"run {row.run_id} from {format_instant(start)} to {format_instant(end)}"
         if current:
@@ -109,9 +109,7 @@ class RunOperations:
             if run.request_id == call.id:
                 return run.run_id, f"run {run.run_id} exists already"
         start, end = manual_interval(spec, command.logical_date, call.now)
-        row = _new_run(call, dag, s.EXTERNAL_RUN, own_id if existing else run_id).evolve(
-            logical_date=start, interval_start=start, interval_end=end
-        )
+        row = _new_run(call, dag, s.EXTERNAL_RUN, own_id if existing else run_id, start, end)
         make_run(self._state, row, spec, TimelineWindow(), selected=[task_id])
         return row.run_id, f"task {task_id} runs in {row.run_id}"
 
@@ -190,9 +188,7 @@ class RunOperations:
     def _clear(self, payload: commands.ClearTasksPayload, call: Call) -> Answer | None:
         command = payload.ask
         if call.id not in self._clearing:
-            self._derive_again(call.id)
-            if command.latest_version:
-                self._finish_moves(call)
+            self._derive_again(call, latest_version=command.latest_version)
             spec_of = partial(version_spec, self._state, self._store)
             try:
                 plan = plan_clear(self._store, command, self._state.catalog.dags, spec_of)
@@ -244,18 +240,16 @@ class RunOperations:
     def _cleared_by(self, request_id: str) -> list[TaskInstance]:
         return self._store.read(TaskInstance, matching(cleared_by=request_id))
 
-    def _derive_again(self, request_id: str) -> None:
+    def _derive_again(self, call: Call, *, latest_version: bool) -> None:
         """A crash may have come between the tasks that this request cleared and their runs, and the tasks may have ended at once
-        (behind one that failed): the states of these runs are derived again."""
-        loaded = self._load((ti.dag_id, ti.run_id) for ti in self._cleared_by(request_id))
+        (behind one that failed): the states of these runs are derived again. They may not have moved to the version yet."""
+        keys = {(ti.dag_id, ti.run_id) for ti in self._cleared_by(call.id)}
+        loaded = self._load(keys)
         for row in loaded.rows.values():
             if row.state != s.OVERRIDDEN:
                 reopen_run(self._state, row, loaded)
-
-    def _finish_moves(self, call: Call) -> None:
-        """After such a crash the runs have not moved to the latest version yet."""
-        for dag_id, run_id in sorted({(ti.dag_id, ti.run_id) for ti in self._cleared_by(call.id)}):
-            run, version = self._state.runs.get((dag_id, run_id)), self._state.catalog.dags[dag_id].current_version
+        for key in sorted(keys) if latest_version else ():
+            run, version = self._state.runs.get(key), self._state.catalog.dags[key[0]].current_version
             if run is not None and run.row.dag_version != version:
                 self._move_to(run, version, call)
 
@@ -320,10 +314,11 @@ class RunOperations:
         return found.live or reopen_run(self._state, found.row, found.loaded)
 
 
-def _new_run(call: Call, dag: DagRow, run_type: str, run_id: str) -> DagRun:
+def _new_run(call: Call, dag: DagRow, run_type: str, run_id: str, start: datetime, end: datetime) -> DagRun:
     return DagRun(
         dag_id=dag.dag_id, run_id=run_id, run_type=run_type, state=s.QUEUED, dag_version=dag.current_version,
-        run_seq=call.tick.next_seq(1), created_at=call.now, request_id=call.id,
+        run_seq=call.tick.next_seq(1), created_at=call.now, request_id=call.id, logical_date=start,
+        interval_start=start, interval_end=end,
     )  # fmt: skip
 
 

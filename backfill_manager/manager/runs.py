@@ -53,8 +53,7 @@ def _admitted(state: ManagerState) -> set[RunKey]:
 def _start_order(run: ActiveRun) -> tuple[bool, datetime, int]:
     """Running runs keep their place, then older dates come first. Where tasks depend on the past, an older run comes before all,
     as a newer one that runs may be waiting for it."""
-    waits_for_older = any(task.depends_on_past and task.task_id in run.selected for task in run.spec.tasks)
-    keeps_place = run.row.state == s.RUNNING and not waits_for_older
+    keeps_place = run.row.state == s.RUNNING and not run.depends_on_past
     return (not keeps_place, run.row.logical_date or EPOCH, run.row.run_seq)
 
 

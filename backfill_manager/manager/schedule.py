@@ -41,8 +41,7 @@ def fire_schedules(tick: Tick) -> None:
 
 
 def next_due(state: ManagerState, now: datetime) -> datetime | None:
-    """When the next scheduled run is to be created; not of DAGs at their `max_active_runs`, or whose due date has an active run:
-    there a run must end first."""
+    """When the next scheduled run is to be created; not of DAGs in which a run must end first."""
     live = _live(state)
     times = [
         due.due_at
@@ -55,18 +54,14 @@ def next_due(state: ManagerState, now: datetime) -> datetime | None:
 
 
 def lookback_depth(spec: DagSpec) -> int:
-    """How many of the newest runs that carry the schedule must be in memory, with all others since the first of them: those of
-    `lookback`, and the one before."""
+    """How many of the newest runs that carry the schedule must be in memory, with all since: those of `lookback`, and one."""
     return spec.lookback + 2
 
 
 def _on_schedule(state: ManagerState) -> list[DagRow]:
     """DAGs to schedule whose timeline has been read."""
-    return [
-        dag
-        for dag_id, dag in state.catalog.dags.items()
-        if dag_id in state.recent and dag.is_active and not dag.is_paused
-    ]
+    dags = state.catalog.dags.values()
+    return [dag for dag in dags if dag.dag_id in state.recent and dag.is_active and not dag.is_paused]
 
 
 def _live(state: ManagerState) -> Counter[str]:

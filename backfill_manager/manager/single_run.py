@@ -53,7 +53,7 @@ def run_dag_once(
     session is built and stopped again."""
     clock, store, state, session = SystemClock(), MemoryStore(), ManagerState(), SparkProvider(settings, spark)
     store.init()
-    leader = LeaderElector(store, clock, lease_s=3600, version="test").run_once()
+    leader = LeaderElector(store, clock, lease_s=3600).run_once()
     assert leader is not None
     add_configured_pools(state, settings)
     with tempfile.TemporaryDirectory(prefix="bfm-test-") as scratch:

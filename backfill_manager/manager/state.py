@@ -55,10 +55,13 @@ class ActiveRun:
         return [ti for ti in every if not self.spec.is_callback(ti.task_id)] if self.spec.callbacks else every
 
     @property
+    def depends_on_past(self) -> bool:
+        """Whether one of the tasks that it runs does."""
+        return any(task.depends_on_past and task.task_id in self.selected for task in self.spec.tasks)
+
+    @property
     def needs_past(self) -> bool:
-        return self.row.previous_run_id is not None and any(
-            task.depends_on_past and task.task_id in self.selected for task in self.spec.tasks
-        )
+        return self.row.previous_run_id is not None and self.depends_on_past
 
 
 @dataclass
@@ -204,8 +207,7 @@ class ManagerState:
         return with_overrides(spec, overrides)
 
     def evict_versions(self) -> None:
-        """Drops versions that nothing active needs, once they are the larger part. The tables have them all
-        (`reopen.version_spec`)."""
+        """Drops versions that nothing active needs, once they are the larger part (`reopen.version_spec` reads them again)."""
         if len(self.catalog.versions) <= 2 * (len(self.catalog.dags) + len(self.runs) + len(self.backfills)):
             return
         needed = {(row.dag_id, row.current_version) for row in self.catalog.dags.values()}

@@ -49,8 +49,7 @@ WINDOW: Final = 100  # ticks and commits that medians are computed of
 
 
 class TickMetrics:
-    """Counters of the manager: written by the tick, sent with the heartbeat (another thread) to the lease row, shown by pages and
-    `/metrics`."""
+    """Counters of the manager: written by the tick, sent to the lease row with the heartbeat, from another thread."""
 
     def __init__(self) -> None:
         self._ticks = self._commits = 0
@@ -85,23 +84,14 @@ class TaskRunner(Protocol):
 
 
 class TickLoop:
-    """Runs in the manager's own thread. `plan` and `parse` hand requests on; `on_stop(drain)` is called when a client has sent
-    `manager.stop`."""
+    """Runs in the manager's own thread. `plan` and `parse` take requests; `on_stop(drain)` is called for `manager.stop`."""
 
     def __init__(
-        self,
-        state: ManagerState,
-        store: Store,
-        leader: Leader,
-        *,
-        clock: Clock,
-        executor: TaskRunner,
-        events: EventQueue,
+        self, state: ManagerState, store: Store, leader: Leader, *, clock: Clock, executor: TaskRunner, events: EventQueue,
         plan: Callable[[PlanRequest, DagSpec, int, Dags], None] = lambda *_: None,
         parse: Callable[[ParseRequest], None] = lambda _: None,
-        metrics: TickMetrics | None = None,
-        on_stop: Callable[[bool], None] = lambda drain: None,
-    ) -> None:
+        on_stop: Callable[[bool], None] = lambda drain: None, metrics: TickMetrics | None = None,
+    ) -> None:  # fmt: skip
         self.state, self.decisions = state, Decisions(state, store, leader)
         self._store, self._clock, self._executor, self._events = store, clock, executor, events
         self._plan, self._parse, self._on_stop, self._metrics = plan, parse, on_stop, metrics or TickMetrics()
@@ -119,8 +109,7 @@ class TickLoop:
             self._events.sleep(seconds)
 
     def run_once(self) -> float | None:
-        """One tick and the pause after it. Returns the seconds after which the next is due even if nothing happens; None: none
-        is."""
+        """One tick and the pause after it. Returns the seconds until the next is due even if nothing happens, if one is."""
         began, now = self._clock.monotonic(), self._clock.now()
         self.tick()
         self._metrics.record_tick(self._clock.monotonic() - began, self._commit_s)
@@ -138,12 +127,9 @@ class TickLoop:
         for event in events:
             if isinstance(event, ParseResult):
                 self._take_parse_result(event, now)
-        tick = self.decisions.decide(
-            [event for event in events if not isinstance(event, PlanResult | ParseResult | AllBundlesParsed)],
-            self._unanswered(),
-            {name: self._executor.free(name) for name in self.state.pools},
-            now,
-        )
+        of_tasks = [event for event in events if not isinstance(event, PlanResult | ParseResult | AllBundlesParsed)]
+        free = {name: self._executor.free(name) for name in self.state.pools}
+        tick = self.decisions.decide(of_tasks, self._unanswered(), free, now)
         began = self._clock.monotonic()
         has_changed = self.decisions.commit(tick)
         self._commit_s = self._clock.monotonic() - began if has_changed else None
@@ -154,14 +140,8 @@ class TickLoop:
     @property
     def is_idle(self) -> bool:
         """Nothing runs, nothing is to be run, and nothing waits for the next tick."""
-        return (
-            self.state.is_idle
-            and self._commit_s is None
-            and self.has_parsed_all
-            and not self._requests.is_planning
-            and not self._requests.is_waiting
-            and self._events.is_empty
-        )
+        is_asked = self._requests.is_planning or self._requests.is_waiting or not self._events.is_empty
+        return self.state.is_idle and self._commit_s is None and self.has_parsed_all and not is_asked
 
     # -- gather -------------------------------------------------------------------------------------------------------
     def _unanswered(self) -> list[Request]:
@@ -178,9 +158,8 @@ class TickLoop:
             if plan is None:
                 self._requests.refuse(request.request_id, request.kind, now, result.refusal)
             elif request.kind == kinds.BACKFILL_DRY_RUN:
-                self._requests.accept(
-                    request.request_id, request.kind, now, None, "planned, not created", plan.to_json_document()
-                )
+                document, message = plan.to_json_document(), "planned, not created"
+                self._requests.accept(request.request_id, request.kind, now, None, message, document)
             else:
                 message = self._create_backfill(request, plan, now)
                 self._requests.accept(request.request_id, request.kind, now, request.backfill_id, message)
@@ -189,10 +168,8 @@ class TickLoop:
         leader, new_id = self.decisions.leader, self._clock.new_id
         root, *others = create_backfills(self.state, self._store, leader, request, plan, new_id, now)
         for live in (root, *others):
-            pending, skipped = live.counts[s.PENDING], live.counts[s.SKIPPED]
-            log.info(
-                "backfill planned", backfill=live.row.backfill_id, dag=live.row.dag_id, pending=pending, skipped=skipped
-            )
+            row, pending, skipped = live.row, live.counts[s.PENDING], live.counts[s.SKIPPED]
+            log.info("backfill planned", backfill=row.backfill_id, dag=row.dag_id, pending=pending, skipped=skipped)
         pending, skipped = root.counts[s.PENDING], root.counts[s.SKIPPED]
         message = f"backfill {root.row.backfill_id}: {pending} items to run, {skipped} skipped"
         if skipped:
@@ -272,7 +249,7 @@ class TickLoop:
 
 def _parse_message(result: SubmissionResult, dry_run: bool) -> str:
     """One line in answer to `bundle.parse`."""
-    by_kind = Counter(change.what for change in result.changes)
+    by_kind = Counter(change.change for change in result.changes)
     changes = ", ".join(f"{number} {what}" for what, number in sorted(by_kind.items())) or "nothing changed"
     files = "1 file" if len(result.errors) == 1 else f"{len(result.errors)} files"
     errors = f"; {files} could not be read" if result.errors else ""

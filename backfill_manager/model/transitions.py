@@ -47,12 +47,8 @@ def started(ti: TaskInstance, at: datetime) -> TaskInstance:
     return _move(ti, s.RUNNING, started_at=at)
 
 
-def succeeded(
-    ti: TaskInstance, at: datetime, result_json: str | None = None, rows_written: int | None = None
-) -> TaskInstance:
-    return _move(
-        ti, s.SUCCESS, result_json=result_json, rows_written=rows_written, error=None, losses=None, **_ended(ti, at)
-    )  # fmt: skip
+def succeeded(ti: TaskInstance, at: datetime, result_json: str | None = None, rows: int | None = None) -> TaskInstance:
+    return _move(ti, s.SUCCESS, result_json=result_json, rows_written=rows, error=None, losses=None, **_ended(ti, at))
 
 
 def failed(ti: TaskInstance, at: datetime, error: str) -> TaskInstance:
@@ -121,14 +117,10 @@ def try_of(ti: TaskInstance, term: int, state: str | None = None, spark_jobs: Se
     )  # fmt: skip
 
 
-def run_started(run: DagRun, at: datetime) -> DagRun:
-    """The first of its tasks starts; a callback may have run before, when only that was cleared."""
-    return run.evolve(started_at=at) if run.state == s.RUNNING else _move(run, s.RUNNING, started_at=at)
-
-
-def run_calls_back(run: DagRun) -> DagRun:
-    """It runs, and none of its tasks has: what tells of a deadlock, or a callback that was cleared."""
-    return _move(run, s.RUNNING)
+def run_started(run: DagRun, at: datetime | None) -> DagRun:
+    """The first of its tasks starts. None: only a callback does, after a deadlock, or because it was cleared."""
+    running = run if run.state == s.RUNNING else _move(run, s.RUNNING)
+    return running if at is None else running.evolve(started_at=at)
 
 
 def run_ended(run: DagRun, state: str, at: datetime, reason: str | None = None) -> DagRun:

@@ -6,16 +6,8 @@ from datetime import datetime
 from typing import Final
 
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.schedule.timetable import (
-    check_timezone,
-    date_only,
-    end_of_day,
-    parse_date,
-    parse_end,
-    parse_last,
-    parse_start,
-    timetable_of,
-)
+from backfill_manager.dags.schedule import timetable as tt
+from backfill_manager.dags.schedule.timezones import check_timezone
 from backfill_manager.schemas.commands import CreateBackfill
 
 ON_SCHEDULE: Final = frozenset({"schedule", "missing", "stale"})  # kinds whose items are intervals of the schedule
@@ -36,7 +28,7 @@ def with_settled_ends(command: CreateBackfill, dag: DagSpec, now: datetime) -> C
     """The same as far as it will be the same whenever it is planned: an end that goes with the clock stays left out, so that
     a request means the same when it is sent again."""
     filled = with_defaults(command, dag, now)
-    complete = timetable_of(dag, filled.start_date).last_complete(now)
+    complete = tt.timetable_of(dag, filled.start_date).last_complete(now)
     if complete is None or (dag.end_date is not None and dag.end_date <= complete[0]):
         return filled
     return filled.evolve(end_date=command.end_date)
@@ -45,26 +37,26 @@ def with_settled_ends(command: CreateBackfill, dag: DagSpec, now: datetime) -> C
 def read_range(dag: DagSpec, kind: str, start: str | None, end: str | None) -> dict[str, datetime | None]:
     """`start_date` and `end_date` of a backfill as people write them, in the DAG's zone. A date alone as the end means the
     whole day: its last interval, or (`single`) up to the next local midnight."""
-    begins = None if start is None else parse_start(start, dag.timezone, name="start_date")
+    begins = None if start is None else tt.parse_start(start, dag.timezone, name="start_date")
     return {"start_date": begins, "end_date": None if end is None else read_end(dag, kind, end, begins)}
 
 
 def read_end(dag: DagSpec, kind: str, text: str, start: datetime | None) -> datetime:
     """The end alone; `start` is where the range begins, from which a duration without a `start_date` counts."""
     if kind == "single":
-        at, day = parse_end(text, dag.timezone, name="end_date"), date_only(text)
-        return at if day is None else end_of_day(day, dag.timezone)
-    last = parse_last(text, timetable_of(dag, start), name="end_date")
+        at, day = tt.parse_end(text, dag.timezone, name="end_date"), tt.date_only(text)
+        return at if day is None else tt.end_of_day(day, dag.timezone)
+    last = tt.parse_last(text, tt.timetable_of(dag, start), name="end_date")
     if (
-        start is not None and last < start and date_only(text) is not None
+        start is not None and last < start and tt.date_only(text) is not None
     ):  # it starts on that day, after its last interval
-        return min(start, parse_end(text, dag.timezone, name="end_date"))
+        return min(start, tt.parse_end(text, dag.timezone, name="end_date"))
     return last
 
 
 def _last_end(command: CreateBackfill, dag: DagSpec, start: datetime | None, now: datetime) -> datetime | None:
     """The end that was left out; None where nothing says it."""
-    timetable = timetable_of(dag, start)
+    timetable = tt.timetable_of(dag, start)
     complete = timetable.last_complete(now)
     if complete is None:  # no schedule, so no interval: a range ends with the day of the DAG's end
         return dag.end_date if command.kind in ON_SCHEDULE else _end_of_single(dag)
@@ -79,4 +71,6 @@ def _end_of_single(dag: DagSpec) -> datetime | None:
     if dag.end_date is None:
         return None
     day = dag.end_date.astimezone(check_timezone(dag.timezone)).date()
-    return end_of_day(day, dag.timezone) if dag.end_date == parse_date(day, dag.timezone, name="") else dag.end_date
+    return (
+        tt.end_of_day(day, dag.timezone) if dag.end_date == tt.parse_date(day, dag.timezone, name="") else dag.end_date
+    )

@@ -30,7 +30,7 @@ Label = Literal["logical_date", "partition_key"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class MapCell:
     """The items `first` to `last`. `begins` and `ends` are the label of its first and last one: an instant as it is
     spelled everywhere, or a partition key."""
 
@@ -63,21 +63,21 @@ class ItemMap:
     last: int
     per: int
     label: Label
-    cells: tuple[Cell, ...]
+    cells: tuple[MapCell, ...]
 
     @property
     def by_state(self) -> dict[str, int]:
         return {state: sum(cell.counts[n] for cell in self.cells) for n, state in enumerate(STATES)}
 
-    def coarser(self, most: int) -> tuple[Cell, ...]:
+    def coarser(self, most: int) -> tuple[MapCell, ...]:
         """The same in up to `most` larger cells, for reading as text."""
         many = -(-len(self.cells) // most)
         return tuple(_joined(self.cells[at : at + many]) for at in range(0, len(self.cells), max(1, many)))
 
 
-def _joined(cells: Sequence[Cell]) -> Cell:
+def _joined(cells: Sequence[MapCell]) -> MapCell:
     counts = tuple(sum(column) for column in zip(*(cell.counts for cell in cells), strict=True))
-    return Cell(cells[0].first, cells[-1].last, counts, cells[0].begins, cells[-1].ends)
+    return MapCell(cells[0].first, cells[-1].last, counts, cells[0].begins, cells[-1].ends)
 
 
 def cell_size(items: int, most: int = MAX_CELLS) -> int:
@@ -152,7 +152,7 @@ def item_map(items: pa.Table, first: int, last: int, label: Label = "logical_dat
     cells = []
     for n, of_cell in enumerate(counts):
         begins, ends = first + n * per, min(first + (n + 1) * per - 1, last)
-        cells.append(Cell(begins, ends, tuple(of_cell), labels.get(begins), labels.get(ends)))
+        cells.append(MapCell(begins, ends, tuple(of_cell), labels.get(begins), labels.get(ends)))
     return ItemMap(first, last, per, label, tuple(cells))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backfill_manager.clock import format_instant
-from backfill_manager.dags.bundles.files import ALL_FILES, read_bundle
+from backfill_manager.dags.bundles.files import read_snapshot
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.import_failure import to_utf8
 from backfill_manager.errors import InvalidInput, NotFound
@@ -111,7 +111,7 @@ def _files(old: Path, new: Path, others: set[str]) -> list[dict[str, Any]] | Non
     if not old.is_dir() or not new.is_dir():
         return None
     found: list[dict[str, Any]] = []
-    was, now = (read_bundle(snapshot, dag_files=ALL_FILES).files for snapshot in (old, new))
+    was, now = (read_snapshot(snapshot).files for snapshot in (old, new))
     for file in sorted({*was, *now} - others):
         if was.get(file) == now.get(file):
             continue

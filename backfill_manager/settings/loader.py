@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 from backfill_manager.errors import InvalidConfig, nearest
 from backfill_manager.settings.model import DEFAULT_POOLS, Settings
 from backfill_manager.value_rules import describe_error
-from backfill_manager.yaml_reader import Document, Loc, YamlError, decode, read_documents
+from backfill_manager.yaml_reader import Loc, YamlError, decode, read_documents
 
 DEFAULT_CONF: Final = "conf/manager.yaml"
 _EXAMPLES: Final = "jobs/bundles"
@@ -85,13 +85,19 @@ def load_settings(conf: str | None, *, state: str | None = None, environ: Mappin
 def settings_and_places(
     conf: str | None, *, state: str | None = None, environ: Mapping[str, str]
 ) -> tuple[Settings, RawSettings]:
-    """The settings, and where each of them was set."""
     raw = RawSettings()
     named = conf or environ.get("BFM_CONF")
     path = Path(named or DEFAULT_CONF)
     if named or path.exists():
         source = f"{path} (from {'--conf' if conf else 'BFM_CONF'})" if named else str(path)
-        raw.add_yaml(_read_file(path, source), str(path), example="state: ./state")
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            hint = "Name a YAML file, or leave it out for the defaults."
+            raise InvalidConfig(f"{source} does not exist. {hint}") from None
+        except OSError as error:
+            raise InvalidConfig(f"{source} can't be read: {error.strerror or error}.") from None
+        raw.add_yaml(content, str(path), example="state: ./state")
     if "bundles" not in raw.values and Path(_EXAMPLES).is_dir():
         raw.values["bundles"] = [{"name": "examples", "path": _EXAMPLES}]
     _complete_pools(raw)
@@ -100,15 +106,6 @@ def settings_and_places(
         raw.values["state"] = state
         raw.places["state",] = "--state"
     return raw.validate(Settings), raw
-
-
-def _read_file(path: Path, source: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise InvalidConfig(f"{source} does not exist. Name a YAML file, or leave it out for the defaults.") from None
-    except OSError as error:
-        raise InvalidConfig(f"{source} can't be read: {error.strerror or error}.") from None
 
 
 def _complete_pools(raw: RawSettings) -> None:
@@ -124,9 +121,6 @@ def _complete_pools(raw: RawSettings) -> None:
     raw.values["pools"] = [*pools, *(pool for name, pool in defaults.items() if name not in names)]
 
 
-# -- the environment --------------------------------------------------------------------------------------------------
-
-
 def _read_environment(environ: Mapping[str, str], raw: RawSettings) -> None:
     for variable in sorted(environ):
         if not variable.startswith(_PREFIX):
@@ -139,20 +133,17 @@ def _read_environment(environ: Mapping[str, str], raw: RawSettings) -> None:
             hint = nearest(variable, _variables(raw), n=1) or "; such a setting is BFM_LEASE__SECONDS"
             raw.errors.append(f"environment, {variable}: there is no such setting{hint}")
             continue
-        try:
-            _put(raw.values, loc, _parse_variable(environ[variable]))
-        except YamlError as error:
-            raw.errors.append(f"environment, {variable}: not valid YAML or JSON: {error}")
-            continue
+        value: Any = environ[variable]  # pydantic reads numbers and truth values from text
+        if value.lstrip().startswith(("[", "{")):
+            try:
+                (document,) = read_documents(value, strict=False)
+            except YamlError as error:
+                raw.errors.append(f"environment, {variable}: not valid YAML or JSON: {error}")
+                continue
+            value = document.value
+        _put(raw.values, loc, value)
         raw.places = {at: place for at, place in raw.places.items() if at[: len(loc)] != loc}
         raw.places[loc] = f"environment, {variable}"
-
-
-def _parse_variable(text: str) -> Any:
-    if not text.lstrip().startswith(("[", "{")):
-        return text  # pydantic reads numbers and truth values from text
-    (document,) = read_documents(text, strict=False) or [Document()]
-    return document.value
 
 
 def _locate(parts: list[str], raw: RawSettings) -> Loc | None:
@@ -187,11 +178,9 @@ def _put(values: dict[str, Any], loc: Loc, value: Any) -> None:
 
 
 def _variables(raw: RawSettings) -> Iterator[str]:
-    """Every variable that would be a setting."""
     for name, info in Settings.model_fields.items():
         yield f"{_PREFIX}{name.upper()}"
-        model, entries = _model_of(info.annotation), raw.values.get(name)
-        infixes = [""]
+        model, entries, infixes = _model_of(info.annotation), raw.values.get(name), [""]
         if isinstance(entries, list):
             infixes = [f"{_variable_part(entry.get('name'))}__" for entry in entries if isinstance(entry, dict)]
         for key in model.model_fields if model else ():
@@ -202,12 +191,10 @@ def _variable_part(name: Any) -> str:
     return "".join(c if c.isalnum() else "_" for c in str(name)).upper()
 
 
-# -- errors -----------------------------------------------------------------------------------------------------------
-
-
 def _describe(detail: ErrorDetails, raw: RawSettings, model: type[BaseModel]) -> str:
     loc: Loc = detail["loc"]
-    where = f"{raw.place(loc)}: {_dotted(loc)}" if loc else f"{raw.place(loc)}:"
+    dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc).removeprefix(".")
+    where = f"{raw.place(loc)}: {dotted}" if loc else f"{raw.place(loc)}:"
     if detail["type"] == "extra_forbidden":
         known = _keys_at(loc[:-1], model)
         return f"{where} is not a setting{nearest(str(loc[-1]), known, n=1) or '; known here: ' + ', '.join(known)}"
@@ -227,8 +214,3 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for arg in typing.get_args(annotation) if (model := _model_of(arg))), None)
-
-
-def _dotted(loc: Loc) -> str:
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)
-    return text.removeprefix(".") or "(the whole)"

@@ -11,7 +11,6 @@ from backfill_manager.masking import mask_values, without_credentials
 from backfill_manager.value_rules import check_name
 
 PARSERS: Final = ("standard", "single_pass", "event")
-PARSERS_WITHOUT_TIMES: Final = ("single_pass", "event")
 PARSER_GROUP: Final = "backfill_manager.bundle_parsers"  # entry points of installed packages
 GIT_TRANSPORTS: Final = ("https", "http", "ssh", "git", "file")
 _TEN_YEARS_S: Final = 315_360_000  # what waits for longer, waits for ever; clocks would overflow
@@ -22,9 +21,6 @@ _UNITS: Final = {
     **dict.fromkeys(("d", "day", "days"), 86400),
 }
 _Item = TypeVar("_Item")
-
-
-# -- types of values --------------------------------------------------------------------------------------------------
 
 
 def _number(value: Any) -> Any:
@@ -108,8 +104,7 @@ def _pool_name(name: str) -> str:
 
 
 def unknown_parser(name: str, *, misspelt: bool = False) -> str | None:
-    """The complaint about a parser that is neither ours nor offered by an installed package; None for one that is. With
-    `misspelt` only about a name that is nearly a known one."""
+    """The complaint about a parser that is not known here, if it is not. `misspelt`: only if it is nearly a known one."""
     if name in PARSERS:
         return None
     from difflib import get_close_matches
@@ -135,93 +130,79 @@ Int = Annotated[int, BeforeValidator(_number)]
 Positive = Annotated[Int, Field(gt=0)]
 NotNegative = Annotated[Int, Field(ge=0)]
 Seconds = Annotated[float, BeforeValidator(_parse_duration), Field(gt=0, le=_TEN_YEARS_S, allow_inf_nan=False)]
+Timeout = Annotated[Seconds, Field(le=3600)]
 ParseInterval = Annotated[Seconds, AfterValidator(_at_least_a_second)]
 Name = Annotated[str, AfterValidator(check_name)]
 NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
+GitUrl = Annotated[NonEmpty, AfterValidator(_git_url)]
+
+
+def _doc(text: str) -> Any:
+    return Field(description=text)
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-# -- bundles ----------------------------------------------------------------------------------------------------------
-
-
 class DirectorySettings(_Section):
     """A folder of a bundle with intervals of its own."""
 
     path: Annotated[str, AfterValidator(_path_inside_bundle)]
-    scan_interval: Seconds | None = Field(
-        default=None, description="Between two scans for changes; null: fetch_interval."
-    )
-    min_file_parse_interval: Seconds | None = Field(
-        default=None, description="A file that changes is parsed again after this time at the earliest."
-    )
-    max_file_parse_interval: ParseInterval | None = Field(
-        default=None,
-        description="A file is parsed again after this time at the latest, changed or not; null: the bundle's.",
-    )
+    scan_interval: Annotated[Seconds | None, _doc("Between two scans for changes; null: fetch_interval.")] = None
+    min_file_parse_interval: Annotated[
+        Seconds | None, _doc("A file that changes is parsed again after this time at the earliest.")
+    ] = None
+    max_file_parse_interval: Annotated[
+        ParseInterval | None,
+        _doc("A file is parsed again after this time at the latest, changed or not; null: the bundle's."),
+    ] = None
 
     @model_validator(mode="after")
     def _check_intervals(self) -> DirectorySettings:
-        _check_order(self.path, self.min_file_parse_interval, self.max_file_parse_interval)
+        self.check_order(self.max_file_parse_interval)
         return self
 
-
-def _check_order(path: str, minimum: float | None, maximum: float | None) -> None:
-    if minimum is not None and maximum is not None and minimum > maximum:
-        raise ValueError(
-            f"must let {path!r} have a max_file_parse_interval that is no shorter than its min_file_parse_interval, "
-            f"not {maximum:g} and {minimum:g} seconds"
-        )
+    def check_order(self, maximum: float | None) -> None:
+        minimum = self.min_file_parse_interval
+        if minimum is not None and maximum is not None and minimum > maximum:
+            raise ValueError(
+                f"must let {self.path!r} have a max_file_parse_interval that is no shorter than its "
+                f"min_file_parse_interval, not {maximum:g} and {minimum:g} seconds"
+            )
 
 
 class _Origin(_Section):
     name: Name
-    path: NonEmpty = Field(
-        default=".", description="A folder, .zip or .whl; with `git` the folder within the repository."
-    )
-    git: Annotated[NonEmpty, AfterValidator(_git_url)] | None = Field(
-        default=None, description="The address of a git repository."
-    )
-    ref: Annotated[NonEmpty, AfterValidator(_git_ref)] = Field(
-        default="HEAD", description="A branch, tag or commit of it."
-    )
+    path: Annotated[NonEmpty, _doc("A folder, .zip or .whl; with `git` the folder within the repository.")] = "."
+    git: Annotated[GitUrl | None, _doc("The address of a git repository.")] = None
+    ref: Annotated[NonEmpty, AfterValidator(_git_ref), _doc("A branch, tag or commit of it.")] = "HEAD"
 
 
 class BundleRules(_Section):
     """How a bundle's files are parsed: its own `manifest.yaml` may set these as well."""
 
-    parser: Annotated[Name, AfterValidator(_parser_name)] = Field(
-        default="standard", description="`standard`, `single_pass`, `event`, or one of an installed package."
-    )
-    fetch_interval: Seconds = Field(default=30.0, description="Between two scans for changes.")
-    max_file_parse_interval: ParseInterval | None = Field(
-        default=None, description="Every file is parsed again after this time at the latest, changed or not."
-    )
-    import_timeout: Annotated[Seconds, Field(le=86_400)] = Field(
-        default=30.0, description="Time that one file may take."
-    )
-    import_memory: Annotated[Int, Field(ge=16, le=1 << 20)] = Field(
-        default=1024, description="MB that one file may take."
-    )
-    keep_last_good: bool = Field(default=True, description="A file that fails to import keeps the DAGs that it had.")
-    directories: Annotated[list[DirectorySettings], _unique("path")] = Field(
-        default=[], description="Folders with intervals of their own."
-    )
-    options: dict[str, Any] = Field(
-        default={}, description="Options of a parser of an installed package, which checks them."
-    )
+    parser: Annotated[
+        Name, AfterValidator(_parser_name), _doc("`standard`, `single_pass`, `event`, or one of an installed package.")
+    ] = "standard"
+    fetch_interval: Annotated[Seconds, _doc("Between two scans for changes.")] = 30.0
+    max_file_parse_interval: Annotated[
+        ParseInterval | None, _doc("Every file is parsed again after this time at the latest, changed or not.")
+    ] = None
+    import_timeout: Annotated[Seconds, Field(le=86_400), _doc("Time that one file may take.")] = 30.0
+    import_memory: Annotated[Int, Field(ge=16, le=1 << 20), _doc("MB that one file may take.")] = 1024
+    keep_last_good: Annotated[bool, _doc("A file that fails to import keeps the DAGs that it had.")] = True
+    directories: Annotated[list[DirectorySettings], _unique("path"), _doc("Folders with intervals of their own.")] = []
+    options: Annotated[dict[str, Any], _doc("Options of a parser of an installed package, which checks them.")] = {}
 
     @model_validator(mode="after")
     def _check_parser(self) -> BundleRules:
         for directory in self.directories:
-            maximum = directory.max_file_parse_interval or self.max_file_parse_interval
-            _check_order(directory.path, directory.min_file_parse_interval, maximum)
+            directory.check_order(directory.max_file_parse_interval or self.max_file_parse_interval)
         if "parser" in self.model_fields_set and self.parser in PARSERS and self.options:
             raise ValueError(f"must leave out options: the parser {self.parser!r} has none")
         is_timed = self.max_file_parse_interval or any(one.max_file_parse_interval for one in self.directories)
-        if self.parser in PARSERS_WITHOUT_TIMES and is_timed:
+        if self.parser in ("single_pass", "event") and is_timed:
             raise ValueError(
                 f"must leave out max_file_parse_interval: the parser {self.parser!r} reads no file a second time by itself"
             )
@@ -254,18 +235,13 @@ class BundleSettings(BundleRules, _Origin):  # in this order its origin is print
         return f"{without_credentials(self.git)} at {self.ref}" + (f", {self.path}" if self.path != "." else "")
 
 
-# -- the manager ------------------------------------------------------------------------------------------------------
-
-
 class PoolSettings(_Section):
     """A pool of task slots, and of Spark's fair scheduler."""
 
     name: Annotated[Name, AfterValidator(_pool_name)]
-    slots: Positive = Field(default=16, description="Tasks at once.")
-    weight: Positive = Field(
-        default=1, description="Share of the cores when pools compete, of the Spark pool of this name."
-    )
-    min_share: NotNegative = Field(default=0, description="Cores that the Spark pool of this name gets first.")
+    slots: Annotated[Positive, _doc("Tasks at once.")] = 16
+    weight: Annotated[Positive, _doc("Share of the cores when pools compete, of the Spark pool of this name.")] = 1
+    min_share: Annotated[NotNegative, _doc("Cores that the Spark pool of this name gets first.")] = 0
 
 
 class LimitSettings(_Section):
@@ -276,7 +252,7 @@ class LimitSettings(_Section):
 
 
 class LeaseSettings(_Section):
-    seconds: Positive = Field(default=15, description="A standby takes over when the leader was silent for this long.")
+    seconds: Annotated[Positive, _doc("A standby takes over when the leader was silent for this long.")] = 15
 
 
 class RetentionSettings(_Section):
@@ -308,29 +284,19 @@ class ApiSettings(_Section):
     host: NonEmpty = "127.0.0.1"
     port: Annotated[Int, Field(ge=0, le=65535)] = 8099
     tokens: Annotated[list[TokenSettings], _unique("name"), AfterValidator(_one_owner_each)] = []
-    session_secret: (
-        Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)] | None
-    ) = Field(
-        default=None,
-        description="Signs browser sessions; the same for servers that share them. null: each makes its own.",
-    )
-    requests_per_second: Positive = Field(default=200, description="Of one address.")
-    max_body_bytes: Positive = Field(default=5_000_000, description="Of one request.")
-    max_connections: Positive = Field(
-        default=500, description="At once; never more than half of the process's file descriptors."
-    )
-    max_connections_per_address: Positive | None = Field(
-        default=100, description="At once, of one address; null: no limit (behind a proxy)."
-    )
-    header_timeout: Annotated[Seconds, Field(le=3600)] = Field(
-        default=10.0, description="For a request's head to arrive."
-    )
-    body_timeout: Annotated[Seconds, Field(le=3600)] = Field(
-        default=30.0, description="For a request's body to arrive."
-    )
-    send_timeout: Annotated[Seconds, Field(le=3600)] = Field(
-        default=30.0, description="In which a client must take something of its response."
-    )
+    session_secret: Annotated[
+        Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)] | None,
+        _doc("Signs browser sessions; the same for servers that share them. null: each makes its own."),
+    ] = None
+    requests_per_second: Annotated[Positive, _doc("Of one address.")] = 200
+    max_body_bytes: Annotated[Positive, _doc("Of one request.")] = 5_000_000
+    max_connections: Annotated[Positive, _doc("At once; never more than half of the process's file descriptors.")] = 500
+    max_connections_per_address: Annotated[
+        Positive | None, _doc("At once, of one address; null: no limit (behind a proxy).")
+    ] = 100
+    header_timeout: Annotated[Timeout, _doc("For a request's head to arrive.")] = 10.0
+    body_timeout: Annotated[Timeout, _doc("For a request's body to arrive.")] = 30.0
+    send_timeout: Annotated[Timeout, _doc("In which a client must take something of its response.")] = 30.0
 
 
 class NotificationSettings(_Section):
@@ -342,8 +308,8 @@ class NotificationSettings(_Section):
 
 
 class SparkSettings(_Section):
-    master: NonEmpty | None = Field(default=None, description="null: as spark-submit was given it, else `local[*]`.")
-    conf: dict[str, Annotated[str, BeforeValidator(_spark_text)]] = Field(default={}, description="Spark properties.")
+    master: Annotated[NonEmpty | None, _doc("null: as spark-submit was given it, else `local[*]`.")] = None
+    conf: Annotated[dict[str, Annotated[str, BeforeValidator(_spark_text)]], _doc("Spark properties.")] = {}
 
 
 DEFAULT_POOLS: Final = (
@@ -353,14 +319,12 @@ DEFAULT_POOLS: Final = (
 
 
 class Settings(_Section):
-    state: NonEmpty = Field(default="./state", description="A folder, s3://, abfss://, gs://, or catalog.schema.")
-    warehouse: NonEmpty = Field(
-        default="./warehouse", description="Where tables of the DAGs lie that are named without a path."
-    )
-    snapshots: NonEmpty | None = Field(
-        default=None,
-        description="Files of DAG versions; null: with the state if that is a folder, else in this user's cache.",
-    )
+    state: Annotated[NonEmpty, _doc("A folder, s3://, abfss://, gs://, or catalog.schema.")] = "./state"
+    warehouse: Annotated[NonEmpty, _doc("Where tables of the DAGs lie that are named without a path.")] = "./warehouse"
+    snapshots: Annotated[
+        NonEmpty | None,
+        _doc("Files of DAG versions; null: with the state if that is a folder, else in this user's cache."),
+    ] = None
     bundles: Annotated[list[BundleSettings], _unique("name")] = []
     pools: Annotated[list[PoolSettings], _unique("name")] = list(DEFAULT_POOLS)
     limits: LimitSettings = LimitSettings()
@@ -373,6 +337,6 @@ class Settings(_Section):
 
 def unused_settings(settings: Settings) -> list[str]:
     """A line for each setting that is accepted and has no effect yet."""
-    retention = [f"retention.{name}" for name, value in settings.retention if value is not None]
-    unused = [*retention, *(["notifications"] if settings.notifications else [])]
+    unused = [f"retention.{name}" for name, value in settings.retention if value is not None]
+    unused += ["notifications"] if settings.notifications else []
     return [f"{name}: has no effect yet" for name in unused]

@@ -30,24 +30,23 @@ def duration(seconds: float | None) -> str | Markup:
 
 def instant(value: str | datetime | None, zone: str = "UTC", *, seconds: bool = False) -> Markup:
     """`5 Jan 2013, 05:00` in `zone`, with the exact instant in UTC as title."""
-    at = _at(value)
-    if at is None:
-        return _NO_VALUE
-    local = at.astimezone(ZoneInfo(zone))
-    clock = f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
-    return _time(at, f"{local.day} {MONTHS[local.month - 1]} {local.year}, {clock}")
+
+    def text(at: datetime) -> str:
+        local = at.astimezone(ZoneInfo(zone))
+        clock = f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
+        return f"{local.day} {MONTHS[local.month - 1]} {local.year}, {clock}"
+
+    return _time(value, text)
 
 
 def clock_time(value: str | datetime | None) -> Markup:
     """`05:00:07.250`: for logs."""
-    at = _at(value)
-    return _NO_VALUE if at is None else _time(at, f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}")
+    return _time(value, lambda at: f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}")
 
 
 def day(value: str | datetime | None, zone: str = "UTC") -> Markup:
     """`plain_day` in a <time> element."""
-    at = _at(value)
-    return _NO_VALUE if at is None else _time(at, plain_day(at, zone))
+    return _time(value, lambda at: plain_day(at, zone))
 
 
 def plain_day(value: str | datetime | None, zone: str = "UTC") -> str:
@@ -63,8 +62,7 @@ def plain_day(value: str | datetime | None, zone: str = "UTC") -> str:
 
 def ago(value: str | datetime | None, now: datetime) -> Markup:
     """`3 min ago`, `in 2 h`; `live.js` keeps it current."""
-    at = _at(value)
-    return _NO_VALUE if at is None else _time(at, humanise.age(at, now), css="ago")
+    return _time(value, lambda at: humanise.age(at, now), css="ago")
 
 
 def state_label(state: str) -> str:
@@ -92,11 +90,14 @@ def _at(value: str | datetime | None) -> datetime | None:
     return parse_instant(value) if isinstance(value, str) else value
 
 
-def _time(at: datetime, text: str, css: str = "") -> Markup:
+def _time(value: str | datetime | None, text: Callable[[datetime], str], css: str = "") -> Markup:
+    """A <time> element with what `text` makes of the instant."""
+    if (at := _at(value)) is None:
+        return _NO_VALUE
     exact = format_instant(at.astimezone(UTC)) or ""
     css_class = Markup(' class="{}"').format(css) if css else Markup("")
     title = exact.replace("T", " ").replace("Z", " UTC")
-    return Markup('<time datetime="{}" title="{}"{}>{}</time>').format(exact, title, css_class, text)
+    return Markup('<time datetime="{}" title="{}"{}>{}</time>').format(exact, title, css_class, text(at))
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {

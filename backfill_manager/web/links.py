@@ -56,9 +56,8 @@ def to_object(request: Mapping[str, Any]) -> tuple[str, str] | None:
         return "/pools", f"pool {names.get('name')}"
     if kind == kinds.MANAGER_STOP:
         return "/manager", "manager"
-    dag_id, run_id = names.get("dag_id"), names.get("run_id")
-    if kind in (kinds.DAG_TRIGGER, kinds.TASK_RUN):
-        run_id = request["object_id"]
+    dag_id = names.get("dag_id")
+    run_id = request["object_id"] if kind in (kinds.DAG_TRIGGER, kinds.TASK_RUN) else names.get("run_id")
     if dag_id is None:
         return None
     return (to_run(dag_id, run_id), str(run_id)) if run_id else (to("dags", dag_id), dag_id)

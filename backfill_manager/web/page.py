@@ -112,7 +112,10 @@ class PageContext:
         text = templates().get_template(template).render(**frame, **values)
         headers = {"Cache-Control": "no-store"}
         if self.is_refresh and status == 200:
-            headers["ETag"] = etag_of(text, frame["csrf"])
+            # Equal for equal content: without the CSRF token, which differs each time, and without ages, which the browser
+            # keeps current.
+            content = _AGO.sub(r"\1", text.replace(frame["csrf"], "") if frame["csrf"] else text)
+            headers["ETag"] = f'W/"{hashlib.sha256(content.encode()).hexdigest()[:24]}"'
             if self.request.headers.get("if-none-match") == headers["ETag"]:
                 return HTMLResponse(status_code=304, headers=headers)
         return HTMLResponse(text, status, headers=headers)
@@ -131,8 +134,11 @@ class PageContext:
     async def submit(self, kind: str, payload: Payload | Callable[[str], Payload], *, back: str | None) -> Response:
         """Submits a request and redirects to `back`, which shows the response."""
         submitted = await self.request_change(kind, payload)
-        back = back if back is not None and links.is_local(back) else "/"
-        return redirect(_with_request_id(back, submitted.request.request_id))
+        path, _, fragment = (back if back is not None and links.is_local(back) else "/").partition("#")
+        path, _, query = path.partition("?")
+        kept = [part for part in query.split("&") if part and not part.startswith("request_id=")]
+        query = "&".join([*kept, f"request_id={submitted.request.request_id}"])
+        return redirect(f"{path}?{query}" + (f"#{fragment}" if fragment else ""))
 
     def _frame(self) -> dict[str, Any]:
         request_id = self.request.query_params.get("request_id")
@@ -158,13 +164,6 @@ class PageContext:
         return {"manager": status_of_lease(lease, self.now), "import_errors": n}
 
 
-def etag_of(text: str, csrf: str) -> str:
-    """Equal for pages with equal content: without the CSRF token, which differs each time, and without ages, which the
-    browser keeps current."""
-    content = _AGO.sub(r"\1", text.replace(csrf, "") if csrf else text)
-    return f'W/"{hashlib.sha256(content.encode()).hexdigest()[:24]}"'
-
-
 def request_of(store: Store, request_id: str) -> dict[str, Any] | None:
     """A request by its whole id with its response; None if there is none."""
     by_id = [Condition("request_id", "=", request_id)]
@@ -174,13 +173,6 @@ def request_of(store: Store, request_id: str) -> dict[str, Any] | None:
     except StateError:
         return None
     return request_view(rows[0], responses[0] if responses else None) if rows else None
-
-
-def _with_request_id(back: str, request_id: str) -> str:
-    path, _, fragment = back.partition("#")
-    path, _, query = path.partition("?")
-    kept = [part for part in query.split("&") if part and not part.startswith("request_id=")]
-    return f"{path}?{'&'.join([*kept, f'request_id={request_id}'])}" + (f"#{fragment}" if fragment else "")
 
 
 def redirect(address: str) -> RedirectResponse:

@@ -17,7 +17,7 @@ from backfill_manager.api.context import MAX_CACHE_BYTES, MAX_CACHE_ENTRIES, siz
 from backfill_manager.clock import UTC, parse_instant
 from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model.records import DagRun, ImportProblem, Request, TaskLog
-from backfill_manager.queries.item_map import Cell
+from backfill_manager.queries.item_map import MapCell
 from backfill_manager.schemas.kinds import BACKFILL_CREATE
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
@@ -217,7 +217,7 @@ def test_a_value_is_computed_once_for_each_version_of_its_tables(api: ApiFixture
         b"x" * 100_000,
         "é" * 100_000,
         [{"state": "success", "note": n * "x"} for n in range(400)],
-        Cell(1, 2, (0,) * 4_000, "", ""),
+        MapCell(1, 2, (0,) * 4_000, "", ""),
     ],
 )
 def test_what_was_read_is_forgotten_in_time(api: ApiFixture, value: object) -> None:

@@ -12,7 +12,7 @@ from backfill_manager.clock import SystemClock
 from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import ParsedFile
-from backfill_manager.dags.submission import Submission
+from backfill_manager.dags.versions import Submission
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model.records import Manager
 from backfill_manager.store import open_store

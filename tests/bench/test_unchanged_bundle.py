@@ -39,16 +39,16 @@ def test_a_thousand_files(tmp_path: Path) -> None:
     clock = FakeClock(SystemClock().now())
     clock.advance(hours=1)  # the files are not of this very moment
     stamps = FileFingerprints(clock)
-    content = read_bundle(root, stamps=stamps)
+    content = read_bundle(root, fingerprints=stamps)
 
     print(f"\n{FILES} files, each read: {milliseconds(lambda: read_bundle(root))}")
-    print(f"{FILES} unchanged files: {milliseconds(lambda: read_bundle(root, stamps=stamps))}")
+    print(f"{FILES} unchanged files: {milliseconds(lambda: read_bundle(root, fingerprints=stamps))}")
     print(f"first snapshot: {milliseconds(lambda: take(root, base, content=content), 1)}")
 
     def edited() -> None:
         with (root / "team0" / "dag0.py").open("a") as file:
             file.write("# edited\n")
-        take(root, base, stamps=stamps)
+        take(root, base, fingerprints=stamps)
 
     print(f"one edit, look and snapshot: {milliseconds(edited)}")
     assert len({path.stat().st_ino for path in base.rglob("*.py")}) == FILES + 9

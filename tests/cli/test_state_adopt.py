@@ -17,7 +17,7 @@ from backfill_manager.store.delta_rs.store import DeltaRsStore
 def led_once(root: Path) -> str:
     store = DeltaRsStore(str(root))
     store.init()
-    leader = LeaderElector(store, SystemClock(), lease_s=15, version="0").run_once()
+    leader = LeaderElector(store, SystemClock(), lease_s=15).run_once()
     assert leader is not None and leader.row.state_id is not None
     leader.resign(SystemClock().now())
     return leader.row.state_id

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill_manager.dags.bundles import archive, source
+from backfill_manager.dags.bundles import source
 from backfill_manager.dags.bundles.files import read_bundle
 from backfill_manager.dags.bundles.source import BundleSource, FetchedFiles
 from backfill_manager.dags.parsers.bundle_state import source_of
@@ -117,13 +117,13 @@ def test_an_encrypted_entry_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MAX_BUNDLE_SIZE", 1 << 20)
+    monkeypatch.setattr(source, "MAX_BUNDLE_SIZE", 1 << 20)
     path = packed(tmp_path / "b.zip", ("a.py", b" " * (2 << 20)))
     refused(path, "b.zip unpacks to 2 MB; a bundle may have 1")
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MAX_FILES", 2)
+    monkeypatch.setattr(source, "MAX_FILES", 2)
     refused(packed(tmp_path / "b.zip", *((f"{n}.py", "") for n in range(3))), "holds 3 entries; a bundle may have 2")
 
 

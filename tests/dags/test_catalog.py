@@ -34,14 +34,14 @@ def test_the_last_good_version_is_what_is_read(bundle: BundleFolder, catalog: Da
 def test_the_result_of_a_submission_is_reported_dag_by_dag(bundle: BundleFolder, catalog: DagCatalog) -> None:
     store = catalog
     bundle.write_dag("f.py", "one", "two")
-    assert [(c.dag_id, c.what) for c in store.submit(bundle.scan(), AT).changes] == [("one", "new"), ("two", "new")]
+    assert [(c.dag_id, c.change) for c in store.submit(bundle.scan(), AT).changes] == [("one", "new"), ("two", "new")]
     assert store.submit(bundle.scan(), AT).changes == ()
     bundle.write_dag("f.py", "one")
-    message = {c.dag_id: c.what for c in store.submit(bundle.scan(), AT).changes}
+    message = {c.dag_id: c.change for c in store.submit(bundle.scan(), AT).changes}
     assert message == {"one": "changed", "two": "deactivated"}
     (bundle.root / "f.py").rename(bundle.root / "g.py")
     bundle.write_dag("h.py", "two")
-    message = {c.dag_id: c.what for c in store.submit(bundle.scan(), AT).changes}
+    message = {c.dag_id: c.change for c in store.submit(bundle.scan(), AT).changes}
     assert message == {"one": "moved", "two": "back"}
 
 

@@ -17,7 +17,7 @@ from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import ParsedFile
-from backfill_manager.dags.submission import Submission
+from backfill_manager.dags.versions import Submission
 from backfill_manager.model.records import DagVersion, Record
 
 BUNDLES = ("one", "two")

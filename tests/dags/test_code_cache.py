@@ -14,8 +14,7 @@ import pytest
 from support.bundle_folder import BundleFolder
 
 from backfill_manager.dags.importing.code_cache import CodeCache
-from backfill_manager.dags.submission import Submission
-from backfill_manager.dags.versions import changes_for
+from backfill_manager.dags.versions import Submission, changes_for
 from backfill_manager.errors import InvalidDag, StateError
 from backfill_manager.model.records import DagVersion
 

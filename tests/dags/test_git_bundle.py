@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill_manager.dags.bundles import git_repository
+from backfill_manager.dags.bundles import source
 from backfill_manager.dags.bundles.files import read_bundle
 from backfill_manager.dags.bundles.source import BundleSource, FetchedFiles
 from backfill_manager.dags.parsers.bundle_state import source_of
@@ -202,7 +202,7 @@ def test_files_are_as_they_were_committed(repository: Repository) -> None:
 
 
 def test_too_many_files_are_refused(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_repository, "MAX_FILES", 1)
+    monkeypatch.setattr(source, "MAX_FILES", 1)
     repository.commit({"a.py": "1", "b.py": "1", "c.png": "1"})
     assert "has 2 files of 0 MB in '.'; a bundle may have 1 of 512 MB" in refused(repository.at())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backfill_manager.dags.bundles.files import MAX_DATA_FILE_SIZE
-from backfill_manager.dags.bundles.manifest import read_manifest, with_manifest
+from backfill_manager.dags.bundles.manifest import with_manifest
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import BundleSettings
 
@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "bundles.md"
 def told_by(root: Path, text: str, **configured: object) -> BundleSettings:
     (root / "manifest.yaml").write_text(text)
     settings = BundleSettings(name="b", path=str(root), **configured)  # type: ignore[arg-type]
-    return with_manifest(settings, read_manifest(settings, root))
+    return with_manifest(settings, root)[0]
 
 
 def wrong(root: Path, text: str) -> list[str]:
@@ -29,7 +29,7 @@ def wrong(root: Path, text: str) -> list[str]:
 
 def test_a_bundle_without_a_manifest_is_as_configured(tmp_path: Path) -> None:
     settings = BundleSettings(name="b", path=str(tmp_path))
-    assert with_manifest(settings, read_manifest(settings, tmp_path)) is settings
+    assert with_manifest(settings, tmp_path)[0] is settings
 
 
 def test_a_manifest_sets_how_its_bundle_is_read(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_wrong_manifest_is_reported_in_one_line(tmp_path: Path, text: str, mes
 def test_a_manifest_that_is_no_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidConfig, match=r"^manifest\.yaml, line 1: not UTF-8 text"):
-        read_manifest(BundleSettings(name="b", path=str(tmp_path)), tmp_path)
+        with_manifest(BundleSettings(name="b", path=str(tmp_path)), tmp_path)
 
 
 def test_the_manifests_in_the_documentation_are_understood(tmp_path: Path) -> None:

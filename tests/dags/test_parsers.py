@@ -22,7 +22,7 @@ from backfill_manager.dags.parsers import StandardBundleParser
 from backfill_manager.dags.parsers.bundle_state import BundleState
 from backfill_manager.dags.parsers.parser import BundleParser
 from backfill_manager.dags.parsers.registry import OURS, parser_named
-from backfill_manager.dags.submission import Submission
+from backfill_manager.dags.versions import Submission
 from backfill_manager.errors import InvalidConfig, InvalidInput
 from backfill_manager.settings import BundleSettings
 from backfill_manager.testing import FakeClock
@@ -459,7 +459,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(folder: BundleFold
     folder.write_dag("a.py", "a", "a2")
     folder.write("sub/b.py", "from backfill_manager import dag\n1 / 0")
     result = it.store.preview(it.parser.parse(), it.clock.now())
-    assert [(change.dag_id, change.what, change.version) for change in result.changes] == [
+    assert [(change.dag_id, change.change, change.version) for change in result.changes] == [
         ("a", "changed", 2),
         ("a2", "new", 1),
     ]
@@ -474,7 +474,7 @@ def test_removed_dags_are_deactivated_on_request(folder: BundleFolder, watch: Wa
     it.store.submit(it.parser.parse(), it.clock.now())
     assert it.active == ["a", "b"]
     taken = it.store.submit(it.parser.parse("sub/b.py", deactivate_removed=True), it.clock.now())
-    assert it.active == ["a"] and [change.what for change in taken.changes] == ["deactivated"]
+    assert it.active == ["a"] and [change.change for change in taken.changes] == ["deactivated"]
 
 
 def test_a_path_that_the_bundle_does_not_have_is_refused(folder: BundleFolder, watch: Watch) -> None:

@@ -321,7 +321,7 @@ def test_parsing_on_demand_and_its_dry_run_go_through_the_parser(sheets: BundleF
     sheets.write("broken.sheet", "dag,task\n")
     settings = sheets.settings()
     result = preview(settings, "", [], snapshots=sheets.snapshots)
-    assert [(change.dag_id, change.what) for change in result.changes] == [("totals", "new"), ("other", "new")]
+    assert [(change.dag_id, change.change) for change in result.changes] == [("totals", "new"), ("other", "new")]
     assert [(error.file, error.line) for error in result.errors] == [("broken.sheet", 1)]
     assert preview(settings, "daily", [], snapshots=sheets.snapshots).errors == ()
     with pytest.raises(InvalidInput, match="has no file or folder 'nope'"):

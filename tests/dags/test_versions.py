@@ -12,8 +12,7 @@ from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import ParsedFile
-from backfill_manager.dags.submission import Submission
-from backfill_manager.dags.versions import changes_for
+from backfill_manager.dags.versions import Submission, changes_for
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 
 AT = datetime(2024, 1, 1, tzinfo=timezone.utc)
@@ -228,6 +227,15 @@ def test_a_newcomer_does_not_take_an_id_from_the_file_that_holds_it() -> None:
     assert (state.dag("d").file, sorted(state.errors())) == ("b.py", ["a.py", "b.py"])
     state.take(scan_of({"a.py": [spec("d", "a.py")]}))
     assert (state.dag("d").file, state.version("d"), state.errors()) == ("a.py", 2, {})
+
+
+def test_a_file_that_claims_ids_of_two_others_has_the_same_error_when_nothing_has_changed() -> None:
+    state = State()
+    files = {"a.py": ["p"], "b.py": ["q", "p"], "c.py": ["q"]}
+    scan = scan_of({file: [spec(dag_id, file) for dag_id in dag_ids] for file, dag_ids in files.items()})
+    state.take(scan)
+    assert "DAG 'q' is already made by c.py" in state.errors()["b.py"]
+    assert state.take(scan) == []
 
 
 def test_a_moved_file_takes_its_dag_along() -> None:

@@ -109,7 +109,7 @@ def is_valid(bundle: BundleFolder, text: str | bytes) -> bool:
     path = bundle.root / "seen.dag.yaml"
     path.write_bytes(text if isinstance(text, bytes) else dedent(text).encode())
     try:
-        return all(VALIDATOR.is_valid(document.content.value) for document in documents_of(path))
+        return all(VALIDATOR.is_valid(document.value) for document in documents_of(path))
     except InvalidDag:
         return False
 
@@ -278,7 +278,7 @@ def test_the_example_is_downstream_of_flights() -> None:
     (made,) = load_file(path)
     assert [read.table for read in made.spec.reads] == ["clean_flights"]
     assert made.spec.end_date == datetime(2013, 12, 31, 5, tzinfo=UTC)
-    assert [VALIDATOR.is_valid(document.content.value) for document in documents_of(path)] == [True]
+    assert [VALIDATOR.is_valid(document.value) for document in documents_of(path)] == [True]
 
 
 # -- what is wrong ----------------------------------------------------------------------------------------------------
@@ -566,7 +566,7 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
     expected = in_python(document_values, work)
     assert made.spec == expected
     (document,) = documents_of(path)
-    assert [error.message for error in VALIDATOR.iter_errors(document.content.value)] == []
+    assert [error.message for error in VALIDATOR.iter_errors(document.value)] == []
 
 
 @settings(max_examples=200, deadline=None)

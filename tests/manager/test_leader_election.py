@@ -32,7 +32,7 @@ def led_elsewhere(store: MemoryStore, clock: FakeClock, term: int = 1) -> Leader
 
 
 def candidate(store: MemoryStore, clock: FakeClock) -> LeaderElector:
-    return LeaderElector(store, clock, lease_s=15, version="0")
+    return LeaderElector(store, clock, lease_s=15)
 
 
 def test_the_first_manager_leads_at_once(store: MemoryStore) -> None:

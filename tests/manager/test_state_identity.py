@@ -19,9 +19,9 @@ from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.settings import Settings
-from backfill_manager.store.delta_rs.sql import arrow_table
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import VERSION_PROPERTY
+from backfill_manager.store.sql_text import arrow_table
 from backfill_manager.store.uri import canonical_place
 from backfill_manager.testing import FakeClock, MemoryStore
 
@@ -33,7 +33,7 @@ def a_term(root: Path | str) -> Manager:
     """A manager leads the state at `root`, and stops."""
     store = DeltaRsStore(str(root))
     store.init()
-    leader = LeaderElector(store, CLOCK, lease_s=15, version="0").run_once()
+    leader = LeaderElector(store, CLOCK, lease_s=15).run_once()
     assert leader is not None
     leader.resign(CLOCK.now())
     (row,) = store.read(Manager, order_by=["-term"], limit=1)

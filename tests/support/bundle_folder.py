@@ -8,7 +8,7 @@ from typing import Any
 
 from backfill_manager.dags.importing.loader import DagLoader
 from backfill_manager.dags.parsers.local_parse import parse_bundle
-from backfill_manager.dags.submission import Submission
+from backfill_manager.dags.versions import Submission
 from backfill_manager.settings import BundleSettings, LimitSettings
 
 

@@ -13,7 +13,7 @@ from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, reads
 from backfill_manager.api.paging import Paging, paged
-from backfill_manager.api.parameters import BackfillState, Id, ItemState, Kind
+from backfill_manager.api.parameters import BackfillState, Id, ItemState
 from backfill_manager.api.submit import ApiSubmit, ApiSubmitter, Payload, submits
 from backfill_manager.errors import NoActiveManager
 from backfill_manager.model import records
@@ -28,6 +28,7 @@ from backfill_manager.requests.submit import id_from
 from backfill_manager.requests.validation import check_not_ended, retried_backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas import resources as r
+from backfill_manager.schemas.commands import Kind
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
 PLAN_TIMEOUT_S: Final = 60.0
@@ -40,12 +41,9 @@ BackfillPaging = Annotated[
 @router.get("", operation_id="list_backfills", **reads(r.Page[r.Backfill]))
 @read_from(*TABLES)
 def list_backfills(
-    reader: Reader,
-    paging: BackfillPaging,
-    dag_id: Annotated[str | None, Query(max_length=200)] = None,
-    state: Annotated[list[BackfillState] | None, Query(max_length=10)] = None,
-    kind: Kind | None = None,
-) -> Any:
+    reader: Reader, paging: BackfillPaging, dag_id: Annotated[str | None, Query(max_length=200)] = None,
+    state: Annotated[list[BackfillState] | None, Query(max_length=10)] = None, kind: Kind | None = None,
+) -> Any:  # fmt: skip
     """Backfills, those that wait for the manager first. Hidden ones are left out."""
     filter = backfills.BackfillFilter(dag_id, tuple(state or ()), kind)
     order = paging.order("run_seq")
@@ -110,11 +108,9 @@ def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Payload:
 @router.get("/{backfill_id}/items", operation_id="list_items", **reads(r.Page[r.Item]))
 @read_from(*TABLES)
 def list_items(
-    backfill_id: Id,
-    reader: Reader,
-    paging: Annotated[Paging, paged("ordinal", "-ordinal", limit=100)],
+    backfill_id: Id, reader: Reader, paging: Annotated[Paging, paged("ordinal", "-ordinal", limit=100)],
     state: Annotated[list[ItemState] | None, Query(max_length=10)] = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Its intervals (or partitions) in the order in which they were planned, each with its run."""
     order = paging.order("ordinal")
     _, start = paging.after(records.BackfillItem, order) or (None, None)

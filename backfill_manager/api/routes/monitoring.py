@@ -27,17 +27,16 @@ from backfill_manager.schemas.resources import Health, ManagerStatus
 router = APIRouter(tags=["health"])
 metrics_router = APIRouter(tags=["health"])
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_COUNTS: Final = (
-    ("bfm_backfills", "Backfills by state.", "backfill"),
-    ("bfm_backfill_items", "Items of backfills by state.", "backfill_item"),
-    ("bfm_dag_runs", "DAG runs by state.", "dag_run"),
-    ("bfm_task_instances", "Task instances by state.", "task_instance"),
-)
+_COUNTS: Final = {
+    "backfill": "Backfills", "backfill_item": "Items of backfills", "dag_run": "DAG runs",
+    "task_instance": "Task instances",
+}  # fmt: skip
 _MANAGER_GAUGES: Final = (
-    ("ticks", "Ticks of this term."),
-    ("commits", "Commits of this term."),
-    ("tick_ms", "Median of the last hundred ticks, in milliseconds."),
-    ("commit_ms", "Median of the last hundred commits, in milliseconds."),
+    ("heartbeat_age_seconds", "heartbeat_age_s", "Since its last heartbeat."),
+    ("ticks", "ticks", "Ticks of this term."),
+    ("commits", "commits", "Commits of this term."),
+    ("tick_ms", "tick_ms", "Median of the last hundred ticks, in milliseconds."),
+    ("commit_ms", "commit_ms", "Median of the last hundred commits, in milliseconds."),
 )
 _POOL_GAUGES: Final = ("slots", "used", "queued", "running")
 _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS"})
@@ -82,8 +81,8 @@ class StateCollector(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         cached, store = self._context.cached_by_version, self._context.store
-        for name, help, table in _COUNTS:
-            gauge = GaugeMetricFamily(name, help, labels=["state"])
+        for table, rows in _COUNTS.items():
+            gauge = GaugeMetricFamily(f"bfm_{table}s", f"{rows} by state.", labels=["state"])
             counts = cached((table,), ("metrics", table), partial(store.count, table, ("state",)))
             for (state,), count in sorted(counts.items()):
                 gauge.add_metric([state], count)
@@ -102,12 +101,9 @@ class StateCollector(Collector):
         status = manager_status(self._context.store, self._context.clock.now())
         yield GaugeMetricFamily("bfm_manager_leading", "1 when a manager is running.", value=float(status["leading"]))
         yield GaugeMetricFamily("bfm_manager_term", "Term of the last leader.", value=status["term"] or 0)
-        if status["term"] is not None:
-            age_s = status["heartbeat_age_s"]
-            yield GaugeMetricFamily("bfm_manager_heartbeat_age_seconds", "Since its last heartbeat.", value=age_s)
-            for name, help in _MANAGER_GAUGES:
-                if (value := status[name]) is not None:
-                    yield GaugeMetricFamily(f"bfm_manager_{name}", help, value=value)
+        for name, key, help in _MANAGER_GAUGES if status["term"] is not None else ():
+            if (value := status[key]) is not None:
+                yield GaugeMetricFamily(f"bfm_manager_{name}", help, value=value)
 
 
 class Metrics:
@@ -144,8 +140,7 @@ class MeasureRequests(Middleware):
 
 
 def _template(scope: Scope) -> str:
-    """`/api/v1/dags/{dag_id}`; the path of a route that was included with a prefix may lack it."""
+    """`/api/v1/dags/{dag_id}`; the path of a route that was included with a prefix lacks it."""
     path = getattr(scope.get("route"), "path", None)
-    if path is None:
-        return "other"
-    return path if not scope["path"].startswith(PREFIX) or path.startswith(PREFIX) else f"{PREFIX}{path}"
+    prefix = PREFIX if path and scope["path"].startswith(PREFIX) else ""
+    return "other" if path is None else prefix + path.removeprefix(PREFIX)

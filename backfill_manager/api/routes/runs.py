@@ -3,7 +3,7 @@ address that always means one run: links and `Location` headers have this form."
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -20,8 +20,7 @@ from backfill_manager.api.submit import ApiSubmit, Payload, submits
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun
 from backfill_manager.model.states import RUN_FINISHED
-from backfill_manager.queries.runs import find_run, run_details
-from backfill_manager.queries.runs import list_runs as runs_of
+from backfill_manager.queries import runs as queries
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
 from backfill_manager.requests import validation
 from backfill_manager.schemas import kinds
@@ -49,35 +48,23 @@ After = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class RunKey:
-    """What an address says of a run."""
-
-    run_id: str
-    dag_id: str | None
-
-    def find(self, store: Store) -> DagRun:
-        return find_run(store, self.run_id, dag_id=self.dag_id or None)
-
-
 def _by_id(request: Request, run_id: RunId, dag_id: InDag = None) -> None:
-    request.state.run_key = RunKey(run_id, dag_id)
+    request.state.run_of = lambda store: queries.find_run(store, run_id, dag_id=dag_id or None)
 
 
 def _of_dag(request: Request, dag_id: Id, run_id: RunIdOfDag) -> None:
-    request.state.run_key = RunKey(run_id, dag_id)
+    request.state.run_of = lambda store: queries.find_run(store, run_id, dag_id=dag_id)
 
 
-def _run_key(request: Request) -> RunKey:
+def _run_of(request: Request) -> Any:
     # FastAPI solves all dependencies before it reports the invalid parameters of one.
-    key: RunKey = getattr(request.state, "run_key", RunKey("", None))
-    return key
+    return getattr(request.state, "run_of", None)
 
 
-# Each handler below has two addresses; the dependency of a route reads the key from its address.
+# Each handler below has two addresses; the dependency of a route reads from its address which run it is about.
 BY_ID: Final = [Depends(_by_id)]
 OF_DAG: Final = [Depends(_of_dag)]
-Key = Annotated[RunKey, Depends(_run_key)]
+RunOf = Annotated[Callable[[Store], DagRun], Depends(_run_of)]
 
 
 def address_of(dag_id: str, run_id: str) -> str:
@@ -88,19 +75,16 @@ def address_of(dag_id: str, run_id: str) -> str:
 def page_of_runs(reader: Reader, paging: Paging, **filters: Any) -> dict[str, Any]:
     order = paging.order("run_seq", created_at="run_seq")
     after = paging.after(DagRun, order)
-    return paging.page(*runs_of(reader.store, order=order, limit=paging.limit, after=after, **filters))
+    return paging.page(*queries.list_runs(reader.store, order=order, limit=paging.limit, after=after, **filters))
 
 
 @router.get("", operation_id="list_runs", **reads(r.Page[r.Run]))
 @read_from("dag_run", "backfill", "request", "response")
 def list_runs(
-    reader: Reader,
-    paging: RunPaging,
-    dag_id: Annotated[str | None, Query(max_length=200)] = None,
+    reader: Reader, paging: RunPaging, dag_id: Annotated[str | None, Query(max_length=200)] = None,
     backfill_id: Annotated[str | None, Query(max_length=200)] = None,
-    state: Annotated[list[RunState] | None, Query(max_length=10)] = None,
-    run_type: RunType | None = None,
-) -> Any:
+    state: Annotated[list[RunState] | None, Query(max_length=10)] = None, run_type: RunType | None = None,
+) -> Any:  # fmt: skip
     """Runs of all DAGs, newest first."""
     known = None if backfill_id is None else known_backfill(reader.context, backfill_id)["backfill_id"]
     return page_of_runs(reader, paging, dag_id=dag_id, backfill_id=known, in_states=state or (), run_type=run_type)
@@ -109,26 +93,26 @@ def list_runs(
 @router.get("/{run_id}", operation_id="get_run", dependencies=BY_ID, **reads(r.RunDetails))
 @of_dag_router.get("/{run_id}", operation_id="get_run_of_dag", dependencies=OF_DAG, **reads(r.RunDetails))
 @read_from(*RUN_TABLES)
-def get_run(key: Key, reader: Reader) -> Any:
+def get_run(run_of: RunOf, reader: Reader) -> Any:
     """One run, with its parameters (`conf`), which lists leave out."""
-    return run_details(key.find(reader.store))
+    return queries.run_details(run_of(reader.store))
 
 
 @router.post("/{run_id}/cancel", operation_id="cancel_run", dependencies=BY_ID, **CHANGE)
 @of_dag_router.post("/{run_id}/cancel", operation_id="cancel_run_of_dag", dependencies=OF_DAG, **CHANGE)
 @submits(kinds.RUN_CANCEL)
-def cancel(key: Key, submitter: ApiSubmit) -> Payload:
+def cancel(run_of: RunOf, submitter: ApiSubmit) -> Payload:
     """Stops its running tasks (their Spark jobs are cancelled); the others never start."""
-    return validation.cancelled_run(key.find(submitter.store))
+    return validation.cancelled_run(run_of(submitter.store))
 
 
 @router.post("/{run_id}/mark", operation_id="mark_run", dependencies=BY_ID, **CHANGE)
 @of_dag_router.post("/{run_id}/mark", operation_id="mark_run_of_dag", dependencies=OF_DAG, **CHANGE)
-async def mark(key: Key, body: MarkRun, submitter: ApiSubmit) -> Response:
+async def mark(run_of: RunOf, body: MarkRun, submitter: ApiSubmit) -> Response:
     """Sets a run, or one task of it (`task_id`), to a state, whatever its state is; running tasks are stopped."""
 
     def payload(_: str) -> Payload:
-        run = key.find(submitter.store)
+        run = run_of(submitter.store)
         if body.task_id is None:
             return validation.marked_run(run, body.state)
         return validation.marked_task(submitter.store, run, body.task_id, body.state)
@@ -139,10 +123,10 @@ async def mark(key: Key, body: MarkRun, submitter: ApiSubmit) -> Response:
 @router.get("/{run_id}/tasks", operation_id="list_tasks_of_run", dependencies=BY_ID, **reads(r.RunTasks))
 @of_dag_router.get("/{run_id}/tasks", operation_id="list_tasks_of_run_of_dag", dependencies=OF_DAG, **reads(r.RunTasks))
 @read_from(*RUN_TABLES, "task_instance", "task_try")
-def list_tasks(key: Key, reader: Reader, task_id: TaskId = None) -> Any:
+def list_tasks(run_of: RunOf, reader: Reader, task_id: TaskId = None) -> Any:
     """Its task instances, in the order in which they started, and every finished try. Results of more than 65,536
     characters are included for a single task only (`task_id`)."""
-    run = key.find(reader.store)
+    run = run_of(reader.store)
     if task_id is not None:
         find_task_instance(reader.store, run, task_id)  # raises when there is none
     tasks, tries = list_task_instances(reader.store, run, task_id), list_tries(reader.store, run, task_id)
@@ -155,19 +139,15 @@ def list_tasks(key: Key, reader: Reader, task_id: TaskId = None) -> Any:
 )
 @read_from(*RUN_TABLES, "task_instance", "task_log")
 def get_log(
-    key: Key,
-    task_id: Id,
-    reader: Reader,
-    try_number: TryNumber = None,
-    after: After = None,
+    run_of: RunOf, task_id: Id, reader: Reader, try_number: TryNumber = None, after: After = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LOG_LINES)] = MAX_LOG_LINES,
-) -> Any:
+) -> Any:  # fmt: skip
     """The log of a task, oldest line first. To follow it, request it again with `after` until `is_whole`."""
     launch, line = (int(part) for part in after.split(".")) if after else (0, -1)
     if after and not launch:
         raise InvalidInput("after: launches count from 1; use `after` of the last response")
     # A tick commits a task's end before its log, and its run's end after both: an ended run has its whole log.
-    run = key.find(reader.store)
+    run = run_of(reader.store)
     state = find_task_instance(reader.store, run, task_id).state
     lines = list_log_lines(reader.store, run, task_id, try_number=try_number, after=(launch, line), limit=limit + 1)
     more, lines = len(lines) > limit, lines[:limit]

@@ -12,7 +12,8 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -46,8 +47,7 @@ class BundleContent:
 
 
 def may_make_dags(file: str, content: bytes) -> bool:
-    """A cheap test before a process is spent on it: a `.py` file that holds both words, or a `.dag.yaml`; `_private` ones
-    make none."""
+    """A cheap test before a process is spent on it: a `.py` that holds both words, or a `.dag.yaml`; no `_private` one."""
     name = file.rpartition("/")[2]
     if name.startswith("_"):
         return False
@@ -78,16 +78,11 @@ class DagFiles:
 
 
 PYTHON_AND_YAML: Final = DagFiles()
-ALL_FILES: Final = DagFiles(
-    ("*",), lambda file, content: False
-)  # of a snapshot: what it holds was chosen when it was taken
 
 
 def hash_of(files: Mapping[str, str]) -> str:
-    digest_of_all = hashlib.sha256()
-    for file, digest in sorted(files.items()):
-        digest_of_all.update(f"{file}\0{digest}\n".encode("utf-8", "surrogateescape"))
-    return digest_of_all.hexdigest()
+    text = "".join(f"{file}\0{digest}\n" for file, digest in sorted(files.items()))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def stamp_of(about: os.stat_result) -> Stamp:
@@ -103,6 +98,7 @@ class Fingerprint:
     may_make_dags: bool
 
 
+@dataclass
 class FileFingerprints:
     """Remembers what was read of one bundle, so that a file whose stamp (times, size, inode) is the same is not read again.
 
@@ -110,62 +106,47 @@ class FileFingerprints:
     system's times may be so coarse that a second change leaves the stamp as it was (git calls this racily clean).
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._root: Path | None = None
-        self._by_file: dict[str, Fingerprint] = {}
-
-    def of(self, root: Path) -> Mapping[str, Fingerprint]:
-        """By path within the bundle; nothing when it was another folder that was read last."""
-        return self._by_file if root == self._root else {}
-
-    def remember(self, root: Path, entries: Mapping[str, Fingerprint], *, began_ns: int) -> None:
-        """`entries` is all that there is; other files are forgotten."""
-        self._root = root
-        self._by_file = {
-            file: entry for file, entry in entries.items() if max(entry.stamp[0], entry.stamp[3]) < began_ns - RACY_NS
-        }
-
-    def now_ns(self) -> int:
-        return micros(self._clock.now()) * 1000
+    clock: Clock = field(default_factory=SystemClock)
+    dag_files: DagFiles = PYTHON_AND_YAML
+    root: Path | None = None  # the folder that was read last
+    by_file: dict[str, Fingerprint] = field(default_factory=dict)  # path within the bundle -> as it was read
 
 
 def read_bundle(
-    root: Path,
-    *,
-    without: Path | None = None,
-    fingerprints: FileFingerprints | None = None,
-    dag_files: DagFiles = PYTHON_AND_YAML,
+    root: Path, *, without: Path | None = None, fingerprints: FileFingerprints | None = None
 ) -> BundleContent:
-    """The folder's content now; `without` is a folder that is none of it. `fingerprints` must be of the same `dag_files`.
-    `InvalidInput` when it can't be read."""
+    """The folder's content now; `without` is a folder that is none of it. `InvalidInput` when it can't be read."""
     fingerprints = fingerprints or FileFingerprints()
-    known, began_ns = fingerprints.of(root), fingerprints.now_ns()
+    dag_files = fingerprints.dag_files
+    known = fingerprints.by_file if fingerprints.root == root else {}
+    settled_before_ns = micros(fingerprints.clock.now()) * 1000 - RACY_NS
     entries: dict[str, Fingerprint] = {}
     for file, stamp in _entries(root, without, dag_files):
         before = known.get(file)
-        entry = before if before and before.stamp == stamp else _fingerprint(root / file, file, stamp, dag_files)
-        if entry is not None:
-            entries[file] = entry
-    fingerprints.remember(root, entries, began_ns=began_ns)
+        if before is not None and before.stamp == stamp:
+            entries[file] = before
+        elif (content := read(root / file, file, dag_files)) is not None:
+            entries[file] = Fingerprint(stamp, hashlib.sha256(content).hexdigest(), dag_files.may_be(file, content))
+    fingerprints.root = root
+    fingerprints.by_file = {
+        file: entry for file, entry in entries.items() if max(entry.stamp[0], entry.stamp[3]) < settled_before_ns
+    }
     return BundleContent(
         {file: entry.sha256 for file, entry in entries.items()},
         tuple(file for file, entry in entries.items() if entry.may_make_dags),
     )
 
 
-def _fingerprint(path: Path, file: str, stamp: Stamp, dag_files: DagFiles) -> Fingerprint | None:
-    content = read(path, file, dag_files)
-    if content is None:
-        return None
-    return Fingerprint(stamp, hashlib.sha256(content).hexdigest(), dag_files.may_be(file, content))
+def read_snapshot(folder: Path) -> BundleContent:
+    """All that a snapshot holds, which was chosen when it was taken."""
+    return read_bundle(folder, fingerprints=FileFingerprints(dag_files=DagFiles(("*",), lambda *_: False)))
 
 
 def belongs(file: str, size: int, dag_files: DagFiles = PYTHON_AND_YAML) -> bool:
     """Whether a path within a bundle, of `size` bytes, may be part of its content, or marks its folder as no part of it:
     nothing else need be unpacked of an archive or a repository."""
     *folders, name = file.split("/")
-    is_content = _is_content(file, dag_files) and (size <= MAX_DATA_FILE_SIZE or _is_code(name) or dag_files.fits(file))
+    is_content = _is_content(file, dag_files) and _is_taken(file, size, dag_files)
     return all(map(_is_folder_name, folders)) and (is_content or name == VENV_MARK)
 
 
@@ -178,9 +159,10 @@ def _is_folder_name(name: str) -> bool:
     return bool(name) and not name.startswith(".") and name != "__pycache__"
 
 
-def _is_code(name: str) -> bool:
-    """Read whatever its size: a DAG that grew must not seem to be gone."""
-    return os.path.splitext(name)[1] in CODE or name.endswith(YAML_DAGS)
+def _is_taken(file: str, size: int, dag_files: DagFiles) -> bool:
+    """Code is, whatever its size: a DAG that grew must not seem to be gone."""
+    is_code = os.path.splitext(file)[1] in CODE or file.endswith(YAML_DAGS)
+    return size <= MAX_DATA_FILE_SIZE or is_code or dag_files.fits(file)
 
 
 def _entries(root: Path, without: Path | None, dag_files: DagFiles) -> Iterator[tuple[str, Stamp]]:
@@ -188,25 +170,21 @@ def _entries(root: Path, without: Path | None, dag_files: DagFiles) -> Iterator[
     folders are not (they may go round). Too large files, and what is neither file nor folder, are left out."""
     if not root.is_dir():
         raise InvalidInput(f"{root} is not a folder" if root.exists() else f"the folder {root} does not exist")
-    try:
+    excluded = None
+    with suppress(OSError):
         excluded = without.stat().st_ino if without else None
-    except OSError:
-        excluded = None
     folders = [""]
     while folders:
         folder = folders.pop()
         inner = []
         for entry in _listed(root, folder):
+            file = f"{folder}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
-                if not _is_folder_name(entry.name) or (
-                    without is not None and entry.inode() == excluded and os.path.samefile(entry.path, without)
-                ):
-                    continue
-                inner.append(f"{folder}{entry.name}/")
-            elif _is_content(file := f"{folder}{entry.name}", dag_files):
-                stamp = _stamp(entry, file, dag_files)
-                if stamp is not None:
-                    yield file, stamp
+                is_excluded = without and entry.inode() == excluded and os.path.samefile(entry.path, without)
+                if _is_folder_name(entry.name) and not is_excluded:
+                    inner.append(f"{file}/")
+            elif _is_content(file, dag_files) and (stamp := _stamp(entry, file, dag_files)) is not None:
+                yield file, stamp
         folders += reversed(inner)
 
 
@@ -223,36 +201,32 @@ def _listed(root: Path, folder: str) -> list[os.DirEntry[str]]:
 
 
 def _stamp(entry: os.DirEntry[str], file: str, dag_files: DagFiles) -> Stamp | None:
-    try:
+    with _may_vanish(entry.path):
         about = entry.stat()
-    except OSError as error:
-        if _is_not_there(error):
-            return None
-        raise InvalidInput(f"{entry.path} can't be read: {error.strerror}") from None
-    return stamp_of(about) if _is_read(file, about, dag_files) else None
+        return stamp_of(about) if _is_read(file, about, dag_files) else None
+    return None
 
 
 def _is_read(file: str, about: os.stat_result, dag_files: DagFiles) -> bool:
-    name = file.rpartition("/")[2]
-    if not stat.S_ISREG(about.st_mode):
-        return False
-    is_taken = about.st_size <= MAX_DATA_FILE_SIZE or _is_code(name) or dag_files.fits(file)
-    if is_taken and about.st_size > MAX_FILE_SIZE:
+    is_read = stat.S_ISREG(about.st_mode) and _is_taken(file, about.st_size, dag_files)
+    if is_read and about.st_size > MAX_FILE_SIZE:
         raise InvalidInput(f"{file} has {about.st_size >> 20} MB; a file of a bundle may have {MAX_FILE_SIZE >> 20}")
-    return is_taken
+    return is_read
 
 
 def read(path: Path, file: str = "", dag_files: DagFiles = PYTHON_AND_YAML) -> bytes | None:
     """The bytes of a file of the bundle, whose path there is `file` (by default its name); None for what
     vanished meanwhile, is no plain file, or is too large."""
-    try:
+    with _may_vanish(path):
         return path.read_bytes() if _is_read(file or path.name, path.stat(), dag_files) else None
+    return None
+
+
+@contextmanager
+def _may_vanish(path: str | Path) -> Iterator[None]:
+    """Goes on without what vanished meanwhile, or is a link that leads nowhere or goes round."""
+    try:
+        yield
     except OSError as error:
-        if _is_not_there(error):
-            return None
-        raise InvalidInput(f"{path} can't be read: {error.strerror}") from None
-
-
-def _is_not_there(error: OSError) -> bool:
-    """It vanished meanwhile, or is a link that leads nowhere or goes round."""
-    return error.errno in (errno.ENOENT, errno.ELOOP)
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise InvalidInput(f"{path} can't be read: {error.strerror}") from None

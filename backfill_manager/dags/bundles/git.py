@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.masking import without_credentials
@@ -65,11 +65,17 @@ class Git:
             raise Damaged(_in_a_line(complaint))
         return Ended(process.returncode == 0, printed, _in_a_line(complaint))
 
+    def output(self, *args: str) -> bytes:
+        """Of a command that only fails when the repository here is no good."""
+        ended = self.run(*args)
+        if not ended.is_good:
+            raise Damaged(ended.reason)
+        return ended.printed
+
     @contextmanager
     def blobs(self) -> Iterator[Blobs]:
         with self._process("cat-file", "--batch") as process:
-            assert process.stdin is not None and process.stdout is not None
-            yield Blobs(process.stdin, process.stdout)
+            yield Blobs(process)
 
     @contextmanager
     def _process(self, *args: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -99,8 +105,9 @@ class Git:
 class Blobs:
     """Contents by their ids, one after the other from one process."""
 
-    def __init__(self, input: IO[bytes], stderr: IO[bytes]) -> None:
-        self._input, self._output = input, stderr
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self._input, self._output = process.stdin, process.stdout
 
     def read(self, blob: str) -> bytes:
         try:

@@ -15,21 +15,13 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, DagFiles, belongs
-from backfill_manager.dags.bundles.git import Blobs, Damaged, Git
-from backfill_manager.dags.bundles.source import (
-    MAX_BUNDLE_SIZE,
-    MAX_FILES,
-    BundleSource,
-    FetchedFiles,
-    create_atomically,
-)
+from backfill_manager.dags.bundles import source
+from backfill_manager.dags.bundles.files import DagFiles, belongs
+from backfill_manager.dags.bundles.git import Damaged, Git
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.masking import without_credentials
 
@@ -47,17 +39,19 @@ class _Entry:
     size: int  # bytes
 
 
-class GitSource(BundleSource):
-    def __init__(self, url: str, ref: str, path: str, *, cache: Path, dag_files: DagFiles = PYTHON_AND_YAML) -> None:
+class GitSource(source.BundleSource):
+    def __init__(self, url: str, ref: str, path: str, *, cache: Path, dag_files: DagFiles) -> None:
         self._url, self._ref, self._dag_files = _absolute(url), ref, dag_files
         self._shown = without_credentials(url)
         self._path = "/".join(part for part in path.split("/") if part not in ("", "."))
         self._home = cache.absolute() / "git" / hashlib.sha256(self._url.encode()).hexdigest()[:16]
         self._git = Git(self._home / "repository.git")
 
-    def fetch(self) -> FetchedFiles:
+    def fetch(self) -> source.FetchedFiles:
         try:
-            with self._alone():
+            self._home.mkdir(parents=True, exist_ok=True)
+            with (self._home / "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # one process at a time works in the copy of a repository
                 try:
                     return self._fetched()
                 except Damaged:  # it is but a cache
@@ -68,29 +62,19 @@ class GitSource(BundleSource):
         except OSError as error:
             raise InvalidInput(f"{self._shown} can't be copied to {self._home}: {error}") from None
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One process at a time works in the copy of a repository."""
-        self._home.mkdir(parents=True, exist_ok=True)
-        with (self._home / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    def _fetched(self) -> FetchedFiles:
+    def _fetched(self) -> source.FetchedFiles:
         if not (self._git.repository / "HEAD").is_file():
-            made = self._git.run("init", "--quiet", "--bare", "--template=")
-            if not made.is_good:
-                raise Damaged(made.reason)
+            self._git.output("init", "--quiet", "--bare", "--template=")
         commit = self._commit()
-        tree = self._tree(commit)
-        return FetchedFiles(
-            create_atomically(
-                self._home / "trees" / f"{tree}{self._dag_files.key}", lambda into: self._write(tree, into)
-            ),
-            commit,
-        )
+        folder = self._resolved(f"{commit}:{self._path}") if self._path else commit
+        tree = self._resolved(f"{folder}^{{tree}}") if folder else None
+        if tree is None:
+            raise InvalidInput(
+                f"there is no folder {self._path!r} in the git repository {self._shown} at {self._ref} ({commit[:10]})"
+            )
+        place = self._home / "trees" / f"{tree}{self._dag_files.key}"
+        return source.FetchedFiles(source.create_atomically(place, lambda into: self._write(tree, into)), commit)
 
-    # -- which commit -------------------------------------------------------------------------------------------------
     def _commit(self) -> str:
         is_like_an_id = bool(_LIKE_AN_ID.fullmatch(self._ref))
         if is_like_an_id and (have := self._resolved(f"{self._ref}^{{commit}}")):
@@ -114,41 +98,26 @@ class GitSource(BundleSource):
     def _no_such_ref(self) -> InvalidInput:
         listed = self._git.run("ls-remote", "--quiet", "--heads", "--tags", "--refs", "--", self._url)
         refs_there = re.findall(r"\trefs/(?:heads|tags)/(.+)", listed.printed.decode("utf-8", "replace"))
-        hint = nearest(self._ref, refs_there) or (
-            f"; there are {', '.join(refs_there[:5])}" if refs_there else "; it is empty"
-        )
+        others = f"; there are {', '.join(refs_there[:5])}" if refs_there else "; it is empty"
+        hint = nearest(self._ref, refs_there) or others
         return InvalidInput(f"the git repository {self._shown} has no branch, tag or commit {self._ref!r}{hint}")
 
     def _resolved(self, expression: str) -> str | None:
         ended = self._git.run("rev-parse", "--verify", "--quiet", expression)
         return ended.printed.decode().strip() if ended.is_good else None
 
-    # -- its files ----------------------------------------------------------------------------------------------------
-    def _tree(self, commit: str) -> str:
-        revision = self._resolved(f"{commit}:{self._path}") if self._path else commit
-        tree = self._resolved(f"{revision}^{{tree}}") if revision else None
-        if tree is None:
-            raise InvalidInput(
-                f"there is no folder {self._path!r} in the git repository {self._shown} at {self._ref} ({commit[:10]})"
-            )
-        return tree
-
     def _entries(self, tree: str) -> list[_Entry]:
-        """What a bundle may hold of a tree."""
-        listed = self._git.run("ls-tree", "-r", "-l", "-z", "--full-tree", tree)
-        if not listed.is_good:
-            raise Damaged(listed.reason)
         entries = []
-        for line in os.fsdecode(listed.printed).split("\0")[:-1]:
+        for line in os.fsdecode(self._git.output("ls-tree", "-r", "-l", "-z", "--full-tree", tree)).split("\0")[:-1]:
             about, _, path = line.partition("\t")
             mode, kind, blob, size = about.split()
             if kind == "blob" and belongs(path, int(size), self._dag_files):
                 entries.append(_Entry(path, mode == _LINK, blob, int(size)))
         mega_bytes = sum(entry.size for entry in entries) >> 20
-        if len(entries) > MAX_FILES or mega_bytes >= MAX_BUNDLE_SIZE >> 20:
+        if len(entries) > source.MAX_FILES or mega_bytes >= source.MAX_BUNDLE_SIZE >> 20:
             raise InvalidInput(
                 f"{self._shown} has {len(entries)} files of {mega_bytes} MB in {self._path or '.'!r}; a bundle may have "
-                f"{MAX_FILES} of {MAX_BUNDLE_SIZE >> 20} MB: name a folder of it as `path`"
+                f"{source.MAX_FILES} of {source.MAX_BUNDLE_SIZE >> 20} MB: name a folder of it as `path`"
             )
         return entries
 
@@ -157,20 +126,16 @@ class GitSource(BundleSource):
         for folder in {(into / entry.path).parent for entry in entries}:
             folder.mkdir(parents=True, exist_ok=True)
         with self._git.blobs() as blobs:
-            for entry in entries:
-                if not entry.is_link:
-                    (into / entry.path).write_bytes(blobs.read(entry.blob))
-            _write_links({into / entry.path: entry.blob for entry in entries if entry.is_link}, blobs, into)
-
-
-def _write_links(links: dict[Path, str], blobs: Blobs, root: Path) -> None:
-    """All files and folders are there already, so that no link is written through another. Where a link leads to is only
-    known when all are there."""
-    for link, blob in links.items():
-        os.symlink(blobs.read(blob).replace(b"\0", b"?"), link)
-    inside = os.path.realpath(root) + os.sep
-    for link in [link for link in links if not (os.path.realpath(link).startswith(inside) and link.is_file())]:
-        link.unlink()
+            for entry in sorted(entries, key=lambda entry: entry.is_link):  # links last: nothing is written through one
+                content = blobs.read(entry.blob)
+                if entry.is_link:
+                    os.symlink(content.replace(b"\0", b"?"), into / entry.path)
+                else:
+                    (into / entry.path).write_bytes(content)
+        inside = os.path.realpath(into) + os.sep
+        links = [into / entry.path for entry in entries if entry.is_link]  # where they lead to is only known now
+        for link in [link for link in links if not (os.path.realpath(link).startswith(inside) and link.is_file())]:
+            link.unlink()
 
 
 def _absolute(url: str) -> str:

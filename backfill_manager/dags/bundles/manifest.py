@@ -12,25 +12,20 @@ AIP-85's spelling of the same is understood too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from backfill_manager.dags.bundles.files import MAX_DATA_FILE_SIZE, read
 from backfill_manager.errors import InvalidConfig
-from backfill_manager.settings import (
-    DEFAULT_CONF,
-    PARSERS,
-    BundleRules,
-    BundleSettings,
-    RawSettings,
-    unknown_parser,
-)
+from backfill_manager.settings import DEFAULT_CONF, PARSERS, BundleRules, BundleSettings, RawSettings, unknown_parser
 from backfill_manager.yaml_reader import Loc
 
 MANIFEST: Final = "manifest.yaml"
 VERSION: Final = "v1beta"
 _ORIGIN: Final = set(BundleSettings.model_fields) - set(BundleRules.model_fields)
+_AIP_85_KEYS: Final = {
+    "bundle_parser": "parser", "bundle_fetch_interval": "fetch_interval", "directories_to_scan": "directories",
+}  # fmt: skip
 _AIP_85_PARSERS: Final = {
     "StandardBundleParser": "standard",
     "SinglePassBundleParser": "single_pass",
@@ -42,39 +37,25 @@ class Manifest(BundleRules):
     version: Literal["v1beta"]
 
 
-@dataclass(frozen=True)
-class ManifestRead:
-    """A manifest, and the lines of its keys."""
-
-    rules: Manifest
-    keys: frozenset[str]  # that it sets
-    raw: RawSettings
-
-
-def read_manifest(settings: BundleSettings, root: Path) -> ManifestRead | None:
-    """The manifest in `root`, if there is one, of a bundle with these settings. `InvalidConfig` has a line, with its place,
-    for each thing that is wrong there."""
+def with_manifest(settings: BundleSettings, root: Path) -> tuple[BundleSettings, dict[Loc, str]]:
+    """The settings of the bundle in `root` with its manifest's where they set nothing (`options` are merged), and the places
+    in the manifest. `InvalidConfig` has a line, with its place, for each thing that is wrong there."""
     content = read(root / MANIFEST)
-    if content is None and (root / MANIFEST).is_file():
-        raise InvalidConfig(f"{MANIFEST}: is larger than {MAX_DATA_FILE_SIZE >> 20} MB")
     if content is None:
-        return None
+        if (root / MANIFEST).is_file():
+            raise InvalidConfig(f"{MANIFEST}: is larger than {MAX_DATA_FILE_SIZE >> 20} MB")
+        return settings, {}
     raw = RawSettings()
     raw.places[()] = f"{MANIFEST}, line 1"
     raw.add_yaml(content, MANIFEST, example=f"version: {VERSION}")
     _refuse_origin_keys(raw)
     _convert_aip_85(raw)
-    keys = frozenset(map(str, raw.values)) - {"version"}
+    keys = set(raw.values)
     _apply_effective_parser(raw, settings)
-    return ManifestRead(raw.validate(Manifest), keys & set(raw.values), raw)
-
-
-def with_manifest(settings: BundleSettings, manifest: ManifestRead | None) -> BundleSettings:
-    """A bundle's settings as they are configured, with its manifest's where they set nothing; `options` are merged."""
-    if manifest is None:
-        return settings
-    update = {key: getattr(manifest.rules, key) for key in manifest.keys - settings.model_fields_set}
-    return settings.model_copy(update={**update, "options": {**manifest.rules.options, **settings.options}})
+    rules = raw.validate(Manifest)
+    keys &= raw.values.keys() - {"version"} - settings.model_fields_set
+    update = {**{key: getattr(rules, key) for key in keys}, "options": {**rules.options, **settings.options}}
+    return settings.model_copy(update=update), raw.places
 
 
 def _apply_effective_parser(raw: RawSettings, settings: BundleSettings) -> None:
@@ -108,17 +89,12 @@ def _convert_aip_85(raw: RawSettings) -> None:
         raw.values["bundle_parser"] = _AIP_85_PARSERS.get(parser, parser)
     if "bundle_config" in raw.values:
         _convert_bundle_config(raw)
-    for theirs, ours in (
-        ("bundle_parser", "parser"),
-        ("bundle_fetch_interval", "fetch_interval"),
-        ("directories_to_scan", "directories"),
-    ):
-        if theirs not in raw.values:
-            continue
-        if ours in raw.values:
-            raw.errors.append(f"{raw.place((theirs,))}: {theirs} is what {ours} is; one of them is enough")
-        raw.values[ours] = raw.values.pop(theirs)
-        raw.move((theirs,), (ours,))
+    for theirs, ours in _AIP_85_KEYS.items():
+        if theirs in raw.values:
+            if ours in raw.values:
+                raw.errors.append(f"{raw.place((theirs,))}: {theirs} is what {ours} is; one of them is enough")
+            raw.values[ours] = raw.values.pop(theirs)
+            raw.move((theirs,), (ours,))
 
 
 def _convert_bundle_config(raw: RawSettings) -> None:
@@ -126,8 +102,7 @@ def _convert_bundle_config(raw: RawSettings) -> None:
     at: Loc = ("bundle_config",)
     if isinstance(config, list) and len(config) == 1:
         config, at = config[0], (*at, 0)
-    parser = raw.values.get("bundle_parser", raw.values.get("parser", PARSERS[0]))
-    is_ours = parser in PARSERS
+    is_ours = raw.values.get("bundle_parser", raw.values.get("parser", PARSERS[0])) in PARSERS
     if not isinstance(config, dict) or (is_ours and set(config) != {"directories_to_scan"}):
         raw.errors.append(f"{raw.place(at)}: bundle_config must hold `directories_to_scan: [...]`, and nothing else")
         return

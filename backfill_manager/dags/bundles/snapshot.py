@@ -13,62 +13,44 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import tempfile
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from backfill_manager.dags.bundles.files import (
-    PYTHON_AND_YAML,
-    BundleContent,
-    DagFiles,
-    FileFingerprints,
-    read,
-    read_bundle,
-)
+from backfill_manager.dags.bundles.files import BundleContent, DagFiles, FileFingerprints, read, read_bundle
+from backfill_manager.dags.bundles.source import rename_unless_there, scratch_folder
 from backfill_manager.errors import InvalidInput
 
 STORE: Final = "files"
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     path: Path
     content: BundleContent
 
 
 def take(
-    root: Path,
-    base: Path,
-    *,
-    content: BundleContent | None = None,
-    fingerprints: FileFingerprints | None = None,
-    dag_files: DagFiles = PYTHON_AND_YAML,
+    root: Path, base: Path, *, content: BundleContent | None = None, fingerprints: FileFingerprints | None = None
 ) -> Snapshot:
     """The snapshot of the folder `root` under `base`, made if there is none of this content yet. `content` is what was
     read of `root` just now; the snapshot's own differs from it when files have been changed since."""
-    content = content or read_bundle(root, without=base, fingerprints=fingerprints, dag_files=dag_files)
+    fingerprints = fingerprints or FileFingerprints()
+    content = content or read_bundle(root, without=base, fingerprints=fingerprints)
     place = base.absolute() / content.hash
     if place.is_dir():
         return Snapshot(place, content)
     try:
         base.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".taking-", dir=base))
+        scratch = scratch_folder(base)
     except OSError as error:
         raise InvalidInput(f"the snapshots' folder {base} can't be written: {error.strerror}") from None
     try:
-        content = _fill(scratch, root, base / STORE, content, dag_files)
-        place = base.absolute() / content.hash
-        try:
-            scratch.rename(place)
-        except OSError:
-            if not place.is_dir():  # else another process was quicker, with the same content
-                raise
+        with scratch as name:
+            content = _fill(Path(name), root, base / STORE, content, fingerprints.dag_files)
+            place = base.absolute() / content.hash
+            rename_unless_there(Path(name), place)
     except OSError as error:
         raise InvalidInput(f"a snapshot of {root} can't be written under {base}: {error.strerror}") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return Snapshot(place, content)
 
 
@@ -80,40 +62,30 @@ def _fill(into: Path, root: Path, store: Path, content: BundleContent, dag_files
         folder.mkdir(parents=True, exist_ok=True)
     for file, digest in content.files.items():
         copy, is_candidate = into / file, file in before
-        if not _linked(_stored(store, digest), copy, digest):
+        if not _linked(store / digest[:2] / digest, copy):
             content_now = read(root / file, file, dag_files)
             if content_now is None:
                 continue
             digest, is_candidate = hashlib.sha256(content_now).hexdigest(), dag_files.may_be(file, content_now)
             copy.write_bytes(content_now)
             copy.chmod(0o444)  # not edited by mistake
-            _keep(copy, _stored(store, digest))
+            stored = store / digest[:2] / digest  # for later snapshots; one that can't be kept is copied again
+            with suppress(OSError):  # another process was quicker; no links on this file system
+                stored.parent.mkdir(parents=True, exist_ok=True)
+                os.link(copy, stored)
         files[file] = digest
         if is_candidate:
             candidates.append(file)
     return BundleContent(files, tuple(candidates))
 
 
-def _stored(store: Path, digest: str) -> Path:
-    return store / digest[:2] / digest
-
-
-def _linked(stored: Path, copy: Path, digest: str) -> bool:
+def _linked(stored: Path, copy: Path) -> bool:
     """Makes `copy` a link to a stored content, when there is one and its hash is its name."""
     try:
-        if hashlib.sha256(stored.read_bytes()).hexdigest() != digest:
+        if hashlib.sha256(stored.read_bytes()).hexdigest() != stored.name:
             stored.unlink()
             return False
         os.link(stored, copy)
     except OSError:  # none yet; no links on this file system; as many links to it as there can be
         return False
     return True
-
-
-def _keep(copy: Path, stored: Path) -> None:
-    """Later snapshots link to this copy. One that can't be kept is copied again."""
-    try:
-        stored.parent.mkdir(parents=True, exist_ok=True)
-        os.link(copy, stored)
-    except OSError:  # another process was quicker; no links on this file system
-        return

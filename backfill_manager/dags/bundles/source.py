@@ -55,28 +55,34 @@ def create_atomically(place: Path, fill: Callable[[Path], None]) -> Path:
     """The folder `place`, filled if it does not exist yet; older ones beside it, which are not in use any more, are removed."""
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=place.parent))
-        try:
-            fill(scratch)
-            try:
-                scratch.rename(place)
-            except OSError:
-                if not place.is_dir():  # else another process was quicker
-                    raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with scratch_folder(place.parent) as scratch:
+            fill(Path(scratch))
+            rename_unless_there(Path(scratch), place)
         _remove_old(place)
     os.utime(place)  # in use
     return place
 
 
+def scratch_folder(beside: Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder to be filled and renamed, so that readers see all of it or nothing. What is left of it is removed."""
+    return tempfile.TemporaryDirectory(prefix=".making-", dir=beside, ignore_cleanup_errors=True)
+
+
+def rename_unless_there(scratch: Path, place: Path) -> None:
+    try:
+        scratch.rename(place)
+    except OSError:
+        if not place.is_dir():  # else another process was quicker, with the same content
+            raise
+
+
 def _remove_old(place: Path) -> None:
     others = []
     for other in place.parent.iterdir():
-        with suppress(FileNotFoundError):  # another process removes it
-            others.append((other.stat().st_mtime_ns // 1000, other))
-    others = sorted((used_at, other) for used_at, other in others if other != place)
-    now = micros(SystemClock().now())
-    for used_at, other in others[: 1 - _MAX_KEPT]:
-        if used_at < now - _UNUSED_AFTER_US:
+        if other != place:
+            with suppress(FileNotFoundError):  # another process removes it
+                others.append((other.stat().st_mtime_ns // 1000, other))
+    unused_since = micros(SystemClock().now()) - _UNUSED_AFTER_US
+    for used_at, other in sorted(others)[: 1 - _MAX_KEPT]:
+        if used_at < unused_since:
             shutil.rmtree(other, ignore_errors=True)

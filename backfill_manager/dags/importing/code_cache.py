@@ -30,8 +30,7 @@ MAX_SNAPSHOTS: Final = 50  # snapshots; one takes some hundred kilobytes
 
 
 class CodeCache:
-    """`snapshots`: where snapshots lie now. A state that was moved, or copied to another machine, still names the place
-    where they lay then."""
+    """`snapshots`: where snapshots lie now. A state that was moved or copied still names the place where they lay then."""
 
     def __init__(self, snapshots: Path | None = None, *, kept: int = MAX_SNAPSHOTS) -> None:
         self._snapshots, self._kept = snapshots, kept
@@ -50,8 +49,7 @@ class CodeCache:
                 return self._dags[key]
             file_lock = self._file_locks.setdefault((version.snapshot, version.file), Lock())
         with file_lock:
-            bundle = self._bundle(version)
-            dag = _load(bundle, version)
+            dag = _load(self._bundle(version), version)
         with self._lock:
             return self._dags.setdefault(key, dag)
 
@@ -71,15 +69,11 @@ class CodeCache:
                     self._bundles[version.snapshot] = self._bundles.pop(version.snapshot)  # the one used last
                 unused = [snapshot for snapshot in self._bundles if snapshot not in self._users]
                 for snapshot in unused[: max(0, len(self._bundles) - self._kept)]:
-                    self._evict(snapshot)
-
-    def _evict(self, snapshot: str) -> None:
-        self._bundles.pop(snapshot).close()
-        self._dags = {key: dag for key, dag in self._dags.items() if key[2] != snapshot}
-        self._file_locks = {key: lock for key, lock in self._file_locks.items() if key[0] != snapshot}
+                    self._bundles.pop(snapshot).close()
+                    self._dags = {key: dag for key, dag in self._dags.items() if key[2] != snapshot}
+                    self._file_locks = {key: lock for key, lock in self._file_locks.items() if key[0] != snapshot}
 
     def folder(self, version: DagVersion) -> Path:
-        """The snapshot of the version's bundle."""
         folder = Path(version.snapshot)
         if self._snapshots is None or folder.is_dir():
             return folder

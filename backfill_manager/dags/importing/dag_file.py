@@ -23,8 +23,7 @@ from backfill_manager.errors import InvalidDag
 
 @dataclass(frozen=True)
 class DagFile:
-    """`name` is the path within the bundle, with `/`; `path` is where the file can be read now, `root` the folder that
-    holds the bundle's files."""
+    """`name` is the path within the bundle, with `/`; `path` is where the file can be read now, `root` the bundle's folder."""
 
     name: str
     path: Path
@@ -85,8 +84,14 @@ def load_dags(reader: str, bundle: ImportScope, file: str, options: Mapping[str,
     path = bundle.root / file
     given = DagFile(file, path, bundle.root, bundle.import_module, partial(bundle.dags_of, file))
     with collecting(bundle.root, path) as collection:
-        returned = parser.read(given, parser.Options.model_validate(dict(options)))
-        others = _returned(returned, reader)
+        returned: Any = parser.read(given, parser.Options.model_validate(dict(options)))
+        # It may return or yield them too, and need not: all that it makes count.
+        is_many = isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Dag)
+        others = [] if returned is None else list(returned) if is_many else [returned]
+    for dag in others:
+        if not isinstance(dag, Dag):
+            mistake = f"{reader}.read gave a {type(dag).__name__}; it makes DAGs with `dag` of backfill_manager"
+            raise InvalidDag(f"{mistake}, and need not return anything")
     return [*collection.dags, *(dag for dag in others if not any(dag is one for one in collection.dags))]
 
 
@@ -97,21 +102,6 @@ def _class_named(reader: str) -> Any:
         for part in name.split("."):
             loaded = getattr(loaded, part)
     except (Exception, SystemExit) as error:  # another package may raise anything
-        raise InvalidDag(
-            f"its parser {reader} can't be imported ({type(error).__name__}: {error}); is its package installed here?"
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        raise InvalidDag(f"its parser {reader} can't be imported ({why}); is its package installed here?") from error
     return loaded
-
-
-def _returned(returned: Any, reader: str) -> list[Dag]:
-    """DAGs that `read` returned or yielded, which need not be: all that it makes count."""
-    if returned is None:
-        return []
-    dags = (
-        list(returned) if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Dag) else [returned]
-    )
-    for dag in dags:
-        if not isinstance(dag, Dag):
-            mistake = f"{reader}.read gave a {type(dag).__name__}; it makes DAGs with `dag` of backfill_manager"
-            raise InvalidDag(f"{mistake}, and need not return anything")
-    return dags

@@ -58,9 +58,8 @@ def explain_dump(dump: str, root: Path, file: str, message: str) -> FailedFile:
     path = str(root / file)
     line = next((int(found["line"]) for found in _FRAME.finditer(dump) if found["file"] == path), None)
     kept = [one for one in dump.splitlines() if _DUMPED.fullmatch(one) and not _is_ours(one)]
-    return FailedFile(
-        file, line, message, "".join(f"{one}\n" for one in kept).replace(f"{root}/", "")[-MAX_TRACEBACK_LENGTH:]
-    )
+    text = "".join(f"{one}\n" for one in kept).replace(f"{root}/", "")
+    return FailedFile(file, line, message, text[-MAX_TRACEBACK_LENGTH:])
 
 
 def to_utf8(text: str) -> str:
@@ -86,16 +85,14 @@ def _sentence(error: BaseException) -> str:
 
 def _other_location(error: BaseException, frames: traceback.StackSummary, root: Path, path: str) -> str:
     """` (helpers.py, line 3)` when another file of the bundle is where it broke."""
-    where: tuple[str, int | None] | None = None
+    places = [(frame.filename, frame.lineno) for frame in frames]
     if isinstance(error, SyntaxError) and error.filename:
-        where = (error.filename, error.lineno)
-    else:
-        inside = [frame for frame in frames if Path(frame.filename).is_relative_to(root)]
-        if inside:
-            where = (inside[-1].filename, inside[-1].lineno)
-    if where is None or where[0] == path or not Path(where[0]).is_relative_to(root):
+        places = [(error.filename, error.lineno)]
+    inside = [(name, line) for name, line in places if Path(name).is_relative_to(root)]
+    if not inside or inside[-1][0] == path:
         return ""
-    return f" ({Path(where[0]).relative_to(root).as_posix()}, line {where[1]})"
+    name, line = inside[-1]
+    return f" ({Path(name).relative_to(root).as_posix()}, line {line})"
 
 
 def _user_traceback(error: BaseException, root: Path, path: str) -> str:
@@ -104,10 +101,9 @@ def _user_traceback(error: BaseException, root: Path, path: str) -> str:
 
     formatted = traceback.TracebackException.from_exception(error)
     chain: list[traceback.TracebackException | None] = [formatted, formatted.__cause__, formatted.__context__]
-    for one in chain:
-        if one is not None:
-            kept = [f for f in one.stack if not f.filename.startswith((_OURS, *_MACHINERY))]
-            one.stack = traceback.StackSummary.from_list(kept)
+    for one in filter(None, chain):
+        kept = [f for f in one.stack if not f.filename.startswith((_OURS, *_MACHINERY))]
+        one.stack = traceback.StackSummary.from_list(kept)
     return to_utf8(mask_environment("".join(formatted.format()).replace(f"{root}/", "")))[-MAX_TRACEBACK_LENGTH:]
 
 

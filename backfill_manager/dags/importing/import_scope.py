@@ -16,7 +16,6 @@ from __future__ import annotations
 import builtins
 import importlib
 import itertools
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -47,18 +46,14 @@ class ImportScope:
 
     def dags_of(self, file: str) -> list[Dag]:
         """The DAGs of `file` (a path within the bundle), which is executed unless it was before. What it raises comes out."""
-        if file.endswith(YAML_DAGS):
-            if file not in self.dags_by_module:
-                self.dags_by_module[file] = self._dags_of_yaml(file)
-            return self.dags_by_module[file]
-        name = self.module_name(file)
-        importlib.import_module(name)
+        if not file.endswith(YAML_DAGS):
+            name = self.module_name(file)
+            importlib.import_module(name)
+        elif (name := file) not in self.dags_by_module:
+            from backfill_manager.dags.yaml.reader import dags_of_yaml
+
+            self.dags_by_module[name] = dags_of_yaml(self.root / name, self.root, self.import_module)
         return self.dags_by_module[name]
-
-    def _dags_of_yaml(self, file: str) -> list[Dag]:
-        from backfill_manager.dags.yaml.reader import dags_of_yaml
-
-        return dags_of_yaml(self.root / file, root=self.root, import_module=self.import_module)
 
     def import_module(self, name: str) -> ModuleType:
         """What `import name` finds in the bundle. `ModuleNotFoundError` for what it does not offer."""
@@ -68,16 +63,13 @@ class ImportScope:
         return module
 
     def module_name(self, file: str) -> str:
-        parts = Path(file).with_suffix("").parts
-        if all(part.isidentifier() for part in parts):
-            return ".".join((self.package.__name__, *parts))
-        return f"{self.package.__name__}.{_unusual_name(file)}"
+        name = ".".join(Path(file).with_suffix("").parts) if _is_usual(file) else _unusual_name(file)
+        return f"{self.package.__name__}.{name}"
 
     def modules(self) -> tuple[ModuleType, ...]:
         """The package, and every module of it that has been imported up to now."""
         inside = self.package.__name__ + "."
-        imported = [module for name, module in list(sys.modules.items()) if name.startswith(inside)]
-        return (self.package, *imported)
+        return (self.package, *(module for name, module in list(sys.modules.items()) if name.startswith(inside)))
 
     def close(self) -> None:
         """Removes its modules from `sys.modules`. Functions that are held elsewhere keep running, but can't import any more."""
@@ -92,8 +84,10 @@ def open_scope(root: Path) -> ImportScope:
     package = ModuleType(f"{PACKAGE}{next(_numbers)}", f"The files of {root}.")
     package.__path__ = [str(root)]
     package.__file__ = str(root / "__init__.py")  # for tools that look up which modules belong to a folder
-    names, unusual_files = _names(root), _unusual_files(root, package.__name__)
-    bundle = ImportScope(root, package, names - sys.stdlib_module_names - {"backfill_manager"}, unusual_files, {})
+    names = _names(root) - sys.stdlib_module_names - {"backfill_manager"}
+    files = {str(path.relative_to(root)): path for path in root.rglob("*.py")}
+    unusual = {f"{package.__name__}.{_unusual_name(f)}": path for f, path in files.items() if not _is_usual(f)}
+    bundle = ImportScope(root, package, names, unusual, {})
     _scopes[package.__name__] = bundle
     sys.modules[package.__name__] = package
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -106,23 +100,12 @@ _scopes: dict[str, ImportScope] = {}
 
 def _names(root: Path) -> frozenset[str]:
     files = {path.stem for path in root.glob("*.py")}
-    folders = {
-        path.name for path in root.iterdir() if path.is_dir() and path.name.isidentifier() and _holds_python(path)
-    }
-    return frozenset(files | folders)
+    folders = {path.name for path in root.iterdir() if path.is_dir() and path.name.isidentifier()}
+    return frozenset(files | {name for name in folders if any((root / name).rglob("*.py"))})
 
 
-def _holds_python(folder: Path) -> bool:
-    return any(name.endswith(".py") for _, _, names in os.walk(folder) for name in names)
-
-
-def _unusual_files(root: Path, package: str) -> dict[str, Path]:
-    paths = (
-        path
-        for path in root.rglob("*.py")
-        if not all(p.isidentifier() for p in path.relative_to(root).with_suffix("").parts)
-    )
-    return {f"{package}.{_unusual_name(str(path.relative_to(root)))}": path for path in paths}
+def _is_usual(file: str) -> bool:
+    return all(part.isidentifier() for part in Path(file).with_suffix("").parts)
 
 
 def _unusual_name(file: str) -> str:

@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import LifoQueue
@@ -94,15 +94,7 @@ class DagLoader:
         def parse(file: str) -> ParsedFile | FailedFile:
             if to_utf8(file) != file:
                 return FailedFile(file, None, "its name is not UTF-8; give it another one")
-            job = ParseJob(
-                str(root),
-                file,
-                import_timeout,
-                import_memory_mb,
-                dict(limits or {}),
-                reader=reader,
-                options=options or {},
-            )
+            job = ParseJob(str(root), file, import_timeout, import_memory_mb, limits or {}, (), reader, options or {})
             return result_of(self._parse(job), job)
 
         with self._counted(), ThreadPoolExecutor(self._count, thread_name_prefix="bfm-parse") as threads:
@@ -149,50 +141,40 @@ class DagLoader:
             if self._closed:
                 raise LoaderClosed("The loader of DAG files was closed")
             if reply.began or reply.refused:
-                return reply
+                break
             self._unfit |= new
         return reply
 
     @contextmanager
     def _worker(self) -> Iterator[WorkerProcess]:
-        """A worker that is not in use."""
         worker = self._places.get()
         try:
             if worker is None:
-                worker = self._start()
+                with self._lock:
+                    if self._closed:
+                        raise LoaderClosed("The loader of DAG files is closed")
+                    worker = WorkerProcess()
+                    self._started.append(worker)
             yield worker
         finally:
             if worker is not None and not worker.is_alive:
-                self._remove(worker)
+                with self._lock:
+                    if worker in self._started:
+                        self._started.remove(worker)
+                        worker.close()
                 worker = None
             self._places.put(worker)
-
-    def _start(self) -> WorkerProcess:
-        with self._lock:
-            if self._closed:
-                raise LoaderClosed("The loader of DAG files is closed")
-            worker = WorkerProcess()
-            self._started.append(worker)
-            return worker
-
-    def _remove(self, worker: WorkerProcess) -> None:
-        with self._lock:
-            if worker in self._started:
-                self._started.remove(worker)
-                worker.close()
 
 
 def _preloads(path: Path) -> tuple[str, ...]:
     """A cheap search of the text: a name in a comment costs one import and nothing else."""
-    try:
+    with suppress(OSError):  # importing it will fail with the reason
         text = path.read_bytes()
-    except OSError:
-        return ()  # importing it will fail with the reason
-    return tuple(name for name in _PRELOADABLE if name.encode() in text)
+        return tuple(name for name in _PRELOADABLE if name.encode() in text)
+    return ()
 
 
 def result_of(reply: ParseReply, job: ParseJob) -> ParsedFile | FailedFile:
-    """The result in a worker's reply."""
     file = job.file
     if reply.refused:
         return FailedFile(file, None, reply.refused)
@@ -201,9 +183,7 @@ def result_of(reply: ParseReply, job: ParseJob) -> ParsedFile | FailedFile:
         return FailedFile(file, None, f"no process could be had to read the file in: each of {_ATTEMPTS} {how}")
     if len(reply.output) > MAX_RESULT_SIZE:
         return FailedFile(file, None, f"its DAGs take more than {MAX_RESULT_SIZE >> 20} MB to write down")
-    if reply.code == 0 and reply.output:
-        return _parsed(reply.output, file)
-    return _without_result(reply, job)
+    return _parsed(reply.output, file) if reply.code == 0 and reply.output else _without_result(reply, job)
 
 
 def _parsed(output: bytes, file: str) -> ParsedFile | FailedFile:
@@ -217,9 +197,8 @@ def _parsed(output: bytes, file: str) -> ParsedFile | FailedFile:
         dag_ids = tuple(DagSpec.from_json(text).dag_id for text in definitions)
         return ParsedFile(file, dag_ids, definitions, *others)
     except (AttributeError, KeyError, TypeError, ValueError):
-        return FailedFile(
-            file, None, "what its process answered can't be read; does it write to files it did not open?"
-        )
+        message = "what its process answered can't be read; does it write to files it did not open?"
+        return FailedFile(file, None, message)
 
 
 def _sanitized(failed: FailedFile) -> FailedFile:
@@ -227,13 +206,12 @@ def _sanitized(failed: FailedFile) -> FailedFile:
     of that of its process."""
     from backfill_manager.masking import mask_environment
 
-    message, output = (to_utf8(mask_environment(text)) for text in (failed.message, failed.traceback))
-    short = shorten(message, MAX_MESSAGE_LENGTH), shorten(output, MAX_TRACEBACK_LENGTH)
-    return dataclasses.replace(failed, message=short[0], traceback=short[1])
+    message = shorten(to_utf8(mask_environment(failed.message)), MAX_MESSAGE_LENGTH)
+    traceback = shorten(to_utf8(mask_environment(failed.traceback)), MAX_TRACEBACK_LENGTH)
+    return dataclasses.replace(failed, message=message, traceback=traceback)
 
 
 def _without_result(reply: ParseReply, job: ParseJob) -> FailedFile:
-    """The file's process ended without an answer."""
     root, file = Path(job.root), job.file
     dump = reply.output.decode("utf-8", "replace")
     if reply.late or "Timeout (" in dump:
@@ -258,9 +236,9 @@ def load_file(path: str | Path, *, root: Path | None = None) -> list[Dag]:
     from backfill_manager.dags.importing.import_scope import open_scope
 
     file = Path(path).absolute()
-    folder = (root or file.parent).absolute()
     if not file.is_file():
         raise InvalidInput(f"{path} is not a file")
+    folder = (root or file.parent).absolute()
     bundle = open_scope(folder)
     name = file.relative_to(folder).as_posix()
     try:

@@ -16,17 +16,19 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from backfill_manager.dags.importing.dag_file import load_dags
-from backfill_manager.dags.importing.file_access_tracker import FileAccessTracker
 from backfill_manager.dags.importing.import_failure import explain
 from backfill_manager.dags.importing.import_scope import ImportScope
 from backfill_manager.errors import InvalidDag
 
+_LISTING: Final = frozenset({"os.listdir", "os.scandir"})  # `glob`, `os.walk` and pathlib come down to these
+_IMPORT_SYSTEM: Final = "<frozen importlib._bootstrap_external>"
 _SPARE_MEMORY: Final = 32 << 20  # to report that the memory was used up
 _exit = os._exit  # as it is before the file may put something else in its place
 
@@ -42,7 +44,7 @@ class ParseJob:
     seconds: float
     memory_mb: int
     limits: Mapping[str, int]
-    preload: tuple[str, ...] = ()
+    preload: Sequence[str] = ()
     reader: str = ""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -51,8 +53,7 @@ class ParseJob:
 
     @classmethod
     def from_json(cls, text: bytes) -> ParseJob:
-        plain = json.loads(text)
-        return cls(**{**plain, "preload": tuple(plain["preload"])})
+        return cls(**json.loads(text))
 
 
 def parse_and_exit(bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
@@ -78,11 +79,10 @@ def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = No
     """`{"dags": [definition, ...], "imported": [file, ...], "read": [...], "listed": [...]}`, or `{"failed": {...}}`:
     all of the file or nothing."""
     root, file = bundle.root, job.file
-    watch = FileAccessTracker(root)
-    watch.begin()
+    tracker = _FileAccessTracker(root)
     try:
         made = load_dags(job.reader, bundle, file, job.options)
-        accesses = watch.seen()
+        read, listed = tracker.accesses()
         ids = [dag.dag_id for dag in made]
         twice = next((dag_id for dag_id in ids if ids.count(dag_id) > 1), None)
         if twice:
@@ -92,17 +92,18 @@ def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = No
             resource.setrlimit(resource.RLIMIT_DATA, (max_memory, max_memory))
         failed = explain(error, root, file)
         if isinstance(error, MemoryError):
-            failed = dataclasses.replace(failed, message=too_much_memory(job.memory_mb))
+            why = f"took more than {job.memory_mb} MB of memory to be read (import_memory of its bundle)"
+            failed = dataclasses.replace(failed, message=why)
         return {"failed": dataclasses.asdict(failed)}
-    specs = []
+    definitions = []
     for dag in made:
         unsaid: dict[str, Any] = {name: value for name, value in job.limits.items() if name not in dag.explicit}
-        specs.append(dataclasses.replace(dag.spec, file=file, **unsaid))
+        definitions.append(dataclasses.replace(dag.spec, file=file, **unsaid).to_json())
     return {
-        "dags": [spec.to_json() for spec in specs],
+        "dags": definitions,
         "imported": sorted(_imported(bundle) - {file}),
-        "read": [name for name in accesses.read if name != file],
-        "listed": accesses.listed,
+        "read": [name for name in read if name != file],
+        "listed": listed,
     }
 
 
@@ -116,10 +117,6 @@ def _imported(bundle: ImportScope) -> set[str]:
     return {Path(path).relative_to(bundle.root).as_posix() for path in files if path}
 
 
-def too_much_memory(memory_mb: int) -> str:
-    return f"took more than {memory_mb} MB of memory to be read (import_memory of its bundle)"
-
-
 def _discard_output() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
@@ -130,10 +127,10 @@ def _discard_output() -> None:
 def _limit_memory(megabytes: int) -> int:
     """Limits it from here on; returns the limit, in bytes, to which it may be raised to report that it was exceeded."""
     most = _memory_in_use() + (megabytes << 20)
-    _, hardest = resource.getrlimit(resource.RLIMIT_DATA)
-    if hardest == resource.RLIM_INFINITY:
-        hardest = most + _SPARE_MEMORY
-    hardest = min(hardest, most + _SPARE_MEMORY)
+    hardest = most + _SPARE_MEMORY
+    _, limit = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit != resource.RLIM_INFINITY:
+        hardest = min(limit, hardest)
     resource.setrlimit(resource.RLIMIT_DATA, (min(most, hardest), hardest))
     return hardest
 
@@ -145,3 +142,50 @@ def _memory_in_use() -> int:
             return next(int(line.split()[1]) << 10 for line in status if line.startswith(b"VmData:"))
     except FileNotFoundError:
         return 0
+
+
+class _FileAccessTracker:
+    """Tracks which files and folders of the bundle the file reads while it is imported: what its DAGs depend on.
+
+    Seen through Python's audit events, so whatever opens a file (`open`, pathlib, an import, `sql("x", "q.sql")`) is seen,
+    and DAG authors need not declare anything. What `import` looks up on its own (which files a folder holds) is not counted."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._opened: set[str] = set()
+        self._listed: set[str] = set()
+        sys.addaudithook(self._see)  # for good: the process ends with the file
+
+    def accesses(self) -> tuple[list[str], list[str]]:
+        """The files read and the folders listed up to now: paths within the bundle, with `/`, sorted; `""` is its root. A
+        file that was looked for and is not there counts as its folder: what the file does depends on what that holds."""
+        opened, listed = self._inside(self._opened), self._inside(self._listed)
+        read = {name for name in opened if (self._root / name).is_file()}
+        listed |= {self._nearest_folder(name) for name in opened - read}
+        return sorted(read), sorted(listed)
+
+    def _see(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open":
+            _note(self._opened, args[0])
+        elif event in _LISTING and sys._getframe(1).f_code.co_filename != _IMPORT_SYSTEM:
+            _note(self._listed, args[0])
+
+    def _inside(self, paths: set[str]) -> set[str]:
+        roots = {str(self._root), os.path.realpath(self._root)}
+        every = list(paths)  # threads of the file may still be at it
+        return {path[len(root) + 1 :] for path in every for root in roots if f"{path}/".startswith(f"{root}/")}
+
+    def _nearest_folder(self, name: str) -> str:
+        while name and not (self._root / name).is_dir():
+            name = os.path.dirname(name)
+        return name
+
+
+def _note(paths: set[str], path: Any) -> None:
+    """`path` as it is meant now: the file may change its folder later. A descriptor (int) has been opened before."""
+    if isinstance(path, int):
+        return
+    with suppress(
+        OSError, TypeError, ValueError
+    ):  # no path, or none that means anything here; the call itself will fail
+        paths.add(os.path.abspath(os.fsdecode("." if path is None else path)))

@@ -26,6 +26,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -64,11 +65,10 @@ class Worker:
         self._bundle: ImportScope | None = None
         self._bundle_key: tuple[str, int, int] | None = None
         self._preloaded: set[str] = set()
-        self._child_ended, wake = os.pipe()
-        for end in (self._child_ended, wake):
+        self._child_ended, self._wake = os.pipe()
+        for end in (self._child_ended, self._wake):
             os.set_blocking(end, False)
-        self._wake = wake
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # one handler, or there is no wakeup
 
     def serve(self) -> None:
@@ -97,24 +97,20 @@ class Worker:
             self._run_child(bundle, job, pipe)
         self._send(**self._wait(child, job.seconds + GRACE_S))
 
-    # -- before forking ---------------------------------------------------------------------------------------------
-
-    def _preload(self, names: tuple[str, ...]) -> None:
+    def _preload(self, names: Sequence[str]) -> None:
         """Ends this worker when it can't fork safely after it; the manager then starts another and does without."""
         new = set(names) - self._preloaded
         if not new:
             return
-        kept = {name: os.environ.get(name) for name in _WITHOUT_THREADS}
+        kept = {name: os.environ[name] for name in _WITHOUT_THREADS if name in os.environ}
         os.environ.update(_WITHOUT_THREADS)
         for name in sorted(new):
             with suppress(Exception):  # the file's process reports it; a parser's package may raise anything
                 for module in PRELOADS.get(name, (name,)):
                     importlib.import_module(module)
-        for name, value in kept.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in _WITHOUT_THREADS:
+            os.environ.pop(name, None)
+        os.environ.update(kept)
         if _threads() > 1:
             sys.exit(f"a preloaded module started threads ({', '.join(sorted(new))})")
         self._preloaded |= new
@@ -136,8 +132,6 @@ class Worker:
             gc.freeze()
         return self._bundle
 
-    # -- the child --------------------------------------------------------------------------------------------------
-
     def _run_child(self, bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
         ends = os._exit
         try:
@@ -153,13 +147,12 @@ class Worker:
         finally:
             ends(1)
 
-    # -- the parent -------------------------------------------------------------------------------------------------
-
     def _wait(self, child: int, seconds: float) -> dict[str, Any]:
         """Until it ends, for at most `seconds`; then its whole session is ended, before its id is given up."""
         deadline = self._clock.monotonic() + seconds
         late = False
-        while sys.platform != "linux" or not _has_ended(child):
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT  # it keeps its id, so that its group can still be named
+        while sys.platform != "linux" or os.waitid(os.P_PID, child, how) is None:
             left = deadline - self._clock.monotonic()
             late = left <= 0
             ready, _, _ = select.select([self._control.fileno(), self._child_ended], [], [], max(left, 0))
@@ -207,27 +200,16 @@ def _warm_up() -> None:
     made(lambda: sql("count", "SELECT 1")).spec.to_json()
 
 
-def _has_ended(child: int) -> bool:
-    """Without giving up its id, so that its group can still be named."""
-    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
 def _kill_orphans() -> None:
     """Processes that left the file's session: on Linux this process inherits them when their parent ends."""
-    while True:
-        try:
-            ended, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if ended == 0:
-            for orphan in _children():
+    with suppress(ChildProcessError):
+        while True:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+            me = os.getpid()
+            for orphan in map(int, Path(f"/proc/{me}/task/{me}/children").read_text().split()):
                 os.kill(orphan, signal.SIGKILL)
                 os.waitpid(orphan, 0)
-
-
-def _children() -> list[int]:
-    me = os.getpid()
-    return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
 
 
 def _threads() -> int:
@@ -243,17 +225,13 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _lower_priority() -> None:
-    """The manager goes first for cores, the workers when memory runs out; children inherit it."""
+if __name__ == "__main__":
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # `-m` puts the current directory there; the manager's own path came in PYTHONPATH
+    # The manager goes first for cores, the workers when memory runs out; children inherit it.
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     with suppress(OSError):  # Linux only, and not in every container
         Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-if __name__ == "__main__":
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path.pop(0)  # `-m` puts the current directory there; the manager's own path came in PYTHONPATH
-    _lower_priority()
     Worker(socket.socket(fileno=int(sys.argv[1]))).serve()

@@ -95,8 +95,6 @@ class WorkerProcess:
         self.stop()
         self._control.close()
 
-    # ---------------------------------------------------------------------------------------------------------------
-
     def _listen(self, pipe: int, seconds: float) -> ParseReply:
         output, lines = bytearray(), bytearray()
         child: int | None = None
@@ -115,7 +113,9 @@ class WorkerProcess:
                         if len(output) > MAX_RESULT_SIZE:
                             return self._lost(child, output)
                         continue
-                    heard = _receive(self._control)
+                    heard = b""
+                    with suppress(ConnectionResetError):
+                        heard = self._control.recv(4096)
                     if not heard:
                         return self._lost(child, output)
                     lines += heard
@@ -144,13 +144,6 @@ def _environment() -> dict[str, str]:
     would otherwise be given, and could stop, the session that tasks are running in."""
     environ = {name: value for name, value in os.environ.items() if name not in OUR_JVM}
     return {**environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
-def _receive(control: socket.socket) -> bytes:
-    try:
-        return control.recv(4096)
-    except ConnectionResetError:
-        return b""
 
 
 def _read(pipe: int, into: bytearray) -> bool:

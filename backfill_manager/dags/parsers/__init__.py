@@ -5,6 +5,6 @@ from backfill_manager.dags.importing.dag_file import DagFile
 from backfill_manager.dags.parsers.builtin import StandardBundleParser
 from backfill_manager.dags.parsers.bundle_state import Fetched, ParserOptions
 from backfill_manager.dags.parsers.parser import BundleParser, Changes
-from backfill_manager.dags.submission import Submission
+from backfill_manager.dags.versions import Submission
 
 __all__ = ["BundleParser", "Changes", "DagFile", "Fetched", "ParserOptions", "StandardBundleParser", "Submission"]

@@ -9,9 +9,10 @@ from math import floor
 from typing import Any, ClassVar, Final
 
 from backfill_manager.dags.bundles.files import BundleContent
+from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.parsers.bundle_state import Fetched
 from backfill_manager.dags.parsers.parser import BundleParser
-from backfill_manager.dags.submission import Submission, paths_to
+from backfill_manager.dags.versions import Submission, paths_to
 from backfill_manager.settings import DirectorySettings
 
 REST = ""  # of the bundle: what lies in no folder with times of its own
@@ -43,15 +44,17 @@ class StandardBundleParser(BundleParser):
 
     def next_scan(self, last: datetime | None) -> datetime | None:
         """A new manager scans at once: it compares with what it has parsed itself."""
-        now = self.clock.now()
         if self._next_fetch is None:
-            return now
+            return self.clock.now()
         at = self._next_fetch if self._next_reading is None else min(self._next_fetch, self._next_reading)
-        return now + timedelta(seconds=at - self.clock.monotonic())
+        return self.clock.now() + timedelta(seconds=at - self.clock.monotonic())
 
     def scan(self) -> Iterator[Submission]:
         now = self.clock.monotonic()
-        if self._fetched is None or not self._is_only_to_reparse(now):
+        is_time_to_reparse = self._next_reading is not None and self._next_reading <= now
+        is_time_to_fetch = self._next_fetch is None or self._next_fetch <= now
+        # A subclass may scan at any time: that is for changes.
+        if self._fetched is None or is_time_to_fetch or not is_time_to_reparse:
             yield from self._scan_for_changes(now)
         if self._fetched is not None:
             passed = tuple(file for file, at in self._reparse_times(self._fetched).items() if at <= now)
@@ -59,12 +62,6 @@ class StandardBundleParser(BundleParser):
                 yield self.submission(self._fetched, covers=passed, again=True)
             self._next_reading = min(self._reparse_times(self._fetched).values(), default=None)
 
-    def _is_only_to_reparse(self, now: float) -> bool:
-        """It is not time for changes yet. A subclass may scan at any time: that is for changes."""
-        is_time_to_fetch = self._next_fetch is None or self._next_fetch <= now
-        return not is_time_to_fetch and self._next_reading is not None and self._next_reading <= now
-
-    # -- what has changed ---------------------------------------------------------------------------------------------
     def _scan_for_changes(self, now: float) -> Iterator[Submission]:
         self._next_fetch = now + self.bundle.settings.fetch_interval
         seen_before, self._seen = self._seen, None  # so that whatever goes wrong now is tried again
@@ -95,31 +92,26 @@ class StandardBundleParser(BundleParser):
         self, content: BundleContent, directories: Mapping[str, DirectorySettings], due: tuple[str, ...], now: float
     ) -> tuple[str, ...]:
         """Changed files that were read too short a while ago."""
-
-        def minimum(file: str) -> float | None:
+        slow: dict[str, float] = {}
+        for file in content.candidates:
             folder = _folder_of(file, directories)
-            return folder.min_file_parse_interval if folder is not None and folder.path in due else None
+            if folder is not None and folder.path in due and folder.min_file_parse_interval:
+                slow[file] = folder.min_file_parse_interval
+        read = (file for file in self.stale(slow, content) if file in self.records)
+        return tuple(file for file in read if now - self.records[file].at < slow[file])
 
-        slow = {file: wait for file in content.candidates if (wait := minimum(file))}
-        return tuple(
-            file
-            for file in self.stale(slow, content)
-            if (at := self.read_at(file)) is not None and now - at < slow[file]
-        )
-
-    # -- what is read again although nothing has changed --------------------------------------------------------------
     def _reparse_times(self, fetched: Fetched) -> dict[str, float]:
         """When, of the files that are read again at all."""
         folders = {directory.path: directory for directory in fetched.settings.directories}
         due_at: dict[str, float] = {}
-        for file in self.dag_files(fetched.content):
-            read_at, folder = self.read_at(file), _folder_of(file, folders)
+        for file in self.records.keys() & self.dag_files(fetched.content):
+            last, folder = self.records[file], _folder_of(file, folders)
             maximum = (folder.max_file_parse_interval if folder else None) or fetched.settings.max_file_parse_interval
-            if self.has_failed(file):
+            if isinstance(last.result, FailedFile):
                 maximum = min(maximum or FAILED_RETRY_INTERVAL_S, FAILED_RETRY_INTERVAL_S)
-            if maximum is not None and read_at is not None:
+            if maximum is not None:
                 minimum = (folder.min_file_parse_interval if folder else None) or 0.0
-                due_at[file] = max(_instant_after(read_at, file, maximum), read_at + minimum)
+                due_at[file] = max(_instant_after(last.at, file, maximum), last.at + minimum)
         return due_at
 
 

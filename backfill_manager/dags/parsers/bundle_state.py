@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, create_model
 
+from backfill_manager.dags.bundles import files
 from backfill_manager.dags.bundles.archive import ArchiveSource
-from backfill_manager.dags.bundles.files import (
-    ALL_FILES,
-    PYTHON_AND_YAML,
-    BundleContent,
-    DagFiles,
-    FileFingerprints,
-    read_bundle,
-)
 from backfill_manager.dags.bundles.git_repository import GitSource
-from backfill_manager.dags.bundles.manifest import read_manifest, with_manifest
-from backfill_manager.dags.bundles.snapshot import take
+from backfill_manager.dags.bundles.manifest import with_manifest
+from backfill_manager.dags.bundles.snapshot import Snapshot, take
 from backfill_manager.dags.bundles.source import BundleSource, FolderSource
-from backfill_manager.dags.importing.import_failure import FailedFile
-from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import BundleSettings, LimitSettings, RawSettings
 from backfill_manager.yaml_reader import Loc
-
-_ARCHIVES: Final = frozenset({".zip", ".whl"})
 
 
 class ParserOptions(BaseModel):
@@ -39,8 +28,7 @@ class ParserOptions(BaseModel):
 
 @dataclass(frozen=True)
 class RawOptions:
-    """The options of a bundle as they were written: those of its manifest under those of its configuration. `places` are
-    the lines of the manifest."""
+    """A bundle's options as written: its manifest's under those of its configuration. `places`: the manifest's lines."""
 
     values: Mapping[str, Any]
     configured: Mapping[str, Any]
@@ -58,8 +46,8 @@ class RawOptions:
             place = raw.place(("options", next(iter(self.values))))
             raise InvalidConfig(f"{place}: options must be left out: the parser {parser!r} has none")
         holder = create_model("Holder", options=(model, ...))
-        checked_options: ParserOptions = raw.validate(holder).options  # type: ignore[attr-defined]
-        return checked_options
+        options: ParserOptions = raw.validate(holder).options  # type: ignore[attr-defined]
+        return options
 
 
 @dataclass(frozen=True)
@@ -67,7 +55,7 @@ class Fetched:
     """A bundle's files as they are now; `settings` are the manager's, with what its manifest adds."""
 
     root: Path
-    content: BundleContent
+    content: files.BundleContent
     settings: BundleSettings
     commit_id: str | None
 
@@ -79,103 +67,54 @@ class ParserChanged(Exception):
 class BundleState:
     def __init__(self, settings: BundleSettings, *, snapshots: Path, limits: LimitSettings | None = None) -> None:
         """`snapshots` is the folder that keeps files by content; clones and unpacked archives lie beside them."""
-        self.settings = settings
+        self.settings, self.name = settings, settings.name
+        self.limits: dict[str, int] = (limits or LimitSettings()).model_dump()  # defaults of its DAGs
         self.parser = settings.parser  # by name; the manifest's when that has been read
         self.options = ParserOptions()  # of the parser, from configuration and manifest
-        self._snapshots, self._limits = snapshots, (limits or LimitSettings()).model_dump()
-        self._raw_options = RawOptions(settings.options, settings.options, {}, settings.name)
+        self._snapshots = snapshots
+        self.raw_options = RawOptions(settings.options, settings.options, {}, settings.name)
         self._parser_in_use: str | None = None  # the parser that reads it, once there is one
         self._options_model: type[ParserOptions] = ParserOptions
-        self._dag_files = PYTHON_AND_YAML
-        self._source = source_of(settings, cache=snapshots / "fetched")
-        self._fingerprints = FileFingerprints()
+        self._fingerprints = files.FileFingerprints()
+        self._source = source_of(settings, snapshots / "fetched", self._fingerprints.dag_files)
 
-    @property
-    def raw_options(self) -> Mapping[str, Any]:
-        """The options as they were written, for a process that checks them again."""
-        return self._raw_options.values
-
-    @property
-    def name(self) -> str:
-        return self.settings.name
-
-    @property
-    def place(self) -> str:
-        """Where it comes from, for people."""
-        return self.settings.place
-
-    def use_parser(self, dag_files: DagFiles, options: type[ParserOptions]) -> None:
+    def use_parser(self, dag_files: files.DagFiles, options: type[ParserOptions]) -> None:
         """From now on the parser that `parser` names reads it: `dag_files` are part of the bundle, `options` is the model of
         its options. `InvalidConfig` when those that are set don't fit."""
-        self.options = self._raw_options.checked(options, self.parser)
+        self.options = self.raw_options.checked(options, self.parser)
         self._parser_in_use, self._options_model = self.parser, options
-        if dag_files != self._dag_files:
-            self._dag_files, self._fingerprints = dag_files, FileFingerprints()
-            self._source = source_of(self.settings, cache=self._snapshots / "fetched", dag_files=dag_files)
+        if dag_files != self._fingerprints.dag_files:
+            self._fingerprints = files.FileFingerprints(dag_files=dag_files)
+            self._source = source_of(self.settings, self._snapshots / "fetched", dag_files)
 
     def fetch(self) -> Fetched:
         """`InvalidInput` when it can't be fetched, `InvalidConfig` when its manifest is wrong."""
         origin = self._source.fetch()
-        manifest = read_manifest(self.settings, origin.root)
-        settings = with_manifest(self.settings, manifest)
+        settings, places = with_manifest(self.settings, origin.root)
         self.parser = settings.parser
-        self._raw_options = RawOptions(
-            settings.options, self.settings.options, manifest.raw.places if manifest else {}, self.name
-        )
+        self.raw_options = RawOptions(settings.options, self.settings.options, places, self.name)
         if self._parser_in_use is not None:
             if self.parser != self._parser_in_use:
                 raise ParserChanged(self.parser)
-            self.options = self._raw_options.checked(self._options_model, self.parser)
-        content = read_bundle(
-            origin.root, without=self._snapshots, fingerprints=self._fingerprints, dag_files=self._dag_files
-        )
+            self.options = self.raw_options.checked(self._options_model, self.parser)
+        content = files.read_bundle(origin.root, without=self._snapshots, fingerprints=self._fingerprints)
         return Fetched(origin.root, content, settings, origin.commit_id)
 
-    def take_snapshot(self, fetched: Fetched) -> tuple[str, BundleContent]:
-        """Keeps its files; returns the snapshot's folder and what is in it (files may have changed meanwhile)."""
-        snapshot = take(
-            fetched.root,
-            self._snapshots,
-            content=fetched.content,
-            fingerprints=self._fingerprints,
-            dag_files=self._dag_files,
-        )
-        return str(snapshot.path), snapshot.content
+    def take_snapshot(self, fetched: Fetched) -> Snapshot:
+        """Keeps its files. The snapshot's content is what counts: files may have changed meanwhile."""
+        return take(fetched.root, self._snapshots, content=fetched.content, fingerprints=self._fingerprints)
 
-    def snapshot_content(self, content_hash: str) -> BundleContent | None:
+    def snapshot_content(self, content_hash: str) -> files.BundleContent | None:
         """What the snapshot of that content holds; None when there is none any more."""
         folder = self._snapshots.absolute() / content_hash
-        return read_bundle(folder, dag_files=ALL_FILES) if content_hash and folder.is_dir() else None
-
-    def load(
-        self,
-        loader: DagLoader,
-        snapshot: str,
-        files: Iterable[str],
-        settings: BundleSettings,
-        *,
-        reader: str = "",
-        options: Mapping[str, Any] | None = None,
-    ) -> list[ParsedFile | FailedFile]:
-        """Imports files of a snapshot, each in a process of its own. `reader` is `module:Class` of a parser that makes the
-        DAGs of a file itself, with its `options`."""
-        return loader.load(
-            Path(snapshot),
-            list(files),
-            import_timeout=settings.import_timeout,
-            import_memory_mb=settings.import_memory,
-            limits=self._limits,
-            reader=reader,
-            options=options,
-        )
+        return files.read_snapshot(folder) if content_hash and folder.is_dir() else None
 
 
-def source_of(settings: BundleSettings, *, cache: Path, dag_files: DagFiles = PYTHON_AND_YAML) -> BundleSource:
-    """`cache` is a folder of ours, for clones and unpacked archives; it need not exist yet. `dag_files` belong to the
-    bundle beside the usual files."""
+def source_of(settings: BundleSettings, cache: Path, dag_files: files.DagFiles = files.PYTHON_AND_YAML) -> BundleSource:
+    """`cache` is for clones and unpacked archives; it need not exist yet. `dag_files` belong to it beside the usual files."""
     if settings.git is not None:
         return GitSource(settings.git, settings.ref, settings.path, cache=cache, dag_files=dag_files)
     path = Path(settings.path)
-    if path.suffix.lower() in _ARCHIVES:
+    if path.suffix.lower() in {".zip", ".whl"}:
         return ArchiveSource(path, cache=cache, dag_files=dag_files)
     return FolderSource(path)

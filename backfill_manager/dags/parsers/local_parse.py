@@ -11,9 +11,9 @@ from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.dags.catalog import DagCatalog, SubmissionResult
 from backfill_manager.dags.importing.loader import DagLoader
 from backfill_manager.dags.parsers.bundle_state import BundleState
-from backfill_manager.dags.parsers.parser import check_submission, parser_failure, unreadable, unreadable_because
+from backfill_manager.dags.parsers.parser import check_submission, parser_failure, unreadable_because
 from backfill_manager.dags.parsers.registry import parser_for
-from backfill_manager.dags.submission import Submission
+from backfill_manager.dags.versions import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.model.records import Record
 from backfill_manager.settings import BundleSettings, LimitSettings
@@ -27,19 +27,14 @@ def parse_bundle(
     clock: Clock | None = None,
     loader: DagLoader | None = None,
 ) -> Submission:
-    """All of a bundle, parsed by its own parser; what fails is an error in it. `loader` is used and left open; without
-    one, one is made and closed again."""
+    """All of a bundle, parsed by its own parser; what fails is an error in it. A `loader` that is given is left open."""
     bundle = BundleState(settings, snapshots=snapshots, limits=limits)
     with nullcontext(loader) if loader else DagLoader() as loader:
         try:
-            parser = parser_for(bundle, loader, DagCatalog(), clock or SystemClock())
-            submission = parser.parse()
-            check_submission(submission, parser)
-            return replace(submission, on_request=False, deactivates=True)
-        except InvalidInput as error:
-            return unreadable_because(error, bundle, bundle.parser)
+            submission = _parse(bundle, loader, DagCatalog(), clock or SystemClock())
         except Exception as error:  # noqa: BLE001 - a parser may come from another package
-            return unreadable(bundle, bundle.parser, f"bundle {bundle.name!r}: {parser_failure(error, bundle.parser)}")
+            return unreadable_because(error, bundle)
+        return replace(submission, on_request=False, deactivates=True)
 
 
 def preview(
@@ -56,13 +51,21 @@ def preview(
     clock, catalog = clock or SystemClock(), DagCatalog()
     for row in rows:
         catalog.put(row)
+    bundle = BundleState(settings, snapshots=snapshots, limits=limits)
     with DagLoader() as loader:
-        parser = parser_for(BundleState(settings, snapshots=snapshots, limits=limits), loader, catalog, clock)
         try:
-            submission = parser.parse(subpath, deactivate_removed=deactivate_removed)
-            check_submission(submission, parser)
+            submission = _parse(bundle, loader, catalog, clock, subpath, deactivate_removed)
         except BackfillManagerError:
             raise
         except Exception as error:
-            raise InvalidInput(f"bundle {settings.name!r}: {parser_failure(error, parser.bundle.parser)}") from error
+            raise InvalidInput(f"bundle {settings.name!r}: {parser_failure(error, bundle.parser)}") from error
         return catalog.preview(submission, clock.now())
+
+
+def _parse(
+    bundle: BundleState, loader: DagLoader, catalog: DagCatalog, clock: Clock, subpath: str = "", removed: bool = False
+) -> Submission:
+    parser = parser_for(bundle, loader, catalog, clock)
+    submission = parser.parse(subpath, deactivate_removed=removed)
+    check_submission(submission, parser)
+    return submission

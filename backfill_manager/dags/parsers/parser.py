@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, ClassVar
 
 from backfill_manager.clock import Clock
@@ -29,7 +30,7 @@ from backfill_manager.dags.importing.dag_file import DagFile
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
 from backfill_manager.dags.parsers.bundle_state import BundleState, Fetched, ParserChanged, ParserOptions
-from backfill_manager.dags.submission import Submission, paths_to
+from backfill_manager.dags.versions import Submission, paths_to
 from backfill_manager.errors import InvalidConfig, InvalidInput, error_message
 
 
@@ -71,13 +72,12 @@ class BundleParser(ABC):
         self.bundle, self.loader, self.catalog, self.clock = bundle, loader, catalog, clock
         self._dag_files = DagFiles(self.files, self.may_make_dags)
         bundle.use_parser(self._dag_files, self.Options)
-        self._read: dict[str, ParseRecord] = {}
+        self.records: dict[str, ParseRecord] = {}
         self._last_look: datetime | None = None
         self._look_failed = False
         self._last_parse: datetime | None = None  # by this object
         self._content_parsed: BundleContent | None = None
 
-    # -- what a parser defines ----------------------------------------------------------------------------------------
     @abstractmethod
     def next_scan(self, last: datetime | None) -> datetime | None:
         """The instant (with a time zone) from which `scan` is to be called; a past one means now, None never. `last` is the
@@ -103,7 +103,6 @@ class BundleParser(ABC):
         limits of the bundle; again where the tasks run, if there are Python tasks. By default for Python and YAML."""
         return file.as_usual()
 
-    # -- what a parser can use ----------------------------------------------------------------------------------------
     @property
     def options(self) -> Any:
         """Of the bundle's configuration and manifest, as `Options`; as they were when the bundle was last fetched."""
@@ -129,7 +128,6 @@ class BundleParser(ABC):
             removed=tuple(sorted(was.keys() - now.keys())),
         )
 
-    # -- how it is run ------------------------------------------------------------------------------------------------
     def due_in(self) -> float | None:
         """Seconds until `scan` is to be called; 0 or less is now, None is never."""
         now = self.clock.now()
@@ -137,17 +135,15 @@ class BundleParser(ABC):
         at: Any = self.next_scan(last if last is None else min(last, now))
         now = self.clock.now()  # what was now a moment ago has come
         if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
-            raise InvalidInput(
-                f"its parser {self.name!r} gave {at!r} as next_look; an instant with a time zone, or None"
-            )
+            what = "an instant with a time zone, or None"
+            raise InvalidInput(f"its parser {self.name!r} gave {at!r} as next_look; {what}")
         if self._look_failed and self._last_look is not None:
             again = min(self._last_look, now) + timedelta(seconds=self.bundle.settings.fetch_interval)
             at = again if at is None else min(at, again)
         return None if at is None else float((at - now).total_seconds())
 
     def scan_results(self) -> Iterator[Submission]:
-        """The submissions of a scan, or one that says why it failed. None when the manifest now names another parser
-        (`bundle.parser`)."""
+        """The submissions of a scan, or one that says why it failed. None when the manifest names another parser now."""
         self._last_look, self._look_failed = self.clock.now(), True
         has_submitted = False
         try:
@@ -158,11 +154,14 @@ class BundleParser(ABC):
         except ParserChanged:
             return
         except InvalidInput as error:
-            yield unreadable_because(error, self.bundle, self.name)
+            yield unreadable_because(error, self.bundle)
             return
         self._look_failed = False
         if not has_submitted and {".", MANIFEST} & self.catalog.files_of(self.bundle.name):
-            yield readable(self.bundle, self.name)
+            nothing = BundleContent({}, ())  # it could be fetched again: its own error is cleared
+            yield Submission(
+                self.bundle.name, self.bundle.settings.place, self.name, nothing, covers=(), deactivates=False
+            )
 
     def parse(self, subpath: str = "", *, deactivate_removed: bool = False) -> Submission:
         """Parses the files under `subpath` ("" is all) on request, changed or not. `InvalidInput` when the bundle can't be
@@ -171,10 +170,11 @@ class BundleParser(ABC):
         fetched = self.bundle.fetch()
         candidates = (*fetched.content.files, *self.catalog.files_of(self.bundle.name))
         if subpath and not any(subpath in paths_to(file) for file in candidates):
-            raise InvalidInput(f"bundle {self.bundle.name!r} has no file or folder {subpath!r} ({self.bundle.place})")
+            raise InvalidInput(
+                f"bundle {self.bundle.name!r} has no file or folder {subpath!r} ({self.bundle.settings.place})"
+            )
         return self.submission(fetched, covers=(subpath,), again=True, deactivates=deactivate_removed, on_request=True)
 
-    # -- what parsers are made of -------------------------------------------------------------------------------------
     def submission(
         self,
         fetched: Fetched,
@@ -187,28 +187,30 @@ class BundleParser(ABC):
     ) -> Submission:
         """All that the files under `covers` but not under `leaves_out` define. Files are read that have changed, or whose
         reading read something that has; with `again` all of them."""
-        settings = fetched.settings
+        settings, options = fetched.settings, self.bundle.options.model_dump(mode="json")
         snapshot, content = self.bundle.take_snapshot(fetched)
         reader = self._reader()
         empty = Submission(
-            self.bundle.name, self.bundle.place, self.name, content, snapshot=snapshot, commit_id=fetched.commit_id,
+            self.bundle.name, settings.place, self.name, content, snapshot=str(snapshot), commit_id=fetched.commit_id,
             covers=covers, leaves_out=leaves_out, deactivates=deactivates, keep_last_good=settings.keep_last_good,
-            on_request=on_request, settings_json=self._settings_json(fetched), reader_json=self._reader_json(reader),
+            on_request=on_request,
+            settings_json=json.dumps(settings.model_copy(update={"options": options}).shown(), ensure_ascii=False),
+            reader_json=json.dumps({"reader": reader, "options": options}, sort_keys=True) if reader else None,
         )  # fmt: skip
         files = sorted(file for file in self.dag_files(content) if empty.covers_file(file))
         stale_files = files if again else self.stale(files, content)
-        now, names = self.clock.monotonic(), _Dependencies(content)
-        results = self.bundle.load(
-            self.loader, snapshot, stale_files, settings, reader=reader, options=self.bundle.raw_options
-        )
+        now, dependencies = self.clock.monotonic(), _dependencies_in(content)
+        results = self.loader.load(
+            snapshot, stale_files, import_timeout=settings.import_timeout, import_memory_mb=settings.import_memory,
+            limits=self.bundle.limits, reader=reader, options=self.bundle.raw_options.values,
+        )  # fmt: skip
         for file, result in zip(stale_files, results, strict=True):
-            self._read[file] = ParseRecord(result, names.dependencies(file, result), now)
-        for file in [file for file in self._read if file not in content.files]:
-            del self._read[file]
+            self.records[file] = ParseRecord(result, dependencies(file, result), now)
+        self.records = {file: record for file, record in self.records.items() if file in content.files}
         if stale_files:
             self._last_parse = self.clock.now()
         self._content_parsed = content
-        read = [self._read[file].result for file in files]
+        read = [self.records[file].result for file in files]
         return replace(
             empty,
             parsed=tuple(result for result in read if isinstance(result, ParsedFile)),
@@ -219,57 +221,35 @@ class BundleParser(ABC):
     def dag_files(self, content: BundleContent) -> Collection[str]:
         """Files of the bundle that DAGs are read from: those that may make some, and those that did or broke: one that was
         cut off in the middle of a copy may not look like a DAG file any more."""
-        read_before = {file for file in self.catalog.files_of(self.bundle.name) if self._dag_files.fits(file)} - {
-            MANIFEST
-        }
-        return {*content.candidates, *(read_before & set(content.files))}
+        read_before = content.files.keys() & self.catalog.files_of(self.bundle.name) - {MANIFEST}
+        return {*content.candidates, *filter(self._dag_files.fits, read_before)}
 
     def stale(self, files: Iterable[str], content: BundleContent) -> list[str]:
         """Those that were never parsed, or whose result depended on something that has changed."""
-        names = _Dependencies(content)
+        dependencies = _dependencies_in(content)
 
         def is_stale(file: str) -> bool:
-            before = self._read.get(file)
-            return before is None or names.dependencies(file, before.result) != before.dependencies
+            before = self.records.get(file)
+            return before is None or dependencies(file, before.result) != before.dependencies
 
         return [file for file in files if is_stale(file)]
 
-    def read_at(self, file: str) -> float | None:
-        """When it was last read, in monotonic seconds."""
-        before = self._read.get(file)
-        return before.at if before else None
-
-    def has_failed(self, file: str) -> bool:
-        """Its last reading gave an error."""
-        before = self._read.get(file)
-        return before is not None and isinstance(before.result, FailedFile)
-
     def has_released_ids(self) -> bool:
-        """A file was parsed and then rejected, because another one, maybe of another bundle, had an id of its DAGs; now that
-        id is free."""
-        parsed = [read.result for read in self._read.values() if isinstance(read.result, ParsedFile)]
+        """A file was rejected because another, maybe of another bundle, had an id of its DAGs, which is free now."""
+        parsed = [read.result for read in self.records.values() if isinstance(read.result, ParsedFile)]
         return self.catalog.has_released_ids(self.bundle.name, parsed)
 
     def _reader(self) -> str:
         """`module:Class` when the class has a `read` of its own; the process that reads a file imports it by that."""
-        cls = type(self)
+        cls, name = type(self), f"{type(self).__module__}:{type(self).__qualname__}"
         if getattr(cls.read, "__func__", cls.read) is BundleParser.read.__func__:  # type: ignore[attr-defined]
             return ""
         if "<locals>" in cls.__qualname__ or cls.__module__ == "__main__":
             raise InvalidInput(
-                f"its parser {self.name!r} is a class that no other process can import ({cls.__module__}:"
-                f"{cls.__qualname__}); put it at the top level of a module of its package"
+                f"its parser {self.name!r} is a class that no other process can import ({name}); "
+                "put it at the top level of a module of its package"
             )
-        return f"{cls.__module__}:{cls.__qualname__}"
-
-    def _reader_json(self, reader: str) -> str | None:
-        if not reader:
-            return None
-        return json.dumps({"reader": reader, "options": self.bundle.options.model_dump(mode="json")}, sort_keys=True)
-
-    def _settings_json(self, fetched: Fetched) -> str:
-        options = self.bundle.options.model_dump(mode="json")
-        return json.dumps(fetched.settings.model_copy(update={"options": options}).shown(), ensure_ascii=False)
+        return name
 
 
 def check_submission(submission: object, parser: BundleParser) -> None:
@@ -277,9 +257,8 @@ def check_submission(submission: object, parser: BundleParser) -> None:
     one thread that all bundles share."""
     who = f"its parser {parser.name!r} gave"
     if not isinstance(submission, Submission):
-        raise InvalidInput(
-            f"{who} a {type(submission).__name__} instead of a Submission (`self.submission(...)` makes one)"
-        )
+        instead = "instead of a Submission (`self.submission(...)` makes one)"
+        raise InvalidInput(f"{who} a {type(submission).__name__} {instead}")
     if submission.bundle != parser.bundle.name:
         raise InvalidInput(f"{who} a submission for another bundle, {submission.bundle!r}")
     for one in submission.parsed:
@@ -297,50 +276,37 @@ def check_submission(submission: object, parser: BundleParser) -> None:
             raise InvalidInput(f"{who} DAGs of {one.file} that can't be stored: {error}") from error
 
 
-def unreadable(bundle: BundleState, parser: str, why: str, file: str = ".") -> Submission:
-    """A submission for a bundle that can't be fetched or read: its DAGs stay as they are. `file` is to blame; `.` is the
-    bundle."""
-    failed = FailedFile(file, None, why)
-    return Submission(bundle.name, bundle.place, parser, BundleContent({}, ()), failed=(failed,), readable=False)
+def unreadable(bundle: BundleState, why: str, file: str = ".") -> Submission:
+    """For a bundle that can't be fetched or read: its DAGs stay as they are. `file` is to blame; `.` is the bundle."""
+    failed, nothing = FailedFile(file, None, why), BundleContent({}, ())
+    return Submission(bundle.name, bundle.settings.place, bundle.parser, nothing, failed=(failed,), readable=False)
 
 
-def readable(bundle: BundleState, parser: str) -> Submission:
-    """A submission that only clears the bundle's own error: it could be fetched again."""
-    content = BundleContent({}, ())
-    return Submission(bundle.name, bundle.place, parser, content, covers=(), deactivates=False)
+def unreadable_because(error: Exception, bundle: BundleState) -> Submission:
+    """`unreadable` for what fetching or parsing raised. An error of the manifest is reported as that file's."""
+    message = str(error) if isinstance(error, InvalidInput) else parser_failure(error, bundle.parser)
+    if isinstance(error, InvalidConfig) and message.startswith(MANIFEST):
+        return unreadable(bundle, message, MANIFEST)
+    who = f"bundle {bundle.name!r}"
+    return unreadable(bundle, message if message.startswith(who) else f"{who}: {message}")
 
 
 def parser_failure(error: Exception, parser: str) -> str:
-    """One line about an unexpected exception of a parser."""
     return f"its parser {parser!r} failed: {type(error).__name__}: {error_message(error).partition(chr(10))[0]}"
 
 
-def unreadable_because(error: InvalidInput, bundle: BundleState, parser: str) -> Submission:
-    """`unreadable` for an error of `fetch`. An error of the manifest is reported as that file's."""
-    if isinstance(error, InvalidConfig) and str(error).startswith(MANIFEST):
-        return unreadable(bundle, parser, str(error), MANIFEST)
-    message = str(error) if str(error).startswith(f"bundle {bundle.name!r}") else f"bundle {bundle.name!r}: {error}"
-    return unreadable(bundle, parser, message)
+def _dependencies_in(content: BundleContent) -> Callable[[str, ParsedFile | FailedFile], tuple[object, ...]]:
+    """What a file's result depends on: digests of the file and of all that it read, names in the folders that it listed. A
+    file that failed depends on everything: what it had read is lost."""
 
+    @cache
+    def listing(folder: str) -> tuple[str, ...]:
+        return tuple(sorted(name for name in content.files if not folder or name.startswith(f"{folder}/")))
 
-class _Dependencies:
-    """What a bundle holds, for grounds: what the reading of a file depended on."""
-
-    def __init__(self, content: BundleContent) -> None:
-        self._content = content
-        self._listings: dict[str, tuple[str, ...]] = {}
-
-    def dependencies(self, file: str, result: ParsedFile | FailedFile) -> tuple[object, ...]:
-        """Digests of the file and of all that it read, names in the folders that it listed. A file that failed
-        depends on everything: what it had read is lost."""
+    def dependencies(file: str, result: ParsedFile | FailedFile) -> tuple[object, ...]:
         if isinstance(result, FailedFile):
-            return (self._content.hash,)
-        files = self._content.files
-        read = tuple((name, files.get(name)) for name in (file, *result.imported, *result.read))
-        return (*read, *(self._listing(folder) for folder in result.listed))
+            return (content.hash,)
+        read = tuple((name, content.files.get(name)) for name in (file, *result.imported, *result.read))
+        return (*read, *map(listing, result.listed))
 
-    def _listing(self, folder: str) -> tuple[str, ...]:
-        if folder not in self._listings:
-            under = f"{folder}/" if folder else ""
-            self._listings[folder] = tuple(sorted(name for name in self._content.files if name.startswith(under)))
-        return self._listings[folder]
+    return dependencies

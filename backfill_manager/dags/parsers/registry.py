@@ -19,7 +19,6 @@ from backfill_manager.dags.parsers.bundle_state import BundleState, ParserChange
 from backfill_manager.dags.parsers.parser import BundleParser
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import PARSER_GROUP, RawSettings, Settings, unknown_parser
-from backfill_manager.yaml_reader import Loc
 
 OURS: Final[dict[str, type[BundleParser]]] = {
     parser.name: parser for parser in (StandardBundleParser, SinglePassBundleParser, EventBundleParser)
@@ -41,22 +40,20 @@ def parser_named(name: str) -> type[BundleParser]:
     point = next((point for point in entry_points(group=PARSER_GROUP) if point.name == name), None)
     if point is None:
         raise InvalidConfig(f"There is no bundle parser {name!r}: it {unknown_parser(name)}")
+    who = f"bundle parser {name!r} ({point.value})"
     try:
         cls = point.load()
     except (Exception, SystemExit) as error:  # another package may raise anything
         why = str(error).partition("\n")[0] or type(error).__name__
-        raise InvalidConfig(f"The bundle parser {name!r} ({point.value}) can't be imported: {why}") from error
+        raise InvalidConfig(f"The {who} can't be imported: {why}") from error
     if not (isinstance(cls, type) and issubclass(cls, BundleParser)):
-        raise InvalidConfig(f"The bundle parser {name!r} ({point.value}) is no subclass of BundleParser: {cls!r}")
-    lacking = ", ".join(sorted(cls.__abstractmethods__))
-    if lacking:
-        raise InvalidConfig(f"The bundle parser {name!r} ({point.value}) lacks {lacking}; see docs/bundles.md")
+        raise InvalidConfig(f"The {who} is no subclass of BundleParser: {cls!r}")
+    if lacking := ", ".join(sorted(cls.__abstractmethods__)):
+        raise InvalidConfig(f"The {who} lacks {lacking}; see docs/bundles.md")
     if not (isinstance(cls.Options, type) and issubclass(cls.Options, ParserOptions)):
-        raise InvalidConfig(f"Options of the bundle parser {name!r} ({point.value}) is no subclass of ParserOptions")
+        raise InvalidConfig(f"Options of the {who} is no subclass of ParserOptions")
     if isinstance(cls.files, str) or not all(isinstance(pattern, str) and pattern for pattern in cls.files):
-        raise InvalidConfig(
-            f'`files` of the bundle parser {name!r} ({point.value}) must be patterns such as ("*.csv",)'
-        )
+        raise InvalidConfig(f'`files` of the {who} must be patterns such as ("*.csv",)')
     return cls
 
 
@@ -67,13 +64,12 @@ def check_parsers(settings: Settings, raw: RawSettings) -> None:
     for n, bundle in enumerate(settings.bundles):
         if "parser" not in bundle.model_fields_set:
             continue
-        at: Loc = ("bundles", n)
         try:
             model = parser_named(bundle.parser).Options
         except InvalidConfig as error:
-            wrong.append(f"{raw.place((*at, 'parser'))}: bundles[{n}].parser: {error}")
+            wrong.append(f"{raw.place(('bundles', n, 'parser'))}: bundles[{n}].parser: {error}")
             continue
-        places = {where[2:]: place for where, place in raw.places.items() if where[:2] == at}
+        places = {where[2:]: place for where, place in raw.places.items() if where[:2] == ("bundles", n)}
         try:
             RawOptions(bundle.options, {}, places, bundle.name).checked(model, bundle.parser)
         except InvalidConfig as error:

@@ -66,14 +66,9 @@ class Cron:
 
     def days_of(self, year: int, month: int) -> tuple[int, ...]:
         """The matching days of one month, as days since 1970-01-01."""
-        days = self._days.get((year, month))
-        if days is None:
-            days = self._days[(year, month)] = tuple(self._find_days(year, month)) if month in self.months else ()
-        return days
-
-    def fires_at_all(self) -> bool:
-        """Over the fourteen kinds of year that there are (by length and by first weekday)."""
-        return any(self.days_of(year, month) for year in _KINDS_OF_YEAR for month in range(1, 13))
+        if (year, month) not in self._days:
+            self._days[year, month] = tuple(self._find_days(year, month)) if month in self.months else ()
+        return self._days[year, month]
 
     def first_reading(self, low: int, high: int) -> int | None:
         """The first matching reading in `[low, high)`."""
@@ -95,7 +90,6 @@ class Cron:
                 return None
 
     def last_reading(self, low: int, high: int) -> int | None:
-        """The last matching reading in `[low, high)`."""
         day, minute = divmod((high - 1) // 60, 1440)
         first_day = low // 86_400
         on = date.fromordinal(day + _EPOCH_DAY)
@@ -119,15 +113,16 @@ class Cron:
         matching = []
         for day in range(1, length + 1):
             weekday = (first_weekday + day) % 7  # monthrange counts from Monday, cron from Sunday
-            in_month = self._by_day_of_month(year, month, day, length)
-            in_week = self._by_weekday(weekday, day, length)
-            if (
-                self.day_rule == "any"
-                or (self.day_rule == "month" and in_month)
-                or (self.day_rule == "week" and in_week)
-                or (self.day_rule == "either" and (in_month or in_week))
-                or (self.day_rule == "both" and in_month and in_week)
-            ):
+            by_day = self._by_day_of_month(year, month, day, length)
+            by_week = self._by_weekday(weekday, day, length)
+            fits = {
+                "any": True,
+                "month": by_day,
+                "week": by_week,
+                "either": by_day or by_week,
+                "both": by_day and by_week,
+            }
+            if fits[self.day_rule]:
                 matching.append(first + day - 1)
         return matching
 
@@ -149,7 +144,7 @@ class Cron:
         return weekday in self.weekdays
 
 
-_KINDS_OF_YEAR: Final = tuple(
+_KINDS_OF_YEAR: Final = tuple(  # there are fourteen, by length and by first weekday
     {(calendar.isleap(year), calendar.weekday(year, 1, 1)): year for year in range(2000, 2040)}.values()
 )
 
@@ -164,27 +159,24 @@ def parse_cron(text: str) -> Cron:
         raise InvalidSchedule(f"the cron expression {shown} must be at most {_MAX_LENGTH} plain ASCII characters")
     if len(fields) != 5:
         why = " (seconds and years are not supported)" if len(fields) in (6, 7) else ""
+        count = f"{len(fields)} field{'' if len(fields) == 1 else 's'}"
         raise InvalidSchedule(
-            f"the cron expression {shown} has {len(fields)} field{'' if len(fields) == 1 else 's'}, but needs five"
-            f"{why}: minute hour day month weekday"
+            f"the cron expression {shown} has {count}, but needs five{why}: minute hour day month weekday"
         )
     for name, value in zip(_FIELDS, fields, strict=True):
         if _RANDOM.search(value):
-            raise InvalidSchedule(
-                f"the cron expression {shown} has {value!r} as its {name}: H and R stand for a random value;"
-                " write the one you want"
-            )
+            why = "H and R stand for a random value; write the one you want"
+            raise InvalidSchedule(f"the cron expression {shown} has {value!r} as its {name}: {why}")
     made = _read(fields)
     if isinstance(made, str):
         raise InvalidSchedule(f"the cron expression {shown} can't be read: {_what_is_wrong(fields, made)}")
     cron = _sets(text, *made)
-    if not cron.fires_at_all():
+    if not any(cron.days_of(year, month) for year in _KINDS_OF_YEAR for month in range(1, 13)):
         raise InvalidSchedule(f"the cron expression {shown} never fires: there is no such day in any year")
     return cron
 
 
 def _read(fields: list[str]) -> tuple[list[list[Any]], dict[int, set[Any]], set[int]] | str:
-    """What croniter makes of it, or its complaint."""
     from croniter import croniter
 
     try:
@@ -199,11 +191,8 @@ def _what_is_wrong(fields: list[str], complaint: str) -> str:
         alone = ["*"] * 5
         alone[at] = value
         if isinstance(_read(alone), str):
-            if (
-                name == "weekday"
-                and "," in value
-                and not any(isinstance(_read(["*", "*", "*", "*", part]), str) for part in value.split(","))
-            ):
+            parts = [_read([*"****", part]) for part in value.split(",")] if name == "weekday" else []
+            if len(parts) > 1 and not any(isinstance(part, str) for part in parts):
                 return f"the weekday {value!r} mixes plain weekdays with n-th ones; use one kind or the other"
             return f"the {name} {value!r} is not one; right would be {right}, or * , lists a,b, ranges a-b, steps */n"
     return complaint
@@ -211,7 +200,6 @@ def _what_is_wrong(fields: list[str], complaint: str) -> str:
 
 def _sets(text: str, expanded: list[list[Any]], nth: dict[int, set[Any]], nearest_to: set[int]) -> Cron:
     minutes, hours, days, months, weekdays = expanded
-    nth_weekdays = frozenset((day, LAST if n == "l" else n) for day, ns in nth.items() for n in ns)
     by_month, by_week = days[0] != "*", weekdays[0] != "*"
     rule: DayRule = "either" if by_month and by_week else "month" if by_month else "week" if by_week else "any"
     if rule == "either" and (nearest_to or nth):  # croniter's way, see the head of this file
@@ -230,5 +218,5 @@ def _sets(text: str, expanded: list[list[Any]], nth: dict[int, set[Any]], neares
         last_day="l" in days,
         nearest_to=next(iter(nearest_to), 0),
         weekdays=frozenset() if nth else frozenset(numbers(weekdays, range(7))),
-        nth_weekdays=nth_weekdays,
+        nth_weekdays=frozenset((day, LAST if n == "l" else n) for day, ns in nth.items() for n in ns),
     )

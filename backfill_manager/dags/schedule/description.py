@@ -7,9 +7,7 @@ from typing import Final
 
 from backfill_manager.dags.schedule.cron import Cron
 
-_WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _UNITS: Final = (("week", 604_800), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
-_EVERY_DAY: Final = frozenset(range(7))
 _MAX_TIMES: Final = 4  # more than these are not spelled out
 
 
@@ -23,11 +21,9 @@ def describe_schedule(schedule: str | dict[str, float] | None, cron: Cron | None
     days, times = _days(cron), _times(cron)
     if days is None or times is None:
         return f"cron {cron.text!r} ({timezone})"
-    return (
-        f"{times}{days} ({timezone})"
-        if times.startswith("every")
-        else f"{days.strip() or 'every day'} at {times} ({timezone})"
-    )
+    if times.startswith("every"):
+        return f"{times}{days} ({timezone})"
+    return f"{days.strip() or 'every day'} at {times} ({timezone})"
 
 
 def _length(seconds: int) -> str:
@@ -54,8 +50,11 @@ def _times(cron: Cron) -> str | None:
         return None
     if len(cron.times) > _MAX_TIMES:
         return None
-    spelled = [f"{minute // 60:02}:{minute % 60:02}" for minute in cron.times]
-    return spelled[0] if len(spelled) == 1 else f"{', '.join(spelled[:-1])} and {spelled[-1]}"
+    return _listed([f"{minute // 60:02}:{minute % 60:02}" for minute in cron.times])
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _days(cron: Cron) -> str | None:
@@ -66,10 +65,10 @@ def _days(cron: Cron) -> str | None:
     if cron.day_rule == "week" and every_month and not cron.nth_weekdays:
         if cron.weekdays == frozenset({1, 2, 3, 4, 5}):
             return " on weekdays"
-        if cron.weekdays == _EVERY_DAY:
+        if len(cron.weekdays) == 7:
             return ""
-        names = [_WEEKDAYS[day] for day in sorted(cron.weekdays, key=lambda day: (day - 1) % 7)]
-        return f" every {names[0]}" if len(names) == 1 else f" on {', '.join(names[:-1])} and {names[-1]}"
+        names = [calendar.day_name[day] for day in sorted((day - 1) % 7 for day in cron.weekdays)]  # 0 is Monday there
+        return f" every {names[0]}" if len(names) == 1 else f" on {_listed(names)}"
     if cron.day_rule != "month" or cron.nearest_to or len(cron.month_days) + cron.last_day != 1:
         return None
     day = "the last day" if cron.last_day else f"day {next(iter(cron.month_days))}"

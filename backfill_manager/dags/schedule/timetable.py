@@ -10,43 +10,30 @@ Importing this is light; croniter is loaded when the first expression is read.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, timedelta
 from datetime import time as wall_time
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import UTC, format_instant, from_micros, micros
+from backfill_manager.dags.schedule import timezones as tz
 from backfill_manager.dags.schedule.cron import PRESETS, Cron, parse_cron
-from backfill_manager.dags.schedule.timezones import (
-    FIRST_YEAR,
-    LAST_YEAR,
-    Window,
-    check_timezone,
-    instant_of_reading,
-    start_of_day,
-    windows_between,
-    windows_of_year,
-)
+from backfill_manager.dags.schedule.description import describe_schedule
+from backfill_manager.dags.schedule.timezones import FIRST_YEAR, LAST_YEAR, check_timezone, start_of_day
 from backfill_manager.errors import InvalidSchedule, nearest
 from backfill_manager.schemas import errors
 
 if TYPE_CHECKING:
     from backfill_manager.dags.definition import DagSpec
 
-__all__ = [
-    "ONCE", "Schedule", "Timetable", "check_timezone", "date_only", "end_of_day", "parse_date", "parse_end", "parse_last",
-    "parse_schedule", "parse_start", "timetable_of",
-]  # fmt: skip
-
 Schedule = str | dict[str, float] | None  # as `DagSpec.schedule` keeps it
 
 ONCE: Final = "@once"
 _SECOND: Final = 1_000_000  # micros
 _MAX_STEP_S: Final = 100 * 366 * 86_400
-_MAX_YEARS_APART: Final = (
-    45  # years between two firings at most: 29 February on a given weekday, across a year like 2100
-)
+_MAX_YEARS_APART: Final = 45  # between two firings: 29 February on a given weekday, across a year like 2100
 _DATE: Final = re.compile(
     r"(?P<day>\d{4}-\d{2}-\d{2})"
     r"(?:[T ](?P<time>\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?)(?P<offset>Z|[+-]\d{2}(?::?\d{2})?)?)?",
@@ -55,11 +42,8 @@ _DATE: Final = re.compile(
 
 
 def parse_schedule(value: Any, *, where: str = "schedule") -> Schedule:
-    """The schedule in its JSON form: a cron expression or preset as text, `{"seconds": n}` for a duration, or None.
-
-    Takes text, None, a `timedelta` (a pendulum duration is one) or the JSON form itself. `InvalidSchedule` in one
-    line that begins with `where`.
-    """
+    """The schedule in its JSON form: a cron expression or preset as text, `{"seconds": n}` for a duration, or None. It takes
+    text, None, a `timedelta` (a pendulum duration is one) or that form. `InvalidSchedule` in a line that begins with `where`."""
     try:
         if value is None:
             return None
@@ -69,9 +53,8 @@ def parse_schedule(value: Any, *, where: str = "schedule") -> Schedule:
             return _parse_duration(value)
         if isinstance(value, Mapping):
             return _parse_seconds(value)
-        raise InvalidSchedule(
-            f"{value!r} is not a schedule; give a cron expression, a preset such as '@daily', a timedelta or None"
-        )
+        what = "give a cron expression, a preset such as '@daily', a timedelta or None"
+        raise InvalidSchedule(f"{value!r} is not a schedule; {what}")
     except InvalidSchedule as error:
         raise InvalidSchedule(f"{where}: {error}") from None
 
@@ -80,51 +63,43 @@ def _parse_text(value: str) -> str:
     text = " ".join(value.split()) if value.isascii() else value  # blanks beyond ASCII don't separate fields
     if not text:
         raise InvalidSchedule("the text is empty; give a cron expression, a preset such as '@daily', or None")
-    if text.startswith("@"):
-        presets = (*PRESETS, ONCE)
-        if text.lower() not in presets:
-            raise InvalidSchedule(
-                f"there is no preset {text[:60]!r}{nearest(text.lower(), presets) or '; one of ' + ', '.join(presets)}"
-            )
-        return text.lower()
-    parse_cron(text)
-    return text
+    if not text.startswith("@"):
+        parse_cron(text)
+        return text
+    presets = (*PRESETS, ONCE)
+    if text.lower() not in presets:
+        hint = nearest(text.lower(), presets) or "; one of " + ", ".join(presets)
+        raise InvalidSchedule(f"there is no preset {text[:60]!r}{hint}")
+    return text.lower()
 
 
 def _parse_duration(value: timedelta) -> dict[str, float]:
     if getattr(value, "years", 0) or getattr(value, "months", 0):
-        raise InvalidSchedule(
-            f"{value!r} has months or years, which are not of one length; use '@monthly', '@yearly' or another"
-            " cron expression"
-        )
-    plain = timedelta(seconds=value.total_seconds())  # pendulum's own can't be divided
-    if plain.microseconds:
-        raise InvalidSchedule(f"the duration {value.total_seconds()} s is not a whole number of seconds")
-    return _step(plain // timedelta(seconds=1))
+        what = "use '@monthly', '@yearly' or another cron expression"
+        raise InvalidSchedule(f"{value!r} has months or years, which are not of one length; {what}")
+    return _step(value.total_seconds())
 
 
 def _parse_seconds(value: Mapping[Any, Any]) -> dict[str, float]:
     seconds = value.get("seconds")
     if set(value) != {"seconds"} or isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise InvalidSchedule(f'{dict(value)!r} is not a duration; it is written {{"seconds": 3600}}')
-    if seconds != seconds or seconds in (float("inf"), float("-inf")) or seconds != int(seconds):
+    return _step(seconds)
+
+
+def _step(seconds: float) -> dict[str, float]:
+    if not math.isfinite(seconds) or seconds != int(seconds):
         raise InvalidSchedule(f"the duration {seconds} s is not a whole number of seconds")
-    return _step(int(seconds))
-
-
-def _step(seconds: int) -> dict[str, float]:
     if not 1 <= seconds <= _MAX_STEP_S:
-        raise InvalidSchedule(f"the duration {seconds} s must be from one second to a hundred years")
-    return {"seconds": seconds}
+        raise InvalidSchedule(f"the duration {int(seconds)} s must be from one second to a hundred years")
+    return {"seconds": int(seconds)}
 
 
 def parse_date(value: str | date, timezone: str, *, name: str) -> datetime:
     """What people write for a date, as an instant in UTC: `2013-01-01`, `2013-01-01T05:00`, with `Z` or an offset.
 
     Without an offset it is wall-clock time in `timezone`, the date alone midnight there; a reading that the clocks
-    skip or repeat is the instant at which a cron schedule with that time fires. `InvalidInput` names the field
-    (`name`).
-    """
+    skip or repeat is the instant at which a cron schedule with that time fires. `InvalidInput` names the field (`name`)."""
     zone = check_timezone(timezone)
     if isinstance(value, datetime):  # made plain, whatever class it came as
         shown = value.isoformat()
@@ -136,7 +111,7 @@ def parse_date(value: str | date, timezone: str, *, name: str) -> datetime:
     if not FIRST_YEAR <= read.year < LAST_YEAR:
         years = f"{FIRST_YEAR} to {LAST_YEAR - 1}"
         raise errors.INVALID_DATE(field=name, problem=f"{shown!r} is out of range; use a year from {years}")
-    return instant_of_reading(read, zone) if read.tzinfo is None else read.astimezone(UTC)
+    return tz.instant_of_reading(read, zone) if read.tzinfo is None else read.astimezone(UTC)
 
 
 def parse_start(value: str | date, timezone: str, *, name: str) -> datetime:
@@ -163,7 +138,6 @@ def parse_last(value: str | date, timetable: Timetable, *, name: str) -> datetim
 
 
 def date_only(value: str | date) -> date | None:
-    """The day, of a date without a time."""
     if isinstance(value, datetime):
         return None
     if isinstance(value, date):
@@ -173,7 +147,6 @@ def date_only(value: str | date) -> date | None:
 
 
 def end_of_day(day: date, timezone: str) -> datetime:
-    """The first instant after a local day."""
     return start_of_day(day + timedelta(days=1), check_timezone(timezone))
 
 
@@ -184,9 +157,9 @@ def _read_date(text: str, name: str) -> datetime:
         shown = text if not isinstance(text, str) or len(text) <= 60 else f"{text[:60]}..."
         raise errors.INVALID_DATE(field=name, problem=f"{shown!r} is not a date; {expected}")
     clock, offset = match["time"] or "00:00", (match["offset"] or "").upper()
-    if "." in clock or "," in clock:
-        whole, part = re.split("[.,]", clock)
-        clock = f"{whole}.{part[:6]:0<6}"
+    whole, *part = re.split("[.,]", clock)
+    if part:
+        clock = f"{whole}.{part[0][:6]:0<6}"
     if offset == "Z":
         offset = "+00:00"
     elif offset and ":" not in offset:
@@ -198,8 +171,7 @@ def _read_date(text: str, name: str) -> datetime:
 
 
 def timetable_of(dag: DagSpec, range_start: datetime | None = None) -> Timetable:
-    """The DAG's timetable. A duration counts from the DAG's `start_date`, or else from where the range
-    starts."""
+    """The DAG's timetable. A duration counts from the DAG's `start_date`, or else from where the range starts."""
     return Timetable(dag.schedule, dag.timezone, dag.start_date or range_start)
 
 
@@ -230,7 +202,7 @@ class Timetable:
             return _instant(self._first(self.cron, -(-micros(at) // _SECOND)))
         if self.step is not None:
             return _shift(at, -self._beyond_grid(at) % self.step)
-        return self.anchor.astimezone(UTC) if self._fires_once() and self.anchor and self.anchor >= at else None
+        return self._once(lambda anchor: anchor >= at)
 
     def next_after(self, at: datetime) -> datetime | None:
         """The first firing later than an instant: for a firing, the end of the interval that it starts."""
@@ -238,7 +210,7 @@ class Timetable:
             return _instant(self._first(self.cron, micros(at) // _SECOND + 1))
         if self.step is not None:
             return _shift(at, self.step - self._beyond_grid(at))
-        return self.anchor.astimezone(UTC) if self._fires_once() and self.anchor and self.anchor > at else None
+        return self._once(lambda anchor: anchor > at)
 
     def last_at_or_before(self, at: datetime) -> datetime | None:
         """The last firing at or before an instant; None when there is none."""
@@ -246,10 +218,9 @@ class Timetable:
             return _instant(self._last(self.cron, micros(at) // _SECOND))
         if self.step is not None:
             return _shift(at, -self._beyond_grid(at))
-        return self.anchor.astimezone(UTC) if self._fires_once() and self.anchor and self.anchor <= at else None
+        return self._once(lambda anchor: anchor <= at)
 
     def last_before(self, at: datetime) -> datetime | None:
-        """The last firing earlier than an instant."""
         return self.last_at_or_before(at - timedelta(microseconds=1))
 
     def last_complete(self, now: datetime) -> tuple[datetime, datetime] | None:
@@ -277,33 +248,28 @@ class Timetable:
             return 0 if first is None or first > end else (micros(end) - micros(first)) // self.step + 1
         if self.cron is None:
             return 0
-        days = sum(
-            len(self.cron.days_of(year, month))
-            for year in range(start.year, end.year + 1)
-            for month in range(1, 13)
-            if (start.year, start.month) <= (year, month) <= (end.year, end.month)
-        )
+        months = range(start.year * 12 + start.month - 1, end.year * 12 + end.month)
+        days = sum(len(self.cron.days_of(month // 12, month % 12 + 1)) for month in months)
         return min(days, (end - start).days + 2) * len(self.cron.times)
 
-    def windows(self, start: datetime, until: datetime) -> list[Window]:
+    def windows(self, start: datetime, until: datetime) -> list[tz.Window]:
         """For cron: the zone's windows over `[start, until)`, by the half of the clock-change rule that applies."""
         assert self.cron is not None
         first, last = -(-micros(start) // _SECOND), -(-micros(until) // _SECOND)
-        return windows_between(self.timezone, first, last, self.cron.every_hour)
+        return tz.windows_between(self.timezone, first, last, self.cron.every_hour)
 
     def describe(self) -> str:
         """The schedule in words: `every day at 00:00 (Europe/Amsterdam)`."""
-        from backfill_manager.dags.schedule.description import describe_schedule
-
         return describe_schedule(self.schedule, self.cron, self.timezone)
 
     def nearest_starts(self, start: datetime, end: datetime) -> str:
         """For a range without any start: `the nearest start at X and Y`."""
-        near = [format_instant(at) for at in (self.last_before(start), self.next_after(end)) if at is not None]
-        return f"the nearest start at {' and '.join(str(at) for at in near)}"
+        near = (self.last_before(start), self.next_after(end))
+        return f"the nearest start at {' and '.join(str(format_instant(at)) for at in near if at is not None)}"
 
-    def _fires_once(self) -> bool:
-        return self.schedule == ONCE
+    def _once(self, fits: Callable[[datetime], bool]) -> datetime | None:
+        """The one firing of `@once`, if it fits."""
+        return self.anchor.astimezone(UTC) if self.schedule == ONCE and self.anchor and fits(self.anchor) else None
 
     def _beyond_grid(self, at: datetime) -> int:
         """Micros since the last point of a duration's grid."""
@@ -311,32 +277,30 @@ class Timetable:
 
     def _first(self, cron: Cron, at: int) -> int | None:
         year = from_micros(at * _SECOND).year
-        for each in range(max(year, FIRST_YEAR), min(year + _MAX_YEARS_APART, LAST_YEAR + _MAX_YEARS_APART) + 1):
-            best: int | None = None
-            for window in windows_of_year(self.timezone, each, cron.every_hour):
-                if window.utc_until <= at:
-                    continue
-                if best is not None and window.utc_from >= best:
-                    break
-                reading = cron.first_reading(max(window.local_from, at + window.offset), window.local_until)
-                if reading is not None and (best is None or reading - window.offset < best):
-                    best = reading - window.offset
-            if best is not None:
-                return best
+        for each in range(max(year, FIRST_YEAR), min(year, LAST_YEAR) + _MAX_YEARS_APART + 1):
+            found = [
+                reading - window.offset
+                for window in tz.windows_of_year(self.timezone, each, cron.every_hour)
+                if window.utc_until > at
+                and (reading := cron.first_reading(max(window.local_from, at + window.offset), window.local_until))
+                is not None
+            ]
+            if found:
+                return min(found)
         return None
 
     def _last(self, cron: Cron, at: int) -> int | None:
         year = from_micros(at * _SECOND).year
         for each in range(min(year, LAST_YEAR + _MAX_YEARS_APART), max(year - _MAX_YEARS_APART, FIRST_YEAR) - 1, -1):
-            best: int | None = None
-            for window in windows_of_year(self.timezone, each, cron.every_hour):
-                if window.utc_from > at:
-                    continue
-                reading = cron.last_reading(window.local_from, min(window.local_until, at + window.offset + 1))
-                if reading is not None and (best is None or reading - window.offset > best):
-                    best = reading - window.offset
-            if best is not None:
-                return best
+            found = [
+                reading - window.offset
+                for window in tz.windows_of_year(self.timezone, each, cron.every_hour)
+                if window.utc_from <= at
+                and (reading := cron.last_reading(window.local_from, min(window.local_until, at + window.offset + 1)))
+                is not None
+            ]
+            if found:
+                return max(found)
         return None
 
 

@@ -49,9 +49,8 @@ class Window(NamedTuple):
 
     def within(self, utc_from: int, utc_until: int) -> Window:
         """The part whose instants lie in `[utc_from, utc_until)`; empty when `local_from >= local_until`."""
-        return Window(
-            max(self.local_from, utc_from + self.offset), min(self.local_until, utc_until + self.offset), self.offset
-        )
+        first, until = max(self.local_from, utc_from + self.offset), min(self.local_until, utc_until + self.offset)
+        return Window(first, until, self.offset)
 
 
 def check_timezone(name: str) -> ZoneInfo:
@@ -60,9 +59,8 @@ def check_timezone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError, TypeError, AttributeError):
         near = nearest(name, available_timezones()) if isinstance(name, str) else ""
-        raise InvalidInput(
-            f"timezone: there is no time zone {name!r}{near or '; use a name such as Europe/Amsterdam or UTC'}"
-        ) from None
+        hint = near or "; use a name such as Europe/Amsterdam or UTC"
+        raise InvalidInput(f"timezone: there is no time zone {name!r}{hint}") from None
 
 
 def instant_of_reading(naive: datetime, zone: ZoneInfo) -> datetime:
@@ -108,17 +106,11 @@ def windows_between(zone: str, utc_from: int, utc_until: int, every_instant: boo
 
 def _joined(windows: Iterable[Window]) -> Iterable[Window]:
     """Joins windows of the same offset of which one begins where another ends."""
-    open_ends: dict[tuple[int, int], int] = {}
-    joined: list[Window] = []
+    joined: dict[tuple[int, int], Window] = {}  # by their open end
     for window in windows:
-        at = open_ends.pop((window.local_from, window.offset), None)
-        if at is None:
-            joined.append(window)
-            at = len(joined) - 1
-        else:
-            joined[at] = joined[at]._replace(local_until=window.local_until)
-        open_ends[(window.local_until, window.offset)] = at
-    return joined
+        before = joined.pop((window.local_from, window.offset), window)
+        joined[window.local_until, window.offset] = before._replace(local_until=window.local_until)
+    return joined.values()
 
 
 @lru_cache(maxsize=4096)
@@ -152,9 +144,7 @@ def _stretches(zone_name: str, year: int) -> tuple[Window, ...]:
 def _last_occurrences(stretches: list[Window]) -> Iterable[Window]:
     """Each stretch without the readings that a later one has again."""
     for i, stretch in enumerate(stretches):
-        yield from _without(
-            stretch, (later for later in stretches[i + 1 :] if later.utc_from < stretch.utc_until + _NEAR)
-        )
+        yield from _without(stretch, [s for s in stretches[i + 1 :] if s.utc_from < stretch.utc_until + _NEAR])
 
 
 def _gaps(stretches: list[Window]) -> Iterable[Window]:
@@ -167,16 +157,11 @@ def _gaps(stretches: list[Window]) -> Iterable[Window]:
 def _without(window: Window, others: Iterable[Window]) -> list[Window]:
     pieces = [window]
     for other in others:
-        cut: list[Window] = []
-        for piece in pieces:
-            if other.local_until <= piece.local_from or other.local_from >= piece.local_until:
-                cut.append(piece)
-                continue
-            if piece.local_from < other.local_from:
-                cut.append(piece._replace(local_until=other.local_from))
-            if other.local_until < piece.local_until:
-                cut.append(piece._replace(local_from=other.local_until))
-        pieces = cut
+        before = (piece._replace(local_until=min(piece.local_until, other.local_from)) for piece in pieces)
+        after = (piece._replace(local_from=max(piece.local_from, other.local_until)) for piece in pieces)
+        pieces = [
+            part for both in zip(before, after, strict=True) for part in both if part.local_from < part.local_until
+        ]
     return pieces
 
 

@@ -35,15 +35,11 @@ def schema() -> Schema:
 
     made = adapter(YamlDag).json_schema(schema_generator=WithoutTitles)
     definitions = made.pop("$defs")
-    for settings, spec in ((made, DagSpec), *((each, TaskSpec) for each in definitions.values())):
-        _add_defaults(settings["properties"], spec)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **made,
-        "$defs": {
-            name: {key: value for key, value in each.items() if key != "title"} for name, each in definitions.items()
-        },
-    }
+    _add_defaults(made["properties"], DagSpec)
+    for each in definitions.values():
+        each.pop("title", None)
+        _add_defaults(each["properties"], TaskSpec)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "$defs": definitions}
 
 
 def _add_defaults(properties: dict[str, Schema], spec: type[DagSpec] | type[TaskSpec]) -> None:
@@ -54,9 +50,5 @@ def _add_defaults(properties: dict[str, Schema], spec: type[DagSpec] | type[Task
             entry["default"] = defaults[name]
 
 
-def to_utf8() -> str:
-    return json.dumps(schema(), indent=2) + "\n"
-
-
 if __name__ == "__main__":
-    print(to_utf8(), end="")
+    print(json.dumps(schema(), indent=2))

@@ -28,23 +28,24 @@ from typing import Any, NoReturn
 
 from backfill_manager.dags import authoring
 from backfill_manager.dags.definition import CALLBACKS
-from backfill_manager.dags.yaml.text import Document, documents_of
+from backfill_manager.dags.yaml.text import T, at_line, documents_of, fail_at
 from backfill_manager.errors import InvalidDag, nearest
 from backfill_manager.schemas.dag_settings import KINDS, SqlSettings, TaskSettings, YamlDag, settings_of, validate
-from backfill_manager.yaml_reader import Loc
+from backfill_manager.yaml_reader import Document, Loc
 
 ImportModule = Callable[[str], ModuleType]
 
 
-def dags_of_yaml(path: Path, *, root: Path, import_module: ImportModule) -> list[authoring.Dag]:
+def dags_of_yaml(path: Path, root: Path, import_module: ImportModule) -> list[authoring.Dag]:
     """The DAGs of a file of the bundle at `root`. `import_module` imports a module of that bundle by its name there
     (`ModuleNotFoundError` with that name if there is none). `InvalidDag` for mistakes of the file; what a module
     raises when it is imported comes out as it is. Both have the file's line in their traceback."""
     with authoring.collecting(root, path) as collection:
         for document in documents_of(path):
-            made = _Reader(document, import_module).dag()
+            reader = _Reader(path, document, import_module)
+            made = reader.dag()
             if any(dag.dag_id == made.dag_id for dag in collection.dags if dag is not made):
-                document.wrong(("dag_id",), f"DAG {made.dag_id!r} is here twice; give one of them another dag_id")
+                reader.wrong(("dag_id",), f"DAG {made.dag_id!r} is here twice; give one of them another dag_id")
     return collection.dags
 
 
@@ -62,11 +63,9 @@ def find_function(reference: str, import_module: ImportModule, who: str = "") ->
         raise InvalidDag(f"{who}{reference} is a @task; name a plain function, its settings stand here")
     if not isinstance(function, FunctionType):
         functions = [name for name, value in vars(loaded).items() if isinstance(value, FunctionType)]
-        what = (
-            f"of {module}{nearest(name, functions, n=1)}"
-            if function is None
-            else f"but a value of type {type(function).__name__}"
-        )
+        what = f"but a value of type {type(function).__name__}"
+        if function is None:
+            what = f"of {module}{nearest(name, functions, n=1)}"
         raise InvalidDag(f"{who}{reference} names no function {what}")
     return function
 
@@ -96,65 +95,66 @@ class _Task:
 class _Reader:
     """Makes one document a DAG."""
 
-    def __init__(self, document: Document, import_module: ImportModule) -> None:
-        self._document, self._import_module = document, import_module
+    def __init__(self, path: Path, document: Document, import_module: ImportModule) -> None:
+        self._path, self._document, self._import_module = path, document, import_module
+
+    def wrong(self, place: Loc, message: str) -> NoReturn:
+        fail_at(self._path, self._document.line(place), message)
+
+    def _at(self, place: Loc, do: Callable[[], T]) -> T:
+        return at_line(self._path, self._document.line(place), do)
 
     def dag(self) -> authoring.Dag:
-        value = self._document.content.value
+        value = self._document.value
         if not isinstance(value, dict):
-            self._document.wrong((), "a DAG is written as keys and values, beginning with `dag_id: its_name`")
+            self.wrong((), "a DAG is written as keys and values, beginning with `dag_id: its_name`")
         who = f"DAG {value['dag_id']!r}" if isinstance(value.get("dag_id"), str) else "DAG"
         valid = self._validated(value, who)
         # All functions are imported before the DAG is begun: a module may make DAGs of its own when it is imported.
         settings = self._with_callbacks(value, (), who)
         if "default_args" in value:
-            settings["default_args"] = self._with_callbacks(
-                value["default_args"], ("default_args",), f"{who}: default_args"
-            )
-        self._check_times(value, who)
+            at: Loc = ("default_args",)
+            settings["default_args"] = self._with_callbacks(value["default_args"], at, f"{who}: default_args")
+        times: dict[str, Any] = {}
+        for name in ("timezone", "schedule", "start_date", "end_date"):
+            if name in value:  # each with those before it, so that the one that doesn't fit is reported at its line
+                times[name] = value[name]
+                self._at((name,), partial(authoring.parse_times, dict(times), who))
         tasks = [self._task(task_id, each, valid["tasks"][task_id], who) for task_id, each in value["tasks"].items()]
         self._check_order(tasks, who)
 
         def body() -> None:
-            made = {task.task_id: self._document.at((*task.place, task.kind), task.make) for task in tasks}
+            made = {task.task_id: self._at((*task.place, task.kind), task.make) for task in tasks}
             for task in tasks:
                 made[task.task_id] << [made[name] for name in task.after]
 
         del settings["tasks"]
         make = authoring.dag(settings.pop("dag_id"), **settings)
-        dag: authoring.Dag = self._document.at((), lambda: make(body))
+        dag: authoring.Dag = self._at((), lambda: make(body))
         return dag
 
     def _validated(self, value: dict[str, Any], who: str) -> dict[str, Any]:
         """The settings as they are declared; `InvalidDag` for the first line that is wrong."""
         valid, problems = validate(YamlDag, value)
         if problems:
-            first = min(problems, key=lambda problem: self._document.content.line(problem.place))
-            self._document.wrong(first.place, first.describe(who))
+            first = min(problems, key=lambda problem: self._document.line(problem.place))
+            self.wrong(first.place, first.describe(who))
         for name in ("dag_id", "tasks"):
             if name not in value:
-                self._document.wrong((), f"{who} needs `{name}`")
+                self.wrong((), f"{who} needs `{name}`")
         return valid
-
-    def _check_times(self, value: dict[str, Any], who: str) -> None:
-        """Each with those before it, so that the one that doesn't fit is reported at its line."""
-        times: dict[str, Any] = {}
-        for name in ("timezone", "schedule", "start_date", "end_date"):
-            if name in value:
-                times[name] = value[name]
-                self._document.at((name,), partial(authoring.parse_times, dict(times), who))
 
     def _task(self, task_id: str, value: dict[str, Any], valid: dict[str, Any], of: str) -> _Task:
         place, who = ("tasks", task_id), f"{of}, task {task_id!r}"
         kinds = [name for name in KINDS if name in value]
         if len(kinds) != 1:
             given = f"not {' and '.join(kinds)}" if kinds else "and has none"
-            self._document.wrong(place, f"{who} needs exactly one of {', '.join(KINDS)}, {given}")
+            self.wrong(place, f"{who} needs exactly one of {', '.join(KINDS)}, {given}")
         (kind,) = kinds
         settings = {name: each for name, each in value.items() if name not in {*KINDS, "after"}}
         for name in settings:
             if name not in settings_of(SqlSettings if kind == "sql" else TaskSettings):
-                self._document.wrong((*place, name), f"{who}: {name} is a setting of sql tasks; this one is {kind}")
+                self.wrong((*place, name), f"{who}: {name} is a setting of sql tasks; this one is {kind}")
         settings = self._with_callbacks(settings, place, who)
         runs = value[kind] if kind == "sql" else self._function(value[kind], (*place, kind), f"{who}: {kind} ")
         return _Task(task_id, kind, runs, settings, valid.get("after", []))
@@ -163,7 +163,7 @@ class _Reader:
         by_id = {task.task_id: task for task in tasks}
 
         def wrong(task: _Task, message: str) -> NoReturn:
-            self._document.wrong((*task.place, "after"), f"{who}, task {task.task_id!r} comes after {message}")
+            self.wrong((*task.place, "after"), f"{who}, task {task.task_id!r} comes after {message}")
 
         for task in tasks:
             for name in task.after:
@@ -182,8 +182,8 @@ class _Reader:
             if settings.get(name) is not None:
                 at = (*place, name)
                 function = {name: self._function(settings[name], at, f"{who}: {name} ")}
-                functions |= self._document.at(at, partial(authoring.check_settings, "DefaultArgs", function, who))
+                functions |= self._at(at, partial(authoring.check_settings, "DefaultArgs", function, who))
         return {**settings, **functions}
 
     def _function(self, reference: str, place: Loc, who: str) -> FunctionType:
-        return self._document.at(place, partial(find_function, reference, self._import_module, who))
+        return self._at(place, partial(find_function, reference, self._import_module, who))

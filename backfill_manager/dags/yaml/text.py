@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from backfill_manager import yaml_reader
 from backfill_manager.errors import InvalidDag
-from backfill_manager.yaml_reader import Loc, YamlError
+from backfill_manager.yaml_reader import Document, YamlError, decode, read_documents
 
 T = TypeVar("T")
 
@@ -24,7 +22,6 @@ def at_line(path: Path, line: int, do: Callable[[], T]) -> T:
 
 
 def fail_at(path: Path, line: int, message: str) -> NoReturn:
-    """Raises `InvalidDag` at that line of the file."""
 
     def fail() -> NoReturn:
         raise InvalidDag(message) from None
@@ -32,26 +29,10 @@ def fail_at(path: Path, line: int, message: str) -> NoReturn:
     at_line(path, line, fail)
 
 
-@dataclass
-class Document:
-    """One document of a file."""
-
-    path: Path
-    content: yaml_reader.Document
-
-    def at(self, place: Loc, do: Callable[[], T]) -> T:
-        """See `at_line`."""
-        return at_line(self.path, self.content.line(place), do)
-
-    def wrong(self, place: Loc, message: str) -> NoReturn:
-        """Raises `InvalidDag` at the line of `place`."""
-        fail_at(self.path, self.content.line(place), message)
-
-
 def text_of(path: Path) -> str:
     """The file's content. `InvalidDag`, raised at the line, for what is not UTF-8."""
     try:
-        return yaml_reader.decode(path.read_bytes())
+        return decode(path.read_bytes())
     except YamlError as error:
         fail_at(path, error.line, str(error))
 
@@ -59,9 +40,9 @@ def text_of(path: Path) -> str:
 def documents_of(path: Path) -> list[Document]:
     """What the file holds, empty documents left out. `InvalidDag`, raised at the line, for what is no good YAML."""
     try:
-        documents = yaml_reader.read_documents(text_of(path), strict=True)
+        documents = read_documents(text_of(path), strict=True)
+        for problem in (each for document in documents for each in document.duplicates):
+            raise problem
     except YamlError as error:
         fail_at(path, error.line, str(error))
-    for problem in (each for document in documents for each in document.duplicates):
-        fail_at(path, problem.line, str(problem))
-    return [Document(path, document) for document in documents if document.value is not None]
+    return [document for document in documents if document.value is not None]

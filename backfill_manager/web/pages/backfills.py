@@ -31,7 +31,7 @@ from backfill_manager.queries.backfills import (
     waiting_backfills,
 )
 from backfill_manager.queries.eta import items_per_minute
-from backfill_manager.queries.item_map import Cell, ItemMap, Label, read_items_seen, wider_ranges
+from backfill_manager.queries.item_map import ItemMap, Label, MapCell, read_items_seen, wider_ranges
 from backfill_manager.requests.validation import check_not_ended, retried_backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Condition, Store
@@ -85,28 +85,26 @@ def _details(context: PageContext, counted: Mapping[str, Any]) -> dict[str, Any]
     one = with_time_left(context.app, dict(counted))
     zone, dag = _zone_of(context, one["dag_id"]), _dags(context).get(one["dag_id"])
     return {
-        **one,
-        "zone": zone,
+        **one, "zone": zone, "what": _what(one["config"], zone), "per_minute": items_per_minute(one),
         "is_dag_active": dag is not None and bool(dag.is_active),
-        "per_minute": items_per_minute(one),
-        "what": _what(one["config"], zone),
         "counts": {state: one[state] for state in ITEM_STATES},
         "done": sum(one[state] for state in ITEM_STATES) - one["pending"] - one["running"],
         "has_ended": one["state"] in BACKFILL_FINISHED,
         "is_waiting": one["dag_version"] is None,  # submitted, not planned yet
-    }
+    }  # fmt: skip
 
 
-def _counts(store: Store) -> dict[tuple[str, str], int]:
+def _counts(store: Store) -> Counter[tuple[Any, ...]]:
     """Number of backfills by DAG and state, with those that wait for the manager."""
-    counts = store.count("backfill", ("dag_id", "state"), [Condition("hidden_at", "is_null")])
-    waiting = Counter((one["dag_id"], one["state"]) for one in waiting_backfills(store))
-    return waiting + Counter({(dag_id, state): n for (dag_id, state), n in counts.items()})
+    counts: Counter[tuple[Any, ...]] = Counter((one["dag_id"], one["state"]) for one in waiting_backfills(store))
+    counts.update(store.count("backfill", ("dag_id", "state"), [Condition("hidden_at", "is_null")]))
+    return counts
 
 
 def _dags(context: PageContext) -> dict[str, DagRow]:
+    store = context.store
     return context.app.cached_by_version(
-        ["dag"], "ui:dag-rows", lambda: {row.dag_id: row for row in context.store.read(DagRow)}
+        ["dag"], "ui:dag-rows", lambda: {row.dag_id: row for row in store.read(DagRow)}
     )
 
 
@@ -137,13 +135,17 @@ def backfill(
         of_items, ("ui:items", backfill_id, *page.values()),
         lambda: list_items(context.store, backfill_id, **page, limit=ITEMS_PER_PAGE),
     )  # fmt: skip
+    width = ends - begins + 1
+    beside = {  # the ranges of the same width before and after this one
+        "before": _range_link(row, max(1, begins - width), begins - 1) if begins > 1 else None,
+        "after": _range_link(row, ends + 1, min(ends + width, planned)) if ends < planned else None,
+    }
     return context.page(
         "backfills/one.html", b=details, first=begins, last=ends, is_part=(begins, ends) != (1, planned),
         states=in_states, item_states=ITEM_STATES, settings=FORM_FIELDS,
         parents=parents_of(context.store, row), children=children.get(backfill_id, []),
         map=shown["map"] if shown else None,
-        ranges=[_range_link(row, *wider) for wider in wider_ranges(begins, ends, planned)],
-        beside=_beside(row, begins, ends),
+        ranges=[_range_link(row, *wider) for wider in wider_ranges(begins, ends, planned)], beside=beside,
         reasons=shown["reasons"] if shown else [], items=items, cell_label=cell_label, rate=rate,
     )  # fmt: skip
 
@@ -175,15 +177,6 @@ def _range(first: int | None, last: int | None, planned: int) -> tuple[int, int]
             f"There are no items from {begins:,} to {last or planned:,}; this backfill has 1 to {planned:,}."
         )
     return begins, ends
-
-
-def _beside(row: Mapping[str, Any], first: int, last: int) -> dict[str, dict[str, str] | None]:
-    """Links to the ranges of the same width before and after this one."""
-    width, planned = last - first + 1, row["planned"]
-    return {
-        "before": _range_link(row, max(1, first - width), first - 1) if first > 1 else None,
-        "after": _range_link(row, last + 1, min(last + width, planned)) if last < planned else None,
-    }
 
 
 def _range_link(row: Mapping[str, Any], first: int, last: int) -> dict[str, str]:
@@ -228,7 +221,7 @@ def _label(text: str | None, zone: str, label: Label) -> str:
     return plain_day(text, zone) if text and label == "logical_date" else text or ""
 
 
-def cell_label(cell: Cell, zone: str, label: Label) -> str:
+def cell_label(cell: MapCell, zone: str, label: Label) -> str:
     """`2013-01-01 to 2013-01-31`: the range of a cell."""
     begins, ends = _label(cell.begins, zone, label), _label(cell.ends, zone, label)
     return begins if begins == ends else f"{begins} to {ends}"

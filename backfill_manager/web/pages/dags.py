@@ -42,7 +42,10 @@ def dags(
     page: PageNumber = 1,
 ) -> Response:  # fmt: skip
     check_states("run", [state] if state else [], RUN_STATES)
-    every, newest = _all_dags(context), _newest(context)
+    app, store = context.app, context.store
+    versions = (*app.versions(TABLES), int(context.now.timestamp()) // 60)  # the next run depends on the time, too
+    every = app.at_versions(versions, "ui:dags", lambda: list_dags(store, context.now, active=None))
+    newest = app.cached_by_version(["dag_run"], "ui:newest-runs", lambda: newest_runs(store))
     active = [dag for dag in every if dag["is_active"]]
     matching = [dag for dag in every if _is_shown(dag, show) and tag in ("", *dag["tags"]) and _matches(dag, q)]
     if state:
@@ -50,9 +53,7 @@ def dags(
     chosen = {"q": q, "tag": tag, "show": show, "state": state, "sort": sort}
     paged = paginate(_sorted(matching, sort, newest), page, DAGS_PER_PAGE, "dags", **chosen)
     ids = tuple(dag["dag_id"] for dag in paged.rows)
-    recent = context.app.cached_by_version(
-        ["dag_run"], ("ui:recent-runs", ids), lambda: recent_runs(context.store, newest, ids)
-    )
+    recent = app.cached_by_version(["dag_run"], ("ui:recent-runs", ids), lambda: recent_runs(store, newest, ids))
     tags = [name for name, _ in Counter(tag for dag in active for tag in dag["tags"]).most_common(MAX_TAGS)]
     return context.page(
         "dags.html", paged=paged, active=len(active), inactive=len(every) - len(active), recent=recent,
@@ -79,16 +80,6 @@ async def unpause(context: OperatorContext, dag_id: PathId, back: Back = "/dags"
 
 async def _submit(context: PageContext, kind: str, dag_id: str, back: str) -> Response:
     return await context.submit(kind, lambda _: {"dag_id": current_dag(context.store, dag_id)[0].dag_id}, back=back)
-
-
-def _all_dags(context: PageContext) -> list[dict[str, Any]]:
-    """Cached for a minute at most: the next run depends on the time, too."""
-    versions = (*context.app.versions(TABLES), int(context.now.timestamp()) // 60)
-    return context.app.at_versions(versions, "ui:dags", lambda: list_dags(context.store, context.now, active=None))
-
-
-def _newest(context: PageContext) -> dict[str, Newest]:
-    return context.app.cached_by_version(["dag_run"], "ui:newest-runs", lambda: newest_runs(context.store))
 
 
 def _is_shown(dag: Mapping[str, Any], show: str) -> bool:

@@ -6,7 +6,6 @@ A form is read as plain text first (`Typed`), so that it can be shown again as i
 
 from __future__ import annotations
 
-import calendar
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -227,8 +226,8 @@ def quick_ranges(dag: DagSpec, now: datetime) -> list[QuickRange]:
     if dag.end_date is not None:
         end = min(end, dag.end_date.astimezone(zone).date())
     month = end.replace(day=1)
-    previous = (month - timedelta(days=1)).replace(day=1)
-    previous_end = previous.replace(day=calendar.monthrange(previous.year, previous.month)[1])
+    previous_end = month - timedelta(days=1)
+    previous = previous_end.replace(day=1)
     ranges = [
         QuickRange("7 days", end - timedelta(days=6), end),
         QuickRange("30 days", end - timedelta(days=29), end),
