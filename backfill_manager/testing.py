@@ -170,13 +170,8 @@ class InMemoryManager:
         self.state.put(DagRow(spec.dag_id, "tests", "dag.py", number, paused, True, schedule, spec.timezone, at))
 
     def backfill(
-        self,
-        dag_id: str,
-        intervals: Iterable[tuple[datetime, datetime]] = (),
-        *,
-        keys: Iterable[str] = (),
-        **fields: Any,
-    ) -> str:
+        self, dag_id: str, intervals: Iterable[tuple[datetime, datetime]] = (), *, keys: Iterable[str] = (), **fields: Any,
+    ) -> str:  # fmt: skip
         """Creates a backfill over these intervals (or partition keys), planned as given; returns its id."""
         backfill_id, now = self.clock.new_id(), self.clock.now()
         spec, version = self.state.current_spec(dag_id), self.state.catalog.dags[dag_id].current_version

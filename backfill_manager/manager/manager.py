@@ -87,14 +87,8 @@ class Term:
     """What there is from the first moment of a leadership: the queue that all report to, why it ends, and the heartbeat."""
 
     def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        leader: Leader,
-        session: SparkProvider,
-        clock: Clock,
-        stop: threading.Event,
-    ) -> None:
+        self, settings: Settings, store: Store, leader: Leader, session: SparkProvider, clock: Clock, stop: threading.Event
+    ) -> None:  # fmt: skip
         self.settings, self.store, self.leader, self.session, self.clock = settings, store, leader, session, clock
         self.events, self.metrics = EventQueue(), TickMetrics()
         self.shutdown = Shutdown(stop, wake=self.events.wake, spark_gone_reason=session.gone_reason)
