@@ -24,7 +24,7 @@ from backfill_manager.api.errors import ErrorPage, add_error_handlers
 from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, RateLimit, SecurityHeaders
 from backfill_manager.api.openapi import PREFIX, document_of
 from backfill_manager.api.parameters import KeepSlashes, reject_unknown_parameters
-from backfill_manager.api.routes import backfills, bundles, dags, events, monitoring, pools, requests, runs
+from backfill_manager.api.routes import backfills, dags, events, monitoring, pools, requests, runs
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
@@ -33,7 +33,7 @@ App = FastAPI  # for callers outside this package, which need not know FastAPI
 GZIP_MIN_BYTES: Final = 1000
 GZIP_LEVEL: Final = 5  # of 9: higher levels take much longer for a hardly smaller page
 ROUTERS: Final = (
-    backfills.router, dags.router, runs.router, runs.of_dag_router, pools.router, bundles.router, requests.router,
+    backfills.router, dags.router, runs.router, runs.of_dag_router, pools.router, dags.bundles_router, requests.router,
     monitoring.router, events.router,
 )  # fmt: skip
 
