@@ -117,6 +117,7 @@ def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
 
 def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
     """Read by this process, compared with the state as it is (also one that does not exist yet)."""
+    from backfill_manager.dags.parsers.bundle_state import BundleState
     from backfill_manager.dags.parsers.local_parse import preview
 
     settings, store = backend.context.settings, backend.any_store
@@ -128,7 +129,6 @@ def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
         problems = store.read(ImportProblem, [Condition("is_current", "=", True)])
         before = [*store.read(DagRow), *store.read(DagVersion), *store.read(BundleRow), *problems]
     with tempfile.TemporaryDirectory(prefix="bfm-parse-") as scratch:
-        return preview(
-            bundles[values["bundle"]], values["subpath"], before, snapshots=Path(scratch), limits=settings.limits,
-            clock=backend.clock, deactivate_removed=values["deactivate_removed"],
-        ).to_json_document()  # fmt: skip
+        bundle = BundleState(bundles[values["bundle"]], snapshots=Path(scratch), limits=settings.limits)
+        removed = values["deactivate_removed"]
+        return preview(bundle, values["subpath"], before, backend.clock, deactivate_removed=removed).to_json_document()
