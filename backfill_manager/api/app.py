@@ -55,14 +55,9 @@ def openapi() -> dict[str, Any]:
 
 
 def create_app(
-    settings: Settings,
-    store: Store,
-    *,
-    clock: Clock,
-    secret: bytes | None = None,
-    extra_routers: Sequence[APIRouter] = (),
-    error_page: ErrorPage | None = None,
-) -> FastAPI:
+    settings: Settings, store: Store, *, clock: Clock, secret: bytes | None = None,
+    extra_routers: Sequence[APIRouter] = (), error_page: ErrorPage | None = None,
+) -> FastAPI:  # fmt: skip
     """The API over `store`. `secret` signs the browsers' sessions: by default `api.session_secret`; without one, sessions
     end with this process. `extra_routers` are those of the pages, and `error_page` renders the errors at their addresses."""
     routes = [*api_routes(), *(route for router in extra_routers for route in router.routes)]
