@@ -44,8 +44,7 @@ def get_logger(component: str, **context: Any) -> FilteringBoundLogger:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            _hide_secrets_of_line,
-            _show_what_is_unseen,
+            _cleaned,
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "component", "event"]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
@@ -55,20 +54,13 @@ def get_logger(component: str, **context: Any) -> FilteringBoundLogger:
     return logger
 
 
-def _hide_secrets_of_line(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Values whose key, or whose own text, says that they are secret."""
+def _cleaned(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Without values whose key, or whose own text, says that they are secret. Characters that would make a line look like
+    another on a terminal (escapes, ends of lines, right-to-left) are written as in Python; the end of a line itself is
+    written so by structlog."""
     for key, value in line.items():
         if is_secret(key):
             line[key] = MASK
         elif not isinstance(value, bool | int | float | None):
-            line[key] = mask_text(str(value))
-    return line
-
-
-def _show_what_is_unseen(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Characters that would make a line look like another on a terminal (escapes, ends of lines, right-to-left) as they are
-    written in Python; the end of a line itself is written so by structlog."""
-    for key, value in line.items():
-        if isinstance(value, str):
-            line[key] = _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], value)
+            line[key] = _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], mask_text(str(value)))
     return line

@@ -24,12 +24,13 @@ class ServiceThread(threading.Thread):
         self.on_failure = on_failure
 
     def run(self) -> None:
+        service = self.name  # the executor renames its threads for each task
         try:
             super().run()
         except BaseException as error:  # SystemExit too, which would end a thread silently
             if self.on_failure is None:
                 raise
-            self.on_failure(self.name, error)
+            self.on_failure(service, error)
 
 
 class Service(ABC):

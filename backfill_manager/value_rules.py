@@ -12,28 +12,21 @@ from backfill_manager.errors import shorten
 NAME_PATTERN: Final = r"(?!\.+$)[A-Za-z0-9_.-]{1,200}"  # of DAGs, tasks, pools, bundles, tokens
 NAME_RULE: Final = "1 to 200 letters, digits, `_`, `.` or `-`, not dots only"
 
-_MUST_BE: Final = {
-    "model_type": "keys and values",
-    "dict_type": "keys and values",
-    "mapping_type": "keys and values",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "string_type": "text",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "{ge} or more",
-    "less_than": "less than {lt}",
-    "less_than_equal": "{le} or less",
-    "literal_error": "{expected}",
-    "enum": "{expected}",
+_KINDS: Final = {  # pydantic's types of errors, by what the value must be
+    "keys and values": ("model_type", "dict_type", "mapping_type"),
+    "a list": ("list_type", "tuple_type"),
+    "text": ("string_type",),
+    "a whole number": ("int_type", "int_parsing", "int_from_float"),
+    "a number": ("float_type", "float_parsing"),
+    "a finite number": ("finite_number",),
+    "true or false": ("bool_type", "bool_parsing"),
+    "more than {gt}": ("greater_than",),
+    "{ge} or more": ("greater_than_equal",),
+    "less than {lt}": ("less_than",),
+    "{le} or less": ("less_than_equal",),
+    "{expected}": ("literal_error", "enum"),
 }
+_MUST_BE: Final = {kind: what for what, kinds in _KINDS.items() for kind in kinds}
 
 
 def check_name(value: Any) -> str:
@@ -51,14 +44,10 @@ def describe_error(error: Mapping[str, Any]) -> str:
     if kind in ("value_error", "assertion_error"):  # a validator of ours: it shows the value itself, or hides it
         return message if message.startswith(("must", "each")) else f"is wrong: {message}"
     if kind in _MUST_BE:
-        what = f"must be {_MUST_BE[kind]}".format(
-            **{name: _plain(limit) for name, limit in error.get("ctx", {}).items()}
-        )
+        given = error.get("ctx", {}).items()
+        limits = {name: int(x) if isinstance(x, float) and x.is_integer() else x for name, x in given}
+        what = f"must be {_MUST_BE[kind]}".format(**limits)
     else:
         what = f"{message[0].lower()}{message[1:]}".removeprefix("input ").replace("should ", "must ")
         what = what if what.startswith("must") else f"is wrong: {what}"
     return f"{what}, not {shorten(repr(value), 200)}" if isinstance(value, str | int | float | None) else what
-
-
-def _plain(limit: Any) -> Any:
-    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit

@@ -24,7 +24,7 @@ from backfill_manager.api.errors import ErrorPage, add_error_handlers
 from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, RateLimit, SecurityHeaders
 from backfill_manager.api.openapi import PREFIX, document_of
 from backfill_manager.api.parameters import KeepSlashes, reject_unknown_parameters
-from backfill_manager.api.routes import backfills, bundles, dags, events, monitoring, pools, requests, runs
+from backfill_manager.api.routes import backfills, dags, events, monitoring, pools, requests, runs
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
@@ -33,7 +33,7 @@ App = FastAPI  # for callers outside this package, which need not know FastAPI
 GZIP_MIN_BYTES: Final = 1000
 GZIP_LEVEL: Final = 5  # of 9: higher levels take much longer for a hardly smaller page
 ROUTERS: Final = (
-    backfills.router, dags.router, runs.router, runs.of_dag_router, pools.router, bundles.router, requests.router,
+    backfills.router, dags.router, runs.router, runs.of_dag_router, pools.router, dags.bundles_router, requests.router,
     monitoring.router, events.router,
 )  # fmt: skip
 
@@ -55,14 +55,9 @@ def openapi() -> dict[str, Any]:
 
 
 def create_app(
-    settings: Settings,
-    store: Store,
-    *,
-    clock: Clock,
-    secret: bytes | None = None,
-    extra_routers: Sequence[APIRouter] = (),
-    error_page: ErrorPage | None = None,
-) -> FastAPI:
+    settings: Settings, store: Store, *, clock: Clock, secret: bytes | None = None,
+    extra_routers: Sequence[APIRouter] = (), error_page: ErrorPage | None = None,
+) -> FastAPI:  # fmt: skip
     """The API over `store`. `secret` signs the browsers' sessions: by default `api.session_secret`; without one, sessions
     end with this process. `extra_routers` are those of the pages, and `error_page` renders the errors at their addresses."""
     routes = [*api_routes(), *(route for router in extra_routers for route in router.routes)]

@@ -4,9 +4,9 @@ place (`queries.paging`), and is validated like all input."""
 from __future__ import annotations
 
 import base64
-import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import MAXYEAR, datetime
 from typing import Annotated, Any, Final, Literal
@@ -25,7 +25,6 @@ Cursor = Annotated[
     str | None, Query(max_length=4000, description="`next_cursor` of the page before; left out: the first page.")
 ]
 Bound = Annotated[str | None, Query(max_length=40)]  # an instant, see `instant_of`
-_INVALID: Final = "cursor: this is not a cursor of this list; leave it out to start with the first page."
 
 
 @dataclass(frozen=True)
@@ -44,16 +43,14 @@ class Paging:
     def after(self, record: type[Record], order: Order, *, marks: bool = False) -> Any:
         """The place behind which the page begins, None for the first page. With `marks` it may be a text instead, in a list
         with another part in front. Raises `InvalidInput` for anything but a cursor of this list in this order."""
-        decoded = self._decoded()
-        if decoded is None:
+        if self.cursor is None:
             return None
-        value, tie, mark = decoded
-        if mark:
-            if not marks:
-                raise InvalidInput(_INVALID)
-            return mark
-        kinds = columns(record)
-        return _checked(value, *kinds[order.column]), _checked(tie, kinds[order.tie][0], False)
+        with _refuse_invalid():
+            value, tie, mark = self._decoded(self.cursor, marks)
+            if mark:
+                return mark
+            kinds = columns(record)
+            return _checked(value, *kinds[order.column]), _checked(tie, kinds[order.tie][0])
 
     def page(self, items: list[dict[str, Any]], last: Place | str | None) -> dict[str, Any]:
         """The JSON form of a page; `last` is the place (or mark) of its last row when there are more."""
@@ -74,34 +71,36 @@ class Paging:
         def key(row: Mapping[str, Any]) -> tuple[Any, str]:
             return row[column], "\n".join(str(row[name]) for name in unique)
 
-        decoded = self._decoded()
         remaining = sorted(rows, key=key, reverse=descending)
-        if decoded is not None:
-            value, tie, mark = decoded
-            if not isinstance(tie, str) or mark:
-                raise InvalidInput(_INVALID)
-            place = (value, tie)
-            try:
+        if self.cursor is not None:
+            with _refuse_invalid():
+                value, tie, _ = self._decoded(self.cursor)
+                if not isinstance(tie, str):
+                    raise TypeError(tie)
+                place = (value, tie)
                 remaining = [row for row in remaining if (key(row) < place if descending else key(row) > place)]
-            except TypeError:
-                raise InvalidInput(_INVALID) from None
         items = remaining[: self.limit]
         return self.page(items, key(items[-1]) if len(remaining) > self.limit else None)
 
-    def _decoded(self) -> tuple[Any, Any, str] | None:
-        if self.cursor is None:
-            return None
-        try:
-            text = base64.b64decode(self.cursor + "=" * (-len(self.cursor) % 4), altchars=b"-_", validate=True)
-            ordered_by, value, tie, mark = json.loads(text)
-        except (binascii.Error, ValueError, TypeError, RecursionError):
-            raise InvalidInput(_INVALID) from None
+    def _decoded(self, cursor: str, marks: bool = False) -> tuple[Any, Any, str]:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        ordered_by, value, tie, mark = json.loads(text)
         if ordered_by != self.order_by:
             other = ordered_by if isinstance(ordered_by, str) else "?"
             raise InvalidInput(f"cursor: it belongs to order_by={other}; keep the order.")
-        if not isinstance(mark, str):
-            raise InvalidInput(_INVALID)
+        if not isinstance(mark, str) or (mark and not marks):
+            raise ValueError(mark)
         return value, tie, mark
+
+
+@contextmanager
+def _refuse_invalid() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        raise InvalidInput(
+            "cursor: this is not a cursor of this list; leave it out to start with the first page."
+        ) from None
 
 
 def paged(*orders: str, limit: int = 200) -> Any:
@@ -127,16 +126,14 @@ def instant_of(text: str | None, name: str) -> datetime | None:
     return at
 
 
-def _checked(value: Any, kind: type, nullable: bool) -> Any:
+def _checked(value: Any, kind: type, nullable: bool = False) -> Any:
+    """A value of a cursor, which may be forged. Raises `ValueError`."""
     if value is None and nullable:
         return None
     if kind is datetime and isinstance(value, str):
-        try:
-            return parse_instant(value).astimezone(UTC)
-        except (ValueError, OverflowError):
-            raise InvalidInput(_INVALID) from None
+        return parse_instant(value).astimezone(UTC)
     if type(value) is not kind or (isinstance(value, int) and not -(2**63) <= value < 2**63):
-        raise InvalidInput(_INVALID)
+        raise ValueError(value)
     if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
-        raise InvalidInput(_INVALID)
+        raise ValueError(value)
     return value

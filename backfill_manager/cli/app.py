@@ -102,12 +102,9 @@ def _print_version(is_given: bool) -> None:
 
 
 def _report(error: Exception, message: str, code: int, context: CliContext) -> int:
-    from rich.console import Console
-    from rich.text import Text
-
     if context.debug:
         traceback.print_exception(error)
-    Console(stderr=True).print(Text(message, style="red"), soft_wrap=True, highlight=False)
+    context.out.note(message, style="red")
     return code
 
 

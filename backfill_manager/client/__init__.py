@@ -8,8 +8,7 @@
             print(backfill.state, backfill.success, "of", backfill.planned)
 
 `client` has a method for each route; the results are `schemas.resources` (here `models`), the errors those of `errors`.
-`connection` sends and retries. Imports httpx, pydantic, tenacity, and `errors`, `clock`,
-`schemas`.
+`connection` sends and retries. Imports httpx, pydantic, and `errors`, `clock`, `schemas`.
 """
 
 from __future__ import annotations

@@ -13,11 +13,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import date, datetime
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import quote
 
@@ -36,14 +35,14 @@ Date = str | datetime
 T = TypeVar("T", bound=r.Resource)
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     def __init__(
         self, url: str, token: str | None = None, timeout: float = TIMEOUT_S, *,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         """`timeout` in seconds. `pause` sleeps before another attempt, and between two polls."""
         self._connection = Connection(url, token, timeout, pause)
-        self._pause = pause
+        self.url, self._pause = self._connection.url, pause
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ, timeout: float = TIMEOUT_S) -> Client:
@@ -53,17 +52,10 @@ class Client:
             raise InvalidInput("BFM_SERVER is not set; it must name a server, such as http://127.0.0.1:8099.")
         return cls(url, token_of(environ), timeout)
 
-    @property
-    def url(self) -> str:
-        return self._connection.url
-
     def close(self) -> None:
         self._connection.close()
 
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # -- backfills ----------------------------------------------------------------------------------------------------
@@ -151,8 +143,8 @@ class Client:
     ) -> r.RequestDetails:  # fmt: skip
         """Triggers a manual run; its id is `object_id` of the answer. Without a date: of the latest complete interval. A
         date in the future is refused, unless `allow_future`."""
-        body: dict[str, Any] = {"logical_date": logical_date, "conf": conf or {}}
-        body |= {"allow_future": True} if allow_future else {}
+        future = {"allow_future": True} if allow_future else {}
+        body = {"logical_date": logical_date, "conf": conf or {}, **future}
         return self._submit(_path("dags", dag_id, "runs"), wait, body, key=idempotency_key)
 
     def next_intervals(self, dag_id: str, n: int = 1) -> list[r.Interval]:

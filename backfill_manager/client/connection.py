@@ -7,7 +7,6 @@ attempt arrived. What the server refuses is not retried, except "try again later
 from __future__ import annotations
 
 import ipaddress
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from typing import Any, Final
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from backfill_manager import errors
 from backfill_manager.errors import BackfillManagerError, InvalidInput, RateLimited, Unreachable
@@ -29,22 +27,10 @@ EVENTS_TIMEOUT_S: Final = 40.0  # without an event; the server sends a keep-aliv
 PROXY_ERRORS: Final = frozenset({502, 504})  # of a proxy in front of the server
 
 
-class _Retry(Exception):
-    """This attempt failed; `error` is raised when it was the last."""
-
-    def __init__(self, error: BackfillManagerError, after_s: float | None = None) -> None:
-        super().__init__(str(error))
-        self.error, self.after_s = error, after_s
-
-
 class Connection:
-    def __init__(
-        self, url: str, token: str | None, timeout: float, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, url: str, token: str | None, timeout: float, sleep: Callable[[float], None]) -> None:
         """`timeout` in seconds: to connect, and between two parts of a response."""
-        self.url = _checked(url)
-        self.timeout = timeout
-        self._sleep = sleep
+        self.url, self.timeout, self._sleep = _checked(url), timeout, sleep
         headers = {"Accept": "application/json", "User-Agent": "backfill_manager.client"}
         if token:
             headers["Authorization"] = f"Bearer {_sendable(token)}"
@@ -88,32 +74,27 @@ class Connection:
                 raise self._error(response)
             yield EventSource(response).iter_sse()
 
-    # -- attempts -----------------------------------------------------------------------------------------------------
     def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        retrying = Retrying(
-            retry=retry_if_exception_type(_Retry), stop=stop_after_attempt(ATTEMPTS), wait=_delay, reraise=True,
-            sleep=self._sleep,
-        )  # fmt: skip
-        try:
-            return retrying(self._attempt, method, path, options)
-        except _Retry as last:
-            raise last.error from last.__cause__
-
-    def _attempt(self, method: str, path: str, options: dict[str, Any]) -> httpx.Response:
-        try:
-            with _network_errors(self.url):
-                response = self._http.request(method, PREFIX + path, **options)
-        except Unreachable as error:
-            raise _Retry(error) from error.__cause__
-        if response.status_code < 400:
-            return response
-        refused = self._error(response)
-        if response.status_code in PROXY_ERRORS:
-            raise _Retry(refused)
-        after = response.headers.get("retry-after", "")
-        if response.status_code == 429 or (response.status_code == 503 and after):
-            raise _Retry(refused, float(after) if after.isascii() and after.isdigit() else None)
-        raise refused
+        delay_s = 0.0
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                self._sleep(min(MAX_RETRY_DELAY_S, delay_s))
+            delay_s = MIN_RETRY_DELAY_S * 2.0**attempt
+            try:
+                with _network_errors(self.url):
+                    response = self._http.request(method, PREFIX + path, **options)
+            except Unreachable as error:
+                failure: BackfillManagerError = error
+                continue
+            if response.status_code < 400:
+                return response
+            failure = self._error(response)
+            after = response.headers.get("retry-after", "")
+            if response.status_code == 429 or (response.status_code == 503 and after):
+                delay_s = float(after) if after.isascii() and after.isdigit() else delay_s
+            elif response.status_code not in PROXY_ERRORS:
+                break
+        raise failure
 
     def _error(self, response: httpx.Response) -> BackfillManagerError:
         if "json" not in response.headers.get("content-type", ""):
@@ -162,12 +143,6 @@ def error_of(status: int, problem: Mapping[str, Any]) -> BackfillManagerError:
     if error.code in CATALOGUE and error.params:
         error.template = CATALOGUE[error.code].template
     return error
-
-
-def _delay(state: RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    after_s = error.after_s if isinstance(error, _Retry) else None
-    return min(MAX_RETRY_DELAY_S, MIN_RETRY_DELAY_S * 2.0 ** (state.attempt_number - 1) if after_s is None else after_s)
 
 
 def _given(params: Mapping[str, Any]) -> dict[str, Any]:

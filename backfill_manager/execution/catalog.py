@@ -23,20 +23,19 @@ def register_tables(spark: SparkSession) -> list[str]:
     folders); returns their names. Does nothing where there is a metastore. Call it once at the start."""
     if not _is_in_memory(spark):
         return []
-    names = []
+    found: list[tuple[str, str, str]] = []
     for folder, path in _folders(spark, _warehouse(spark)):
         if folder.endswith(".db") and _VALID.fullmatch(schema := folder.removesuffix(".db")):
-            for table, table_path in _folders(spark, path):
-                names += _register_folder(spark, schema, table, table_path)
+            found += ((schema, *table) for table in _folders(spark, path))
         else:
-            names += _register_folder(spark, "default", folder, path)
-    return names
+            found.append(("default", folder, path))
+    return [f"{schema}.{table}" for schema, table, path in found if _register_folder(spark, schema, table, path)]
 
 
 def register_table(spark: SparkSession, name: str) -> bool:
     """The same for one table that is about to be created: True if it existed."""
     folder = folder_of(spark, name)
-    return folder is not None and bool(_register_folder(spark, *_schema_and_table(spark, name), folder))
+    return folder is not None and _register_folder(spark, *_schema_and_table(spark, name), folder)
 
 
 def folder_of(spark: SparkSession, name: str) -> str | None:
@@ -62,23 +61,34 @@ def _warehouse(spark: SparkSession) -> str:
     return str(spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
 
 
-def _register_folder(spark: SparkSession, schema: str, table: str, path: str) -> list[str]:
+def _register_folder(spark: SparkSession, schema: str, table: str, path: str) -> bool:
     from delta.tables import DeltaTable
 
     name = f"{schema}.{table}"
     if not _VALID.fullmatch(table) or spark.catalog.tableExists(name) or not DeltaTable.isDeltaTable(spark, path):
-        return []
+        return False
     if not spark.catalog.databaseExists(schema):
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
     spark.catalog.createTable(name, path=path, source="delta")
-    return [name]
+    return True
+
+
+def name_parts(spark: SparkSession, name: str) -> list[str]:
+    """Of a table's name, by Spark's parser; its `ParseException` if it is none."""
+    parsed: Any = spark._jsparkSession.sessionState().sqlParser().parseMultipartIdentifier(name)
+    return [str(parsed.apply(i)) for i in range(parsed.length())]
+
+
+def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """A path on any file system, as Hadoop has it, and its file system."""
+    jvm: Any = spark._jvm
+    where = jvm.org.apache.hadoop.fs.Path(path)
+    return where, where.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
 
 def _folders(spark: SparkSession, path: str) -> list[tuple[str, str]]:
-    """(name, path) of each folder in a folder on any file system; none if it does not exist."""
-    jvm: Any = spark._jvm
-    where = jvm.org.apache.hadoop.fs.Path(path)
-    file_system = where.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    """(name, path) of each folder in a folder; none if it does not exist."""
+    where, file_system = hadoop_path(spark, path)
     if not file_system.exists(where):
         return []
     folders = [status.getPath() for status in file_system.listStatus(where) if status.isDirectory()]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,10 +11,11 @@ from backfill_manager.execution.executor_runtime import ExecutorTaskContext, Tas
 from backfill_manager.execution.interval import Interval, bounds
 from backfill_manager.execution.messages import Ended, TaskLaunch
 from backfill_manager.execution.output import Mode, OutputWriter
-from backfill_manager.execution.output_identity import StateIdentity
+from backfill_manager.execution.sql_lexer import identifier
+from backfill_manager.execution.task_try import TaskTry
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 
 def all_upstream(dag: DagSpec, task_id: str) -> tuple[str, ...]:
@@ -31,39 +30,30 @@ def all_upstream(dag: DagSpec, task_id: str) -> tuple[str, ...]:
 class TaskContext:
     """One try of one task. Instants are aware UTC; `interval` is half-open and unpacks to (start, end)."""
 
-    def __init__(
-        self,
-        launch: TaskLaunch,
-        spark: SparkSession,
-        log: logging.Logger,
-        refuse_if_abandoned: Callable[[], None],
-        state: StateIdentity,
-    ) -> None:
+    def __init__(self, this: TaskTry) -> None:
+        launch = this.launch
         self._launch = launch
-        self.spark = spark  # a session of its own, with its own settings and temporary views
+        self.spark = this.spark  # a session of its own, with its own settings and temporary views
         self.dag_id: str = launch.ti.dag_id
         self.task_id: str = launch.ti.task_id
         self.run_id: str = launch.ti.run_id
         self.run_type: str = launch.run.run_type
         self.logical_date: datetime | None = launch.run.logical_date
-        self._interval = launch.interval
         self.partition_key: str | None = launch.run.partition_key
         self.params: dict[str, Any] = dict(launch.params)
         self.try_number: int = launch.ti.try_number
         self.ended: Ended | None = launch.ended  # in a callback: what it reports (task_id, state, error)
-        self.log = log
+        self.log = this.log
         self.rows_written: int | None = None  # by this try so far; None: nothing, or Delta does not say
-        self._output = OutputWriter(spark, launch, log, refuse_if_abandoned, state)
+        self._output = OutputWriter(this)
 
     @property
     def interval(self) -> Interval:
         """`InvalidInput` for a run that has none (a partition's, or one without schedule)."""
-        if self._interval is None:
-            raise InvalidInput(f"run {self.run_id} of {self.dag_id!r} has no interval{self._what_it_has()}")
-        return self._interval
-
-    def _what_it_has(self) -> str:
-        return f"; it is for partition {self.partition_key!r} (ctx.partition_key)" if self.partition_key else ""
+        if self._launch.interval is None:
+            what = f"; it is for partition {self.partition_key!r} (ctx.partition_key)" if self.partition_key else ""
+            raise InvalidInput(f"run {self.run_id} of {self.dag_id!r} has no interval{what}")
+        return self._launch.interval
 
     def in_interval(self, column: str | Column) -> Column:
         """True for rows whose time lies in the run's interval. TIMESTAMP compares instants; DATE and TIMESTAMP_NTZ are
@@ -71,8 +61,6 @@ class TaskContext:
         as it is, or an expression. The type is decided while the plan is optimised, so files and partitions are pruned
         as if the comparison had been written by hand."""
         from pyspark.sql import functions as F
-
-        from backfill_manager.execution.sql_lexer import identifier
 
         value = F.col(identifier(column)) if isinstance(column, str) else column
         kind = F.typeof(value)
@@ -86,13 +74,9 @@ class TaskContext:
         return chosen
 
     def write(
-        self,
-        df: DataFrame,
-        table: str,
-        time_column: str | None = None,
-        partition_column: str | None = None,
+        self, df: DataFrame, table: str, time_column: str | None = None, partition_column: str | None = None,
         mode: Mode = "replace",
-    ) -> int | None:
+    ) -> int | None:  # fmt: skip
         """Write `df` into a Delta table (a name, or a path with a `/`), exactly once: see execution/output.py. Returns
         the number of rows written, or None if this run had written them before."""
         rows = self._output.write(df, table, time_column=time_column, partition_column=partition_column, mode=mode)

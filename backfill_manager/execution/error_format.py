@@ -24,8 +24,11 @@ def one_line(error: BaseException) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback from the task's own code on, without the frames of this package that led there."""
+    """The traceback from the task's own code on, without the frames of this package (and of its retries) that led there."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE) and frames.tb_next is not None:
+    while frames is not None and frames.tb_next is not None:
+        file = frames.tb_frame.f_code.co_filename
+        if not file.startswith(_HERE) and "/tenacity/" not in file:
+            break
         frames = frames.tb_next
     return mask_environment("".join(traceback.format_exception(type(error), error, frames))).rstrip()

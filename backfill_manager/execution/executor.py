@@ -25,38 +25,29 @@ from __future__ import annotations
 import contextvars
 import heapq
 import itertools
+import logging
 import queue
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from math import inf
+from typing import TYPE_CHECKING, Final, Literal
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import AbandonedTry, LostLease
-from backfill_manager.execution import spark_properties, task_log
-from backfill_manager.execution.messages import (
-    Cancelled,
-    Event,
-    Failed,
-    LaunchKey,
-    Lost,
-    Outcome,
-    Postponed,
-    PutBack,
-    TaskEnded,
-    TaskLaunch,
-    TaskLogged,
-    TaskStarted,
-)
-from backfill_manager.execution.output_identity import StateIdentity
-from backfill_manager.execution.run_task import CodeCacheProtocol, run_task
+from backfill_manager.execution import messages as m
+from backfill_manager.execution import spark_properties
+from backfill_manager.execution.run_task import run_task
 from backfill_manager.execution.spark_properties import SparkJobGroup, SparkJobs
-from backfill_manager.execution.task_log import LogLines
+from backfill_manager.execution.task_log import LinesOfTaskThreads, LogLines
+from backfill_manager.execution.task_try import StateIdentity
 from backfill_manager.service import FailureHandler, ServiceThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from backfill_manager.dags.importing.code_cache import CodeCache
 
 FLUSH_INTERVAL_S: Final = 1.0
 THREAD_IDLE_S: Final = 10.0
@@ -66,26 +57,16 @@ GRACE_S: Final = 5.0
 
 @dataclass(eq=False)
 class _Try:
-    launch: TaskLaunch
+    launch: m.TaskLaunch
     scope: SparkJobGroup
     lines: LogLines
     weight: int = 0  # slots it holds; 0 while it waits
-    abandoned: Outcome | None = None  # its outcome, whatever its thread does
+    abandoned: m.Outcome | None = None  # its outcome, whatever its thread does
     ended: bool = False
-    timeout_at: float | None = None
-    give_up_at: float | None = None  # the end of an abandoned one's grace
-    flush_at: float | None = None
-    cancel_at: float | None = None  # its Spark jobs, once more
+    # give_up: the end of an abandoned one's grace; cancel: its Spark jobs, once more
+    deadlines: dict[Literal["timeout", "give_up", "flush", "cancel"], float] = field(default_factory=dict)
     cancel_in: float = CANCEL_AGAIN_S[0]
     event_lock: threading.RLock = field(default_factory=threading.RLock)  # one event after another
-
-    @property
-    def next_deadline(self) -> float | None:
-        deadlines = (self.timeout_at, self.give_up_at, self.flush_at, self.cancel_at)
-        return min((at for at in deadlines if at is not None), default=None)
-
-    def is_due(self, at: float | None, now: float) -> bool:
-        return at is not None and at <= now
 
 
 class Executor:
@@ -93,20 +74,10 @@ class Executor:
     `on_spark_gone(reason)` is called once, from any thread."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        *,
-        code_cache: CodeCacheProtocol,
-        on_event: Callable[[Event], None],
-        clock: Clock,
-        term: int,
-        is_leader: Callable[[], bool],
-        state: StateIdentity,
-        slots: Mapping[str, int],
-        grace_s: float = GRACE_S,
-        on_spark_gone: Callable[[str], None] = lambda reason: None,
-        on_failure: FailureHandler | None = None,
-    ) -> None:
+        self, spark: SparkSession, *, code_cache: CodeCache, on_event: Callable[[m.Event], None], clock: Clock,
+        term: int, is_leader: Callable[[], bool], state: StateIdentity, slots: Mapping[str, int], grace_s: float = GRACE_S,
+        on_spark_gone: Callable[[str], None] = lambda reason: None, on_failure: FailureHandler | None = None,
+    ) -> None:  # fmt: skip
         self._spark, self._code_cache, self._on_event, self._clock = spark, code_cache, on_event, clock
         self._is_leader, self._state, self._grace_s = is_leader, state, grace_s
         self._on_spark_gone, self._on_failure = on_spark_gone, on_failure
@@ -116,55 +87,54 @@ class Executor:
         self._used: dict[str, int] = defaultdict(int)
         self._waiting: dict[str, list[tuple[int, int, int, _Try]]] = defaultdict(list)
         self._order = itertools.count()
-        self._tries: dict[LaunchKey, _Try] = {}  # those that have not ended
-        self._load: Counter[str] = Counter()  # of them, by pool; without zeros
+        self._tries: dict[m.LaunchKey, _Try] = {}  # those that have not ended
         self._ghosts: set[_Try] = set()  # abandoned, and their threads still live
         self._idle = 0  # threads that wait and have not been promised a try
         self._handover: queue.SimpleQueue[_Try | None] = queue.SimpleQueue()
         self._closing = self._closed = False
         self._watching = True
-        self._gone: Lost | PutBack | None = None  # Spark has; what becomes of what ran
+        self._gone: m.Lost | m.PutBack | None = None  # Spark has; what becomes of what ran
         spark_properties.install(spark)
-        self._listener = task_log.listen()
+        self._listener = LinesOfTaskThreads()
+        logging.getLogger().addHandler(self._listener)
         self._watcher = ServiceThread(f"executor of term {term}", self._watch, on_failure=on_failure)
         self._watcher.start()
 
-    # -- for the manager ----------------------------------------------------------------------------------------------
-    def launch(self, launch: TaskLaunch) -> None:
+    def launch(self, launch: m.TaskLaunch) -> None:
         """Queue one start of a task instance. Its end is always reported by a TaskEnded."""
-        it = self._new_try(launch)
+        ti = launch.ti
+        tag = f"bfm/{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.launch}".replace(",", "_")
+        about = f"{ti.dag_id}.{ti.task_id} {ti.run_id} try {ti.try_number}"
+        lines = LogLines(launch, self._clock, lambda: self._flush_soon(it))
+        it = _Try(launch, SparkJobGroup(self._spark.sparkContext, launch.pool, tag, about, lines.add), lines)
+        refusal: m.Outcome | None = None
         with self._changed:
             self._tries[launch.key] = it
-            self._load[launch.pool] += 1
-            refusal: Outcome | None = None
             if self._closing:
-                refusal = PutBack("the manager is stopping")
+                refusal = m.PutBack("the manager is stopping")
             elif launch.pool not in self._slots:
-                refusal = Failed(
-                    f"there is no pool {launch.pool!r}; there are {', '.join(sorted(self._slots))}", retryable=False
-                )
+                pools = ", ".join(sorted(self._slots))
+                refusal = m.Failed(f"there is no pool {launch.pool!r}; there are {pools}", retryable=False)
             else:
-                rank = (-launch.priority, launch.ti.run_seq, next(self._order), it)
+                rank = (-launch.priority, ti.run_seq, next(self._order), it)
                 heapq.heappush(self._waiting[launch.pool], rank)
-            ready = self._admit(launch.pool)
         if refusal is not None:
             self._end(it, refusal)
-        self._begin(ready)
+        self._admit(launch.pool)
 
-    def cancel(self, key: LaunchKey, reason: str) -> bool:
+    def cancel(self, key: m.LaunchKey, reason: str) -> bool:
         """Stop a try, or take it out of the queue; False if there is no such try any more."""
         with self._changed:
             it = self._tries.get(key)
-        return it is not None and self._abandon(it, Cancelled(reason))
+        return it is not None and self._abandon(it, m.Cancelled(reason))
 
     def set_slots(self, pool: str, slots: int) -> None:
         """From now on. With fewer slots than are taken nothing is stopped; the next ones wait."""
         with self._changed:
             self._slots[pool] = slots
-            ready = self._admit(pool)
-        self._begin(ready)
+        self._admit(pool)
 
-    def running(self) -> set[LaunchKey]:
+    def running(self) -> set[m.LaunchKey]:
         """Launched and not ended: running, or waiting here for a slot."""
         with self._changed:
             return set(self._tries)
@@ -172,7 +142,7 @@ class Executor:
     def load(self) -> Counter[str]:
         """By pool: how many are running or wait for a slot."""
         with self._changed:
-            return Counter(self._load)
+            return Counter(it.launch.pool for it in self._tries.values())
 
     def free(self, pool: str) -> int:
         """Slots of the pool that are neither used nor promised to what waits here; below 0 when more waits."""
@@ -187,12 +157,12 @@ class Executor:
                 return
             started = [it for it in self._tries.values() if it.weight]
             lost = f"Spark went away while it ran: {reason}"
-            self._gone = PutBack(lost) if self._closing else Lost(lost, alone=len(started) == 1)
+            self._gone = m.PutBack(lost) if self._closing else m.Lost(lost, alone=len(started) == 1)
             self._closing = True
             waiting = [it for it in self._tries.values() if not it.weight]
         self._on_spark_gone(reason)
         for it in waiting:
-            self._abandon(it, PutBack("Spark went away before it had begun"))
+            self._abandon(it, m.PutBack("Spark went away before it had begun"))
         for it in started:
             self._abandon(it, self._gone)
 
@@ -203,19 +173,17 @@ class Executor:
             self._closing = True
             waiting = [it for it in self._tries.values() if not it.weight]
         for it in waiting:
-            self._abandon(it, PutBack("the manager stopped before it had begun"))
+            self._abandon(it, m.PutBack("the manager stopped before it had begun"))
         with self._changed:
             self._changed.wait_for(lambda: not self._tries, timeout=grace_s)
             left = list(self._tries.values())
         for it in left:  # without Spark it counts as lost
-            self._abandon(it, self._gone or PutBack("the manager stopped while it ran"))
+            self._abandon(it, self._gone or m.PutBack("the manager stopped while it ran"))
         with self._changed:
-            self._changed.wait_for(
-                lambda: not self._tries or not self._watching
-            )  # the watcher ends each after its grace
+            self._changed.wait_for(lambda: not self._tries or not self._watching)  # it ends each after its grace
             left = list(self._tries.values())
         for it in left:  # the watcher has failed
-            self._end(it, it.abandoned or PutBack("the manager stopped while it ran"))
+            self._end(it, it.abandoned or m.PutBack("the manager stopped while it ran"))
         with self._changed:
             already, self._closed = self._closed, True
             idle, self._idle = self._idle, 0
@@ -224,55 +192,38 @@ class Executor:
             self._handover.put(None)
         if not already:
             self._watcher.join()
-            task_log.stop_listening(self._listener)
+            logging.getLogger().removeHandler(self._listener)
             spark_properties.remove()
-
-    # -- slots --------------------------------------------------------------------------------------------------------
-    def _new_try(self, launch: TaskLaunch) -> _Try:
-        ti = launch.ti
-        name = f"bfm/{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.launch}".replace(",", "_")
-        lines = LogLines(launch, self._clock, lambda: self._flush_soon(it))
-        scope = SparkJobGroup(
-            self._spark.sparkContext,
-            launch.pool,
-            name,
-            f"{ti.dag_id}.{ti.task_id} {ti.run_id} try {ti.try_number}",
-            lines.add,
-        )
-        it = _Try(launch, scope, lines)
-        return it
 
     def _weight(self, it: _Try) -> int:
         """A task heavier than its pool takes all of it: it would never run otherwise."""
         return max(1, min(it.launch.task.weight, self._slots.get(it.launch.pool, 1)))
 
-    def _admit(self, pool: str) -> list[_Try]:
-        """Give free slots to those first in the queue (lock held). The first is never overtaken by lighter ones."""
-        queue, ready = self._waiting[pool], list[_Try]()
-        while queue:
-            it = queue[0][-1]
-            if not it.ended:
-                weight = self._weight(it)
-                if self._used[pool] + weight > self._slots.get(pool, 0):
-                    break
-                it.weight = weight
-                self._used[pool] += weight
-                ready.append(it)
-            heapq.heappop(queue)
-        return ready
-
-    def _begin(self, ready: list[_Try]) -> None:
-        for it in ready:
-            with self._changed:
-                waits = self._idle > 0
-                self._idle -= waits
-            if waits:
+    def _admit(self, pool: str) -> None:
+        """Gives free slots to those first in the queue, and begins them. The first is never overtaken by lighter ones."""
+        ready: list[tuple[_Try, bool]] = []
+        with self._changed:
+            queue = self._waiting[pool]
+            while queue and not self._closing:
+                it = queue[0][-1]
+                if not it.ended:
+                    weight = self._weight(it)
+                    if self._used[pool] + weight > self._slots.get(pool, 0):
+                        break
+                    it.weight = weight
+                    self._used[pool] += weight
+                    thread_waits = self._idle > 0
+                    self._idle -= thread_waits
+                    ready.append((it, thread_waits))
+                heapq.heappop(queue)
+        for it, thread_waits in ready:
+            if thread_waits:
                 self._handover.put(it)
                 continue
             try:
                 ServiceThread("task", self._serve, it, on_failure=self._on_failure).start()
             except RuntimeError as error:  # the process has no thread left
-                self._end(it, Postponed(str(error)))
+                self._end(it, m.Postponed(str(error)))
 
     def _serve(self, it: _Try | None) -> None:
         """The life of a thread: a try, and those that come within `THREAD_IDLE_S` of the one before."""
@@ -295,49 +246,46 @@ class Executor:
                     return None
             return self._handover.get()  # promised to this one a moment ago
 
-    # -- one try ------------------------------------------------------------------------------------------------------
     def _run(self, it: _Try) -> None:
         if it.launch.timeout_s is not None:
             with self._changed:
-                it.timeout_at = self._clock.monotonic() + it.launch.timeout_s
+                it.deadlines["timeout"] = self._clock.monotonic() + it.launch.timeout_s
                 self._changed.notify_all()
-        self._report(it, TaskStarted(it.launch.key, self._clock.now()))
+        self._report(it, m.TaskStarted(it.launch.key, self._clock.now()))
 
         def refuse_if_abandoned() -> None:
             if it.abandoned is not None:
-                raise AbandonedTry(f"this try is over ({_reason(it.abandoned)}); it writes no more")
+                end = it.abandoned
+                why = end.error if isinstance(end, m.Failed) else getattr(end, "reason", "ended")
+                raise AbandonedTry(f"this try is over ({why}); it writes no more")
             if not self._is_leader():
                 raise LostLease("this manager is not sure that it still leads; its tasks write no more")
 
-        outcome: Outcome = Failed("its thread broke off")
+        outcome: m.Outcome = m.Failed("its thread broke off")
         try:
             if it.abandoned is None:
                 outcome = run_task(
-                    it.launch,
-                    it.scope,
-                    spark=self._spark,
-                    code_cache=self._code_cache,
-                    refuse_if_abandoned=refuse_if_abandoned,
-                    state=self._state,
-                )
+                    it.launch, it.scope, spark=self._spark, code_cache=self._code_cache,
+                    refuse_if_abandoned=refuse_if_abandoned, state=self._state,
+                )  # fmt: skip
         finally:
-            if isinstance(outcome, Lost):
+            if isinstance(outcome, m.Lost):
                 self.report_spark_gone(outcome.reason)
                 outcome = self._gone or outcome
             with self._changed:
                 self._ghosts.discard(it)
             self._end(it, outcome)
 
-    def _abandon(self, it: _Try, outcome: Outcome) -> bool:
+    def _abandon(self, it: _Try, outcome: m.Outcome) -> bool:
         with self._changed:
             if it.ended or it.abandoned is not None:
                 return False
             it.abandoned = outcome  # from here on its writes are refused
-            it.timeout_at = None
+            it.deadlines.pop("timeout", None)
             runs = it.weight > 0
             if runs:
                 now = self._clock.monotonic()
-                it.give_up_at, it.cancel_at = now + self._grace_s, now + it.cancel_in
+                it.deadlines |= {"give_up": now + self._grace_s, "cancel": now + it.cancel_in}
                 self._ghosts.add(it)
             self._changed.notify_all()
         if runs:
@@ -346,7 +294,7 @@ class Executor:
             self._end(it, outcome)
         return True
 
-    def _end(self, it: _Try, outcome: Outcome) -> None:
+    def _end(self, it: _Try, outcome: m.Outcome) -> None:
         """Reports the end, once; frees the slots and hands them on."""
         with it.event_lock:
             if it.ended:
@@ -356,78 +304,69 @@ class Executor:
                 it.lines.close()
                 at = self._clock.now()
                 spark_jobs = self._spark_jobs.of_group(it.scope.group) if it.weight else ()
-                self._on_event(TaskEnded(it.launch.key, it.abandoned or outcome, at, spark_jobs))
+                self._on_event(m.TaskEnded(it.launch.key, it.abandoned or outcome, at, spark_jobs))
             finally:
                 it.ended = True
                 with self._changed:
-                    it.timeout_at = it.give_up_at = it.flush_at = None
+                    it.deadlines = {what: at for what, at in it.deadlines.items() if what == "cancel"}
                     self._tries.pop(it.launch.key, None)
-                    self._load -= Counter([it.launch.pool])
                     self._used[it.launch.pool] -= it.weight
-                    ready = [] if self._closing else self._admit(it.launch.pool)
                     self._changed.notify_all()
-        self._begin(ready)
+        self._admit(it.launch.pool)
 
-    def _report(self, it: _Try, event: Event) -> None:
+    def _report(self, it: _Try, event: m.Event) -> None:
         with it.event_lock:
             if not it.ended:
                 self._on_event(event)
 
-    # -- the log ------------------------------------------------------------------------------------------------------
     def _flush_soon(self, it: _Try) -> None:
         with self._changed:
             if not it.ended:
-                it.flush_at = self._clock.monotonic() + FLUSH_INTERVAL_S
+                it.deadlines["flush"] = self._clock.monotonic() + FLUSH_INTERVAL_S
                 self._changed.notify_all()
 
     def _flush(self, it: _Try) -> None:
         with it.event_lock:
-            lines = it.lines.take()
-            if lines and not it.ended:
-                self._on_event(TaskLogged(lines))
+            if lines := it.lines.take():
+                self._report(it, m.TaskLogged(lines))
 
-    # -- deadlines ----------------------------------------------------------------------------------------------------
     def _watch(self) -> None:
         try:
-            self._handle_deadlines()
+            while self._handle_deadlines():
+                pass
         finally:
             with self._changed:
                 self._watching = False
                 self._changed.notify_all()
 
-    def _handle_deadlines(self) -> None:
-        while True:
-            with self._changed:
-                if self._closed:
-                    return
-                now = self._clock.monotonic()
-                watched = {*self._tries.values(), *self._ghosts}
-                due = [it for it in watched if it.is_due(it.next_deadline, now)]
-                if not due:
-                    soonest = min((at for it in watched if (at := it.next_deadline) is not None), default=None)
-                    self._changed.wait(None if soonest is None else soonest - now)
-                    continue
-                timed_out = [it for it in due if it.is_due(it.timeout_at, now)]
-                overdue = [it for it in due if it.is_due(it.give_up_at, now)]
-                to_cancel = [it for it in due if it.is_due(it.cancel_at, now)]
-                to_flush = [it for it in due if it.is_due(it.flush_at, now)]
-                for it in to_flush:
-                    it.flush_at = None
-                for it in to_cancel:
-                    it.cancel_in = min(it.cancel_in * 2, CANCEL_AGAIN_S[1])
-                    it.cancel_at = now + it.cancel_in
-            for it in timed_out:
-                self._abandon(it, Failed(f"timed out after {it.launch.timeout_s:g} s"))
-            for it in to_cancel:
-                it.scope.cancel_jobs()
+    def _handle_deadlines(self) -> bool:
+        """Waits for the next one, or handles those that are due; False when the executor is closed."""
+        with self._changed:
+            if self._closed:
+                return False
+            now = self._clock.monotonic()
+            watched = {*self._tries.values(), *self._ghosts}
+            soonest = min((at for it in watched for at in it.deadlines.values()), default=None)
+            if soonest is None or soonest > now:
+                self._changed.wait(None if soonest is None else soonest - now)
+                return True
+            timed_out = [it for it in watched if it.deadlines.get("timeout", inf) <= now]
+            overdue = [it for it in watched if it.deadlines.get("give_up", inf) <= now]
+            to_cancel = [it for it in watched if it.deadlines.get("cancel", inf) <= now]
+            to_flush = [it for it in watched if it.deadlines.get("flush", inf) <= now]
             for it in to_flush:
-                self._flush(it)
-            for it in overdue:
-                it.scope.log(
-                    "WARNING", f"its thread has not ended {self._grace_s:g} s after it was abandoned; it is left alone"
-                )
-                self._end(it, it.abandoned or PutBack("abandoned"))
-
-
-def _reason(outcome: Outcome) -> str:
-    return outcome.error if isinstance(outcome, Failed) else getattr(outcome, "reason", "ended")
+                del it.deadlines["flush"]
+            for it in to_cancel:
+                it.cancel_in = min(it.cancel_in * 2, CANCEL_AGAIN_S[1])
+                it.deadlines["cancel"] = now + it.cancel_in
+        for it in timed_out:
+            self._abandon(it, m.Failed(f"timed out after {it.launch.timeout_s:g} s"))
+        for it in to_cancel:
+            it.scope.cancel_jobs()
+        for it in to_flush:
+            self._flush(it)
+        for it in overdue:
+            left = f"its thread has not ended {self._grace_s:g} s after it was abandoned; it is left alone"
+            it.scope.log("WARNING", left)
+            self._end(it, it.abandoned or m.PutBack("abandoned"))
+        return True

@@ -56,20 +56,17 @@ class ExecutorTaskContext:
         return self.results.get(task_id)
 
 
-class _CollectedLines(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[tuple[float, str, str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append((time.time(), record.levelname, self.format(record)))
-
-
 def run_function(function: Callable[[Any], Any], context: ExecutorTaskContext) -> str:
     """Run the function in this process; returns {outcome, value, lines} as JSON text: all that crosses the wire."""
-    collected = _CollectedLines()
+    lines: list[tuple[float, str, str]] = []
+    handler = logging.Handler()
+
+    def collect(record: logging.LogRecord) -> None:
+        lines.append((time.time(), record.levelname, handler.format(record)))
+
+    handler.emit = collect  # type: ignore[method-assign]
     context.log = logging.Logger("task", logging.INFO)
-    context.log.addHandler(collected)
+    context.log.addHandler(handler)
     value: str | None
     try:
         returned = function(context)
@@ -82,5 +79,5 @@ def run_function(function: Callable[[Any], Any], context: ExecutorTaskContext) -
     except BaseException as error:  # noqa: BLE001 - whatever it is, it goes back as a value, with the lines before it
         message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         outcome, value = "failed", f"{type(error).__name__}: {message}" if message else type(error).__name__
-        collected.lines.append((time.time(), "ERROR", traceback.format_exc().rstrip()))
-    return json.dumps({"outcome": outcome, "value": value, "lines": collected.lines}, ensure_ascii=False)
+        lines.append((time.time(), "ERROR", traceback.format_exc().rstrip()))
+    return json.dumps({"outcome": outcome, "value": value, "lines": lines}, ensure_ascii=False)

@@ -19,12 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution import executor_runtime, interval
-from backfill_manager.execution.executor_runtime import (
-    MAX_RESULT_CHARS,
-    ExecutorTaskContext,
-    TaskSkipped,
-    run_function,
-)
+from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS, ExecutorTaskContext, TaskSkipped, run_function
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -37,16 +32,23 @@ class ExecutorTaskFailed(Exception):
 
 
 def run_on_executor(
-    sc: SparkContext,
-    function: Callable[[Any], Any],
-    context: ExecutorTaskContext,
-    *,
-    snapshot: Path,
+    sc: SparkContext, function: Callable[[Any], Any], context: ExecutorTaskContext, *, snapshot: Path,
     log: Callable[[str, str], None],
-) -> str | None:
+) -> str | None:  # fmt: skip
     """Run `function(context)` on an executor; returns the JSON text of its result. Raises `TaskSkipped`,
     `ExecutorTaskFailed`, or what Spark raises. `snapshot` is the folder of the bundle's files."""
-    payload = _to_bytes(function, context, snapshot)
+    from pickle import PicklingError
+
+    from pyspark import cloudpickle
+
+    try:
+        with _by_value(_modules_of(function, snapshot)):
+            payload: bytes = cloudpickle.dumps((run_function, function, context))
+    except (TypeError, AttributeError, PicklingError) as error:
+        raise InvalidInput(
+            f"task {context.task_id!r} can't be sent to an executor: {error}. What the function uses from outside "
+            "of itself must be picklable; open connections and locks inside the function."
+        ) from error
 
     def on_executor(_: int) -> str:
         import pickle
@@ -71,22 +73,6 @@ def run_on_executor(
     return value
 
 
-def _to_bytes(function: Callable[[Any], Any], context: ExecutorTaskContext, snapshot: Path) -> bytes:
-    from pickle import PicklingError
-
-    from pyspark import cloudpickle
-
-    with _registry, _by_value(_modules_of(function, snapshot)):
-        try:
-            payload: bytes = cloudpickle.dumps((run_function, function, context))
-        except (TypeError, AttributeError, PicklingError) as error:
-            raise InvalidInput(
-                f"task {context.task_id!r} can't be sent to an executor: {error}. What the function uses from outside "
-                "of itself must be picklable; open connections and locks inside the function."
-            ) from error
-    return payload
-
-
 def _modules_of(function: Callable[[Any], Any], snapshot: Path) -> list[ModuleType]:
     """Modules to send: ours, the function's own, and every loaded module of its bundle."""
     modules = {interval.__name__: interval, executor_runtime.__name__: executor_runtime}
@@ -105,12 +91,13 @@ def _modules_of(function: Callable[[Any], Any], snapshot: Path) -> list[ModuleTy
 def _by_value(modules: list[ModuleType]) -> Iterator[None]:
     from pyspark import cloudpickle
 
-    registered = cloudpickle.list_registry_pickle_by_value()
-    new = [module for module in modules if module.__name__ not in registered]
-    for module in new:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
+    with _registry:
+        registered = cloudpickle.list_registry_pickle_by_value()
+        new = [module for module in modules if module.__name__ not in registered]
         for module in new:
-            cloudpickle.unregister_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in new:
+                cloudpickle.unregister_pickle_by_value(module)

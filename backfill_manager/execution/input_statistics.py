@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from backfill_manager.execution.catalog import folder_of
+from backfill_manager.execution.catalog import folder_of, name_parts
 from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.store.file_statistics import file_statistics
 
@@ -32,21 +32,15 @@ def location_of(spark: SparkSession, table: str) -> str | None:
     """The path or URI of a Delta table. As for `ctx.write` a name with a `/` in it is one already, whether it is there or
     not; another name is a folder of the warehouse, or else what the catalog says. None if there is no such table."""
     from delta.tables import DeltaTable
+    from pyspark.errors import AnalysisException, ParseException
 
     if "/" in table:
         return _plain(table)
     folder = folder_of(spark, table)
     if folder is not None and DeltaTable.isDeltaTable(spark, folder):
         return _plain(folder)
-    return _in_catalog(spark, table)
-
-
-def _in_catalog(spark: SparkSession, table: str) -> str | None:
-    from pyspark.errors import AnalysisException, ParseException
-
     try:
-        parsed: Any = spark._jsparkSession.sessionState().sqlParser().parseMultipartIdentifier(table)
-        name = ".".join(identifier(str(parsed.apply(i))) for i in range(parsed.length()))
+        name = ".".join(map(identifier, name_parts(spark, table)))
         if not spark.catalog.tableExists(name):
             return None
         (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").collect()

@@ -2,12 +2,8 @@
 
 Comparing instants needs no rule. A DATE or a TIMESTAMP_NTZ is a reading of a wall clock in the DAG's time zone, and a
 clock that is put back shows some readings twice and one that is put forward leaves some out. The rule is that of the
-<<<<<<< HEAD
-schedule (docs/semantics.md, S14 to S16): a repeated reading belongs to its second occurrence, a skipped
-=======
-schedule (docs/semantics.md, "Cron across a change of clocks"): a repeated reading belongs to its second occurrence, a skipped
->>>>>>> main
-one moves forward by the gap. So neighbouring intervals share no reading and lose none, whatever their length.
+schedule (docs/semantics.md, S14 to S16): a repeated reading belongs to its second occurrence, a skipped one moves forward by
+the gap. So neighbouring intervals share no reading and lose none, whatever their length.
 
 Standard library only: this module is also sent to executors that have no backfill_manager.
 """
@@ -15,6 +11,7 @@ Standard library only: this module is also sent to executors that have no backfi
 from __future__ import annotations
 
 import zoneinfo
+from bisect import bisect_left
 from datetime import date, datetime, time, timedelta
 from typing import NamedTuple
 
@@ -41,26 +38,16 @@ def reading(at: datetime, timezone: str) -> datetime:
     zone = zoneinfo.ZoneInfo(timezone)
     here = at.astimezone(zone)
     wall = here.replace(tzinfo=None)
-    if here.fold == 0 and here.replace(fold=1).utcoffset() != here.utcoffset():
-        return _wall_of_change(at, zone)  # the first pass through repeated readings: they belong to the second
+    first, second = (here.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1))
+    if here.fold == 0 and first > second:  # the first pass through repeated readings: they belong to the second
+        whole = at.replace(microsecond=0)
+        until_change = bisect_left(
+            range(round((first - second).total_seconds())), True,
+            key=lambda s: (whole + timedelta(seconds=s)).astimezone(zone).utcoffset() != first,
+        )  # fmt: skip
+        return (whole + timedelta(seconds=until_change)).astimezone(zone).replace(tzinfo=None)
     before = (at - _MICROSECOND).astimezone(zone).replace(tzinfo=None) + _MICROSECOND
     return min(before, wall) if before < wall else wall  # right after a gap: the skipped readings belong here
-
-
-def _wall_of_change(at: datetime, zone: zoneinfo.ZoneInfo) -> datetime:
-    """The reading to which the clock, ambiguous at `at`, is about to be put back."""
-    low, high = 0, 1
-    offset = at.astimezone(zone).utcoffset()
-    at = at.replace(microsecond=0)
-    while (at + timedelta(seconds=high)).astimezone(zone).utcoffset() == offset:
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if (at + timedelta(seconds=middle)).astimezone(zone).utcoffset() == offset:
-            low = middle
-        else:
-            high = middle
-    return (at + timedelta(seconds=high)).astimezone(zone).replace(tzinfo=None)
 
 
 def bounds(interval: Interval, timezone: str) -> dict[str, Bounds]:
@@ -68,7 +55,7 @@ def bounds(interval: Interval, timezone: str) -> dict[str, Bounds]:
     lower, upper = reading(interval.start, timezone), reading(interval.end, timezone)
     return {
         "timestamp": Bounds(instant_literal(interval.start), instant_literal(interval.end)),
-        "timestamp_ntz": Bounds(_wall(lower), _wall(upper)),
+        "timestamp_ntz": Bounds(*(f"TIMESTAMP_NTZ '{at.isoformat(timespec='microseconds')}'" for at in (lower, upper))),
         "date": Bounds(_date(lower), _date(upper)),
     }
 
@@ -76,10 +63,6 @@ def bounds(interval: Interval, timezone: str) -> dict[str, Bounds]:
 def instant_literal(at: datetime) -> str:
     text = at.astimezone(zoneinfo.ZoneInfo("UTC")).replace(tzinfo=None).isoformat(timespec="microseconds")
     return f"TIMESTAMP '{text}Z'"
-
-
-def _wall(at: datetime) -> str:
-    return f"TIMESTAMP_NTZ '{at.isoformat(timespec='microseconds')}'"
 
 
 def _date(at: datetime) -> str:

@@ -29,8 +29,7 @@ MIN_JAVA: Final = 17
 
 def cache_folder() -> Path:
     """`$BFM_CACHE`, else `backfill_manager` under `$XDG_CACHE_HOME` or `~/.cache`."""
-    named = os.environ.get("BFM_CACHE")
-    if named:
+    if named := os.environ.get("BFM_CACHE"):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backfill_manager"
 
@@ -82,23 +81,15 @@ def _fetch(folder: Path) -> None:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             fetched = Path(scratch) / f"{artifact}-{version}.jar"
             if done.returncode or not fetched.exists():
+                lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+                telling = re.compile("UNRESOLVED|refused|Unknown|timed out|Exception")
+                last = ([line for line in lines if telling.search(line)] or lines or ["(no output)"])[-1]
                 raise InvalidInput(
-                    f"Delta's jar {GROUP}:{artifact}:{version} could not be fetched. This first start needs the "
-                    f"network (or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n"
-                    + _last_error_line(done.stdout + done.stderr)
+                    f"Delta's jar {GROUP}:{artifact}:{version} could not be fetched. This first start needs the network "
+                    f"(or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n{last}"
                 )
             if hashlib.sha256(fetched.read_bytes()).hexdigest() != digest:
                 raise InvalidInput(
                     f"{artifact}-{version}.jar was fetched, but its SHA-256 is not {digest}; it was thrown away."
                 )
             os.replace(fetched, folder / fetched.name)  # atomic: another process sees all of it or nothing
-
-
-def _last_error_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [
-        line
-        for line in lines
-        if any(word in line for word in ("UNRESOLVED", "refused", "Unknown", "timed out", "Exception"))
-    ]
-    return (errors or lines or ["(no output)"])[-1]

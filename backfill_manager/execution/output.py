@@ -21,10 +21,9 @@ The commit's user metadata names state, dag, run, task, DAG version, try and int
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,14 +31,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from backfill_manager.clock import EPOCH, format_instant, from_micros
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.interval import bounds
-from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.execution.output_identity import StateIdentity, transaction_id, user_metadata
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier, string_literal
+from backfill_manager.execution.task_try import TaskTry
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 Mode = Literal["replace", "append"]
@@ -57,32 +55,26 @@ class _Replaced:
 class OutputWriter:
     """The writes of one try."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        launch: TaskLaunch,
-        log: logging.Logger,
-        refuse_if_abandoned: Callable[[], None],
-        state: StateIdentity,
-    ) -> None:
-        self._spark, self._launch, self._interval, self._log = spark, launch, launch.interval, log
-        self._state = state
-        self._refuse_if_abandoned = refuse_if_abandoned
+    def __init__(self, this: TaskTry) -> None:
+        self._try = this
         self._nth: Counter[str] = Counter()
 
     def write(
         self, df: DataFrame, name: str, *, time_column: str | None, partition_column: str | None, mode: Mode
     ) -> int | None:
-        self._check(df, name, time_column, partition_column, mode)
-        self._refuse_if_abandoned()
-        table = OutputTable(self._spark, name)
+        column = self._checked_column(df, name, time_column, partition_column, mode)
+        self._try.refuse_if_abandoned()
+        table = OutputTable(self._try.spark, name)
         self._nth[table.identity] += 1
-        transaction = transaction_id(self._state, self._launch, self._nth[table.identity])
+        transaction = self._try.transaction_id(self._nth[table.identity])
         with self._turn(table, transaction, df):
-            return self._commit(table, transaction, df, time_column, partition_column, mode)
+            repeated = retry_on_conflict(self._try.log, table.name)
+            return repeated(self._commit, table, transaction, df, column, mode)
 
-    # -- checks -------------------------------------------------------------------------------------------------------
-    def _check(self, df: Any, name: str, time_column: str | None, partition_column: str | None, mode: str) -> None:
+    def _checked_column(
+        self, df: Any, name: str, time_column: str | None, partition_column: str | None, mode: str
+    ) -> str | None:
+        """The column by which this write replaces rows; None if it replaces all, or none."""
         from pyspark.sql import DataFrame
 
         where = f"ctx.write(..., {name!r})"
@@ -93,44 +85,43 @@ class OutputWriter:
         if mode not in ("replace", "append"):
             raise InvalidInput(f"{where}: mode is 'replace' or 'append', not {mode!r}")
         if mode == "append":
-            return
-        run = self._launch.run
-        if run.partition_key is not None and partition_column is None:
-            raise InvalidInput(
-                f"{where} in a run for partition {run.partition_key!r} needs partition_column=..., "
-                "the column that holds the key"
-            )
-        if run.partition_key is None and self._interval is not None and time_column is None:
-            raise InvalidInput(
-                f"{where} needs time_column=..., the column by which rows belong to the run's interval "
-                "(or mode='append')"
-            )
-        if run.partition_key is None and self._interval is None and (time_column or partition_column):
+            return None
+        run = self._try.launch.run
+        if run.partition_key is not None:
+            if partition_column is None:
+                raise InvalidInput(
+                    f"{where} in a run for partition {run.partition_key!r} needs partition_column=..., "
+                    "the column that holds the key"
+                )
+            return partition_column
+        if self._try.launch.interval is not None:
+            if time_column is None:
+                raise InvalidInput(
+                    f"{where} needs time_column=..., the column by which rows belong to the run's interval "
+                    "(or mode='append')"
+                )
+            return time_column
+        if time_column or partition_column:
             raise InvalidInput(
                 f"{where}: run {run.run_id} has neither interval nor partition, so there is nothing to compare "
                 f"{'time_column' if time_column else 'partition_column'} with; without it the whole table is replaced"
             )
+        return None
 
-    def _replaced(
-        self, schema: StructType, name: str, time_column: str | None, partition_column: str | None
-    ) -> _Replaced | None:
-        """The part of the table that this write replaces; None for all of it."""
-        key = self._launch.run.partition_key
-        if key is not None:
-            assert partition_column is not None
-            column, kind = self._column(schema, name, partition_column)
-            return _Replaced(f"{column} = {_key_literal(key, kind, partition_column)}", kind, f"partition {key!r}")
-        if self._interval is None:
-            return None
-        assert time_column is not None
-        column, kind = self._column(schema, name, time_column)
-        ends = bounds(self._interval, self._launch.dag.timezone).get(kind)
+    def _replaced(self, schema: StructType, name: str, by: str) -> _Replaced:
+        """The part of the table that this write replaces."""
+        launch = self._try.launch
+        column, kind = self._column(schema, name, by)
+        if (key := launch.run.partition_key) is not None:
+            return _Replaced(f"{column} = {_key_literal(key, kind, by)}", kind, f"partition {key!r}")
+        assert launch.interval is not None
+        ends = bounds(launch.interval, launch.dag.timezone).get(kind)
         if ends is None:
             raise InvalidInput(
-                f"ctx.write(..., {name!r}, time_column={time_column!r}): the column is {kind}; "
+                f"ctx.write(..., {name!r}, time_column={by!r}): the column is {kind}; "
                 "it must be TIMESTAMP, TIMESTAMP_NTZ or DATE"
             )
-        start, end = (format_instant(at) for at in self._interval)
+        start, end = (format_instant(at) for at in launch.interval)
         return _Replaced(f"{column} >= {ends.lower} AND {column} < {ends.upper}", kind, f"interval [{start}, {end})")
 
     def _column(self, schema: StructType, name: str, column: str) -> tuple[str, str]:
@@ -143,7 +134,6 @@ class OutputWriter:
             f"{nearest(column, names) or '; it has ' + ', '.join(names)}"
         )
 
-    # -- the write ----------------------------------------------------------------------------------------------------
     @contextlib.contextmanager
     def _turn(self, table: OutputTable, transaction: str, df: DataFrame) -> Iterator[None]:
         """This writer's turn at the table; the rows are computed while it waits."""
@@ -166,57 +156,21 @@ class OutputWriter:
                 df.unpersist()
 
     def _commit(
-        self,
-        table: OutputTable,
-        transaction: str,
-        df: DataFrame,
-        time_column: str | None,
-        partition_column: str | None,
-        mode: Mode,
+        self, table: OutputTable, transaction: str, df: DataFrame, column: str | None, mode: Mode
     ) -> int | None:
-        for attempt in retry_on_conflict(self._log, table.name):
-            with attempt:
-                self._refuse_if_abandoned()
-                if not table.exists():
-                    table.create(df.schema)
-                before = table.read()
-                if self._has_landed(before, transaction):
-                    return None
-                replaced = None
-                if mode == "replace":
-                    replaced = self._replaced(before.schema, table.name, time_column, partition_column)
-                metadata = user_metadata(self._state, self._launch)
-                self._save(table, df, transaction, metadata, mode, replaced)
-                return self._committed_rows(table, transaction, metadata, before.version, mode)
-        raise AssertionError("tenacity either returns or raises")
-
-    def _committed_rows(
-        self, table: OutputTable, transaction: str, metadata: str, before: int, mode: Mode
-    ) -> int | None:
-        after = table.read()
-        commit = after.find(metadata, since=before)
-        if commit is None:  # Delta left it out, as the same transaction had landed a moment before
-            self._has_landed(after, transaction)
-            return None
-        rows = "" if commit.rows is None else f"{commit.rows:,} rows "
-        verb = "into" if mode == "replace" else "appended to"
-        self._log.info("%s%s %s, version %d", rows, verb, table.name, commit.version)
-        return commit.rows
-
-    def _has_landed(self, state: TableState, transaction: str) -> bool:
-        if not state.has_landed(transaction, self._launch.ti.generation):
-            return False
-        self._log.info("%s: an earlier try of this run has written its rows; nothing is written again", state.name)
-        return True
-
-    def _save(
-        self, table: OutputTable, df: DataFrame, transaction: str, metadata: str, mode: Mode, replaced: _Replaced | None
-    ) -> None:
         from pyspark.errors import AnalysisException
 
+        self._try.refuse_if_abandoned()
+        if not table.exists():
+            table.create(df.schema)
+        before = table.read()
+        if self._has_landed(before, transaction):
+            return None
+        metadata = self._try.user_metadata()
         writer = df.write.format("delta").mode("append" if mode == "append" else "overwrite")
-        writer = writer.option("txnAppId", transaction).option("txnVersion", str(self._launch.ti.generation))
+        writer = writer.option("txnAppId", transaction).option("txnVersion", str(self._try.launch.ti.generation))
         writer = writer.option("userMetadata", metadata)
+        replaced = None if column is None else self._replaced(before.schema, table.name, column)
         if replaced is not None:
             writer = writer.option("replaceWhere", replaced.where)
         try:
@@ -229,6 +183,21 @@ class OutputWriter:
                 f"{_example(str(error), replaced.kind)}; nothing was written. "
                 "Leave them out first, as with .where(ctx.in_interval(...))."
             ) from None
+        after = table.read()
+        commit = after.find(metadata, since=before.version)
+        if commit is None:  # Delta left it out, as the same transaction had landed a moment before
+            self._has_landed(after, transaction)
+            return None
+        rows = "" if commit.rows is None else f"{commit.rows:,} rows "
+        verb = "into" if mode == "replace" else "appended to"
+        self._try.log.info("%s%s %s, version %d", rows, verb, table.name, commit.version)
+        return commit.rows
+
+    def _has_landed(self, state: TableState, transaction: str) -> bool:
+        if not state.has_landed(transaction, self._try.launch.ti.generation):
+            return False
+        self._try.log.info("%s: an earlier try of this run has written its rows; nothing is written again", state.name)
+        return True
 
 
 def _key_literal(key: str, kind: str, column: str) -> str:

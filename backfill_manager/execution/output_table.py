@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import AbandonedTry, InvalidInput
-from backfill_manager.execution.catalog import folder_of, register_table
+from backfill_manager.execution.catalog import folder_of, hadoop_path, name_parts, register_table
 from backfill_manager.execution.sql_lexer import identifier
-from backfill_manager.execution.table_queue import TableQueue
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -26,10 +26,49 @@ if TYPE_CHECKING:
 
 # Each run leaves one transaction id per write in the table; after this time Delta forgets them. A crashed try is tried
 # again long before. Checkpoints are written in the committing task's own time (1.6 s against 0.2 s), so not each tenth.
-PROPERTIES: Final = {
-    "delta.setTransactionRetentionDuration": "interval 30 days",
-    "delta.checkpointInterval": "50",
-}
+PROPERTIES: Final = {"delta.setTransactionRetentionDuration": "interval 30 days", "delta.checkpointInterval": "50"}
+
+
+class TableQueue:
+    """The queue of the writers of one table in this process: a lock that is given in the order of arrival. Those who share it
+    (appends, which never conflict with each other in Delta) hold it together; others hold it alone."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[object] = deque()
+        self._sharing = 0
+        self._is_alone = False
+
+    def acquire(self, *, blocking: bool = True, shared: bool = False) -> bool:
+        ticket = object()
+        with self._changed:
+            if not blocking and (self._waiting or not self._is_free(shared)):
+                return False
+            self._waiting.append(ticket)
+            self._changed.notify_all()  # for tests that watch the queue
+            self._changed.wait_for(lambda: self._waiting[0] is ticket and self._is_free(shared))
+            self._waiting.popleft()
+            self._sharing += shared
+            self._is_alone = not shared
+            self._changed.notify_all()  # the next one may share it
+            return True
+
+    def release(self) -> None:
+        """By any holder."""
+        with self._changed:
+            self._sharing = max(0, self._sharing - 1)
+            self._is_alone = False
+            self._changed.notify_all()
+
+    def _is_free(self, shared: bool) -> bool:
+        return not self._is_alone and (shared or not self._sharing)
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
 
 _queues: dict[str, TableQueue] = {}
 _queues_lock = threading.Lock()
@@ -49,7 +88,11 @@ class OutputTable:
         self._spark = spark
         self.name = name
         self.is_path = "/" in name
-        self.identity = self._qualified_path() if self.is_path else self._qualified_name()
+        if self.is_path:
+            path, file_system = hadoop_path(spark, name)
+            self.identity = str(file_system.makeQualified(path).toString())
+        else:
+            self.identity = self._qualified_name()
 
     @classmethod
     def named(cls, spark: SparkSession, parts: Sequence[str]) -> OutputTable:
@@ -59,23 +102,16 @@ class OutputTable:
         plain = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
         return cls(spark, ".".join(part if plain.fullmatch(part) else identifier(part) for part in parts))
 
-    def _qualified_path(self) -> str:
-        jvm: Any = self._spark._jvm
-        path = jvm.org.apache.hadoop.fs.Path(self.name)
-        configuration = self._spark._jsparkSession.sessionState().newHadoopConf()
-        return str(path.getFileSystem(configuration).makeQualified(path).toString())
-
     def _qualified_name(self) -> str:
         from pyspark.errors import ParseException
 
         try:
-            parsed = self._spark._jsparkSession.sessionState().sqlParser().parseMultipartIdentifier(self.name)
+            parts = name_parts(self._spark, self.name)
         except ParseException:
             raise InvalidInput(
                 f"{self.name!r} is neither a table's name (table, schema.table, catalog.schema.table) "
                 "nor a path (with a /)"
             ) from None
-        parts = [str(parsed.apply(i)) for i in range(parsed.length())]
         if len(parts) == 1:
             parts.insert(0, self._spark.catalog.currentDatabase())
         if len(parts) == 2:
@@ -88,16 +124,13 @@ class OutputTable:
         with _queues_lock:
             return _queues.setdefault(self.identity, TableQueue())
 
-    # -- creation -----------------------------------------------------------------------------------------------------
     def exists(self) -> bool:
         """`InvalidInput` if something else has this name."""
         from delta.tables import DeltaTable
 
         if self.is_path:
             return bool(DeltaTable.isDeltaTable(self._spark, self.name))
-        if not self._spark.catalog.tableExists(self.name):
-            return register_table(self._spark, self.name)
-        return True
+        return self._spark.catalog.tableExists(self.name) or register_table(self._spark, self.name)
 
     def create(self, schema: StructType) -> None:
         """Creates it with these columns, all nullable. Harmless if it exists, or if nothing is written afterwards."""
@@ -107,9 +140,8 @@ class OutputTable:
         self.remove_unfinished_log()
         builder = DeltaTable.createIfNotExists(self._spark)
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)
-        builder = builder.addColumns(
-            StructType([StructField(f.name, f.dataType, True, f.metadata) for f in schema.fields])
-        )
+        fields = [StructField(field.name, field.dataType, True, field.metadata) for field in schema.fields]
+        builder = builder.addColumns(StructType(fields))
         for key, value in PROPERTIES.items():
             builder = builder.property(key, value)
         builder.execute()
@@ -120,10 +152,8 @@ class OutputTable:
         folder = self.name if self.is_path else folder_of(self._spark, self.name)
         if folder is None:
             return
-        jvm: Any = self._spark._jvm
-        table = jvm.org.apache.hadoop.fs.Path(folder)
-        log = jvm.org.apache.hadoop.fs.Path(table, "_delta_log")
-        files = table.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
+        table, files = hadoop_path(self._spark, folder)
+        log, _ = hadoop_path(self._spark, f"{folder}/_delta_log")
         if not files.exists(log) or len(files.listStatus(table)) > 1:
             return
         if all(str(status.getPath().getName()).startswith(".") for status in files.listStatus(log)):  # temporary files
@@ -132,7 +162,6 @@ class OutputTable:
     def save(self, writer: DataFrameWriter) -> None:
         writer.save(self.name) if self.is_path else writer.saveAsTable(self.name)
 
-    # -- commits -----------------------------------------------------------------------------------------------------
     def _delta(self) -> DeltaTable:
         from delta.tables import DeltaTable
         from pyspark.errors import AnalysisException

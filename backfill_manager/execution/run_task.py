@@ -4,59 +4,54 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
 from backfill_manager.execution.context import TaskContext, executor_task_context
 from backfill_manager.execution.error_format import one_line, traceback_text
 from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS, TaskSkipped
 from backfill_manager.execution.executor_task import ExecutorTaskFailed, run_on_executor
 from backfill_manager.execution.messages import Failed, Lost, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
-from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.spark_health import spark_gone_reason
 from backfill_manager.execution.spark_properties import SparkJobGroup
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.task_log import TaskLogger
+from backfill_manager.execution.task_try import StateIdentity, TaskTry
 from backfill_manager.masking import mask_environment
-from backfill_manager.model.records import DagVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import SparkSession
 
-
-class LoadedDag(Protocol):
-    """A DAG with its code, as `dags.importing.code_cache.Library` gives it."""
-
-    @property
-    def spec(self) -> DagSpec: ...
-    @property
-    def functions(self) -> Mapping[str, Callable[..., Any]]: ...
-
-
-class CodeCacheProtocol(Protocol):
-    def dag(self, version: DagVersion) -> LoadedDag: ...
-    def folder(self, version: DagVersion) -> Path: ...
-    def using(self, version: DagVersion) -> AbstractContextManager[None]: ...
+    from backfill_manager.dags.importing.code_cache import CodeCache
 
 
 def run_task(
-    launch: TaskLaunch,
-    scope: SparkJobGroup,
-    *,
-    spark: SparkSession,
-    code_cache: CodeCacheProtocol,
-    refuse_if_abandoned: Callable[[], None],
-    state: StateIdentity,
-) -> Outcome:
+    launch: TaskLaunch, scope: SparkJobGroup, *, spark: SparkSession, code_cache: CodeCache,
+    refuse_if_abandoned: Callable[[], None], state: StateIdentity,
+) -> Outcome:  # fmt: skip
     """Run the task. Whatever happens in it comes back as a value; the traceback goes into the try's log."""
+    task = launch.task
     try:
         with scope.entered(), code_cache.using(launch.version):
-            return _run(launch, scope, spark, code_cache, refuse_if_abandoned, state)
+            function = None if task.kind == "sql" else _function(launch, code_cache)
+            if task.kind == "executor":
+                assert function is not None
+                snapshot, context = code_cache.folder(launch.version), executor_task_context(launch)
+                return Succeeded(
+                    run_on_executor(spark.sparkContext, function, context, snapshot=snapshot, log=scope.log)
+                )
+            session = spark.newSession()
+            session.conf.set("spark.scheduler.pool", launch.pool)
+            log = TaskLogger(f"{launch.ti.dag_id}.{task.task_id}", scope.log)
+            this = TaskTry(launch, session, log, refuse_if_abandoned, state)
+            ctx = TaskContext(this)
+            if function is None:
+                run_sql(this, ctx)
+                return Succeeded(None, ctx.rows_written)
+            returned = function(ctx)
+            # nobody reads what a callback returns
+            result = None if task.is_callback else to_result_json(task.task_id, returned)
+            return Succeeded(result, ctx.rows_written)
     except TaskSkipped as skipped:
         return Skipped(mask_environment(skipped.reason))
     except AbandonedTry as refused:
@@ -74,40 +69,7 @@ def run_task(
         return Failed(one_line(error), retryable=not isinstance(error, InvalidInput))
 
 
-def _run(
-    launch: TaskLaunch,
-    scope: SparkJobGroup,
-    spark: SparkSession,
-    code_cache: CodeCacheProtocol,
-    refuse_if_abandoned: Callable[[], None],
-    state: StateIdentity,
-) -> Succeeded:
-    task = launch.task
-    if task.kind == "executor":
-        result = run_on_executor(
-            spark.sparkContext,
-            _function(launch, code_cache),
-            executor_task_context(launch),
-            snapshot=code_cache.folder(launch.version),
-            log=scope.log,
-        )
-        return Succeeded(result)
-    function = _function(launch, code_cache) if task.kind == "python" else None
-    session = spark.newSession()
-    session.conf.set("spark.scheduler.pool", launch.pool)
-    log = TaskLogger(f"{launch.ti.dag_id}.{task.task_id}", scope.log)
-    ctx = TaskContext(launch, session, log, refuse_if_abandoned, state)
-    if function is None:
-        run_sql(launch, ctx, refuse_if_abandoned, state)
-        return Succeeded(None, ctx.rows_written)
-    returned = function(ctx)
-    result = (
-        None if task.is_callback else to_result_json(task.task_id, returned)
-    )  # nobody reads what a callback returns
-    return Succeeded(result, ctx.rows_written)
-
-
-def _function(launch: TaskLaunch, code_cache: CodeCacheProtocol) -> Callable[..., Any]:
+def _function(launch: TaskLaunch, code_cache: CodeCache) -> Callable[..., Any]:
     functions = code_cache.dag(launch.version).functions
     if launch.task.task_id not in functions:
         raise InvalidInput(

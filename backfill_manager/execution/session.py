@@ -54,58 +54,40 @@ LOCAL_CONF: Mapping[str, str] = {
 
 def fair_scheduler_xml(pools: Iterable[Pool]) -> str:
     """The allocation file: every pool by name, FAIR inside; `control` (planning) comes before all of them."""
+    named = [(quoteattr(pool.name), "FAIR", pool.weight, pool.min_share) for pool in pools]
     rows = [
-        f"  <pool name={quoteattr(p.name)}><schedulingMode>FAIR</schedulingMode>"
-        f"<weight>{p.weight}</weight><minShare>{p.min_share}</minShare></pool>"
-        for p in pools
+        f"  <pool name={name}><schedulingMode>{mode}</schedulingMode>"
+        f"<weight>{weight}</weight><minShare>{min_share}</minShare></pool>\n"
+        for name, mode, weight, min_share in (*named, (quoteattr(CONTROL_POOL), "FIFO", 1000, 1))
     ]
-    rows.append(
-        f'  <pool name="{CONTROL_POOL}"><schedulingMode>FIFO</schedulingMode>'
-        "<weight>1000</weight><minShare>1</minShare></pool>"
-    )
-    return '<?xml version="1.0"?>\n<allocations>\n' + "\n".join(rows) + "\n</allocations>\n"
-
-
-def write_fair_scheduler_xml(pools: Iterable[Pool]) -> Path:
-    """Write the allocation file where the driver reads it at its start; returns the path."""
-    handle, name = tempfile.mkstemp(prefix="bfm-pools-", suffix=".xml")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(fair_scheduler_xml(pools))
-    return Path(name)
+    return f'<?xml version="1.0"?>\n<allocations>\n{"".join(rows)}</allocations>\n'
 
 
 def build_session(
-    *,
-    pools: Iterable[Pool],
-    app_name: str = "backfill_manager",
-    master: str | None = None,
-    warehouse: str | None = None,
-    ui: bool = False,
+    *, pools: Iterable[Pool], app_name: str = "backfill_manager", master: str | None = None, warehouse: str | None = None,
     conf: Mapping[str, str] | None = None,
-) -> SparkSession:
+) -> SparkSession:  # fmt: skip
     """A session with Delta, fair pools and UTC. `master=None` takes what spark-submit gave, else `local[*]`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    submitted = bool(os.environ.get("SPARK_ENV_LOADED")) or "PYSPARK_GATEWAY_PORT" in os.environ
-    builder = SparkSession.builder.appName(app_name)
-    for key, value in BASE_CONF.items():
-        builder = builder.config(key, value)
-    builder = builder.config("spark.scheduler.allocation.file", write_fair_scheduler_xml(pools).as_uri())
-    if not submitted:
+    handle, pools_file = tempfile.mkstemp(prefix="bfm-pools-", suffix=".xml")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(fair_scheduler_xml(pools))
+    settings = {**BASE_CONF, "spark.scheduler.allocation.file": Path(pools_file).as_uri()}
+    if not os.environ.get("SPARK_ENV_LOADED") and "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
         java()
-        local = (master or "local[*]").startswith("local")
-        for key, value in LOCAL_CONF.items() if local else ():
-            builder = builder.config(key, value)
-        builder = builder.master(master or "local[*]").config("spark.jars", ",".join(delta_jars()))
-        builder = builder.config("spark.ui.enabled", str(ui).lower())
+        master = master or "local[*]"
+        settings |= LOCAL_CONF if master.startswith("local") else {}
+        settings |= {"spark.master": master, "spark.jars": ",".join(delta_jars()), "spark.ui.enabled": "false"}
     if warehouse:
-        builder = builder.config("spark.sql.warehouse.dir", warehouse)
-    for key, value in (conf or {}).items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+        settings["spark.sql.warehouse.dir"] = warehouse
+    spark = SparkSession.builder.appName(app_name).config(map={**settings, **(conf or {})}).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    silence_loggers()
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # PySpark prints a page of JSON for every failed query before it raises; the exception is enough
+        PySparkLogger.getLogger(name).disabled = True
     return spark
 
 
@@ -159,11 +141,3 @@ def lower_jvm_thread_priority(spark: SparkSession) -> None:
         for thread in threads.iterdir():  # those that they start later take after them
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.setpriority(os.PRIO_PROCESS, int(thread.name), os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
-
-
-def silence_loggers() -> None:
-    """PySpark prints a page of JSON for every failed query before it raises; the exception is enough."""
-    from pyspark.logger import PySparkLogger
-
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        PySparkLogger.getLogger(name).disabled = True

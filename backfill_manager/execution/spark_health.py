@@ -53,14 +53,10 @@ def spark_gone_reason(spark: SparkSession) -> str | None:
             failed = error
     if jvm is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):  # its connections end before the process does
-            return f"its JVM (pid {jvm.pid}) has ended with {_exit(jvm.wait(EXIT_TIMEOUT_S))}"
+            code = jvm.wait(EXIT_TIMEOUT_S)
+            named = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            return f"its JVM (pid {jvm.pid}) has ended with {f'exit code {code}' if code >= 0 else named}"
     return f"its JVM does not answer ({one_line(failed)})" if failed else None
-
-
-def _exit(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
 
 
 def _is_out_of_descriptors(error: BaseException | None) -> bool:

@@ -42,10 +42,11 @@ class SparkJobGroup:
     tag: str  # without commas: Spark's separator of tags
     description: str
     log: Callable[[str, str], None]  # (level, message): a line into the try's log
-    group: str = field(init=False)
+    number: int = field(default_factory=_numbers.__next__)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "group", f"{self.tag}#{next(_numbers)}")
+    @property
+    def group(self) -> str:
+        return f"{self.tag}#{self.number}"
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -103,29 +104,23 @@ class SparkJobs:
         return ()
 
 
-# -- propagation to threads --------------------------------------------------------------------------------------------
+def _carrying(scope: SparkJobGroup | None) -> Callable[[Callable[[], Any]], Any]:
+    """Runs work in another thread for this scope, with the Spark properties of the thread that calls this."""
+    properties: Any = None
+    if scope is not None:
+        with ignore_stopped_context():
+            properties = _properties(scope.sc)
 
-
-class _ContextPropagation:
-    """The scope and the Spark properties of the thread that made this, for another one."""
-
-    def __init__(self, scope: SparkJobGroup | None) -> None:
-        self.scope = scope
-        self._properties: Any = None
-        if scope is not None:
-            with ignore_stopped_context():
-                self._properties = _properties(scope.sc)
-
-    def run(self, work: Callable[[], Any]) -> Any:
+    def run(work: Callable[[], Any]) -> Any:
         before = current_job_group()
-        if before is self.scope:
+        if before is scope:
             return work()
-        sc = (self.scope or before).sc  # type: ignore[union-attr]  # one of the two is a scope: they differ
+        sc = (scope or before).sc  # type: ignore[union-attr]  # one of the two is a scope: they differ
         kept: Any = None
         with ignore_stopped_context():
             kept = _properties(sc)
-            _set_properties(sc, self._properties)
-        _thread.scope = self.scope
+            _set_properties(sc, properties)
+        _thread.scope = scope
         try:
             return work()
         finally:
@@ -134,28 +129,31 @@ class _ContextPropagation:
                 with ignore_stopped_context():
                     _set_properties(sc, kept)
 
+    return run
+
 
 _lock = threading.Lock()
 _open = 0
+_patched: list[tuple[Any, str, Any]] = []  # whose function, its name, ours
 _original: dict[str, Any] = {}
 
 
 def _start(thread: threading.Thread) -> None:
     scope = current_job_group()
     if scope is not None:
-        carried, run = _ContextPropagation(scope), thread.run
+        carried, run = _carrying(scope), thread.run
 
         def run_within() -> None:
             del thread.run  # the instance's; it would keep the thread alive through this closure
-            carried.run(run)
+            carried(run)
 
         thread.run = run_within  # type: ignore[method-assign]
     _original["start"](thread)
 
 
 def _submit(pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-    carried = _ContextPropagation(current_job_group())  # even of none: the pool's thread may have been made by a task
-    future: Future[Any] = _original["submit"](pool, carried.run, functools.partial(fn, *args, **kwargs))
+    carried = _carrying(current_job_group())  # even of none: the pool's thread may have been made by a task
+    future: Future[Any] = _original["submit"](pool, carried, functools.partial(fn, *args, **kwargs))
     return future
 
 
@@ -184,30 +182,23 @@ def install(spark: SparkSession) -> None:
         _open += 1
         if _open > 1:
             return
-        _original.update(
-            start=threading.Thread.start, submit=ThreadPoolExecutor.submit, monkey_patch=session._monkey_patch_RDD,
-            stop=SparkContext.stop,
-        )  # fmt: skip
-        threading.Thread.start = _start  # type: ignore[method-assign,assignment]
-        ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign,assignment]
         session._monkey_patch_RDD(spark)
-        session._monkey_patch_RDD = _keep_rdd_binding
-        SparkContext.stop = _stop
+        for owner, name, ours in (
+            (threading.Thread, "start", _start),
+            (ThreadPoolExecutor, "submit", _submit),
+            (SparkContext, "stop", _stop),
+            (session, "_monkey_patch_RDD", _keep_rdd_binding),
+        ):
+            _original[name] = getattr(owner, name)
+            setattr(owner, name, ours)
+            _patched.append((owner, name, ours))
 
 
 def remove() -> None:
     global _open
-    from pyspark import SparkContext
-    from pyspark.sql import session
-
     with _lock:
         _open -= 1
-        if _open > 0:
-            return
-        if threading.Thread.start is _start:  # else another library has wrapped ours since: it stays, and does nothing
-            threading.Thread.start = _original["start"]  # type: ignore[method-assign]
-        if ThreadPoolExecutor.submit is _submit:
-            ThreadPoolExecutor.submit = _original["submit"]  # type: ignore[method-assign]
-        session._monkey_patch_RDD = _original["monkey_patch"]
-        if SparkContext.stop is _stop:
-            SparkContext.stop = _original["stop"]
+        while _patched and not _open:
+            owner, name, ours = _patched.pop()
+            if getattr(owner, name) is ours:  # else another library has wrapped ours since: it stays, and does nothing
+                setattr(owner, name, _original[name])

@@ -17,38 +17,32 @@ from typing import TYPE_CHECKING, Any
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.execution.output_identity import StateIdentity
 from backfill_manager.execution.sql_lexer import statements
 from backfill_manager.execution.sql_statement import StatementRunner
+from backfill_manager.execution.task_try import TaskTry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import Column, DataFrame
 
     from backfill_manager.execution.context import TaskContext
 
 
-def run_sql(
-    launch: TaskLaunch, ctx: TaskContext, refuse_if_abandoned: Callable[[], None], state: StateIdentity
-) -> None:
+def run_sql(this: TaskTry, ctx: TaskContext) -> None:
     """Run the task's statements in `ctx.spark`."""
-    task = launch.task
+    task = this.launch.task
     parts = statements(task.sql or "")
     if not parts:
         raise InvalidInput(f"sql task {task.task_id!r} has no statement")
-    values = parameters(launch)
+    values = parameters(this.launch)
     # Delta's parser loses the arguments otherwise (delta-io/delta#7640); here too, for a session that others built.
     ctx.spark.conf.set("spark.sql.legacy.parameterSubstitution.constantsOnly", "true")
     query = parts.pop() if task.into else None
-    runner = StatementRunner(
-        launch, state, ctx.spark, ctx.log, refuse_if_abandoned, lambda text: _execute(ctx, text, values), parts
-    )
+    runner = StatementRunner(this, lambda text: _execute(ctx, text, values), parts)
     for number in range(1, len(parts) + 1):
         ctx.count_rows(runner.run(number))
     if query is not None:
         assert task.into is not None
-        refuse_if_abandoned()
+        this.refuse_if_abandoned()
         rows = _execute(ctx, query, values)
         ctx.write(rows, task.into, time_column=task.time_column, partition_column=task.partition_column)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from backfill_manager.store.sql_guard import split_statements
 
 
@@ -18,9 +20,9 @@ def identifier(name: str) -> str:
 
 def string_literal(value: str) -> str:
     """A string, quoted: all but letters, digits and a few other characters become escapes, quotes and backslashes too."""
-    return "'" + "".join(c if c.isascii() and (c.isalnum() or c in " _-.:/") else _escape(c) for c in value) + "'"
 
+    def escaped(match: re.Match[str]) -> str:
+        code = ord(match[0])
+        return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
-def _escape(character: str) -> str:
-    code = ord(character)
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return "'" + re.sub(r"[^A-Za-z0-9 _\-.:/]", escaped, value) + "'"

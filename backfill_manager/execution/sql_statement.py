@@ -19,53 +19,38 @@
 from __future__ import annotations
 
 import contextlib
-import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.execution.output_identity import StateIdentity, transaction_id, user_metadata
-from backfill_manager.execution.output_table import Commit, OutputTable, TableState
+from backfill_manager.execution.output_table import OutputTable, TableState
+from backfill_manager.execution.task_try import TaskTry
 from backfill_manager.execution.written_tables import Written, written_by
-from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
+from backfill_manager.store.delta_spark.conflicts import marked_commits, retry_on_conflict
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-APP_ID: Final = "spark.databricks.delta.write.txnAppId"
-APP_VERSION: Final = "spark.databricks.delta.write.txnVersion"
-METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 RECENT_COMMITS: Final = 20  # of a table that did not exist before: our own is among them
 
 
 class StatementRunner:
     """The statements of one try. `execute(text)` hands one to Spark, with the run's parameters."""
 
-    def __init__(
-        self,
-        launch: TaskLaunch,
-        state: StateIdentity,
-        spark: SparkSession,
-        log: logging.Logger,
-        refuse_if_abandoned: Callable[[], None],
-        execute: Callable[[str], DataFrame],
-        texts: Sequence[str],
-    ) -> None:
-        self._launch, self._state, self._spark, self._log = launch, state, spark, log
-        self._refuse_if_abandoned, self._execute, self._texts = refuse_if_abandoned, execute, texts
+    def __init__(self, this: TaskTry, execute: Callable[[str], DataFrame], texts: Sequence[str]) -> None:
+        self._try, self._execute, self._texts = this, execute, texts
 
     def run(self, number: int) -> int | None:
         """Runs the `number`-th statement; returns the rows that it inserted or updated, None where that is unknown."""
-        self._refuse_if_abandoned()
-        text = self._texts[number - 1]
+        self._try.refuse_if_abandoned()
         written = self._written(number)
-        tables = {name: OutputTable.named(self._spark, name) for name in written.names}
+        tables = {name: OutputTable.named(self._try.spark, name) for name in written.names}
         self._refuse_second_writes(number, written, tables)
         if tables and (later := self._landed_after(number)):
-            self._log.info("statement %d: skipped, as an earlier try has completed statement %d", number, later)
+            self._try.log.info("statement %d: skipped, as an earlier try has completed statement %d", number, later)
             return None
         changed = [tables[name] for name in written.rows]
         what = f"statement {number}" + "".join(f", {table.name}" for table in tables.values())
@@ -73,18 +58,15 @@ class StatementRunner:
             for table in tables.values() if written.makes else ():
                 if _read(table) is None:
                     table.remove_unfinished_log()
-            for attempt in retry_on_conflict(self._log, what):
-                with attempt:
-                    self._refuse_if_abandoned()
-                    return self._run_once(number, text, changed, is_one_write=not (written.is_script or written.other))
-        raise AssertionError("tenacity either returns or raises")
+            repeated = retry_on_conflict(self._try.log, what)
+            return repeated(self._run_once, number, changed, is_one_write=not (written.is_script or written.other))
 
     def _written(self, number: int) -> Written:
-        return written_by(self._spark, self._texts[number - 1], self._evaluated) or Written()
+        return written_by(self._try.spark, self._texts[number - 1], self._evaluated) or Written()
 
     def _landed_after(self, number: int) -> int | None:
         """The last later statement that an earlier try has completed, as far as the tables show."""
-        if self._launch.ti.launch == 1:
+        if self._try.launch.ti.launch == 1:
             return None
         for later in range(len(self._texts), number, -1):
             try:
@@ -92,39 +74,39 @@ class StatementRunner:
             except (PySparkException, InvalidInput):  # its name depends on a variable that is not declared yet
                 continue
             transaction = self._transaction(later)
-            if any(self._has_landed(_read(OutputTable.named(self._spark, name)), transaction) for name in names):
+            if any(self._has_landed(_read(OutputTable.named(self._try.spark, name)), transaction) for name in names):
                 return later
         return None
 
     def _transaction(self, number: int) -> str:
-        return transaction_id(self._state, self._launch, f"sql-{number}")
+        return self._try.transaction_id(f"sql-{number}")
 
     def _evaluated(self, expression: str) -> str:
         row = self._execute(f"SELECT {expression}").first()
         return str(row[0]) if row else ""
 
     def _refuse_second_writes(self, number: int, written: Written, tables: dict[tuple[str, ...], OutputTable]) -> None:
-        times: dict[str, int] = {}
+        times: Counter[str] = Counter()
         for name, n in written.rows.items():
-            times[tables[name].identity] = times.get(tables[name].identity, 0) + n
-        twice = [table.name for table in tables.values() if times.get(table.identity, 0) > 1]
+            times[tables[name].identity] += n
+        twice = [table.name for table in tables.values() if times[table.identity] > 1]
         if twice:
             raise InvalidInput(
-                f"sql task {self._launch.task.task_id!r}, statement {number}: it writes {twice[0]} more than once, and Delta "
+                f"sql task {self._try.launch.task.task_id!r}, statement {number}: it writes {twice[0]} more than once, and Delta "
                 "would take the first write only (one transaction for each statement and table). Make these writes "
                 "separate statements, split by `;` outside of BEGIN ... END, or write the rows in one."
             )
 
-    def _run_once(self, number: int, text: str, changed: list[OutputTable], *, is_one_write: bool) -> int | None:
-        transaction = self._transaction(number)
-        metadata = user_metadata(self._state, self._launch, statement=number)
+    def _run_once(self, number: int, changed: list[OutputTable], *, is_one_write: bool) -> int | None:
+        self._try.refuse_if_abandoned()
+        transaction, metadata = self._transaction(number), self._try.user_metadata(statement=number)
         before = {table.identity: _read(table) for table in changed}
         landed = [self._has_landed(state, transaction) for state in before.values()]
         if is_one_write and landed and all(landed):
-            self._log.info("statement %d: an earlier try of this run has completed it; it is not run again", number)
+            self._try.log.info("statement %d: an earlier try of this run has completed it; it is not run again", number)
             return None
-        with self._commit_conf(transaction, metadata):
-            done = self._execute(text)
+        with marked_commits(self._try.spark, transaction, self._try.launch.ti.generation, metadata):
+            done = self._execute(self._texts[number - 1])
             if not done.isLocal():  # a command has run already; a query has to be executed
                 done.write.format("noop").mode("overwrite").save()
         counts = [self._log_commit(number, table, before[table.identity], transaction, metadata) for table in changed]
@@ -132,7 +114,7 @@ class StatementRunner:
         return sum(rows) if rows else None
 
     def _has_landed(self, state: TableState | None, transaction: str) -> bool:
-        return state is not None and state.has_landed(transaction, self._launch.ti.generation)
+        return state is not None and state.has_landed(transaction, self._try.launch.ti.generation)
 
     def _log_commit(
         self, number: int, table: OutputTable, before: TableState | None, transaction: str, metadata: str
@@ -144,29 +126,15 @@ class StatementRunner:
         since = max(-1, now.version - RECENT_COMMITS) if before is None else before.version
         commit = now.find(metadata, since=since)
         if commit is not None:
-            self._log.info("statement %d: %s%s, version %d", number, _counted(commit), table.name, commit.version)
+            rows = "" if commit.rows is None else f"{commit.rows:,} rows into "
+            self._try.log.info("statement %d: %s%s, version %d", number, rows, table.name, commit.version)
             return commit.rows
         if self._has_landed(now, transaction):
-            self._log.info(
-                "statement %d: an earlier try of this run has written to %s; nothing is written again",
-                number,
-                table.name,
-            )
+            text = "statement %d: an earlier try of this run has written to %s; nothing is written again"
+            self._try.log.info(text, number, table.name)
         else:
-            self._log.info("statement %d: nothing to change in %s", number, table.name)
+            self._try.log.info("statement %d: nothing to change in %s", number, table.name)
         return None
-
-    @contextlib.contextmanager
-    def _commit_conf(self, transaction: str, metadata: str) -> Iterator[None]:
-        """SQL takes transaction and metadata of its commits from the session."""
-        conf = {APP_ID: transaction, APP_VERSION: str(self._launch.ti.generation), METADATA: metadata}
-        for key, value in conf.items():
-            self._spark.conf.set(key, value)
-        try:
-            yield
-        finally:
-            for key in conf:
-                self._spark.conf.unset(key)
 
 
 @contextlib.contextmanager
@@ -186,7 +154,3 @@ def _read(table: OutputTable) -> TableState | None:
         return table.read() if table.exists() else None
     except (PySparkException, InvalidInput):
         return None
-
-
-def _counted(commit: Commit) -> str:
-    return "" if commit.rows is None else f"{commit.rows:,} rows into "

@@ -65,41 +65,25 @@ class LogLines:
             self._closed = True
 
 
-class _IntoLog(logging.Handler):
-    def __init__(self, add: Callable[[str, str], None]) -> None:
-        super().__init__()
-        self._add = add
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._add(record.levelname, self.format(record))
-
-
 class TaskLogger(logging.Logger):
     """`ctx.log`: belongs to one try and to no hierarchy, so nothing of it stays behind when the try is over."""
 
     def __init__(self, name: str, add: Callable[[str, str], None]) -> None:
         super().__init__(name, logging.INFO)
         self._add = add
-        self.addHandler(_IntoLog(add))
+        handler = logging.Handler()
+        handler.emit = lambda record: add(record.levelname, handler.format(record))  # type: ignore[method-assign]
+        self.addHandler(handler)
         self.propagate = False
 
     def getChild(self, suffix: str) -> TaskLogger:
         return TaskLogger(f"{self.name}.{suffix}", self._add)
 
 
-class _FromTaskThreads(logging.Handler):
+class LinesOfTaskThreads(logging.Handler):
+    """Routes the `logging` of task threads into their logs, as a handler of the root logger."""
+
     def emit(self, record: logging.LogRecord) -> None:
         scope = current_job_group()
         if scope is not None and not record.name.startswith("py4j"):
             scope.log(record.levelname, f"{record.name}: {self.format(record)}")
-
-
-def listen() -> logging.Handler:
-    """Start to route the `logging` of task threads; hand the result to `stop_listening`."""
-    handler = _FromTaskThreads()
-    logging.getLogger().addHandler(handler)
-    return handler
-
-
-def stop_listening(handler: logging.Handler) -> None:
-    logging.getLogger().removeHandler(handler)

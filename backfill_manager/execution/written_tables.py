@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.java_gateway import is_instance_of
 
+from backfill_manager.execution.catalog import name_parts
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -66,20 +68,16 @@ def written_by(spark: SparkSession, text: str, evaluate: Callable[[str], str]) -
     `IDENTIFIER(:table)`."""
     from pyspark.errors import ParseException
 
-    parser = spark._jsparkSession.sessionState().sqlParser()
     try:
-        plan = parser.parsePlan(text)
+        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
     except ParseException:
         return None
-    gateway = spark.sparkContext._gateway
-    return _Reading(parser, text, evaluate, lambda node: is_instance_of(gateway, node, _COMMAND)).statement(plan)
+    return _Reading(spark, text, evaluate).statement(plan)
 
 
 class _Reading:
-    def __init__(
-        self, parser: Any, text: str, evaluate: Callable[[str], str], is_command: Callable[[Any], bool]
-    ) -> None:
-        self._parser, self._text, self._evaluate, self._is_command = parser, text, evaluate, is_command
+    def __init__(self, spark: SparkSession, text: str, evaluate: Callable[[str], str]) -> None:
+        self._spark, self._text, self._evaluate = spark, text, evaluate
         self._other = set[Name]()
         self._appends_only = True
 
@@ -111,7 +109,8 @@ class _Reading:
         if kind in _TARGETS_OF_COMMANDS:
             self._other |= set(self._named(plan))
             return Counter()
-        if kind not in _HOLDING_STATEMENTS and not self._is_command(plan):
+        gateway = self._spark.sparkContext._gateway
+        if kind not in _HOLDING_STATEMENTS and not is_instance_of(gateway, plan, _COMMAND):
             return Counter()  # a query: it only reads, whatever it names
         rows = Counter[Name]()
         for child in _each(plan.children()):
@@ -137,7 +136,7 @@ class _Reading:
         if origin.startIndex().isEmpty() or origin.stopIndex().isEmpty():
             return Counter()
         name = self._evaluate(self._text[origin.startIndex().get() : origin.stopIndex().get() + 1])
-        return Counter([tuple(_each(self._parser.parseMultipartIdentifier(name)))])
+        return Counter([tuple(name_parts(self._spark, name))])
 
 
 def _kind(plan: Any) -> str:

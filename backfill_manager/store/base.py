@@ -64,7 +64,6 @@ class Store(ABC):
     engine: str  # "memory", "delta-rs", "delta-spark"
     root: str
 
-    # -- the state as a whole -----------------------------------------------------------------------------------------
     @property
     def place(self) -> str:
         """Where this state is: the same text for the same place, however `root` spells it."""
@@ -87,7 +86,6 @@ class Store(ABC):
     def locations(self) -> dict[str, str]:
         """Table name -> its URI or three-part name, for people who read it with other tools."""
 
-    # -- reading ------------------------------------------------------------------------------------------------------
     @abstractmethod
     def read(
         self, record: type[R], where: Sequence[Condition] = (), order_by: Sequence[str] = (), limit: int | None = None,
@@ -121,12 +119,10 @@ class Store(ABC):
         """Runs one read-only SQL statement over the state tables (names as they are): column names and rows. `InvalidInput`
         for anything that is not a single query, or that the engine can't run."""
 
-    # -- clients ------------------------------------------------------------------------------------------------------
     @abstractmethod
     def append_request(self, request: Request) -> None:
         """Appends one request. The only write open to clients; many may do so at once. `StateError` if it can't."""
 
-    # -- leadership ---------------------------------------------------------------------------------------------------
     @abstractmethod
     def lease(self) -> Manager | None:
         """The row of the highest term, or None when nobody has ever led."""
@@ -146,12 +142,33 @@ def check_next_term(row: Manager, last_term: int) -> None:
         raise LostLease(f"Term {row.term} can't be taken: the last one is {last_term or 'none'}.")
 
 
+class Term:
+    """A term of leadership, which may be over."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._over: str | None = None
+
+    def check(self) -> None:
+        if self._over:
+            raise LostLease(self._over)
+
+    def lost(self) -> LostLease:
+        return self.end(f"Term {self.number} is over: another manager has written to the state.")
+
+    def end(self, reason: str) -> LostLease:
+        """From now on every commit fails with this `LostLease`."""
+        self._over = reason
+        return LostLease(reason)
+
+
 class Leader(ABC):
     """The writing half. Not thread-safe but for `heartbeat`, which has a table of its own."""
 
-    def __init__(self, row: Manager, first_seq: int) -> None:
+    def __init__(self, row: Manager, first_seq: int, term: Term) -> None:
         self.row = row
         self._next_seq = first_seq
+        self._term = term
 
     @property
     def term(self) -> int:
@@ -186,14 +203,10 @@ class Leader(ABC):
     def resign(self, at: datetime) -> None:
         """Gives the lease back (`stopped`), so that a standby need not wait for it to run out."""
         self._update_lease(state=states.STOPPED, heartbeat_at=at, ended_at=at)
-        self._end_term(f"Term {self.term} is over: it was given back.")
+        self._term.end(f"Term {self.term} is over: it was given back.")
 
     @abstractmethod
     def _update_lease(self, **fields: Any) -> None: ...
-
-    @abstractmethod
-    def _end_term(self, reason: str) -> None:
-        """From now on every commit fails with `LostLease`."""
 
     @abstractmethod
     def compact(self, *, everywhere: bool = False) -> dict[str, int]:

@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from backfill_manager.errors import InvalidInput, LostLease, StateError, StateNotInitialised, nearest, shorten
-from backfill_manager.model.records import RECORDS, TABLES, BackfillItem, Manager, Record, Request, columns
+from arro3.core import ChunkedArray
+
+from backfill_manager.errors import InvalidInput, StateError, StateNotInitialised, nearest, shorten
+from backfill_manager.model.records import (
+    RECORDS,
+    SCHEMA_VERSION,
+    TABLES,
+    BackfillItem,
+    Manager,
+    Record,
+    Request,
+    columns,
+)  # fmt: skip
 from backfill_manager.model.transitions import Changes
-from backfill_manager.store.base import CHILDREN, Condition, Finding, Leader, R, Store
+from backfill_manager.store.base import CHILDREN, Condition, Finding, Leader, R, Store, Term
 from backfill_manager.store.filters import checked, columns_without, known_columns, orders, record_of, records_of
-from backfill_manager.store.rows import in_predicate
-from backfill_manager.store.schema import check_properties, column_mismatch
+from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY, nullable_schema
+from backfill_manager.store.sql_guard import single_query, tables_named
+from backfill_manager.store.sql_text import Dialect, predicate, python_columns, select
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 UPGRADE_ATTEMPTS: Final = 20
 MAX_ERROR_LENGTH: Final = 220
+MAX_SPANS: Final = 8
+WIDE_GAP: Final = 500
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -42,7 +58,7 @@ def query_error(message: str, *, no_table: str | None = None) -> InvalidInput:
 
 
 @cache
-def sql_text(name: str) -> str:
+def sql_file(name: str) -> str:
     return resources.files("backfill_manager.store").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
 
 
@@ -50,11 +66,22 @@ class DeltaTables(ABC):
     """The tables of one state: where they are, whether they can be used, and creating them."""
 
     ENGINE: ClassVar[str]
+    DIALECT: ClassVar[Dialect]
     CONFLICTS: ClassVar[tuple[type[Exception], ...]]  # what is raised when another commit came first
     root: str
 
     @abstractmethod
     def location(self, table: str) -> str: ...
+
+    def name_in_sql(self, table: str) -> str:
+        return table
+
+    @abstractmethod
+    def run(self, tables: Sequence[str], sql: str) -> Any:
+        """Runs a statement of ours that reads these tables, as they are now; gives an Arrow table."""
+
+    @abstractmethod
+    def version(self, table: str) -> int: ...
 
     @abstractmethod
     def exists(self) -> bool:
@@ -75,9 +102,30 @@ class DeltaTables(ABC):
         """Adds the columns that an older release did not have; the version is written last. False if there was nothing to
         do. One of `CONFLICTS` when another manager does the same at this moment."""
 
-    def check_owner(self, table: str, properties: Mapping[str, str], *, may_be_older: bool = False) -> None:
-        location = self.location(table)
-        check_properties(properties, engine=self.ENGINE, table=table, place=location, may_be_older=may_be_older)
+    def check_owner(self, table: str, properties: Mapping[str, str], *, may_be_older: bool = False) -> bool:
+        """`StateError` when the table belongs to the other engine, to another version, or to someone else altogether. True if
+        an older release made it: it lacks columns that were added since, each of which may be null."""
+        owner, version = properties.get(ENGINE_PROPERTY), properties.get(VERSION_PROPERTY)
+        what = f"Table {table} at {self.location(table)}"
+        if owner is None or version is None or not version.isdigit():
+            raise StateError(f"{what} was not made by backfill_manager; choose another state root.")
+        if int(version) > SCHEMA_VERSION:
+            raise StateError(
+                f"{what} has state version {version}; this backfill_manager knows {SCHEMA_VERSION}. "
+                "Use the newer release that wrote it."
+            )
+        if int(version) < SCHEMA_VERSION and not may_be_older:
+            raise StateError(
+                f"{what} has state version {version}, this backfill_manager works with {SCHEMA_VERSION}. A "
+                "manager that starts adds what is missing; older releases can't read it then.",
+                hint="upgrade_state",
+            )
+        if owner != self.ENGINE:
+            raise StateError(
+                f"{what} belongs to the engine {owner}, this is {self.ENGINE}. One engine per state, ever: "
+                "mixing them loses commits. Name the state as it was made."
+            )
+        return int(version) < SCHEMA_VERSION
 
     def unusable(self, table: str, doing: str, error: Exception) -> StateError:
         return StateError(f"Table {table} at {self.location(table)} can't be {doing}: {first_line(error)}")
@@ -136,12 +184,15 @@ class DeltaStore(Store):
         location = self.tables.location(table)
         try:
             names, protocol = self._inspect(table)
-            if wrong := column_mismatch(TABLES[table], names):
-                return Finding(table, False, f"{wrong} (at {location})")
+            expected, there = set(columns(TABLES[table])), set(names)
+            for what, wrong in (("missing", expected - there), ("that don't belong there", there - expected)):
+                if wrong:
+                    return Finding(table, False, f"columns {what}: {', '.join(sorted(wrong))} (at {location})")
             if protocol != (1, 2):
                 shown = f"protocol {protocol[0]}/{protocol[1]} instead of 1/2"
                 return Finding(table, False, f"{shown}: a feature is on that not every reader has (at {location})")
-            return Finding(table, True, f"{self._scan(table)} rows")
+            every = [f"count(CAST({name} AS STRING))" for name in names]  # reads each column of each file
+            return Finding(table, True, f"{python_columns(self._select(table, ['count(*)', *every], ()))[0][0]} rows")
         except StateError as error:
             return Finding(table, False, str(error))
 
@@ -149,80 +200,57 @@ class DeltaStore(Store):
     def _inspect(self, table: str) -> tuple[list[str], tuple[int, int]]:
         """The columns that are there, and the least reader and writer version."""
 
-    @abstractmethod
-    def _scan(self, table: str) -> int:
-        """Reads each column of each file; the number of rows."""
+    def _select(self, table: str, what: Sequence[str], where: Sequence[Condition], **how: Any) -> Any:
+        """An Arrow table. `what` are checked names, or functions of them; `how` as for `select`."""
+        met = predicate(checked(TABLES[table], where), self.tables.DIALECT)
+        return self.tables.run([table], select(self.tables.name_in_sql(table), what, met, **how))
 
-    # -- reading ------------------------------------------------------------------------------------------------------
     def read(
         self, record: type[R], where: Sequence[Condition] = (), order_by: Sequence[str] = (), limit: int | None = None,
         without: Sequence[str] = (),
     ) -> list[R]:  # fmt: skip
         names, order = columns_without(record, without), orders(record, order_by)
-        return records_of(record, names, self._read(record.TABLE, names, checked(record, where), order, limit))
+        found = self._select(record.TABLE, names, where, order_by=order, limit=limit)
+        return records_of(record, names, python_columns(found))
 
     def read_arrow(self, table: str, columns: Sequence[str], where: Sequence[Condition] = ()) -> pa.Table:
         import pyarrow as pa
 
-        from backfill_manager.store.schema import arrow_schema
-
-        record = record_of(table)
-        names = known_columns(record, columns)
-        schema = pa.schema([arrow_schema(record).field(name).with_nullable(True) for name in names])
-        return self._read_arrow(table, names, checked(record, where)).cast(schema)
+        schema = nullable_schema(record_of(table), columns)
+        found = self._select(table, schema.names, where).columns
+        # by arro3: DataFusion gives string views, which older pyarrows can't cast; and not by `pa.table`, which imports pandas
+        # to ask whether this is one of its frames: 50 MB and half a second
+        plain = (ChunkedArray.from_arrow(column).cast(kind) for column, kind in zip(found, schema.types, strict=True))
+        return pa.Table.from_arrays([pa.chunked_array(column) for column in plain], schema=schema)
 
     def count(self, table: str, by: Sequence[str], where: Sequence[Condition] = ()) -> dict[tuple[Any, ...], int]:
-        record = record_of(table)
-        *keys, counts = self._count(table, known_columns(record, by), checked(record, where))
-        return dict(zip(zip(*keys, strict=True) if keys else [()], counts, strict=True))
+        keys = known_columns(record_of(table), by)
+        *values, counts = python_columns(self._select(table, [*keys, "count(*)"], where, group_by=keys))
+        return dict(zip(zip(*values, strict=True) if keys else [()], counts, strict=True))
 
     def unanswered(self) -> list[Request]:
         names = ", ".join(f"r.{name}" for name in columns(Request))
+        tables = {name: self.tables.name_in_sql(name) for name in ("request", "response")}
+        found = self.tables.run(list(tables), sql_file("unanswered").format(columns=names, **tables))
         first: dict[str, Request] = {}
-        for values in zip(*self._run(("request", "response"), sql_text("unanswered"), columns=names), strict=True):
-            request = Request(*values)
+        for request in records_of(Request, list(columns(Request)), python_columns(found)):
             first.setdefault(request.request_id, request)
         return list(first.values())
 
     def lease(self) -> Manager | None:
         return next(iter(self.read(Manager, order_by=["-term"], limit=1)), None)
 
-    # Conditions are checked ones, None stands for one that is never true; columns come as lists of Python values.
-    @abstractmethod
-    def _read(
-        self, table: str, names: Sequence[str], where: Sequence[Condition] | None, order: Sequence[tuple[str, bool]],
-        limit: int | None,
-    ) -> list[list[Any]]: ...  # fmt: skip
+    def version(self, table: str) -> int:
+        return self.tables.version(record_of(table).TABLE)
+
+    def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        query = single_query(sql)
+        found = self._query(query, tables_named(query, list(TABLES)))
+        return list(found.schema.names), list(zip(*python_columns(found), strict=True))
 
     @abstractmethod
-    def _read_arrow(self, table: str, names: Sequence[str], where: Sequence[Condition] | None) -> pa.Table: ...
-
-    @abstractmethod
-    def _count(self, table: str, by: Sequence[str], where: Sequence[Condition] | None) -> list[list[Any]]:
-        """The columns `by`, and the number of rows."""
-
-    @abstractmethod
-    def _run(self, tables: Sequence[str], sql: str, **values: str) -> list[list[Any]]:
-        """A statement of ours, in which `{request}` stands for the table's name."""
-
-
-class Term:
-    """A term of leadership, which may be over."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._over: str | None = None
-
-    def check(self) -> None:
-        if self._over:
-            raise LostLease(self._over)
-
-    def lost(self) -> LostLease:
-        return self.end(f"Term {self.number} is over: another manager has written to the state.")
-
-    def end(self, reason: str) -> LostLease:
-        self._over = reason
-        return LostLease(reason)
+    def _query(self, query: str, tables: Sequence[str]) -> Any:
+        """Runs a user's query, in which these tables occur; gives an Arrow table."""
 
 
 class DeltaWriter(ABC):
@@ -244,17 +272,31 @@ class DeltaWriter(ABC):
     @abstractmethod
     def update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None: ...
 
-    @staticmethod
-    def merge_condition(record: type[Record], spans: Sequence[tuple[int, int]]) -> str:
-        """Which rows of the target `t` and the source `s` are the same; `spans` of `run_seq` let files be skipped."""
-        of_spans = [in_predicate(spans), "t.run_seq = s.run_seq"] if spans else []
-        return " AND ".join([*of_spans, *(f"t.{name} = s.{name}" for name in record.KEY)])
+
+def run_seq_spans(rows: Sequence[Record]) -> list[tuple[int, int]]:
+    """The `run_seq`s of some rows as a few spans, in order: what a MERGE names, so that all files outside are skipped.
+
+    More than one, because a tick may touch the newest runs and one straggler of long ago; the widest gaps divide them.
+    """
+    seqs = sorted({int(row.run_seq) for row in rows})  # type: ignore[attr-defined]
+    gaps = sorted(((high - low, low) for low, high in pairwise(seqs) if high - low > WIDE_GAP), reverse=True)
+    ends = sorted(low for _, low in gaps[: MAX_SPANS - 1])
+    begins = [seqs[0], *(seqs[bisect_right(seqs, low)] for low in ends)]
+    return list(zip(begins, [*ends, seqs[-1]], strict=True))
+
+
+def merge_condition(record: type[Record], spans: Sequence[tuple[int, int]]) -> str:
+    """Which rows of the target `t` and the source `s` are the same; `spans` of `run_seq` let files be skipped."""
+    within = " OR ".join(f"(t.run_seq >= {low} AND t.run_seq <= {high})" for low, high in spans)
+    return " AND ".join(
+        [*([f"({within})", "t.run_seq = s.run_seq"] if spans else []), *(f"t.{name} = s.{name}" for name in record.KEY)]
+    )
 
 
 class DeltaLeader(Leader):
     def __init__(self, row: Manager, highest: Mapping[str, int], writer: DeltaWriter) -> None:
         """`highest`: table -> its highest `run_seq`, -1 if it is empty."""
-        super().__init__(row, 1 + max(0, *highest.values()))
+        super().__init__(row, 1 + max(0, *highest.values()), writer.term)
         self._writer = writer
         for parent, children in CHILDREN.items():
             for child in children:
@@ -276,6 +318,3 @@ class DeltaLeader(Leader):
     def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
         where = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", was)]
         self._writer.update(BackfillItem.TABLE, where, {"state": state, "reason": reason})
-
-    def _end_term(self, reason: str) -> None:
-        self._writer.term.end(reason)

@@ -26,17 +26,16 @@ def file_statistics(location: str, time_column: str | None) -> pa.Table | None:
         if not is_engine_error(error):
             raise
         return None
-    return pa.table(
-        {
-            "rows": files["num_records"].cast(pa.int64()) if "num_records" in files.column_names else _nulls(files),
-            "bytes": files["size_bytes"].cast(pa.int64()),
-            "first": _times(files, time_column, "min"),
-            "last": _times(files, time_column, "max"),
-        }
-    )
+    counted = "num_records" in files.column_names
+    return pa.table({
+        "rows": files["num_records"].cast(pa.int64()) if counted else pa.nulls(files.num_rows),
+        "bytes": files["size_bytes"].cast(pa.int64()),
+        "first": _times(files, time_column, "min"),
+        "last": _times(files, time_column, "max"),
+    })  # fmt: skip
 
 
-def _times(files: pa.Table, time_column: str | None, end: str) -> pa.ChunkedArray:
+def _times(files: pa.Table, time_column: str | None, end: str) -> pa.ChunkedArray | pa.Array:
     """A table divided by the column has its value in the file's place instead of in the file's statistics."""
     import pyarrow as pa
 
@@ -49,10 +48,4 @@ def _times(files: pa.Table, time_column: str | None, end: str) -> pa.ChunkedArra
             return files[name]
         if pa.types.is_timestamp(files[name].type):
             return files[name].cast(pa.timestamp("us", tz="UTC" if files[name].type.tz else None))
-    return _nulls(files)
-
-
-def _nulls(files: pa.Table) -> pa.ChunkedArray:
-    import pyarrow as pa
-
-    return pa.chunked_array([pa.nulls(files.num_rows)])
+    return pa.nulls(files.num_rows)

@@ -1,6 +1,6 @@
 """Checks conditions against the columns and brings them into their plainest form, for all engines; applies them in memory.
 
-The engines render checked conditions themselves (`delta_rs.sql`, `delta_spark.store`).
+`sql_text` renders checked conditions for the others.
 """
 
 from __future__ import annotations
@@ -64,9 +64,8 @@ def checked(record: type[Record], where: Sequence[Condition]) -> list[Condition]
             plain.append(condition)
             continue
         if condition.operator not in COMPARISONS:
-            raise InvalidInput(
-                f"{condition.operator!r} is not a condition; one of {', '.join([*COMPARISONS, 'is_null', 'not_null'])}"
-            )
+            known = ", ".join([*COMPARISONS, "is_null", "not_null"])
+            raise InvalidInput(f"{condition.operator!r} is not a condition; one of {known}")
         many = condition.operator == "in"
         values = [v for v in (condition.value if many else (condition.value,)) if v is not None]
         if not values:
@@ -79,23 +78,18 @@ def checked(record: type[Record], where: Sequence[Condition]) -> list[Condition]
 
 def _check_type(record: type[Record], condition: Condition, value: Any) -> None:
     kind, _ = columns(record)[condition.column]
+    column = f"{record.TABLE}.{condition.column}"
     if condition.operator == "shorter_than":
         if kind is str and type(value) is int:
             return
-        raise InvalidInput(
-            f"{record.TABLE}.{condition.column} can't be compared with a number of characters, {value!r}"
-        )
-    fits = (
-        type(value) is kind
-        or (kind is float and type(value) is int)
-        or (kind is datetime and isinstance(value, datetime))
-    )
+        raise InvalidInput(f"{column} can't be compared with a number of characters, {value!r}")
     if isinstance(value, datetime) and value.tzinfo is None:
-        raise InvalidInput(f"{record.TABLE}.{condition.column} is compared with {value}, which has no time zone")
+        raise InvalidInput(f"{column} is compared with {value}, which has no time zone")
+    fits = (
+        type(value) is kind or (kind, type(value)) == (float, int) or (kind is datetime and isinstance(value, datetime))
+    )
     if not fits or (condition.operator == "starts_with" and kind is not str):
-        raise InvalidInput(
-            f"{record.TABLE}.{condition.column} holds {kind.__name__}; {condition.operator} {value!r} makes no sense"
-        )
+        raise InvalidInput(f"{column} holds {kind.__name__}; {condition.operator} {value!r} makes no sense")
 
 
 def meets(row: Record, conditions: Sequence[Condition]) -> bool:

@@ -16,28 +16,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import from_micros, micros
-from backfill_manager.errors import InvalidInput, LostLease, StateNotInitialised, nearest
+from backfill_manager.errors import InvalidInput, StateNotInitialised, nearest
 from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, columns, has_run_seq
 from backfill_manager.model.transitions import Changes
-from backfill_manager.store.base import CHILDREN, Condition, Finding, Leader, R, Store, check_next_term
+from backfill_manager.store.base import CHILDREN, Condition, Finding, Leader, R, Store, Term, check_next_term
 from backfill_manager.store.filters import checked, known_columns, meets, orders, record_of
-from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.schema import nullable_schema
 from backfill_manager.store.sql_guard import single_query
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_TYPES: Final[Mapping[type, str]] = {
-    str: "TEXT",
-    int: "INTEGER",
-    float: "REAL",
-    bool: "BFM_BOOL",
-    datetime: "BFM_INSTANT",
-}
-_READING: Final = frozenset(
-    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-)
+_TYPES: Final = {str: "TEXT", int: "INTEGER", float: "REAL", bool: "BFM_BOOL", datetime: "BFM_INSTANT"}
+_READING: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 
 # SQLite keeps neither: a column that is selected as it stands comes back as what it was.
 sqlite3.register_converter("BFM_BOOL", lambda raw: bool(int(raw)))
@@ -54,7 +46,6 @@ class MemoryStore(Store):
         self._places: dict[str, dict[tuple[Any, ...], int]] = {}  # table -> key -> index in its list
         self._versions: Counter[str] = Counter()
 
-    # -- the state as a whole -----------------------------------------------------------------------------------------
     @property
     def place(self) -> str:
         return self.root
@@ -82,7 +73,6 @@ class MemoryStore(Store):
             raise StateNotInitialised(self.root)
         return self._tables[table]
 
-    # -- reading ------------------------------------------------------------------------------------------------------
     def read(
         self, record: type[R], where: Sequence[Condition] = (), order_by: Sequence[str] = (), limit: int | None = None,
         without: Sequence[str] = (),
@@ -104,11 +94,8 @@ class MemoryStore(Store):
     def read_arrow(self, table: str, columns: Sequence[str], where: Sequence[Condition] = ()) -> pa.Table:
         import pyarrow as pa
 
-        record = record_of(table)
-        names = known_columns(record, columns)
-        schema = pa.schema([arrow_schema(record).field(name).with_nullable(True) for name in names])
-        rows = self.read(record, where)
-        return pa.table({name: [getattr(row, name) for row in rows] for name in names}, schema=schema)
+        schema, rows = nullable_schema(record_of(table), columns), self.read(record_of(table), where)
+        return pa.table({name: [getattr(row, name) for row in rows] for name in schema.names}, schema=schema)
 
     def count(self, table: str, by: Sequence[str], where: Sequence[Condition] = ()) -> dict[tuple[Any, ...], int]:
         record = record_of(table)
@@ -131,17 +118,21 @@ class MemoryStore(Store):
             return self._versions[table]
 
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        query = single_query(sql)
         with self.lock:
             tables = {name: list(self.rows(name)) for name in TABLES}
-        return run_query(sql, tables)
+        with _filled(tables) as connection:
+            try:
+                cursor = connection.execute(query)
+                return [column[0] for column in cursor.description], cursor.fetchall()
+            except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+                raise InvalidInput(f"The query can't be run: {_in_a_line(str(error))}") from None
 
-    # -- clients ------------------------------------------------------------------------------------------------------
     def append_request(self, request: Request) -> None:
         with self.lock:
             self.rows("request").append(request)
             self._versions["request"] += 1
 
-    # -- leadership ---------------------------------------------------------------------------------------------------
     def lease(self) -> Manager | None:
         with self.lock:
             terms = [row for row in self.rows("manager") if isinstance(row, Manager)]
@@ -151,21 +142,13 @@ class MemoryStore(Store):
         with self.lock:
             last = self.lease()
             check_next_term(row, last.term if last else 0)
-            first = 1 + max(
-                (seq for name in TABLES if has_run_seq(TABLES[name]) for seq in self._seqs(name)), default=0
-            )
+            numbered: dict[str, list[Any]] = {name: self.rows(name) for name in TABLES if has_run_seq(TABLES[name])}
+            highest = {name: max((row.run_seq for row in rows), default=-1) for name, rows in numbered.items()}
             self.write([row])
             for parent, children in CHILDREN.items():
-                self._delete_orphans(parent, children)
-            return MemoryLeader(self, row, first)
-
-    def _seqs(self, table: str) -> list[int]:
-        return [row.run_seq for row in self.rows(table)]  # type: ignore[attr-defined]
-
-    def _delete_orphans(self, parent: str, children: tuple[str, ...]) -> None:
-        last = max(self._seqs(parent), default=-1)
-        for child in children:
-            self.replace(child, [row for row in self.rows(child) if row.run_seq <= last])  # type: ignore[attr-defined]
+                for child in children:
+                    self.replace(child, [row for row in numbered[child] if row.run_seq <= highest[parent]])
+            return MemoryLeader(self, row, 1 + max(0, *highest.values()))
 
     def write(self, rows: Sequence[Record]) -> None:
         """Put rows of one table in: replaced by key, or appended where rows never change. Under the lock."""
@@ -186,27 +169,25 @@ class MemoryStore(Store):
 
 class MemoryLeader(Leader):
     def __init__(self, store: MemoryStore, row: Manager, first_seq: int) -> None:
-        super().__init__(row, first_seq)
+        super().__init__(row, first_seq, Term(row.term))
         self._store = store
-        self._over: str | None = None
 
-    def _check(self) -> None:
-        last = self._store.lease()
-        if self._over or last is None or last.term != self.term:
-            raise LostLease(self._over or f"Term {self.term} is over: another manager leads.")
-
-    def _end_term(self, reason: str) -> None:
-        self._over = reason
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        with self._store.lock:
+            self._term.check()
+            last = self._store.lease()
+            if last is None or last.term != self.term:
+                raise self._term.end(f"Term {self.term} is over: another manager leads.")
+            yield
 
     def commit(self, changes: Changes) -> None:
         for _, rows in changes.by_table():
-            with self._store.lock:
-                self._check()
+            with self._committing():
                 self._store.write(rows)
 
     def append_items(self, items: pa.Table) -> None:
-        with self._store.lock:
-            self._check()
+        with self._committing():
             names = list(columns(BackfillItem))
             rows: list[Record] = [BackfillItem(**row) for row in items.select(names).to_pylist()]
             ids = {row.backfill_id for row in rows}  # type: ignore[attr-defined]
@@ -215,35 +196,21 @@ class MemoryLeader(Leader):
 
     def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
         mine = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", was)]
-        with self._store.lock:
-            self._check()
-            self._store.write(
-                [item.evolve(state=state, reason=reason) for item in self._store.read(BackfillItem, mine)]
-            )
+        with self._committing():
+            moved = self._store.read(BackfillItem, mine)
+            self._store.write([item.evolve(state=state, reason=reason) for item in moved])
 
     def _update_lease(self, **fields: Any) -> None:
-        with self._store.lock:
-            self._check()
+        with self._committing():
             self.row = self.row.evolve(**fields)
             self._store.write([self.row])
 
     def compact(self, *, everywhere: bool = False) -> dict[str, int]:
-        with self._store.lock:
-            self._check()
-        return dict.fromkeys(TABLES, 0) if everywhere else {}
+        with self._committing():
+            return dict.fromkeys(TABLES, 0) if everywhere else {}
 
 
 # -- SQL: SQLite, filled for the one query and thrown away, opened for reading only -----------------------------------
-
-
-def run_query(sql: str, tables: Mapping[str, Sequence[Record]]) -> tuple[list[str], list[tuple[Any, ...]]]:
-    query = single_query(sql)
-    with _filled(tables) as connection:
-        try:
-            cursor = connection.execute(query)
-            return [column[0] for column in cursor.description], cursor.fetchall()
-        except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-            raise InvalidInput(f"The query can't be run: {_in_a_line(str(error))}") from None
 
 
 def _in_a_line(message: str) -> str:
@@ -263,13 +230,12 @@ def _filled(tables: Mapping[str, Sequence[Record]]) -> Iterator[sqlite3.Connecti
             kinds = columns(TABLES[name])
             connection.execute(f"CREATE TABLE {name} ({', '.join(f'{c} {_TYPES[k]}' for c, (k, _) in kinds.items())})")
             insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(kinds))})"  # noqa: S608 - our own table names
-            connection.executemany(insert, ([_plain(getattr(row, c)) for c in kinds] for row in rows))
+            values = ([getattr(row, c) for c in kinds] for row in rows)
+            connection.executemany(
+                insert, ([micros(x) if isinstance(x, datetime) else x for x in row] for row in values)
+            )
         connection.commit()
         connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY)
         yield connection
     finally:
         connection.close()
-
-
-def _plain(value: Any) -> Any:
-    return micros(value) if isinstance(value, datetime) else value

@@ -8,12 +8,12 @@ keep a week of dead files and log entries. Ten minutes is longer than any reader
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from backfill_manager.errors import StateError
 from backfill_manager.model.records import COMMIT_ORDER, SCHEMA_VERSION, Record, columns
+from backfill_manager.store.filters import known_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,55 +36,18 @@ def properties(engine: str) -> dict[str, str]:
     return {**TABLE_PROPERTIES, ENGINE_PROPERTY: engine, VERSION_PROPERTY: str(SCHEMA_VERSION)}
 
 
-def check_properties(
-    found: Mapping[str, str], *, engine: str, table: str, place: str, may_be_older: bool = False
-) -> None:
-    """`StateError` when the table belongs to the other engine, to another version, or to someone else altogether."""
-    owner, version = found.get(ENGINE_PROPERTY), found.get(VERSION_PROPERTY)
-    if owner is None or version is None or not version.isdigit():
-        raise StateError(f"Table {table} at {place} was not made by backfill_manager; choose another state root.")
-    if int(version) > SCHEMA_VERSION:
-        raise StateError(
-            f"Table {table} at {place} has state version {version}; this backfill_manager knows {SCHEMA_VERSION}. "
-            "Use the newer release that wrote it."
-        )
-    if int(version) < SCHEMA_VERSION and not may_be_older:
-        raise StateError(
-            f"Table {table} at {place} has state version {version}, this backfill_manager works with {SCHEMA_VERSION}. A "
-            "manager that starts adds what is missing; older releases can't read it then.",
-            hint="upgrade_state",
-        )
-    if owner != engine:
-        raise StateError(
-            f"Table {table} at {place} belongs to the engine {owner}, this is {engine}. One engine per state, ever: "
-            "mixing them loses commits. Name the state as it was made."
-        )
-
-
-def is_older(found: Mapping[str, str]) -> bool:
-    """Made by an older release: its table lacks columns that were added since, each of which may be null."""
-    return int(found.get(VERSION_PROPERTY, SCHEMA_VERSION)) < SCHEMA_VERSION
-
-
-def column_mismatch(record: type[Record], found: Iterable[str]) -> str | None:
-    """What is wrong with a table's columns, in words; None when they are as they should be."""
-    expected, there = set(columns(record)), set(found)
-    if missing := sorted(expected - there):
-        return f"columns missing: {', '.join(missing)}"
-    if extra := sorted(there - expected):
-        return f"columns that don't belong there: {', '.join(extra)}"
-    return None
-
-
 def arrow_schema(record: type[Record]) -> pa.Schema:
     """Instants are timestamp[us, UTC]."""
     import pyarrow as pa
 
-    types = {
-        str: pa.string(),
-        int: pa.int64(),
-        float: pa.float64(),
-        bool: pa.bool_(),
-        datetime: pa.timestamp("us", tz="UTC"),
-    }
+    instant = pa.timestamp("us", tz="UTC")
+    types = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), datetime: instant}
     return pa.schema([pa.field(name, types[kind], nullable) for name, (kind, nullable) in columns(record).items()])
+
+
+def nullable_schema(record: type[Record], names: Sequence[str]) -> pa.Schema:
+    """Of some columns that are read; `InvalidInput` for one that there is not."""
+    import pyarrow as pa
+
+    schema = arrow_schema(record)
+    return pa.schema([schema.field(name).with_nullable(True) for name in known_columns(record, names)])

@@ -20,7 +20,7 @@ from backfill_manager.requests import submit
 from backfill_manager.schemas import kinds
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Store
-from backfill_manager.store.delta_rs.sql import arrow_table
+from backfill_manager.store.sql_text import arrow_table
 from backfill_manager.testing import dag_spec
 
 DAGS, RUNS, CLEARED = 2000, 200, 1000

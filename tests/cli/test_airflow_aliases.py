@@ -15,11 +15,14 @@ from backfill_manager.schemas.commands import CreateBackfill
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 
 
-@pytest.fixture
-def filled(state: FilledState) -> FilledState:
+def fill(state: FilledState) -> None:
     state.dag()
     state.pools()
-    return state
+
+
+@pytest.fixture
+def filled(state: FilledState) -> FilledState:
+    return state.filled_by(fill)
 
 
 def submitted(state: FilledState) -> CreateBackfill:

@@ -16,11 +16,21 @@ from backfill_manager.schemas.commands import CreateBackfill, parse_payload
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 
 
-@pytest.fixture
-def filled(state: FilledState) -> FilledState:
+def fill(state: FilledState) -> None:
     state.dag()
     state.pools()
-    return state
+
+
+@pytest.fixture
+def filled(state: FilledState) -> FilledState:
+    return state.filled_by(fill)
+
+
+def fill_with_odd_dags(state: FilledState) -> None:
+    fill(state)
+    state.dag("rolling", tasks=[TaskSpec("sum", depends_on_past=True)])
+    state.dag("gone", is_active=False)
+    state.dag("by_hand", schedule=None)
 
 
 def submitted(state: FilledState) -> CreateBackfill:
@@ -211,18 +221,15 @@ WRONG = {
 @pytest.mark.parametrize("dry_run", [(), ("--dry-run",)], ids=["create", "dry run"])
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_is_told_in_one_line_and_nothing_is_asked(
-    bfm: Bfm, filled: FilledState, what: str, dry_run: tuple[str, ...]
+    bfm: Bfm, state: FilledState, what: str, dry_run: tuple[str, ...]
 ) -> None:
-    filled.dag("rolling", tasks=[TaskSpec("sum", depends_on_past=True)])
-    filled.dag("gone", is_active=False)
-    filled.dag("by_hand", schedule=None)
-    before = filled.fingerprint()
+    before = state.filled_by(fill_with_odd_dags).fingerprint()
     args, code, shown = WRONG[what]
 
     result = bfm("backfill", "create", *args, *dry_run)
 
     assert (result.code, shown in result.error) == (code, True), result.err
-    assert filled.fingerprint() == before
+    assert state.fingerprint() == before
 
 
 def test_without_any_dag_it_says_to_start_a_manager(bfm: Bfm, state: FilledState) -> None:

@@ -17,12 +17,15 @@ from backfill_manager.schemas.commands import CreateBackfill
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 
 
-@pytest.fixture
-def filled(state: FilledState) -> FilledState:
+def fill(state: FilledState) -> None:
     state.dag(batchable=True)
     state.pools()
     state.backfill("b1", {"success": 1, "pending": 3})
-    return state
+
+
+@pytest.fixture
+def filled(state: FilledState) -> FilledState:
+    return state.filled_by(fill)
 
 
 def submitted(state: FilledState) -> tuple[str, dict[str, Any]]:

@@ -7,8 +7,8 @@ from support.bfm import Bfm
 from support.sample_state import FilledState
 
 from backfill_manager.cli.app import run
+from backfill_manager.cli.commands.backfill_watch import bar, status_line
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.progress import bar, status_line
 from backfill_manager.model.records import Request
 from backfill_manager.queries.eta import ObservedPace
 

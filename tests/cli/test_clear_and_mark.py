@@ -19,14 +19,17 @@ BROKEN = {"clean": "failed", "delays": "upstream_failed"}
 MIDWAY = {"clean": "success", "delays": "running"}
 
 
-@pytest.fixture
-def filled(state: FilledState) -> FilledState:
+def fill(state: FilledState) -> None:
     """Three days: the first well, the second failed, the third in the middle of it."""
     state.dag()
     state.run("2013-01-01", DONE)
     state.run("2013-01-02", BROKEN, state="failed", run_type="backfill")
     state.run("2013-01-03", MIDWAY, state="running", run_type="manual")
-    return state
+
+
+@pytest.fixture
+def filled(state: FilledState) -> FilledState:
+    return state.filled_by(fill)
 
 
 def submitted(state: FilledState) -> tuple[str, dict[str, Any]]:

@@ -16,12 +16,15 @@ TOLD = "must not be larger than 64 kB as JSON"
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 
 
-@pytest.fixture
-def filled(state: FilledState) -> FilledState:
+def fill(state: FilledState) -> None:
     state.dag()
     state.pools()
     state.backfill("b1", {"success": 1, "pending": 3})
-    return state
+
+
+@pytest.fixture
+def filled(state: FilledState) -> FilledState:
+    return state.filled_by(fill)
 
 
 @pytest.mark.parametrize(

@@ -211,8 +211,7 @@ def test_a_manager_that_does_not_begin_the_task_is_told(bfm: Bfm, state: FilledS
 # -- the timeline ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def history(state: FilledState) -> FilledState:
+def fill(state: FilledState) -> None:
     """1 January re-done twice, a batch that was put in before it, a run by hand whose predecessor is cancelled."""
     state.dag()
     first = state.run("2013-01-01", run_type="scheduled", state="overridden", overridden_by="second", run_id="first")
@@ -224,7 +223,11 @@ def history(state: FilledState) -> FilledState:
     state.run("2013-01-03", run_type="manual", run_id="fifth", state="running", previous_run_id="third")
     state.run("2013-01-02", run_type="external", run_id="by hand")
     state.run(None, run_type="backfill", run_id="a partition", partition_key="emea")
-    return state
+
+
+@pytest.fixture
+def history(state: FilledState) -> FilledState:
+    return state.filled_by(fill)
 
 
 def test_the_timeline_is_told_in_the_order_of_logical_dates_with_what_was_overridden(

@@ -319,13 +319,13 @@ def test_a_scan_that_fails_is_repeated_whatever_the_parser_says(sheets: BundleFo
 
 def test_parsing_on_demand_and_its_dry_run_go_through_the_parser(sheets: BundleFolder, sheet_parser: Path) -> None:
     sheets.write("broken.sheet", "dag,task\n")
-    settings = sheets.settings()
-    result = preview(settings, "", [], snapshots=sheets.snapshots)
+    bundle = BundleState(sheets.settings(), snapshots=sheets.snapshots)
+    result = preview(bundle, "", [], FakeClock())
     assert [(change.dag_id, change.change) for change in result.changes] == [("totals", "new"), ("other", "new")]
     assert [(error.file, error.line) for error in result.errors] == [("broken.sheet", 1)]
-    assert preview(settings, "daily", [], snapshots=sheets.snapshots).errors == ()
+    assert preview(bundle, "daily", [], FakeClock()).errors == ()
     with pytest.raises(InvalidInput, match="has no file or folder 'nope'"):
-        preview(settings, "nope", [], snapshots=sheets.snapshots)
+        preview(bundle, "nope", [], FakeClock())
 
 
 def test_a_bundle_that_can_not_be_had_for_a_test_of_a_dag_is_an_error_of_it_alone(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from support.executor_fixture import THIS_STATE, Stage, a_launch, day
 from backfill_manager.execution.context import TaskContext
 from backfill_manager.execution.interval import Interval, bounds, reading
 from backfill_manager.execution.task_log import TaskLogger
+from backfill_manager.execution.task_try import TaskTry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,9 +93,8 @@ COLUMNS = """
 
 
 def a_context(spark: SparkSession, **how: Any) -> TaskContext:
-    return TaskContext(
-        a_launch(**how), spark, TaskLogger("test", lambda level, message: None), lambda: None, THIS_STATE
-    )
+    log = TaskLogger("test", lambda level, message: None)
+    return TaskContext(TaskTry(a_launch(**how), spark, log, lambda: None, THIS_STATE))
 
 
 @pytest.fixture(scope="module")

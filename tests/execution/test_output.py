@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import threading
 from datetime import timedelta
@@ -16,7 +17,7 @@ from support.executor_fixture import PATIENCE, THIS_STATE, TOO_LATE, Stage, a_la
 from backfill_manager.execution.catalog import folder_of, register_tables
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.messages import Cancelled, Failed, Postponed, Succeeded, TaskLaunch
-from backfill_manager.execution.output_identity import StateIdentity, transaction_id
+from backfill_manager.execution.task_try import StateIdentity, TaskTry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -293,7 +294,8 @@ def test_the_commit_says_who_wrote_it(stage: Stage, table: str) -> None:
     properties = {row["key"]: row["value"] for row in stage.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     assert properties["delta.setTransactionRetentionDuration"] == "interval 30 days"
     assert (properties["delta.minReaderVersion"], properties["delta.minWriterVersion"]) == ("1", "2")
-    assert transaction_id(THIS_STATE, launch, 1) == "bfm/0123456789ab/stage/work/backfill__2013-01-01/1"
+    this = TaskTry(launch, stage.spark, logging.getLogger("test"), lambda: None, THIS_STATE)
+    assert this.transaction_id(1) == "bfm/0123456789ab/stage/work/backfill__2013-01-01/1"
 
 
 @pytest.mark.parametrize("mode", ["replace", "append"])

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from backfill_manager.execution.table_queue import TableQueue
+from backfill_manager.execution.output_table import TableQueue
 
 PATIENCE = 60.0
 

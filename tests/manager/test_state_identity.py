@@ -19,9 +19,9 @@ from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.settings import Settings
-from backfill_manager.store.delta_rs.sql import arrow_table
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import VERSION_PROPERTY
+from backfill_manager.store.sql_text import arrow_table
 from backfill_manager.store.uri import canonical_place
 from backfill_manager.testing import FakeClock, MemoryStore
 

@@ -16,7 +16,7 @@ from support.state_changes import AT, manager, request, unique
 from backfill_manager.errors import LostLease, StateError, StateNotInitialised
 from backfill_manager.model.records import SCHEMA_VERSION, BundleRow, Manager, Request
 from backfill_manager.store import Condition, open_store
-from backfill_manager.store.delta_base import Term
+from backfill_manager.store.base import Term
 from backfill_manager.store.delta_spark.leader import DeltaSparkLeader, Writer
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
 from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY

@@ -72,10 +72,12 @@ def test_the_engine_finds_what_python_finds(state: DeltaRsStore, where: list[Con
 def test_spark_takes_any_text_as_a_literal(spark: SparkSession, words: list[str]) -> None:
     from pyspark.sql import functions as f
 
-    from backfill_manager.store.delta_spark.tables import column_of
+    from backfill_manager.store.sql_text import SPARK, predicate
 
     rows = spark.createDataFrame([(n, word) for n, word in enumerate(words)], "n int, partition_key string")
-    aggregates = [f.max(f.when(column_of(Condition("partition_key", "=", word)), f.col("n"))) for word in words]
+    aggregates = [
+        f.max(f.when(f.expr(predicate([Condition("partition_key", "=", word)], SPARK)), f.col("n"))) for word in words
+    ]
     found = rows.agg(*aggregates).first()
     assert found is not None and list(found) == list(range(len(words)))
 

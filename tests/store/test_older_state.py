@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
-from support.state_changes import unique
 
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import SCHEMA_VERSION, TABLES, BundleRow, DagRow, Response
 from backfill_manager.schemas.errors import refusal
-from backfill_manager.store.delta_rs.sql import arrow_table
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
 from backfill_manager.store.delta_spark.tables import DeltaSparkTables
 from backfill_manager.store.schema import VERSION_PROPERTY, properties
+from backfill_manager.store.sql_text import arrow_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,11 +64,8 @@ def test_managers_that_start_at_the_same_time_bring_it_up_to_date_together(tmp_p
     assert all(finding.ok for finding in store.check())
 
 
-def test_so_are_they_in_a_metastore(spark: SparkSession) -> None:
-    schema = unique("older")
-    store = DeltaSparkStore(f"spark_catalog.{schema}", spark)
-    store.init()
-    table = f"spark_catalog.{schema}.bundle"
+def test_so_are_they_in_a_metastore(spark: SparkSession, spark_state: DeltaSparkStore) -> None:
+    table = spark_state.tables.location("bundle")
     spark.sql(f"DROP TABLE {table}")
     properties_ = ", ".join(
         f"'{key}' = '{value}'" for key, value in {**properties(DeltaSparkTables.ENGINE), VERSION_PROPERTY: "1"}.items()
@@ -80,7 +76,7 @@ def test_so_are_they_in_a_metastore(spark: SparkSession) -> None:
     )
     spark.sql(f"INSERT INTO {table} VALUES ('examples', 'jobs', 'standard', 'abc', TIMESTAMP'2026-01-01 00:00:00')")
 
-    store = DeltaSparkStore(f"spark_catalog.{schema}", spark)
+    store = DeltaSparkStore(spark_state.root, spark)
     assert store.init() == ["bundle"]
     assert [(row.name, row.commit_id) for row in store.read(BundleRow)] == [("examples", None)]
     assert store.init() == []

@@ -41,12 +41,9 @@ BackfillPaging = Annotated[
 @router.get("", operation_id="list_backfills", **reads(r.Page[r.Backfill]))
 @read_from(*TABLES)
 def list_backfills(
-    reader: Reader,
-    paging: BackfillPaging,
-    dag_id: Annotated[str | None, Query(max_length=200)] = None,
-    state: Annotated[list[BackfillState] | None, Query(max_length=10)] = None,
-    kind: Kind | None = None,
-) -> Any:
+    reader: Reader, paging: BackfillPaging, dag_id: Annotated[str | None, Query(max_length=200)] = None,
+    state: Annotated[list[BackfillState] | None, Query(max_length=10)] = None, kind: Kind | None = None,
+) -> Any:  # fmt: skip
     """Backfills, those that wait for the manager first. Hidden ones are left out."""
     filter = backfills.BackfillFilter(dag_id, tuple(state or ()), kind)
     order = paging.order("run_seq")
@@ -111,11 +108,9 @@ def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Payload:
 @router.get("/{backfill_id}/items", operation_id="list_items", **reads(r.Page[r.Item]))
 @read_from(*TABLES)
 def list_items(
-    backfill_id: Id,
-    reader: Reader,
-    paging: Annotated[Paging, paged("ordinal", "-ordinal", limit=100)],
+    backfill_id: Id, reader: Reader, paging: Annotated[Paging, paged("ordinal", "-ordinal", limit=100)],
     state: Annotated[list[ItemState] | None, Query(max_length=10)] = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Its intervals (or partitions) in the order in which they were planned, each with its run."""
     order = paging.order("ordinal")
     _, start = paging.after(records.BackfillItem, order) or (None, None)

@@ -1,4 +1,4 @@
-"""`/dags`, and what belongs to one: its runs, grid, timeline and versions."""
+"""`/dags`, and what belongs to one: its runs, grid, timeline and versions; `/bundles` and `/import_errors`, their sources."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from backfill_manager.api.bodies import Clear, DagChanges, NewRun
+from backfill_manager.api.bodies import Clear, DagChanges, Deactivate, NewRun, Parse
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CHANGES, CREATE, reads
 from backfill_manager.api.paging import Bound, Cursor, Paging, instant_of, paged
 from backfill_manager.api.parameters import Id, RunState, RunType
 from backfill_manager.api.routes.runs import RunPaging, address_of, page_of_runs
-from backfill_manager.api.submit import ApiSubmit, Payload, submits
+from backfill_manager.api.submit import ApiSubmit, Payload, Submitter, submits
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.clear_plan import plan_clear
 from backfill_manager.queries import dags as queries
+from backfill_manager.queries.bundles import list_bundles
 from backfill_manager.queries.grid import grid
 from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import timeline
@@ -28,6 +29,7 @@ from backfill_manager.schemas import resources as r
 from backfill_manager.schemas.commands import ClearTasks
 
 router = APIRouter(prefix="/dags", tags=["dags"])
+bundles_router = APIRouter(tags=["dags"])
 
 SPEC_TABLES: Final = ("dag", "dag_version")
 TABLES: Final = (*SPEC_TABLES, "dag_run")
@@ -39,15 +41,13 @@ SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 @router.get("", operation_id="list_dags", **reads(r.Page[r.Dag]))
 @read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
 def get_dags(
-    reader: Reader,
-    paging: Annotated[Paging, paged("dag_id", "-dag_id")],
-    is_paused: bool | None = None,
+    reader: Reader, paging: Annotated[Paging, paged("dag_id", "-dag_id")], is_paused: bool | None = None,
     tag: Annotated[str | None, Query(max_length=200)] = None,
     active: Annotated[
         Literal["true", "false", "all"],
         Query(description="`false`: those that no file defines any more, whose runs can still be read."),
     ] = "true",
-) -> Any:
+) -> Any:  # fmt: skip
     """The DAGs (the active ones, unless `active` says otherwise), with the date and time of the next scheduled run."""
     rows = [
         row
@@ -103,12 +103,9 @@ async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) 
 @router.get("/{dag_id}/runs", operation_id="list_runs_of_dag", **reads(r.Page[r.Run]))
 @read_from(*TABLES)
 def list_runs(
-    dag_id: Id,
-    reader: Reader,
-    paging: RunPaging,
+    dag_id: Id, reader: Reader, paging: RunPaging, run_type: RunType | None = None,
     state: Annotated[list[RunState] | None, Query(max_length=10)] = None,
-    run_type: RunType | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Its runs, newest first."""
     _check_known(reader, dag_id)
     return page_of_runs(reader, paging, dag_id=dag_id, in_states=state or (), run_type=run_type)
@@ -117,12 +114,9 @@ def list_runs(
 @router.get("/{dag_id}/grid", operation_id="get_grid", **reads(r.Grid))
 @read_from(*TABLES, "task_instance")
 def get_grid(
-    dag_id: Id,
-    reader: Reader,
-    limit: Annotated[int, Query(ge=1, le=200)] = 30,
-    cursor: Cursor = None,
+    dag_id: Id, reader: Reader, limit: Annotated[int, Query(ge=1, le=200)] = 30, cursor: Cursor = None,
     order: Annotated[Literal["date", "made"], Query(description="By logical date, or by creation.")] = "date",
-) -> Any:
+) -> Any:  # fmt: skip
     """Its newest runs with the state of each of their tasks; the next page has older ones."""
     paging = Paging(limit, cursor, order)
     by = Order("logical_date" if order == "date" else "run_seq", "run_seq", descending=True)
@@ -194,3 +188,40 @@ def _check_known(reader: Reader, dag_id: str) -> None:
     """Raises `NotFound` for a DAG that never existed; the runs of a deleted one can still be read."""
     if dag_id not in queries.all_dags(reader.store):
         queries.known_dag(reader.store, dag_id)
+
+
+@bundles_router.get("/bundles", operation_id="list_bundles", **reads(r.Page[r.BundleInfo]))
+@read_from("bundle", "dag", "import_error")
+def get_bundles(reader: Reader, paging: Annotated[Paging, paged("name", "-name")]) -> Any:
+    """The sources of DAGs, each with its active DAGs and import errors."""
+    return paging.short_page(list_bundles(reader.store, reader.context.settings.bundles), "name")
+
+
+@bundles_router.post("/bundles/{name}/parse", operation_id="parse_bundle", **CHANGE)
+@submits(kinds.BUNDLE_PARSE)
+def parse(name: Id, submitter: ApiSubmit, body: Parse | None = None) -> Payload:
+    """Parses files of a bundle now, changed or not. The outcome is `result` of the request."""
+    return {"bundle": _known_bundle(submitter, name), **(body or Parse()).model_dump()}
+
+
+@bundles_router.post("/bundles/{name}/deactivate", operation_id="deactivate_in_bundle", summary="Deactivate", **CHANGE)
+@submits(kinds.BUNDLE_DEACTIVATE)
+def deactivate_in_bundle(name: Id, body: Deactivate, submitter: ApiSubmit) -> Payload:
+    """Deactivates the DAGs of a file or folder, until they have new content or are parsed on request."""
+    return {"bundle": _known_bundle(submitter, name), "subpath": body.subpath}
+
+
+def _known_bundle(submitter: Submitter, name: str) -> str:
+    return validation.known_bundle(submitter.store, submitter.context.settings, name)
+
+
+@bundles_router.get("/import_errors", operation_id="list_import_errors", **reads(r.Page[r.ImportProblem]))
+@read_from("import_error")
+def get_import_errors(
+    reader: Reader,
+    paging: Annotated[Paging, paged("bundle", "-bundle", "file", "-file", "last_seen_at", "-last_seen_at")],
+    bundle: Annotated[str | None, Query(max_length=200)] = None,
+) -> Any:
+    """Files that could not be imported, with the error. The last good version of their DAGs stays."""
+    rows = [one for one in queries.list_import_errors(reader.store) if bundle in (None, one["bundle"])]
+    return paging.short_page(rows, "bundle", "file")

@@ -81,13 +81,10 @@ def page_of_runs(reader: Reader, paging: Paging, **filters: Any) -> dict[str, An
 @router.get("", operation_id="list_runs", **reads(r.Page[r.Run]))
 @read_from("dag_run", "backfill", "request", "response")
 def list_runs(
-    reader: Reader,
-    paging: RunPaging,
-    dag_id: Annotated[str | None, Query(max_length=200)] = None,
+    reader: Reader, paging: RunPaging, dag_id: Annotated[str | None, Query(max_length=200)] = None,
     backfill_id: Annotated[str | None, Query(max_length=200)] = None,
-    state: Annotated[list[RunState] | None, Query(max_length=10)] = None,
-    run_type: RunType | None = None,
-) -> Any:
+    state: Annotated[list[RunState] | None, Query(max_length=10)] = None, run_type: RunType | None = None,
+) -> Any:  # fmt: skip
     """Runs of all DAGs, newest first."""
     known = None if backfill_id is None else known_backfill(reader.context, backfill_id)["backfill_id"]
     return page_of_runs(reader, paging, dag_id=dag_id, backfill_id=known, in_states=state or (), run_type=run_type)
@@ -142,13 +139,9 @@ def list_tasks(run_of: RunOf, reader: Reader, task_id: TaskId = None) -> Any:
 )
 @read_from(*RUN_TABLES, "task_instance", "task_log")
 def get_log(
-    run_of: RunOf,
-    task_id: Id,
-    reader: Reader,
-    try_number: TryNumber = None,
-    after: After = None,
+    run_of: RunOf, task_id: Id, reader: Reader, try_number: TryNumber = None, after: After = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LOG_LINES)] = MAX_LOG_LINES,
-) -> Any:
+) -> Any:  # fmt: skip
     """The log of a task, oldest line first. To follow it, request it again with `after` until `is_whole`."""
     launch, line = (int(part) for part in after.split(".")) if after else (0, -1)
     if after and not launch:

@@ -7,8 +7,9 @@ an unambiguous prefix or `latest`; dates are text as typed. Lists are newest fir
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from backfill_manager.errors import NotFound
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.kinds import REFUSED
 
@@ -16,18 +17,15 @@ if TYPE_CHECKING:
     from backfill_manager.model.records import Response
 
 Document = dict[str, Any]  # with the fields that `--output json` shows
-
-
-class Log(NamedTuple):
-    """Lines of a task's log, and the task's state; `is_whole`: nothing will be added any more."""
-
-    lines: list[Document]
-    state: str
-    is_whole: bool
+Log = tuple[list[Document], str, bool]  # a task's lines, its state, and whether nothing will be added any more
 
 
 def accepted(response: Response) -> Response:
-    """The response, unless it is `Refused`."""
+    """The response, unless it is `Refused`. That there is no such thing, which for bundles only an active manager knows (its
+    configuration may be another one than ours), ends with the same exit code as elsewhere."""
     if response.outcome == REFUSED:
-        raise refusal(response)
+        error = refusal(response)
+        if error.code == "not_found":
+            error.exit_code = NotFound.exit_code
+        raise error
     return response

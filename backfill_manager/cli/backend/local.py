@@ -117,7 +117,7 @@ class LocalBackend:
         row = self.run_row(run)  # before its lines: a run that has ended has its whole log
         state = tasks.find_task_instance(self.store, row, task_id).state
         lines = tasks.list_log_lines(self.store, row, task_id, try_number=try_number, after=after or (0, -1))
-        return Log(lines, state, row.state in RUN_FINISHED)
+        return lines, state, row.state in RUN_FINISHED
 
     def pools(self) -> list[Document]:
         return pools.list_pools(self.store)

@@ -27,16 +27,15 @@ PLAN_TIMEOUT_S: Final = 60.0
 
 def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request_id: str) -> Document:
     store, settings = backend.store, backend.context.settings
+    backfill = backend.backfill(values["backfill_id"]) if "backfill_id" in values else {}
     match kind:
         case kinds.BACKFILL_CREATE:
             return _new_backfill(backend, values, submit.id_from(request_id))
         case kinds.BACKFILL_RETRY:
-            return validation.retried_backfill(backend.backfill(values["backfill_id"]))
+            return validation.retried_backfill(backfill)
         case kinds.BACKFILL_SET:
-            backfill = backend.backfill(values["backfill_id"])
             return validation.changed_backfill(store, settings, backfill, values["changes"])
         case kinds.BACKFILL_PAUSE | kinds.BACKFILL_UNPAUSE | kinds.BACKFILL_CANCEL:
-            backfill = backend.backfill(values["backfill_id"])
             return {**values, **validation.check_not_ended(backfill, kind.removeprefix("backfill."))}
         case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE | kinds.DAG_DEACTIVATE:
             return {"dag_id": dags.current_dag(store, values["dag_id"])[0].dag_id}
@@ -118,6 +117,7 @@ def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
 
 def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
     """Read by this process, compared with the state as it is (also one that does not exist yet)."""
+    from backfill_manager.dags.parsers.bundle_state import BundleState
     from backfill_manager.dags.parsers.local_parse import preview
 
     settings, store = backend.context.settings, backend.any_store
@@ -129,7 +129,6 @@ def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
         problems = store.read(ImportProblem, [Condition("is_current", "=", True)])
         before = [*store.read(DagRow), *store.read(DagVersion), *store.read(BundleRow), *problems]
     with tempfile.TemporaryDirectory(prefix="bfm-parse-") as scratch:
-        return preview(
-            bundles[values["bundle"]], values["subpath"], before, snapshots=Path(scratch), limits=settings.limits,
-            clock=backend.clock, deactivate_removed=values["deactivate_removed"],
-        ).to_json_document()  # fmt: skip
+        bundle = BundleState(bundles[values["bundle"]], snapshots=Path(scratch), limits=settings.limits)
+        removed = values["deactivate_removed"]
+        return preview(bundle, values["subpath"], before, backend.clock, deactivate_removed=removed).to_json_document()

@@ -89,7 +89,7 @@ class RemoteBackend:
             log = self._client.logs(run["run_id"], task_id, dag_id=run["dag_id"], try_number=try_number, after=last)
             lines += _plain(log.lines)
             if log.after == last or not log.lines:
-                return Log(lines, log.state, log.is_whole)
+                return lines, log.state, log.is_whole
             last = log.after
 
     def requests(self, *, limit: int | None) -> list[Document]:

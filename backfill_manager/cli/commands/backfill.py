@@ -153,22 +153,20 @@ def watch(context: CliContext, id: o.Backfill) -> int:
     return watch_backfill(context, context.backend.backfill(id)["backfill_id"], end_when_stuck=False)
 
 
-@group.command("pause")
-def pause(context: CliContext, id: o.Backfill) -> None:
-    """Pause a backfill: no new run starts; running ones continue.
+def _add(name: str, kind: str, help: str) -> None:
+    """A command with no options of its own."""
 
-    Example: [cyan]bfm backfill pause latest[/]
-    """
-    _submit(context, kinds.BACKFILL_PAUSE, "Pause", id)
+    def run(context: CliContext, id: o.Backfill) -> None:
+        _submit(context, kind, name.capitalize(), id)
+
+    run.__doc__ = f"{help}\n\nExample: [cyan]bfm backfill {name} latest[/]"
+    group.command(name)(run)
 
 
-@group.command("unpause")
-def unpause(context: CliContext, id: o.Backfill) -> None:
-    """Resume a paused backfill.
-
-    Example: [cyan]bfm backfill unpause latest[/]
-    """
-    _submit(context, kinds.BACKFILL_UNPAUSE, "Unpause", id)
+_add("pause", kinds.BACKFILL_PAUSE, "Pause a backfill: no new run starts; running ones continue.")
+_add("unpause", kinds.BACKFILL_UNPAUSE, "Resume a paused backfill.")
+_RETRY = "Run the failed items of a backfill that has ended once more, as part of the same backfill."
+_add("retry", kinds.BACKFILL_RETRY, _RETRY)
 
 
 @group.command("cancel", schema="CancelBackfill", without=("backfill_id",))
@@ -178,15 +176,6 @@ def cancel(context: CliContext, values: Document, id: o.Backfill) -> None:
     Example: [cyan]bfm backfill cancel latest --let-running-finish[/]
     """
     _submit(context, kinds.BACKFILL_CANCEL, "Cancel", id, **{"let_running_finish": False, **values})
-
-
-@group.command("retry")
-def retry(context: CliContext, id: o.Backfill) -> None:
-    """Run the failed items of a backfill that has ended once more, as part of the same backfill.
-
-    Example: [cyan]bfm backfill retry latest[/]
-    """
-    _submit(context, kinds.BACKFILL_RETRY, "Retry", id)
 
 
 @group.command("set", schema="BackfillSettings", show_defaults=False)

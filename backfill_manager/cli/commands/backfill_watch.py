@@ -5,26 +5,30 @@ Watching changes nothing: Ctrl-C, or a closed laptop, ends only the watching.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.text import Text
 
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.errors import HINTS
-from backfill_manager.cli.render.progress import failure_line, live_view, status_line, summary_line
+from backfill_manager.cli.render.output import COLOURS, first_line, seconds
+from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
-from backfill_manager.queries.eta import ObservedPace, items_ended
+from backfill_manager.queries.eta import ObservedPace, items_ended, items_left
 
 POLL_INTERVAL_S: Final = 0.5
 MIN_LINE_INTERVAL_S: Final = 2.0  # where every line stays, fewer of them
 SLOW_POLL_INTERVAL_S: Final = 5.0  # of what is expensive to read or changes slowly
 MAX_FAILURES_PRINTED: Final = 10  # of one poll
 INTERRUPTED: Final = 130
+_BAR_STATES: Final = (states.SUCCESS, states.SKIPPED, states.FAILED, states.CANCELLED, states.RUNNING, states.PENDING)
+_BAR_CHARACTERS: Final = {states.RUNNING: "▓", states.PENDING: "░"}
+_MAX_TASKS: Final = 8
 
 Draw = Callable[[Document, list[Document], ObservedPace], None]
 Print = Callable[[Text], None]
@@ -83,15 +87,14 @@ def _new_failures(context: CliContext, backfill: Document, printed: set[int]) ->
     items = context.backend.items(backfill["backfill_id"], state=(states.FAILED,))
     new = [item for item in items if item["ordinal"] not in printed]
     for item in new[:MAX_FAILURES_PRINTED]:
-        yield failure_line(item, _failed_task(context, backfill["dag_id"], item["run_id"]))
+        run_id = item["run_id"]
+        yield failure_line(item, None if run_id is None else _failed_task(context, backfill["dag_id"], run_id))
     if len(new) > MAX_FAILURES_PRINTED:
         yield Text(f"and {len(new) - MAX_FAILURES_PRINTED} more failed", style="red")
     printed.update(item["ordinal"] for item in new)
 
 
-def _failed_task(context: CliContext, dag_id: str, run_id: str | None) -> Document | None:
-    if run_id is None:
-        return None
+def _failed_task(context: CliContext, dag_id: str, run_id: str) -> Document | None:
     try:
         run = context.backend.run(run_id, dag_id=dag_id)
     except NotFound:
@@ -135,3 +138,80 @@ def _screen(context: CliContext) -> Iterator[tuple[Draw, Print]]:
             last, last_at = now, at
 
     yield draw, lambda text: console.print(text, soft_wrap=True)
+
+
+def status_line(backfill: Mapping[str, Any], pace: ObservedPace) -> Text:
+    """`running  12/31  11 success, 1 failed, 4 running, 15 pending  38.2/min  30 s left`. Until items have ended while
+    watching, the time left is the backfill's `time_left_s`."""
+    text = Text(backfill["state"], style=COLOURS.get(backfill["state"], ""))
+    if backfill["planned"]:
+        text.append(f"  {backfill['planned'] - items_left(backfill)}/{backfill['planned']}", style="bold")
+        text.append("  ").append_text(_counts(backfill))
+    if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED:
+        text.append(f"  {pace.per_minute:.1f}/min")
+        text.append(f"  {seconds(pace.seconds_left(items_left(backfill)) or 0)} left")
+    elif backfill["state"] == states.RUNNING and backfill.get("time_left_s") is not None:
+        text.append(f"  about {seconds(backfill['time_left_s'])} left")
+    if backfill["reason"]:
+        text.append(f"  ({backfill['reason']})", style="yellow")
+    return text
+
+
+def bar(backfill: Mapping[str, Any], width: int) -> Text:
+    """A segment for each state, as long as its share of the plan; a state with any item gets at least one cell."""
+    planned = sum(backfill[state] for state in _BAR_STATES)
+    if not planned:
+        return Text("░" * width, style="bright_black")
+    drawn = [state for state in _BAR_STATES if backfill[state]]
+    cells = {state: max(1, backfill[state] * width // planned) for state in drawn}
+    longest = max(drawn, key=lambda state: cells[state])
+    cells[longest] = max(1, cells[longest] + width - sum(cells.values()))
+    text = Text()
+    for state in drawn:
+        text.append(_BAR_CHARACTERS.get(state, "█") * cells[state], style=COLOURS[state])
+    return text
+
+
+def live_view(width: int, backfill: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], pace: ObservedPace) -> Group:
+    """What `watch` shows on a terminal: title, bar, numbers, running tasks."""
+    title = Text.assemble("Backfill ", (backfill["backfill_id"], "bold"), " of ", (backfill["dag_id"], "bold"))
+    lines: list[Text] = [title, bar(backfill, max(10, min(width - 2, 100))), status_line(backfill, pace)]
+    for task in tasks[:_MAX_TASKS]:
+        duration = "" if task.get("for_s") is None else f"  {seconds(task['for_s'])}"
+        retry = f"  try {task['try_number']}" if task["try_number"] > 1 else ""
+        text = f"  {task['task_id']}  {task['run_id']}{duration}{retry}"
+        lines.append(Text(text, style="cyan", overflow="ellipsis", no_wrap=True))
+    if len(tasks) > _MAX_TASKS:
+        lines.append(Text(f"  and {len(tasks) - _MAX_TASKS} more", style="bright_black"))
+    return Group(*lines)
+
+
+def failure_line(item: Mapping[str, Any], task: Mapping[str, Any] | None) -> Text:
+    """A failed item: which, by which task, why."""
+    which = item["logical_date"] or item["partition_key"] or f"item {item['ordinal']}"
+    text = Text.assemble(("failed ", "red"), str(which))
+    if task is not None:
+        text.append(f"  {task['task_id']}: {first_line(task['error'] or 'no message')}")
+    elif item["reason"]:
+        text.append(f"  {first_line(item['reason'])}")
+    return text
+
+
+def summary_line(backfill: Mapping[str, Any]) -> Text:
+    state = backfill["state"]
+    text = Text.assemble(
+        f"Backfill {backfill['backfill_id']} of {backfill['dag_id']}: ", (state, COLOURS.get(state, ""))
+    )
+    text.append(f", {backfill['planned']} items")
+    if counts := _counts(backfill):
+        text.append(": ").append_text(counts)
+    if backfill["started_at"] and backfill["completed_at"]:
+        taken = parse_instant(backfill["completed_at"]) - parse_instant(backfill["started_at"])
+        text.append(f", in {seconds(taken.total_seconds())}")
+    text.append(".")
+    return text.append(f" {backfill['reason']}", style="yellow") if backfill["reason"] else text
+
+
+def _counts(backfill: Mapping[str, Any]) -> Text:
+    counts = (Text(f"{backfill[state]} {state}", style=COLOURS[state]) for state in _BAR_STATES if backfill[state])
+    return Text(", ").join(counts)

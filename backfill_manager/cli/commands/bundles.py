@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 from backfill_manager.cli.backend.base import Document
@@ -13,7 +11,6 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Bundle, argument
 from backfill_manager.cli.render.output import COMMIT, ERROR_COLUMNS, Column
 from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
-from backfill_manager.errors import NotFound, Refused
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.kinds import BUNDLE_DEACTIVATE, BUNDLE_PARSE
 
@@ -45,7 +42,7 @@ def show(context: CliContext, bundle: Bundle) -> None:
     """
     from backfill_manager.queries.bundles import find_bundle
 
-    row = find_bundle([dict(one) for one in context.backend.bundles()], bundle)
+    row = find_bundle(context.backend.bundles(), bundle)
     labels = {"refreshed_at": "changed", "parsed_at": "parsed"}
     hidden = {"settings", "content_hash", "is_configured"}
     fields = [(labels.get(name, name), value) for name, value in row.items() if name not in hidden]
@@ -66,9 +63,7 @@ def parse(
     context: CliContext,
     values: Document,
     bundle: Bundle,
-    subpath: str = argument(
-        metavar="[SUBPATH]", help="A file or folder of it.", show_default="the whole bundle", default=""
-    ),
+    subpath: str = argument("[SUBPATH]", "A file or folder of it.", default="", show_default="the whole bundle"),
 ) -> int:
     """Have the manager parse the files of a bundle now, changed or not, and wait for the result: the last step of a
     rollout. Exit code 1 when a file can't be read. Over the tables, a dry run needs no manager.
@@ -83,8 +78,7 @@ def parse(
     if dry_run and not context.backend.has_active_manager():
         return _print_parsed(context, context.backend.preview(BUNDLE_PARSE, values), dry_run)
     request = context.backend.submit(BUNDLE_PARSE, values)
-    with _not_found_as_such():
-        response = wait_for_response(context, request, PARSE_TIMEOUT_S)
+    response = wait_for_response(context, request, PARSE_TIMEOUT_S)
     if response is not None and response.payload_json is not None:
         return _print_parsed(context, json.loads(response.payload_json), dry_run)
     text = f"Parse {bundle}: submitted (request {request.request_id})."
@@ -94,15 +88,13 @@ def parse(
 
 def _print_parsed(context: CliContext, result: Document, dry_run: bool) -> int:
     out, changes, errors = context.out, result["changes"], result["errors"]
-    if not out.is_table:
-        out.print_document({**result, "dry_run": dry_run})
-        return 1 if errors else 0
-    if changes:
-        out.print_rows(changes, _CHANGES)
     unchanged = "" if changes else "; nothing would change" if dry_run else "; nothing has changed"
     stored = " Nothing was stored." if dry_run else ""
-    out.print_line(f"{plural(result['dags'], 'DAG')} in what was parsed{unchanged}.{stored}")
-    if errors:
+    if changes and out.is_table:
+        out.print_rows(changes, _CHANGES)
+    text = f"{plural(result['dags'], 'DAG')} in what was parsed{unchanged}.{stored}"
+    out.print_result({**result, "dry_run": dry_run}, text)
+    if errors and out.is_table:
         out.print_line("")
         out.print_rows(errors, ERROR_COLUMNS)
     return 1 if errors else 0
@@ -110,26 +102,11 @@ def _print_parsed(context: CliContext, result: Document, dry_run: bool) -> int:
 
 @group.command("deactivate")
 def deactivate(
-    context: CliContext,
-    bundle: Bundle,
-    subpath: str = argument("SUBPATH", "A file or folder of it."),
+    context: CliContext, bundle: Bundle, subpath: str = argument("SUBPATH", "A file or folder of it.")
 ) -> None:
     """Make the DAGs of a file or folder inactive, until they have new content or are parsed with `bfm bundles parse`.
 
     Example: [cyan]bfm bundles deactivate examples old_reports[/]
     """
     values = {"bundle": bundle, "subpath": subpath}
-    with _not_found_as_such():
-        submit(context, BUNDLE_DEACTIVATE, values, "Deactivate {subpath} of {bundle}")
-
-
-@contextmanager
-def _not_found_as_such() -> Iterator[None]:
-    """Only an active manager knows which bundles there are: its configuration may be another one than ours. That there
-    is no such bundle ends with the same exit code as elsewhere."""
-    try:
-        yield
-    except Refused as refused:
-        if refused.code == "not_found":
-            refused.exit_code = NotFound.exit_code
-        raise
+    submit(context, BUNDLE_DEACTIVATE, values, "Deactivate {subpath} of {bundle}")

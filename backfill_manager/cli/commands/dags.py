@@ -31,14 +31,14 @@ group = Group(
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def format_schedule(dag: Document) -> str:
+def _format_schedule(dag: Document) -> str:
     value = dag["schedule"]
     if isinstance(value, dict):
         return f"every {seconds(value['seconds'])}"
     return "manual" if value is None else str(value)
 
 
-def waits_for(task: Document) -> str:
+def _waits_for(task: Document) -> str:
     """The upstream tasks; of a callback, the event that it is called on."""
     if task["calls_back"] is None:
         return ", ".join(task["upstream"])
@@ -46,20 +46,19 @@ def waits_for(task: Document) -> str:
     return f"callback: {event} of {task['watches'] or 'the run'}"
 
 
-WAITS_FOR: Final = Column("waits_for", "waits for", of=waits_for)
+WAITS_FOR: Final = Column("waits_for", "waits for", of=_waits_for)
 
 
 @group.command("list")
 def list_(
-    context: CliContext,
-    all_: bool = flag("--all -a", "Also those that are not active: no file defines them any more."),
+    context: CliContext, all_: bool = flag("--all -a", "Also those that are not active: no file defines them any more.")
 ) -> None:
     """List the DAGs: schedule, zone, version, file, and when the next scheduled run is due (UTC).
 
     Example: [cyan]bfm dags list --output json[/]
     """
     columns = (
-        "dag_id", Column("schedule", of=format_schedule), "timezone", Column("is_paused", "paused"),
+        "dag_id", Column("schedule", of=_format_schedule), "timezone", Column("is_paused", "paused"),
         Column("version", right=True), "file", Column("next_due_at", "next due"),
         Column("inactive_reason", "not active", fold=True),
     )  # fmt: skip
@@ -76,26 +75,22 @@ def show(context: CliContext, dag: Dag) -> None:
     Example: [cyan]bfm dags show flights[/]
     """
     document = context.backend.dag(dag)
-    if not context.out.is_table:
-        context.out.print_document(document)
-        return
     other = {"tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason"}
     fields = [(name, value) for name, value in document.items() if name not in other]
-    schedule, in_words = format_schedule(document), document["schedule_in_words"]
+    schedule, in_words = _format_schedule(document), document["schedule_in_words"]
     fields.insert(1, ("not active", document["inactive_reason"]))
     fields.insert(2, ("schedule", schedule if in_words in (None, schedule) else f"{schedule}: {in_words}"))
     runs = ", ".join(f"{number} {state}" for state, number in document["runs"].items())
     context.out.print_fields(document, [*fields, ("runs", runs or "none yet")])
-    context.out.print_line("")
     columns = ("task_id", "kind", WAITS_FOR, "trigger_rule", Column("retries", right=True), "depends_on_past")
-    context.out.print_rows(document["tasks"], columns)
+    if context.out.is_table:
+        context.out.print_line("")
+        context.out.print_rows(document["tasks"], columns)
 
 
 @group.command("next")
 def next_(
-    context: CliContext,
-    dag: Dag,
-    n: int = option("-n", "How many.", min=1, max=10_000, metavar="N", default=1),
+    context: CliContext, dag: Dag, n: int = option("-n", "How many.", min=1, max=10_000, metavar="N", default=1)
 ) -> None:
     """Show the next intervals that the scheduler will create runs of, and when each is due: at its end. It continues from
     the latest scheduled or backfill run of the timeline; manual runs and runs of the future don't move it. Instants are
@@ -150,22 +145,23 @@ def trigger(context: CliContext, values: Document, dag: Dag) -> None:
     context.out.print_result({**outcome_of(request, response, dag_id=dag), "run_id": run_id, "run": run}, text)
 
 
-@group.command("pause")
-def pause(context: CliContext, dag: Dag) -> None:
-    """Pause a DAG: no scheduled run of it is created. Its backfills have a pause of their own.
+def _add(name: str, kind: str, help: str) -> None:
+    """A command with no options of its own."""
 
-    Example: [cyan]bfm dags pause flights[/]
-    """
-    _submit(context, dag, DAG_PAUSE)
+    def run(context: CliContext, dag: Dag) -> None:
+        submit(context, kind, {"dag_id": dag}, f"{name.capitalize()} {{dag_id}}", "dag_id")
+
+    run.__doc__ = f"{help}\n\nExample: [cyan]bfm dags {name} flights[/]"
+    group.command(name)(run)
 
 
-@group.command("unpause")
-def unpause(context: CliContext, dag: Dag) -> None:
-    """Resume a paused DAG's scheduled runs.
-
-    Example: [cyan]bfm dags unpause flights[/]
-    """
-    _submit(context, dag, DAG_UNPAUSE)
+_add("pause", DAG_PAUSE, "Pause a DAG: no scheduled run of it is created. Its backfills have a pause of their own.")
+_add("unpause", DAG_UNPAUSE, "Resume a paused DAG's scheduled runs.")
+_add(
+    "deactivate", DAG_DEACTIVATE,
+    "Make a DAG inactive: nothing more is scheduled, triggered or backfilled; running runs continue. It becomes active "
+    "again with new content, or when its file is parsed with `bfm bundles parse`.",
+)  # fmt: skip
 
 
 @group.command("test")
@@ -239,20 +235,6 @@ def versions(
         Column("content_hash", "content", lambda digest: digest[:12]),
     )  # fmt: skip
     context.out.print_rows(context.backend.versions(dag), columns)
-
-
-@group.command("deactivate")
-def deactivate(context: CliContext, dag: Dag) -> None:
-    """Make a DAG inactive: nothing more is scheduled, triggered or backfilled; running runs continue. It becomes active
-    again with new content, or when its file is parsed with `bfm bundles parse`.
-
-    Example: [cyan]bfm dags deactivate flights[/]
-    """
-    _submit(context, dag, DAG_DEACTIVATE)
-
-
-def _submit(context: CliContext, dag: str, kind: str) -> None:
-    submit(context, kind, {"dag_id": dag}, f"{kind.removeprefix('dag.').capitalize()} {{dag_id}}", "dag_id")
 
 
 def _print_version_diff(out: Output, diff: Document) -> None:

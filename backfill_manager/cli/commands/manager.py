@@ -51,15 +51,12 @@ def status(context: CliContext) -> int:
     if row["term"] is not None or not context.out.is_table:
         fields = [
             ("state", ("running" if row["leading"] else "not running") if row["term"] else None),
-            ("term", row["term"]),
-            ("host", row.get("host")),
-            ("pid", row.get("pid")),
+            ("term", row["term"]), ("host", row.get("host")), ("pid", row.get("pid")),
             ("since", moment(row.get("started_at"))),
             ("heartbeat", row["term"] and f"{moment(row['heartbeat_at'])}, {row['heartbeat_age_s']:g} s ago"),
-            ("ended", moment(row.get("ended_at"))),
-            ("version", row.get("version")),
+            ("ended", moment(row.get("ended_at"))), ("version", row.get("version")),
             ("spark application", row.get("application_id")),
-        ]
+        ]  # fmt: skip
         context.out.print_fields(row, fields)
     if row["leading"]:
         return 0

@@ -27,9 +27,7 @@ def list_(context: CliContext) -> None:
 
 @group.command("set", schema="SetPool", without=("name",))
 def set_(
-    context: CliContext,
-    values: Document,
-    name: str = argument("NAME", "The pool, see `bfm pools list`."),
+    context: CliContext, values: Document, name: str = argument("NAME", "The pool, see `bfm pools list`.")
 ) -> None:
     """Change a pool. Slots change at once; Spark takes a new weight or share when the manager starts again. A new pool
     is configured in conf/manager.yaml.

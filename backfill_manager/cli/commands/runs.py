@@ -88,15 +88,13 @@ def timeline(
     """
     limit = context.out.limit(n)
     runs = context.backend.timeline(dag, limit=limit)
-    if not context.out.is_table:
-        context.out.print_document(runs)
-        return
     columns = (
         Column("drawn", ""), "logical_date", "state", Column("run_type", "type"), Column("interval_end", "until"),
         Column("dag_version", "version", right=True), Column("run_id", optional=True), Column("note", "", fold=True),
     )  # fmt: skip
-    context.out.print_rows(list(_timeline_rows(runs)), columns, empty=f"{dag} has no run with a logical date yet.")
-    if len(runs) == limit:
+    empty = f"{dag} has no run with a logical date yet."
+    context.out.print_rows(list(_timeline_rows(runs)), columns, empty=empty, document=runs)
+    if context.out.is_table and len(runs) == limit:
         context.out.note(f"The newest {limit}; -n shows more.")
 
 

@@ -57,22 +57,18 @@ def compact(context: CliContext) -> None:
     Example: [cyan]bfm state compact[/]
     """
     backend = context.local_backend()
-    files = _compact_by_manager(backend)
+    files = _compact_by_manager(backend) if backend.has_active_manager() else None
     if files is None:
         from backfill_manager.manager.maintenance import compact_state
 
         files = compact_state(backend.store, context.settings, context.clock)
-    if context.out.is_table:
-        context.out.print_rows([{"table": table, "files": n} for table, n in files.items()], ("table", "files"))
-    else:
-        context.out.print_document({"files": files})
+    rows = [{"table": table, "files": number} for table, number in files.items()]
+    context.out.print_rows(rows, ("table", "files"), document={"files": files})
 
 
 def _compact_by_manager(backend: LocalBackend) -> dict[str, int] | None:
-    """Table -> files now. None when no manager is active, or none any more before the request was answered: the next
-    manager does it once more, which is harmless."""
-    if not backend.has_active_manager():
-        return None
+    """Table -> files now. None when no manager is active any more before the request was answered: the next manager does it
+    once more, which is harmless."""
     request = backend.submit(STATE_COMPACT, {})
     while (response := backend.wait(request, MANAGER_CHECK_INTERVAL_S)) is None:
         if not backend.has_active_manager():
@@ -87,11 +83,8 @@ def locations(context: CliContext) -> None:
     Example: [cyan]bfm state locations --output json[/]
     """
     tables = context.local_backend().store.locations()
-    if context.out.is_table:
-        rows = [{"table": table, "location": location} for table, location in tables.items()]
-        context.out.print_rows(rows, ("table", "location"))
-    else:
-        context.out.print_document(tables)
+    rows = [{"table": table, "location": location} for table, location in tables.items()]
+    context.out.print_rows(rows, ("table", "location"), document=tables)
 
 
 group.command("where", hidden=True)(locations)  # its name before

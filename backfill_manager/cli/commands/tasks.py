@@ -198,18 +198,18 @@ def _print_log(
         # A tick commits a task's end before its log, and its run's end after it: a run that has ended has its whole log,
         # a task alone is read once more.
         had_ended = has_ended
-        log = context.backend.log(run, task, try_number=try_number, after=last)
-        for line in log.lines:
+        new, state, is_whole = context.backend.log(run, task, try_number=try_number, after=last)
+        for line in new:
             style = _LOG_COLOURS.get(line["level"].lower(), "cyan")
             level = (f"[{line['try_number']}] {line['level']:<7} ", style)
             context.out.print_line(
                 Text.assemble((f"{line['at']} ", "bright_black"), level, (line["message"], "default"))
             )
-        lines += log.lines
+        lines += new
         last = (lines[-1]["launch"], lines[-1]["line"]) if lines else None
-        has_ended = log.state in TASK_FINISHED
-        if not follow or (has_ended and (had_ended or log.is_whole)):
-            return lines, log.state
+        has_ended = state in TASK_FINISHED
+        if not follow or (has_ended and (had_ended or is_whole)):
+            return lines, state
         context.pause(LOG_POLL_INTERVAL_S)
 
 

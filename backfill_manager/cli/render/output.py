@@ -72,11 +72,12 @@ class Output:
 
     def print_rows(
         self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column | str], *, empty: str = "Nothing found.",
-        limit: int | None = None,
+        limit: int | None = None, document: Any = None,
     ) -> None:  # fmt: skip
-        """A list: a table of `columns`, or all fields as one document; with a note when there may be more than `limit`."""
+        """A list: a table of `columns`, with a note when there may be more than `limit`; or all fields as one document, if not
+        another one is named."""
         if not self.is_table:
-            self.print_document(list(rows))
+            self.print_document(list(rows) if document is None else document)
         elif not rows:
             self.note(empty)
         else:
@@ -107,8 +108,8 @@ class Output:
         shown = [(label, value) for label, value in pairs if value not in (None, "", [], {})]
         width = max((len(label) for label, _ in shown), default=0)
         for label, value in shown:
-            name = Text(f"{label.replace('_', ' '):<{width}}  ", style="bold")
-            self.print_line(Text("").append_text(name).append_text(cell(label, value, None)))
+            name = f"{label.replace('_', ' '):<{width}}  "
+            self.print_line(Text.assemble((name, "bold"), cell(label, value, None)))
 
     def print_result(self, document: Mapping[str, Any], text: str | Text) -> None:
         """What was done: a sentence for people, `document` for programs."""
@@ -120,24 +121,23 @@ class Output:
     def print_line(self, text: str | Text) -> None:
         """One line of the result; only for people."""
         if self.is_table:
-            to_stdout().print(text, soft_wrap=True, markup=False, highlight=False)
+            Console().print(text, soft_wrap=True, markup=False, highlight=False)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, style: str = "") -> None:
         """One line on standard error, in every format."""
-        Console(stderr=True).print(Text(text), soft_wrap=True, highlight=False)
+        Console(stderr=True).print(Text(text, style=style), soft_wrap=True, highlight=False)
 
     def _print_table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
-        console = to_stdout()
+        console = Console(highlight=False)
         if not console.is_terminal:
             console.width = _PIPE_WIDTH
         shown = [one for one in columns if not one.fold or any(one.value(row) is not None for row in rows)]
-        table = _table(rows, shown, console)
-        while console.measure(table, options=console.options.update(max_width=_PIPE_WIDTH)).maximum > console.width:
+        wide = console.options.update(max_width=_PIPE_WIDTH)
+        while console.measure(table := _table(rows, shown, console), options=wide).maximum > console.width:
             spare = next((column for column in reversed(shown) if column.optional), None)
             if spare is None:
                 break
             shown.remove(spare)
-            table = _table(rows, shown, console)
         console.print(table)
 
 
@@ -158,10 +158,6 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], console
     for row in rows:
         table.add_row(*(cell(column.field, column.value(row), column.write) for column in columns))
     return table
-
-
-def to_stdout() -> Console:
-    return Console(highlight=False)
 
 
 def cell(field: str, value: Any, write: Callable[[Any], str] | None) -> Text:

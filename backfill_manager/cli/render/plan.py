@@ -12,9 +12,8 @@ from backfill_manager.model.states import ITEM_STATES
 SHOWN_FIRST, SHOWN_LAST = 20, 5  # items of a plan
 MAX_RUNS_SHOWN: Final = 50  # of a clear
 _SIZES: Final = (
-    Column("rows", right=True, write="{:,}".format),
-    Column("files", right=True, write="{:,}".format),
-    Column("bytes", "size", right=True, write=size),
+    *(Column(name, write="{:,}".format, right=True) for name in ("rows", "files")),
+    Column("bytes", "size", size, right=True),
 )
 
 

@@ -52,10 +52,5 @@ def print_response(context: CliContext, request: Request, action: str, fields: M
 
 
 def outcome_of(request: Request, response: Response | None, **fields: Any) -> dict[str, Any]:
-    return {
-        "request_id": request.request_id,
-        "kind": request.kind,
-        **fields,
-        "outcome": response.outcome if response else "waiting",
-        "message": response.message if response else None,
-    }
+    outcome, message = (response.outcome, response.message) if response else ("waiting", None)
+    return {"request_id": request.request_id, "kind": request.kind, **fields, "outcome": outcome, "message": message}

@@ -57,19 +57,18 @@ def explain_dump(dump: str, root: Path, file: str, message: str) -> FailedFile:
     form are kept (the file can write to the same pipe), and of the frames not those that are our machinery."""
     path = str(root / file)
     line = next((int(found["line"]) for found in _FRAME.finditer(dump) if found["file"] == path), None)
-    kept = [one for one in dump.splitlines() if _DUMPED.fullmatch(one) and not _is_ours(one)]
-    text = "".join(f"{one}\n" for one in kept).replace(f"{root}/", "")
+    kept = []
+    for one in filter(_DUMPED.fullmatch, dump.splitlines()):
+        frame = _FRAME.search(one)
+        if frame is None or not frame["file"].startswith((_OURS, *_MACHINERY)):
+            kept.append(f"{one}\n")
+    text = "".join(kept).replace(f"{root}/", "")
     return FailedFile(file, line, message, text[-MAX_TRACEBACK_LENGTH:])
 
 
 def to_utf8(text: str) -> str:
     """What can be written everywhere: half a character (of a file's name, of a message) as Python escapes it."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _is_ours(line: str) -> bool:
-    found = _FRAME.search(line)
-    return found is not None and found["file"].startswith((_OURS, *_MACHINERY))
 
 
 def _sentence(error: BaseException) -> str:

@@ -151,13 +151,7 @@ class _Finder(MetaPathFinder):
 def _importer(bundle: ImportScope) -> Any:
     package = bundle.package.__name__
 
-    def import_(
-        name: str,
-        globals: Mapping[str, object] | None = None,
-        locals: Mapping[str, object] | None = None,
-        fromlist: Sequence[str] | None = (),
-        level: int = 0,
-    ) -> ModuleType:
+    def import_(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> ModuleType:
         top = name.partition(".")[0]
         if level or top not in bundle.names:
             return builtins.__import__(name, globals, locals, fromlist or (), level)

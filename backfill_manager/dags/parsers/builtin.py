@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from math import floor
+from math import floor, inf
 from typing import Any, ClassVar, Final
 
 from backfill_manager.dags.bundles.files import BundleContent
@@ -80,13 +80,10 @@ class StandardBundleParser(BundleParser):
 
     def _due(self, directories: Mapping[str, DirectorySettings], now: float) -> tuple[str, ...]:
         """Folders whose interval has passed. The first scan covers everything."""
-
-        def is_due(path: str) -> bool:
-            since = self._scanned_at.get(path)
-            interval = directories[path].scan_interval if path in directories else None
-            return since is None or interval is None or now - since >= interval
-
-        return tuple(path for path in (REST, *directories) if is_due(path))
+        intervals = {REST: None, **{path: directory.scan_interval for path, directory in directories.items()}}
+        return tuple(
+            path for path, interval in intervals.items() if now - self._scanned_at.get(path, -inf) >= (interval or 0)
+        )
 
     def _postponed(
         self, content: BundleContent, directories: Mapping[str, DirectorySettings], due: tuple[str, ...], now: float

@@ -20,45 +20,32 @@ from backfill_manager.settings import BundleSettings, LimitSettings
 
 
 def parse_bundle(
-    settings: BundleSettings,
-    *,
-    snapshots: Path,
-    limits: LimitSettings | None = None,
-    clock: Clock | None = None,
-    loader: DagLoader | None = None,
+    settings: BundleSettings, *, snapshots: Path, limits: LimitSettings | None = None, loader: DagLoader | None = None
 ) -> Submission:
     """All of a bundle, parsed by its own parser; what fails is an error in it. A `loader` that is given is left open."""
     bundle = BundleState(settings, snapshots=snapshots, limits=limits)
     with nullcontext(loader) if loader else DagLoader() as loader:
         try:
-            submission = _parse(bundle, loader, DagCatalog(), clock or SystemClock())
+            submission = _parse(bundle, loader, DagCatalog(), SystemClock())
         except Exception as error:  # noqa: BLE001 - a parser may come from another package
             return unreadable_because(error, bundle)
         return replace(submission, on_request=False, deactivates=True)
 
 
 def preview(
-    settings: BundleSettings,
-    subpath: str,
-    rows: Iterable[Record],
-    *,
-    snapshots: Path,
-    limits: LimitSettings | None = None,
-    clock: Clock | None = None,
-    deactivate_removed: bool = False,
+    bundle: BundleState, subpath: str, rows: Iterable[Record], clock: Clock, *, deactivate_removed: bool = False
 ) -> SubmissionResult:
     """What parsing `subpath` would change, given the `rows` of DAGs, their versions and errors."""
-    clock, catalog = clock or SystemClock(), DagCatalog()
+    catalog = DagCatalog()
     for row in rows:
         catalog.put(row)
-    bundle = BundleState(settings, snapshots=snapshots, limits=limits)
     with DagLoader() as loader:
         try:
             submission = _parse(bundle, loader, catalog, clock, subpath, deactivate_removed)
         except BackfillManagerError:
             raise
         except Exception as error:
-            raise InvalidInput(f"bundle {settings.name!r}: {parser_failure(error, bundle.parser)}") from error
+            raise InvalidInput(f"bundle {bundle.name!r}: {parser_failure(error, bundle.parser)}") from error
         return catalog.preview(submission, clock.now())
 
 

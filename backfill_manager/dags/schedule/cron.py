@@ -15,6 +15,7 @@ from __future__ import annotations
 import calendar
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache
@@ -72,40 +73,31 @@ class Cron:
 
     def first_reading(self, low: int, high: int) -> int | None:
         """The first matching reading in `[low, high)`."""
-        day, minute = divmod(-(-low // 60), 1440)
-        last_day = (high - 1) // 86_400
-        on = date.fromordinal(day + _EPOCH_DAY)
-        year, month = on.year, on.month
-        while True:
-            days = self.days_of(year, month)
-            for i in range(bisect_left(days, day), len(days)):
-                if days[i] > last_day:
-                    return None
-                at = bisect_left(self.times, minute) if days[i] == day else 0
-                if at < len(self.times):
-                    reading = (days[i] * 1440 + self.times[at]) * 60
-                    return reading if reading < high else None
-            year, month = (year + 1, 1) if month == 12 else (year, month + 1)
-            if date(year, month, 1).toordinal() - _EPOCH_DAY > last_day:
-                return None
+        first, minute = divmod(-(-low // 60), 1440)
+        for day in self._days_between(first, (high - 1) // 86_400):
+            at = bisect_left(self.times, minute) if day == first else 0
+            if at < len(self.times):
+                reading = (day * 1440 + self.times[at]) * 60
+                return reading if reading < high else None
+        return None
 
     def last_reading(self, low: int, high: int) -> int | None:
-        day, minute = divmod((high - 1) // 60, 1440)
-        first_day = low // 86_400
-        on = date.fromordinal(day + _EPOCH_DAY)
-        year, month = on.year, on.month
-        while True:
-            days = self.days_of(year, month)
-            for i in range(bisect_left(days, day + 1) - 1, -1, -1):
-                if days[i] < first_day:
-                    return None
-                at = bisect_left(self.times, minute + 1) if days[i] == day else len(self.times)
-                if at > 0:
-                    reading = (days[i] * 1440 + self.times[at - 1]) * 60
-                    return reading if reading >= low else None
-            if date(year, month, 1).toordinal() - _EPOCH_DAY <= first_day:
-                return None
-            year, month = (year - 1, 12) if month == 1 else (year, month - 1)
+        last, minute = divmod((high - 1) // 60, 1440)
+        for day in self._days_between(low // 86_400, last, backwards=True):
+            at = bisect_left(self.times, minute + 1) if day == last else len(self.times)
+            if at > 0:
+                reading = (day * 1440 + self.times[at - 1]) * 60
+                return reading if reading >= low else None
+        return None
+
+    def _days_between(self, first: int, last: int, *, backwards: bool = False) -> Iterator[int]:
+        """The matching days in `[first, last]`."""
+        begin, end = (date.fromordinal(day + _EPOCH_DAY) for day in (first, last))
+        months = range(begin.year * 12 + begin.month - 1, end.year * 12 + end.month)
+        for month in reversed(months) if backwards else months:
+            days = self.days_of(month // 12, month % 12 + 1)
+            inside = days[bisect_left(days, first) : bisect_left(days, last + 1)]
+            yield from reversed(inside) if backwards else inside
 
     def _find_days(self, year: int, month: int) -> list[int]:
         first_weekday, length = calendar.monthrange(year, month)

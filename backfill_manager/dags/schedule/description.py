@@ -32,8 +32,7 @@ def _length(seconds: int) -> str:
         n, seconds = divmod(seconds, size)
         if n:
             parts.append(f"{n} {unit}{'' if n == 1 else 's'}")
-    one = len(parts) == 1 and parts[0].startswith("1 ")
-    return parts[0][2:] if one else " ".join(parts)
+    return " ".join(parts) if len(parts) > 1 else parts[0].removeprefix("1 ")
 
 
 def _times(cron: Cron) -> str | None:

@@ -52,7 +52,10 @@ def parse_schedule(value: Any, *, where: str = "schedule") -> Schedule:
         if isinstance(value, timedelta):
             return _parse_duration(value)
         if isinstance(value, Mapping):
-            return _parse_seconds(value)
+            seconds = value.get("seconds")
+            if set(value) == {"seconds"} and isinstance(seconds, int | float) and not isinstance(seconds, bool):
+                return _step(seconds)
+            raise InvalidSchedule(f'{dict(value)!r} is not a duration; it is written {{"seconds": 3600}}')
         what = "give a cron expression, a preset such as '@daily', a timedelta or None"
         raise InvalidSchedule(f"{value!r} is not a schedule; {what}")
     except InvalidSchedule as error:
@@ -78,13 +81,6 @@ def _parse_duration(value: timedelta) -> dict[str, float]:
         what = "use '@monthly', '@yearly' or another cron expression"
         raise InvalidSchedule(f"{value!r} has months or years, which are not of one length; {what}")
     return _step(value.total_seconds())
-
-
-def _parse_seconds(value: Mapping[Any, Any]) -> dict[str, float]:
-    seconds = value.get("seconds")
-    if set(value) != {"seconds"} or isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise InvalidSchedule(f'{dict(value)!r} is not a duration; it is written {{"seconds": 3600}}')
-    return _step(seconds)
 
 
 def _step(seconds: float) -> dict[str, float]:

@@ -15,6 +15,7 @@ Instants and local readings are whole seconds since 1970-01-01, UTC and wall clo
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
@@ -124,13 +125,7 @@ def _stretches(zone_name: str, year: int) -> tuple[Window, ...]:
     while at < until:
         ahead = min(at + _STEP, until)
         while at < ahead and _offset(zone, ahead) != offset:
-            low, high = at, ahead  # the offset at `low` is the old one, at `high` it is not
-            while high - low > 1:
-                middle = (low + high) // 2
-                if _offset(zone, middle) == offset:
-                    low = middle
-                else:
-                    high = middle
+            high = _change(zone, offset, at, ahead)
             if high == until:  # it belongs to the next year
                 break
             found.append(Window(began + offset, high + offset, offset))
@@ -139,6 +134,11 @@ def _stretches(zone_name: str, year: int) -> tuple[Window, ...]:
         at = ahead
     found.append(Window(began + offset, until + offset, offset))
     return tuple(found)
+
+
+def _change(zone: ZoneInfo, offset: int, at: int, until: int) -> int:
+    """The first second in `[at, until]` at which the zone has another offset."""
+    return at + bisect_left(range(at, until), True, key=lambda second: _offset(zone, second) != offset)
 
 
 def _last_occurrences(stretches: list[Window]) -> Iterable[Window]:

@@ -17,7 +17,7 @@ retention, so they are taken away before it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +25,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from backfill_manager.model.records import TABLES, columns, has_run_seq
-from backfill_manager.store.delta_rs.sql import run, select
+from backfill_manager.store.delta_rs.tables import run
+from backfill_manager.store.sql_text import select
 
 COMPACT_AFTER: Final = 40  # commits to a table, before its files are looked at
 VACUUM_AFTER: Final = 100  # commits, before vacuum, checkpoint and log clean-up
@@ -71,8 +72,7 @@ class Rewrite:
 
 
 class Compactor:
-    def __init__(self, handles: Mapping[str, DeltaTable]) -> None:
-        self._handles = handles
+    def __init__(self) -> None:
         self._compacted: dict[str, int] = {}  # table -> version after the last time
         self._vacuumed: dict[str, int] = {}
         self._worked_at: dict[str, deque[int]] = {}  # table -> lowest run_seq of each recent tick, stragglers aside
@@ -80,8 +80,8 @@ class Compactor:
     def touched(self, table: str, lowest: int) -> None:
         self._worked_at.setdefault(table, deque(maxlen=RECENT_TICKS)).append(lowest)
 
-    def is_due(self, table: str, handle: DeltaTable | None = None) -> bool:
-        return bool((handle or self._handles[table]).version() - self._compacted.get(table, 0) >= COMPACT_AFTER)
+    def is_due(self, table: str, handle: DeltaTable) -> bool:
+        return bool(handle.version() - self._compacted.get(table, 0) >= COMPACT_AFTER)
 
     def compact(self, target: CompactionTarget, thoroughly: bool = False) -> int:
         """Compacts, and when it is time vacuums; returns the number of files in use. `thoroughly`: down to as few as may
@@ -152,10 +152,10 @@ def _behind(files: Iterable[Span]) -> int:
 
 def _rewrite(target: CompactionTarget, where: str, *, file_bytes: int) -> None:
     record = TABLES[target.table]
-    order = [("run_seq", False)] if has_run_seq(record) else []
-    order += [(name, False) for name in record.KEY]
-    names = [f'"{name}"' for name in columns(record)]
-    rows: Any = run({target.table: target.handle}, select(target.table, names, where or "TRUE", order_by=order))
+    order = [(name, False) for name in (*(["run_seq"] if has_run_seq(record) else []), *record.KEY)]
+    rows: Any = run(
+        {target.table: target.handle}, select(target.table, columns(record), where or "TRUE", order_by=order)
+    )
     options: dict[str, Any] = {"predicate": where} if where else {}
     write_deltalake(
         target.handle, rows, mode="overwrite", commit_properties=target.commit, target_file_size=file_bytes, **options

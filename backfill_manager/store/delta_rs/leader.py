@@ -20,13 +20,12 @@ from deltalake.exceptions import CommitFailedError
 from backfill_manager.clock import Clock
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, has_run_seq
-from backfill_manager.store.base import Condition, check_next_term
-from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, Term
+from backfill_manager.store.base import Condition, Term, check_next_term
+from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
 from backfill_manager.store.delta_rs.compaction import CompactionTarget, Compactor
-from backfill_manager.store.delta_rs.sql import arrow_table, literal, predicate, python_columns, run, select
-from backfill_manager.store.delta_rs.tables import DeltaRsTables
-from backfill_manager.store.rows import run_seq_spans
+from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
+from backfill_manager.store.sql_text import arrow_table, literal, predicate, python_columns, select
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +84,7 @@ class DeltaRsWriter(DeltaWriter):
         self.term = Term(term)
         self.tables = tables
         self.handles = handles
-        self.compactor = Compactor(handles)
+        self.compactor = Compactor()
         self.mark = leaders_commit(term)
         self._clock = clock
         self._used = dict.fromkeys(handles, clock.now())
@@ -125,7 +124,7 @@ class DeltaRsWriter(DeltaWriter):
             self.compactor.touched(record.TABLE, spans[-1][0])
         with self.committing(record.TABLE) as handle:
             merge = handle.merge(
-                arrow_table(record, rows), self.merge_condition(record, spans), source_alias="s", target_alias="t",
+                arrow_table(record, rows), merge_condition(record, spans), source_alias="s", target_alias="t",
                 commit_properties=self.mark,
             )  # fmt: skip
             figures: dict[str, Any] = merge.when_matched_update_all().when_not_matched_insert_all().execute()
@@ -160,7 +159,7 @@ class DeltaRsLeader(DeltaLeader):
         writer, compactor, files = self._writer, self._writer.compactor, dict[str, int]()
         writer.term.check()
         for table in (*LED_TABLES, Manager.TABLE):
-            if everywhere or compactor.is_due(table):
+            if everywhere or compactor.is_due(table, writer.handles[table]):
                 with self._lease_lock if table == Manager.TABLE else nullcontext(), writer.committing(table) as handle:
                     writer.check_not_overtaken(table)  # vacuum through a stale handle would take a successor's files
                     files[table] = compactor.compact(CompactionTarget(table, handle, writer.mark), everywhere)

@@ -10,34 +10,26 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from deltalake import DeltaTable, Schema
+from arro3.core import Table
+from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import SCHEMA_VERSION, Manager, Record
 from backfill_manager.store.delta_base import DeltaTables
-from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, is_older, properties
+from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, properties
+from backfill_manager.store.sql_text import DATAFUSION
 from backfill_manager.store.uri import is_local
 
-T = TypeVar("T")
 LIST_INTERVAL_S: Final = 1.0
 Entry = tuple[int, int, int]  # of a log: inode, time and size of its file; one of a state made anew differs
 UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
-
-
-def refuse_dynamodb() -> None:
-    """delta-rs dropped its DynamoDB lock and merely logs so: two managers would both believe they lead."""
-    if os.environ.get("AWS_S3_LOCKING_PROVIDER", "").lower() == "dynamodb":
-        raise StateError(
-            "AWS_S3_LOCKING_PROVIDER=dynamodb is set, but delta-rs has no such lock any more. Unset it: "
-            "S3's own conditional put keeps the state's commits apart."
-        )
 
 
 def is_engine_error(error: Exception) -> bool:
@@ -45,23 +37,29 @@ def is_engine_error(error: Exception) -> bool:
     return isinstance(error, (DeltaError, OSError)) or type(error) is Exception
 
 
-def _local_base(root: str) -> str:
-    base = str(Path(root).expanduser().absolute())
-    if wrong := UNUSABLE.findall(base):
-        raise StateError(
-            f"The state can't be kept at {base!r}: choose a path without {' '.join(sorted(set(wrong)))!r}."
-        )
-    return base
+def run(handles: Mapping[str, DeltaTable], sql: str) -> Table:
+    builder = QueryBuilder()
+    for name, handle in handles.items():
+        builder.register(name, handle)
+    return builder.execute(sql).read_all()
 
 
 class DeltaRsTables(DeltaTables):
     ENGINE = "delta-rs"
+    DIALECT = DATAFUSION
     CONFLICTS = (CommitFailedError,)
 
     def __init__(self, root: str) -> None:
-        refuse_dynamodb()
+        if os.environ.get("AWS_S3_LOCKING_PROVIDER", "").lower() == "dynamodb":
+            raise StateError(  # delta-rs merely logs that it has dropped it: two managers would both believe they lead
+                "AWS_S3_LOCKING_PROVIDER=dynamodb is set, but delta-rs has no such lock any more. Unset it: "
+                "S3's own conditional put keeps the state's commits apart."
+            )
         self.root = root
-        self._base = _local_base(root) if is_local(root) else root.rstrip("/")
+        self._base = str(Path(root).expanduser().absolute()) if is_local(root) else root.rstrip("/")
+        if wrong := UNUSABLE.findall(self._base) if is_local(root) else ():
+            wrong_characters = " ".join(sorted(set(wrong)))
+            raise StateError(f"The state can't be kept at {self._base!r}: choose a path without {wrong_characters!r}.")
         self._handles: dict[str, DeltaTable] = {}
         self._entries: dict[str, Entry | None] = {}  # the log entry of the held handle's version
         self._listed_at: dict[str, float] = {}
@@ -130,17 +128,22 @@ class DeltaRsTables(DeltaTables):
             return None
         return about.st_ino, about.st_mtime_ns, about.st_size
 
-    def reading(self, tables: Sequence[str], use: Callable[[dict[str, DeltaTable]], T]) -> T:
-        """Reads through the readers' handles, and once more through new ones when that fails: files that a snapshot has may
-        have been vacuumed, or the whole state created anew, since the handle was last used."""
+    def run(self, tables: Sequence[str], sql: str) -> Table:
+        """Through the readers' handles, and once more through new ones when that fails: files that a snapshot has may have
+        been vacuumed, or the whole state created anew, since the handle was last used."""
         with self.translate_errors(" and ".join(tables)):
             try:
-                return use({table: self.fresh(table) for table in tables})
+                return run({table: self.fresh(table) for table in tables}, sql)
             except Exception as error:
                 if not is_engine_error(error):
                     raise
             self.forget()
-            return use({table: self.fresh(table) for table in tables})
+            return run({table: self.fresh(table) for table in tables}, sql)
+
+    def version(self, table: str) -> int:
+        handle = self.fresh(table)
+        # counted from its creation (ms): a table created anew, that has come as far as the old one, is another one
+        return (handle.metadata().created_time or 0) + int(handle.version())
 
     def forget(self) -> None:
         with self._lock:
@@ -157,7 +160,7 @@ class DeltaRsTables(DeltaTables):
 
     def _upgrade(self, record: type[Record]) -> bool:
         handle = self.open(record.TABLE, may_be_older=True)
-        if not is_older(handle.metadata().configuration):
+        if not self.check_owner(record.TABLE, handle.metadata().configuration, may_be_older=True):
             return False
         there = {field.name for field in handle.schema().fields}
         if missing := [field for field in Schema.from_arrow(arrow_schema(record)).fields if field.name not in there]:

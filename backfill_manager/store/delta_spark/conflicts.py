@@ -1,4 +1,4 @@
-"""Delta's conflicts between concurrent commits, and repeating a commit that lost to another.
+"""What marks a commit through Spark, Delta's conflicts between concurrent commits, and repeating one that lost to another.
 
 Modules that run tasks import this at their top, and with it `delta`: that package imports itself in a circle, and tasks that were
 the first to import it, concurrently, found half of it ("cannot import name 'DeltaTable' from partially initialized module").
@@ -7,12 +7,15 @@ the first to import it, concurrently, found half of it ("cannot import name 'Del
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from delta import exceptions  # without it Delta's conflicts arrive as bare Py4J errors
 
 if TYPE_CHECKING:
     import tenacity
+    from pyspark.sql import SparkSession
 
 MAX_ATTEMPTS: Final = 8  # against writers in other processes; with the waits below about 20 s
 # In PySpark they have no base class of their own, whatever the name of the first one says.
@@ -28,9 +31,25 @@ CONFLICTS: Final[tuple[type[Exception], ...]] = (
 )
 
 
+@contextmanager
+def marked_commits(spark: SparkSession, app_id: str, version: int, metadata: str) -> Iterator[None]:
+    """SQL, MERGE, UPDATE and DELETE take the application transaction and the user metadata of their commits from the session."""
+    conf = {
+        "spark.databricks.delta.write.txnAppId": app_id, "spark.databricks.delta.write.txnVersion": str(version),
+        "spark.databricks.delta.commitInfo.userMetadata": metadata,
+    }  # fmt: skip
+    for key, value in conf.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in conf:
+            spark.conf.unset(key)
+
+
 def retry_on_conflict(log: logging.Logger, what: str) -> tenacity.Retrying:
-    """For a `for` loop around one commit. A conflict means that Delta has refused the commit: nothing of it is there, and it may
-    be done again from the table as it is now."""
+    """Calls the function that makes one commit. A conflict means that Delta has refused the commit: nothing of it is there, and
+    it may be done again from the table as it is now."""
     import tenacity
 
     return tenacity.Retrying(

@@ -9,7 +9,6 @@ a fence and a heartbeat: these try again, and are skipped if there is a successo
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,30 +16,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model.records import TABLES, Manager, Record, Request, has_run_seq
-from backfill_manager.store.base import Condition, check_next_term
-from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, Term
-from backfill_manager.store.delta_spark.conflicts import CONFLICTS
-from backfill_manager.store.delta_spark.tables import DeltaSparkTables, column_of, own_session
-from backfill_manager.store.rows import run_seq_spans, to_arrow
+from backfill_manager.store.base import Condition, Term, check_next_term
+from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
+from backfill_manager.store.delta_spark.conflicts import CONFLICTS, marked_commits
+from backfill_manager.store.delta_spark.tables import DeltaSparkTables, own_session
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES
+from backfill_manager.store.sql_text import SPARK, predicate, python_columns, select
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from delta.tables import DeltaTable
 
     from backfill_manager.store.delta_spark.store import DeltaSparkStore
 
 COMPACT_AFTER: Final = 100  # commits to a table
 WRITE_ATTEMPTS: Final = 5
-_MARKS: Final = {
-    "app": "spark.databricks.delta.write.txnAppId",
-    "version": "spark.databricks.delta.write.txnVersion",
-    "mark": "spark.databricks.delta.commitInfo.userMetadata",
-}
 
 
 def take_over(store: DeltaSparkStore, row: Manager) -> DeltaSparkLeader:
@@ -52,8 +46,10 @@ def take_over(store: DeltaSparkStore, row: Manager) -> DeltaSparkLeader:
     writer.append(Manager, [row])
     with ThreadPoolExecutor(4, thread_name_prefix="bfm-fence") as threads:
         list(threads.map(writer.fence, LED_TABLES))
-    highest = writer.highest_seqs([name for name in LED_TABLES if has_run_seq(TABLES[name])])
-    return DeltaSparkLeader(store, row, highest, writer)
+    numbered = {name: store.tables.name_in_sql(name) for name in LED_TABLES if has_run_seq(TABLES[name])}
+    highest = (select(table, [f"'{name}'", "coalesce(max(run_seq), -1)"]) for name, table in numbered.items())
+    found = python_columns(store.tables.run(list(numbered), " UNION ALL ".join(highest)))  # one Spark job
+    return DeltaSparkLeader(store, row, dict(zip(*found, strict=True)), writer)
 
 
 class Writer(DeltaWriter):
@@ -72,38 +68,31 @@ class Writer(DeltaWriter):
         return Writer(self._tables, self._row, self._numbers, self.term)
 
     @contextmanager
-    def _committing(self, table: str) -> Iterator[dict[str, str]]:
+    def _committing(self, table: str) -> Iterator[tuple[int, str]]:
+        """Gives the commit's number, and the mark by which it is found in the table's history."""
         self.term.check()
         number = next(self._numbers)
         try:
             with self._tables.translate_errors(table, "written"):
-                yield {"app": LEADER_APP_ID, "version": str(number), "mark": f"{self._row.manager_id} {number}"}
+                yield number, f"{self._row.manager_id} {number}"
         except CONFLICTS as error:
             raise LostLease(f"Term {self._row.term} is over: another manager has written to the state.") from error
         self.commits[table] += 1
 
     @contextmanager
     def _changing(self, table: str) -> Iterator[str]:
-        """MERGE and DELETE take their marks from the session."""
-        with self._committing(table) as marks:
-            for name, value in marks.items():
-                self._session.conf.set(_MARKS[name], value)
-            try:
-                yield marks["mark"]
-            finally:
-                for key in _MARKS.values():
-                    self._session.conf.unset(key)
+        with self._committing(table) as (number, mark), marked_commits(self._session, LEADER_APP_ID, number, mark):
+            yield mark
 
     def append(self, record: type[Record], rows: Sequence[Record] | pa.Table) -> None:
         table = record.TABLE
-        with self._committing(table) as marks:
+        with self._committing(table) as (number, mark):
             self._tables.ensure_owned(table)
-            arrow = to_arrow(record, rows) if isinstance(rows, Sequence) else rows
-            frame = self._tables.rows_frame(record, arrow, self._session)
-            write = frame.write.format("delta").mode("append").option("userMetadata", marks["mark"])
-            write = write.option("txnAppId", marks["app"]).option("txnVersion", marks["version"])
+            frame = self._tables.rows_frame(record, rows, self._session)
+            write = frame.write.format("delta").mode("append").option("userMetadata", mark)
+            write = write.option("txnAppId", LEADER_APP_ID).option("txnVersion", str(number))
             write.saveAsTable(self._tables.location(table))
-            self._expect_last(table, marks["mark"])
+            self._expect_last(table, mark)
 
     def fence(self, table: str) -> None:
         self.insist(table, lambda: self.append(TABLES[table], []))
@@ -124,41 +113,32 @@ class Writer(DeltaWriter):
     def merge(self, record: type[Record], rows: Sequence[Record]) -> None:
         spans = run_seq_spans(rows) if has_run_seq(record) else []
         with self._changing(record.TABLE):
-            source = self._tables.rows_frame(record, to_arrow(record, rows), self._session).alias("s")
+            source = self._tables.rows_frame(record, rows, self._session).alias("s")
             target = self._tables.delta(record.TABLE, self._session).alias("t")
-            merge = target.merge(source, self.merge_condition(record, spans))
+            merge = target.merge(source, merge_condition(record, spans))
             if not merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute().collect():
                 raise self.term.lost()  # no report: skipped, as the table has seen a higher number
 
     def delete(self, table: str, where: Sequence[Condition]) -> None:
-        if self._has_any(table, where):
-            with self._changing(table) as mark:
-                self._tables.delta(table, self._session).delete(_all(where))
-                self._expect_last(table, mark)
+        self._change_rows(table, where, lambda delta, met: delta.delete(met))
 
     def update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None:
-        if self._has_any(table, where):
-            with self._changing(table) as mark:
-                literals = {name: f.lit(value) for name, value in values.items()}
-                self._tables.delta(table, self._session).update(_all(where), literals)
-                self._expect_last(table, mark)
+        literals = {name: f.lit(value) for name, value in values.items()}
+        self._change_rows(table, where, lambda delta, met: delta.update(met, literals))
 
-    def _has_any(self, table: str, where: Sequence[Condition]) -> bool:
+    def _change_rows(self, table: str, where: Sequence[Condition], change: Callable[[DeltaTable, str], Any]) -> None:
+        met = predicate(where, SPARK)
         with self._tables.translate_errors(table):
-            return bool(self._tables.frame(table, self._session).where(_all(where)).limit(1).count())
+            if not self._tables.frame(table, self._session).where(met).limit(1).count():
+                return
+        with self._changing(table) as mark:
+            change(self._tables.delta(table, self._session), met)
+            self._expect_last(table, mark)
 
     def _expect_last(self, table: str, mark: str) -> None:
         last = self._tables.delta(table, self._session).history(1).select("userMetadata").first()
         if last is None or last[0] != mark:
             raise self.term.lost()
-
-    def highest_seqs(self, tables: Sequence[str]) -> dict[str, int]:
-        """Table -> its highest `run_seq` (-1 when it is empty), in one Spark job."""
-        with self._tables.translate_errors(tables[0]):
-            frames = [self._tables.frame(name, self._session).select(f.lit(name), "run_seq") for name in tables]
-            every = functools.reduce(DataFrame.unionAll, frames).toDF("name", "run_seq")
-            found = every.groupBy("name").agg(f.max("run_seq")).collect()
-        return {**dict.fromkeys(tables, -1), **{row[0]: row[1] for row in found}}
 
     def compact(self, table: str) -> int:
         """OPTIMIZE and VACUUM; the table's own retention counts (Delta 4.4 would ignore a number of hours here)."""
@@ -170,10 +150,6 @@ class Writer(DeltaWriter):
             detail = delta.detail().select("numFiles").first()
         self.commits[table] = 0
         return int(detail[0]) if detail else 0
-
-
-def _all(where: Sequence[Condition]) -> Column:
-    return functools.reduce(lambda a, b: a & b, [column_of(condition) for condition in where])
 
 
 class DeltaSparkLeader(DeltaLeader):

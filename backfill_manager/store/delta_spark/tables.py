@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from delta.tables import DeltaTable
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 
-from backfill_manager.clock import micros
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import RECORDS, SCHEMA_VERSION, Manager, Record
-from backfill_manager.store.base import Condition
-from backfill_manager.store.delta_base import DeltaTables, first_line, sql_text
+from backfill_manager.store.delta_base import DeltaTables, first_line, sql_file
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
-from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, is_older, properties
+from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, properties
+from backfill_manager.store.sql_text import SPARK, arrow_table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -39,12 +38,7 @@ SESSION_CONF: Final = {
 }
 # On where a platform switches them on by itself; each is a feature that some reader of these tables lacks.
 FEATURES_OFF: Final = {"delta.enableDeletionVectors": "false", "delta.enableRowTracking": "false"}
-_MISSING: Final = (
-    "TABLE_OR_VIEW_NOT_FOUND",
-    "SCHEMA_NOT_FOUND",
-    "DELTA_TABLE_NOT_FOUND",
-    "DELTA_MISSING_DELTA_TABLE",
-)
+_MISSING: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 
 
 def own_session(spark: SparkSession | None, root: str) -> SparkSession:
@@ -62,12 +56,9 @@ def own_session(spark: SparkSession | None, root: str) -> SparkSession:
     return session
 
 
-def is_missing(error: PySparkException) -> bool:
-    return (error.getCondition() or "").startswith(_MISSING)
-
-
 class DeltaSparkTables(DeltaTables):
     ENGINE = "delta-spark"
+    DIALECT = SPARK
     CONFLICTS = (*CONFLICTS, AnalysisException)  # of an upgrade: the other's columns, or just the same ones
 
     def __init__(self, root: str, spark: SparkSession | None) -> None:
@@ -79,6 +70,8 @@ class DeltaSparkTables(DeltaTables):
     def location(self, table: str) -> str:
         return f"{self._catalog}.{self._schema}.{table}"
 
+    name_in_sql = location
+
     @contextmanager
     def translate_errors(self, table: str, doing: str = "read") -> Iterator[None]:
         """Conflicts of commits pass: they are for the leader to judge."""
@@ -87,7 +80,8 @@ class DeltaSparkTables(DeltaTables):
         except CONFLICTS:
             raise
         except (PySparkException, Py4JError) as error:
-            if isinstance(error, PySparkException) and is_missing(error) and doing != "made":
+            condition = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+            if condition.startswith(_MISSING) and doing != "made":
                 raise self.missing(table) from error
             raise self.unusable(table, doing, error) from error
 
@@ -115,21 +109,32 @@ class DeltaSparkTables(DeltaTables):
         self.ensure_owned(table)
         return DeltaTable.forName(session or self.spark, self.location(table))
 
+    def run(self, tables: Sequence[str], sql: str) -> pa.Table:
+        for table in tables:
+            self.ensure_owned(table)
+        with self.translate_errors(tables[0]):
+            return self.spark.sql(sql).toArrow()
+
     def version(self, table: str) -> int:
         """The table's version: from Delta's own log object (milliseconds), or, where the platform has that under
         another name (Databricks), from the history, which is a Spark job."""
-        jvm = self.spark._jvm
-        identifier = jvm.org.apache.spark.sql.catalyst.TableIdentifier
-        log = getattr(jvm.org.apache.spark.sql.delta, "DeltaLog", None)
-        if isinstance(log, JavaClass):
-            name = identifier.apply(table, jvm.scala.Option.apply(self._schema), jvm.scala.Option.apply(self._catalog))
-            nothing = jvm.scala.Option.apply(None)
-            return int(log.forTable(self.spark._jsparkSession, name).update(False, nothing, nothing).version())
-        row = self.delta(table).history(1).select("version").first()
-        return int(row[0]) if row else 0
+        self.ensure_owned(table)
+        with self.translate_errors(table):
+            jvm = self.spark._jvm
+            log = getattr(jvm.org.apache.spark.sql.delta, "DeltaLog", None)
+            if not isinstance(log, JavaClass):
+                row = self.delta(table).history(1).select("version").first()
+                return int(row[0]) if row else 0
+            some, identifier = jvm.scala.Option.apply, jvm.org.apache.spark.sql.catalyst.TableIdentifier
+            name = identifier.apply(table, some(self._schema), some(self._catalog))
+            return int(log.forTable(self.spark._jsparkSession, name).update(False, some(None), some(None)).version())
 
-    def rows_frame(self, record: type[Record], rows: Any, session: SparkSession) -> DataFrame:
-        """An Arrow table of one record type as a DataFrame, with the table's own schema."""
+    def rows_frame(self, record: type[Record], rows: Sequence[Record] | pa.Table, session: SparkSession) -> DataFrame:
+        """With the table's own schema."""
+        import pyarrow as pa
+
+        if isinstance(rows, Sequence):
+            rows = pa.RecordBatchReader.from_stream(arrow_table(record, rows)).read_all()
         return session.createDataFrame(rows, schema=spark_schema(record))
 
     def create_missing(self) -> list[str]:
@@ -141,12 +146,18 @@ class DeltaSparkTables(DeltaTables):
         return bool(self.spark.catalog.tableExists(self.location(table)))
 
     def _create(self, record: type[Record]) -> None:
-        self.spark.sql(_create_table(self.location(record.TABLE), record))
+        fields = (
+            f"{x.name} {x.dataType.simpleString()}{'' if x.nullable else ' NOT NULL'}" for x in spark_schema(record)
+        )
+        settings = (f"'{key}' = '{value}'" for key, value in {**properties(self.ENGINE), **FEATURES_OFF}.items())
+        sql = sql_file("create_table").format(
+            table=self.location(record.TABLE), columns=", ".join(fields), properties=", ".join(settings)
+        )
+        self.spark.sql(sql)
 
     def _upgrade(self, record: type[Record]) -> bool:
-        name, found = self.location(record.TABLE), self._properties(record.TABLE)
-        self.check_owner(record.TABLE, found, may_be_older=True)
-        if not is_older(found):
+        name = self.location(record.TABLE)
+        if not self.check_owner(record.TABLE, self._properties(record.TABLE), may_be_older=True):
             return False
         there = set(self.spark.table(name).columns)
         if missing := [x for x in spark_schema(record) if x.name not in there]:
@@ -156,47 +167,7 @@ class DeltaSparkTables(DeltaTables):
         return True
 
 
-def _create_table(name: str, record: type[Record]) -> str:
-    fields = (f"{x.name} {x.dataType.simpleString()}{'' if x.nullable else ' NOT NULL'}" for x in spark_schema(record))
-    settings = (
-        f"'{key}' = '{value}'" for key, value in {**properties(DeltaSparkTables.ENGINE), **FEATURES_OFF}.items()
-    )
-    return sql_text("create_table").format(table=name, columns=", ".join(fields), properties=", ".join(settings))
-
-
 def spark_schema(record: type[Record]) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(arrow_schema(record))
-
-
-def column_of(condition: Condition) -> Column:
-    """A checked condition as an expression of literals."""
-    column, value = f.col(condition.column), condition.value
-    match condition.operator:
-        case "is_null":
-            return column.isNull()
-        case "not_null":
-            return column.isNotNull()
-        case "in":
-            return column.isin([_literal(one) for one in value])
-        case "starts_with":
-            return column.startswith(_literal(value))
-        case "shorter_than":
-            return f.length(column) < _literal(value)
-        case "=":
-            return column == _literal(value)
-        case "!=":
-            return column != _literal(value)
-        case "<":
-            return column < _literal(value)
-        case "<=":
-            return column <= _literal(value)
-        case ">":
-            return column > _literal(value)
-        case _:
-            return column >= _literal(value)
-
-
-def _literal(value: Any) -> Column:
-    return f.timestamp_micros(f.lit(micros(value))) if hasattr(value, "tzinfo") else f.lit(value)

@@ -68,11 +68,9 @@ KINDS: Final = {
     "partitions": ("Partitions", "Keys that are not dates: regions, customers. Such runs have no interval."),
 }
 REPROCESS: Final = {
-    "none": "Skip",
-    "failed": "Reprocess failed runs",
-    "failed_tasks": "Re-run failed tasks in place",
+    "none": "Skip", "failed": "Reprocess failed runs", "failed_tasks": "Re-run failed tasks in place",
     "completed": "Reprocess failed and successful runs",
-}
+}  # fmt: skip
 
 
 async def form_of(request: Request) -> dict[str, str]:

@@ -53,7 +53,13 @@ def layered(upstream: Mapping[str, Sequence[str]]) -> Graph:
     layer_of: dict[str, int] = {}
     for task in TopologicalSorter(upstream).static_order():
         layer_of[task] = max((layer_of[up] + 1 for up in upstream[task]), default=0)
-    routes = {(up, task): _route(up, task, layer_of) for task, ups in upstream.items() for up in ups}
+
+    def slots_of(up: str, task: str) -> list[Slot]:
+        """The slots of an edge, its ends included."""
+        begin, end = layer_of[up], layer_of[task]
+        return [(up, begin), *((f"{up}\0{task}", layer) for layer in range(begin + 1, end)), (task, end)]
+
+    routes = {(up, task): slots_of(up, task) for task, ups in upstream.items() for up in ups}
     layers: list[list[Slot]] = [[] for _ in range(max(layer_of.values(), default=-1) + 1)]
     for task in upstream:
         layers[layer_of[task]].append((task, layer_of[task]))
@@ -74,12 +80,6 @@ def layered(upstream: Mapping[str, Sequence[str]]) -> Graph:
     edges = tuple(Edge(up, task, _path(route, xs, widths, ys)) for (up, task), route in routes.items())
     right_end = xs[-1] + widths[-1] if xs else 0
     return Graph(right_end + MARGIN, max(ys.values(), default=0) + HEIGHT + MARGIN, nodes, edges)
-
-
-def _route(up: str, task: str, layer_of: Mapping[str, int]) -> list[Slot]:
-    """The slots of an edge, its ends included."""
-    begin, end = layer_of[up], layer_of[task]
-    return [(up, begin), *((f"{up}\0{task}", layer) for layer in range(begin + 1, end)), (task, end)]
 
 
 def _sort_layers(layers: list[list[Slot]], before: Neighbours, after: Neighbours) -> None:
