@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from support.class_archive import ARCHIVE, JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,10 +27,7 @@ if TYPE_CHECKING:
 os.environ["TZ"] = "UTC"
 time.tzset()
 
-# JVMs of tests live for seconds, so C2's optimisations cost more than they save. C1's default code cache is 48 MB; the long-lived
-# JVM of the session `spark` fills it, and then Java fails to link now and then.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OPTIONS} -XX:SharedArchiveFile={ARCHIVE}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
 
 # The time of an example depends on the machine, so there is no deadline. In CI the examples are the same every time.

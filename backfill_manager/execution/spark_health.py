@@ -23,12 +23,8 @@ def ignore_stopped_context() -> Iterator[None]:
     """For cleaning up only: without Spark there is nothing to clean up."""
     from py4j.protocol import Py4JError
 
-    try:
+    with contextlib.suppress(Py4JError, OSError, AttributeError):  # a stopped SparkContext has no `_jsc`
         yield
-    except (Py4JError, OSError):
-        return
-    except AttributeError:  # a stopped SparkContext has no `_jsc`
-        return
 
 
 def spark_gone_reason(spark: SparkSession) -> str | None:

@@ -27,7 +27,7 @@ from backfill_manager.model.records import (
 )  # fmt: skip
 from backfill_manager.model.transitions import Changes
 from backfill_manager.store.base import CHILDREN, Condition, Finding, Leader, R, Store, Term
-from backfill_manager.store.filters import checked, columns_without, known_columns, orders, record_of, records_of
+from backfill_manager.store.filters import checked, known_columns, orders, record_of, records_of
 from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY, nullable_schema
 from backfill_manager.store.sql_guard import single_query, tables_named
 from backfill_manager.store.sql_text import Dialect, predicate, python_columns, select
@@ -209,7 +209,8 @@ class DeltaStore(Store):
         self, record: type[R], where: Sequence[Condition] = (), order_by: Sequence[str] = (), limit: int | None = None,
         without: Sequence[str] = (),
     ) -> list[R]:  # fmt: skip
-        names, order = columns_without(record, without), orders(record, order_by)
+        left_out, order = known_columns(record, without), orders(record, order_by)
+        names = [name for name in columns(record) if name not in left_out]
         found = self._select(record.TABLE, names, where, order_by=order, limit=limit)
         return records_of(record, names, python_columns(found))
 

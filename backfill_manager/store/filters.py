@@ -40,11 +40,6 @@ def known_columns(record: type[Record], names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def columns_without(record: type[Record], left_out: Sequence[str]) -> list[str]:
-    known_columns(record, left_out)
-    return [name for name in columns(record) if name not in left_out]
-
-
 def records_of(record: type[R], names: Sequence[str], values: Sequence[Sequence[Any]]) -> list[R]:
     """Rows from the values of the columns `names`; other columns are None."""
     rows = zip(*values, strict=True)

@@ -214,12 +214,10 @@ class MemoryLeader(Leader):
 
 
 def _in_a_line(message: str) -> str:
-    if message.startswith("no such table: "):
-        return message + nearest(message.removeprefix("no such table: "), TABLES)
-    if message.startswith("no such column: "):
-        known = {name for record in TABLES.values() for name in columns(record)}
-        return message + nearest(message.removeprefix("no such column: ").rpartition(".")[2], known)
-    return message
+    about, _, name = message.partition(": ")
+    every_column = {name for record in TABLES.values() for name in columns(record)}
+    known = {"no such table": TABLES, "no such column": every_column}.get(about, ())
+    return message + nearest(name.rpartition(".")[2], known)
 
 
 @contextmanager

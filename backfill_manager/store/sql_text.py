@@ -116,9 +116,8 @@ def arrow_table(record: type[Record], rows: Sequence[Record]) -> Table:
 def _array(values: list[Any], kind: type) -> Array:
     if kind is datetime:
         return Array([None if value is None else micros(value) for value in values], DataType.int64()).cast(_INSTANT)
-    return Array([storable(value) for value in values] if kind is str else values, _ARROW[kind])
-
-
-def storable(text: str | None) -> str | None:
-    """Replaces what is no UTF-8 (half a character in a file name or a program's output): it must not break a whole tick."""
-    return None if text is None else text.encode("utf-8", "replace").decode()
+    if (
+        kind is str
+    ):  # what is no UTF-8 (half a character in a file name or a program's output) must not break a whole tick
+        values = [None if value is None else value.encode("utf-8", "replace").decode() for value in values]
+    return Array(values, _ARROW[kind])

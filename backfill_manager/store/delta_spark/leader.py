@@ -59,19 +59,15 @@ class Writer(DeltaWriter):
         self._tables = tables
         self._session = own_session(tables.spark, tables.root)
         self._row = row
-        self._numbers = numbers
+        self.numbers = numbers
         self.term = term
         self.commits: Counter[str] = Counter()
-
-    def twin(self) -> Writer:
-        """Another one under the same term, for another thread."""
-        return Writer(self._tables, self._row, self._numbers, self.term)
 
     @contextmanager
     def _committing(self, table: str) -> Iterator[tuple[int, str]]:
         """Gives the commit's number, and the mark by which it is found in the table's history."""
         self.term.check()
-        number = next(self._numbers)
+        number = next(self.numbers)
         try:
             with self._tables.translate_errors(table, "written"):
                 yield number, f"{self._row.manager_id} {number}"
@@ -158,7 +154,7 @@ class DeltaSparkLeader(DeltaLeader):
     def __init__(self, store: DeltaSparkStore, row: Manager, highest: Mapping[str, int], writer: Writer) -> None:
         super().__init__(row, highest, writer)
         self._store = store
-        self._lease_writer = writer.twin()  # heartbeats come from a thread of their own
+        self._lease_writer = Writer(store.tables, row, writer.numbers, writer.term)  # for the heartbeats' own thread
         self._compacted_requests = 0  # version of `request` when it was last compacted
 
     def _update_lease(self, **fields: Any) -> None:
