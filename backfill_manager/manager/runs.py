@@ -18,7 +18,7 @@ from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.instructions import Tick
 from backfill_manager.manager.items import close_pending, end_items
-from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState, RunKey
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.planning.trigger_rules import PAST_IS_DONE, evaluate
@@ -28,26 +28,20 @@ IN_PROGRESS = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
 
 def advance_runs(tick: Tick) -> None:
     """Advances every active run as far as the state allows."""
-    admitted = _admitted(tick.state)
+    _admit(tick.state)
     for run in list(tick.state.runs.values()):
-        run.may_start = run.key in admitted
         _advance_run(tick, run)
 
 
-def _admitted(state: ManagerState) -> set[RunKey]:
-    """The runs that may start tasks."""
-    admitted, taken = set[RunKey](), Counter[tuple[str, str]]()
+def _admit(state: ManagerState) -> None:
+    """Decides which runs may start tasks."""
+    taken = Counter[tuple[str, str]]()
     for run in sorted(state.runs.values(), key=_start_order):
-        owner = state.owner_of(run.row)
-        if run.row.run_type == s.EXTERNAL_RUN:
-            admitted.add(run.key)
-            continue
+        owner, is_external = state.owner_of(run.row), run.row.run_type == s.EXTERNAL_RUN
         group = ("dag", run.row.dag_id) if owner is None else ("backfill", owner.row.backfill_id)
         limit = run.spec.max_active_runs if owner is None else owner.row.max_active_runs
-        if run.row.state == s.RUNNING or taken[group] < limit:
-            admitted.add(run.key)
-            taken[group] += 1
-    return admitted
+        run.may_start = is_external or run.row.state == s.RUNNING or taken[group] < limit
+        taken[group] += run.may_start and not is_external
 
 
 def _start_order(run: ActiveRun) -> tuple[bool, datetime, int]:
