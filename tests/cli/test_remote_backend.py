@@ -114,7 +114,7 @@ READING = [
 
 
 def test_reading_commands_print_the_same_documents(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
-    fill(state)
+    state.filled_by(fill)
 
     for args in READING:
         over_tables, over_server = ways(*args, "--output", "json")
@@ -123,7 +123,7 @@ def test_reading_commands_print_the_same_documents(ways: Callable[..., list[BfmR
 
 
 def test_reading_commands_print_the_same_tables(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
-    fill(state)
+    state.filled_by(fill)
 
     for args in READING:
         over_tables, over_server = ways(*args)
@@ -206,7 +206,7 @@ def _lines(result: BfmResult) -> list[str]:
 def test_what_goes_wrong_goes_wrong_the_same_way(
     ways: Callable[..., list[BfmResult]], state: FilledState, args: tuple[str, ...]
 ) -> None:
-    fill(state)
+    state.filled_by(fill)
 
     over_tables, over_server = ways(*args)
 
@@ -215,7 +215,7 @@ def test_what_goes_wrong_goes_wrong_the_same_way(
 
 
 def test_an_error_of_the_server_names_options(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
-    fill(state)
+    state.filled_by(fill)
 
     over_tables, over_server = ways("backfill", "create", "flights", "-s", "2013-01-05", "-e", "2013-01-01")
 
@@ -249,7 +249,7 @@ ASKING = [
 def test_what_is_asked_over_the_server_is_what_is_asked_over_the_tables(
     ways: Callable[..., list[BfmResult]], state: FilledState, args: tuple[str, ...], kind: str
 ) -> None:
-    fill(state)
+    state.filled_by(fill)
 
     result = ways(*args, "--output", "json")
     [over_tables, over_server] = [one for one in state.store.unanswered() if one.kind == kind]
@@ -262,7 +262,7 @@ def test_what_is_asked_over_the_server_is_what_is_asked_over_the_tables(
 
 
 def test_a_backfill_is_created_with_all_its_options(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
-    fill(state)
+    state.filled_by(fill)
     options = [
         "--reprocess", "failed", "--max-active-runs", "4", "--priority", "7", "--tasks", "clean", "--stop-on-failure",
         "2", "--window", "20:00-06:00", "--polite", "--mark-success", "--run-backwards", "--set", "retries=3",
@@ -280,7 +280,7 @@ def test_a_backfill_is_created_with_all_its_options(ways: Callable[..., list[Bfm
 
 
 def test_an_answer_is_waited_for_and_told(bfm: Bfm, url: str, state: FilledState, clock: StandingClock) -> None:
-    fill(state)
+    state.filled_by(fill)
     state.leads()
     clock.meanwhile.append(lambda: state.answers_next(message="b1 is paused"))
 
@@ -292,7 +292,7 @@ def test_an_answer_is_waited_for_and_told(bfm: Bfm, url: str, state: FilledState
 def test_a_refusal_by_the_manager_is_exit_code_four(
     bfm: Bfm, url: str, state: FilledState, clock: StandingClock
 ) -> None:
-    fill(state)
+    state.filled_by(fill)
     state.leads()
     clock.meanwhile.append(lambda: state.answers_next("refused", "it was too late"))
 
@@ -312,7 +312,7 @@ PARSED = {
 def test_what_came_of_parsing_is_told_with_the_exit_code_of_files_that_failed(
     bfm: Bfm, url: str, state: FilledState, clock: StandingClock, output: str
 ) -> None:
-    fill(state)
+    state.filled_by(fill)
     state.leads()
     result = []
     for way in ((), ("--server", url)):
@@ -329,7 +329,7 @@ def test_what_came_of_parsing_is_told_with_the_exit_code_of_files_that_failed(
 def test_a_manager_that_refuses_to_parse_is_told_the_same_way(
     bfm: Bfm, url: str, state: FilledState, clock: StandingClock
 ) -> None:
-    fill(state)
+    state.filled_by(fill)
     state.leads()
     for way in ((), ("--server", url)):
         clock.meanwhile.append(lambda: state.answers_next("refused", "there is no file or folder 'team'"))
@@ -340,7 +340,7 @@ def test_a_manager_that_refuses_to_parse_is_told_the_same_way(
 def test_without_a_manager_a_server_can_not_try_a_parsing_and_says_what_can(
     bfm: Bfm, url: str, state: FilledState
 ) -> None:
-    fill(state)
+    state.filled_by(fill)
     before = state.fingerprint()
 
     result = bfm("bundles", "parse", "examples", "--dry-run", "--server", url)
@@ -412,7 +412,7 @@ def test_a_partial_run_is_told_alike(ways: Callable[..., list[BfmResult]], state
 
 
 def test_a_clear_is_previewed_by_the_server(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
-    fill(state)
+    state.filled_by(fill)
 
     over_tables, over_server = ways("tasks", "clear", "flights", "-s", "2024-05-10", "--dry-run", "--output", "json")
 

@@ -42,8 +42,8 @@ DAY = timedelta(days=1)
 
 
 @functools.cache
-def _made_once(fill: Callable[[FilledState], None] | None) -> tuple[str, int]:
-    """The folder of a state that `fill` has filled, and how many ids it took; without `fill`, it has no rows. It is made once
+def _made_once(fill: Callable[[FilledState], None] | None) -> tuple[str, StandingClock]:
+    """The folder of a state that `fill` has filled, and the clock after that; without `fill`, it has no rows. It is made once
     for all tests of this process, and deleted at its end, not at that of a forked child."""
     folder, owner = tempfile.mkdtemp(prefix="bfm-state-"), os.getpid()
     atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
@@ -53,7 +53,7 @@ def _made_once(fill: Callable[[FilledState], None] | None) -> tuple[str, int]:
     else:
         os.rmdir(folder)
         fill(FilledState(Path(folder), clock))
-    return folder, clock.ids
+    return folder, clock
 
 
 class StandingClock:
@@ -98,10 +98,10 @@ class FilledState:
         self._leader: Leader | None = None
 
     def filled_by(self, fill: Callable[[FilledState], None]) -> FilledState:
-        """Takes the contents of a state that `fill` has filled, which is a copy."""
-        folder, self.clock.ids = _made_once(fill)
-        shutil.rmtree(self.root)
-        shutil.copytree(folder, self.root)
+        """This state, which is new, as if `fill` had filled it."""
+        folder, clock = _made_once(fill)
+        shutil.copytree(folder, self.root, dirs_exist_ok=True)  # adds commits: both began with the same empty state
+        self.clock.at, self.clock.ids = clock.at, clock.ids
         return self
 
     @property
