@@ -116,8 +116,6 @@ def arrow_table(record: type[Record], rows: Sequence[Record]) -> Table:
 def _array(values: list[Any], kind: type) -> Array:
     if kind is datetime:
         return Array([None if value is None else micros(value) for value in values], DataType.int64()).cast(_INSTANT)
-    if (
-        kind is str
-    ):  # what is no UTF-8 (half a character in a file name or a program's output) must not break a whole tick
+    if kind is str:  # half a character, in a file name or a program's output, must not break a whole tick
         values = [None if value is None else value.encode("utf-8", "replace").decode() for value in values]
     return Array(values, _ARROW[kind])
