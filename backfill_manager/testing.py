@@ -28,13 +28,14 @@ from backfill_manager.execution import messages as m
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
 from backfill_manager.manager.create_backfill import backfill_row
 from backfill_manager.manager.event_queue import EventQueue
-from backfill_manager.manager.instructions import PlanRequest
 from backfill_manager.manager.leader_election import LeaderElector
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
-from backfill_manager.manager.tick import TickLoop
+from backfill_manager.manager.tick import PlanRequest
+from backfill_manager.manager.tick_loop import TickLoop
 from backfill_manager.model import states as s
+from backfill_manager.model.pools import BACKFILL_POOL, SCHEDULED_POOL
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, DagVersion, Pool, TaskInstance
 from backfill_manager.model.transitions import Changes
 from backfill_manager.requests import submit
@@ -136,7 +137,7 @@ class InMemoryManager:
         self._take_over()
         for spec in specs:
             self.add_dag(spec)
-        for name in (s.SCHEDULED_POOL, s.BACKFILL_POOL):
+        for name in (SCHEDULED_POOL, BACKFILL_POOL):
             self.state.put(Pool(name=name, slots=slots, weight=1, min_share=0))
         self.commit()
 
@@ -198,7 +199,7 @@ class InMemoryManager:
 
     # -- time ---------------------------------------------------------------------------------------------------------
     def tick(self) -> bool:
-        """The manager's own tick (`manager.tick.TickLoop`); True if there may be something for the next one."""
+        """The manager's own tick (`manager.tick_loop.TickLoop`); True if there may be something for the next one."""
         self.events.wake_for_requests()
         return self._loop.tick() or self.events.is_woken
 

@@ -12,7 +12,7 @@ from backfill_manager.execution.interval import Interval, bounds
 from backfill_manager.execution.messages import Ended, TaskLaunch
 from backfill_manager.execution.output import Mode, OutputWriter
 from backfill_manager.execution.sql_lexer import identifier
-from backfill_manager.execution.task_try import TaskTry
+from backfill_manager.execution.write_context import WriteContext
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,7 +30,7 @@ def all_upstream(dag: DagSpec, task_id: str) -> tuple[str, ...]:
 class TaskContext:
     """One try of one task. Instants are aware UTC; `interval` is half-open and unpacks to (start, end)."""
 
-    def __init__(self, this: TaskTry) -> None:
+    def __init__(self, this: WriteContext) -> None:
         launch = this.launch
         self._launch = launch
         self.spark = this.spark  # a session of its own, with its own settings and temporary views

@@ -41,7 +41,7 @@ from backfill_manager.execution import spark_properties
 from backfill_manager.execution.run_task import run_task
 from backfill_manager.execution.spark_properties import SparkJobGroup, SparkJobs
 from backfill_manager.execution.task_log import LinesOfTaskThreads, LogLines
-from backfill_manager.execution.task_try import StateIdentity
+from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.service import FailureHandler, ServiceThread
 
 if TYPE_CHECKING:

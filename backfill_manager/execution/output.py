@@ -33,7 +33,7 @@ from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.interval import bounds
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier, string_literal
-from backfill_manager.execution.task_try import TaskTry
+from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class _Replaced:
 class OutputWriter:
     """The writes of one try."""
 
-    def __init__(self, this: TaskTry) -> None:
+    def __init__(self, this: WriteContext) -> None:
         self._try = this
         self._nth: Counter[str] = Counter()
 

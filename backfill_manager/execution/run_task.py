@@ -16,7 +16,7 @@ from backfill_manager.execution.spark_health import spark_gone_reason
 from backfill_manager.execution.spark_properties import SparkJobGroup
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.task_log import TaskLogger
-from backfill_manager.execution.task_try import StateIdentity, TaskTry
+from backfill_manager.execution.write_context import StateIdentity, WriteContext
 from backfill_manager.masking import mask_environment
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run_task(
             session = spark.newSession()
             session.conf.set("spark.scheduler.pool", launch.pool)
             log = TaskLogger(f"{launch.ti.dag_id}.{task.task_id}", scope.log)
-            this = TaskTry(launch, session, log, refuse_if_abandoned, state)
+            this = WriteContext(launch, session, log, refuse_if_abandoned, state)
             ctx = TaskContext(this)
             if function is None:
                 run_sql(this, ctx)

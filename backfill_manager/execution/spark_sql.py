@@ -19,7 +19,7 @@ from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.sql_lexer import statements
 from backfill_manager.execution.sql_statement import StatementRunner
-from backfill_manager.execution.task_try import TaskTry
+from backfill_manager.execution.write_context import WriteContext
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from backfill_manager.execution.context import TaskContext
 
 
-def run_sql(this: TaskTry, ctx: TaskContext) -> None:
+def run_sql(this: WriteContext, ctx: TaskContext) -> None:
     """Run the task's statements in `ctx.spark`."""
     task = this.launch.task
     parts = statements(task.sql or "")

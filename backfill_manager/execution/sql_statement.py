@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.output_table import OutputTable, TableState
-from backfill_manager.execution.task_try import TaskTry
+from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.execution.written_tables import Written, written_by
 from backfill_manager.store.delta_spark.conflicts import marked_commits, retry_on_conflict
 
@@ -40,7 +40,7 @@ RECENT_COMMITS: Final = 20  # of a table that did not exist before: our own is a
 class StatementRunner:
     """The statements of one try. `execute(text)` hands one to Spark, with the run's parameters."""
 
-    def __init__(self, this: TaskTry, execute: Callable[[str], DataFrame], texts: Sequence[str]) -> None:
+    def __init__(self, this: WriteContext, execute: Callable[[str], DataFrame], texts: Sequence[str]) -> None:
         self._try, self._execute, self._texts = this, execute, texts
 
     def run(self, number: int) -> int | None:

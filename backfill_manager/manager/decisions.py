@@ -13,11 +13,11 @@ from datetime import datetime
 from backfill_manager.errors import StateError
 from backfill_manager.execution.messages import Event
 from backfill_manager.manager import apply_outcomes, backfills, dispatcher, runs, schedule
-from backfill_manager.manager.instructions import Tick
 from backfill_manager.manager.losses import held_until
 from backfill_manager.manager.prefetch import prefetch
 from backfill_manager.manager.request_handler import RequestHandler
 from backfill_manager.manager.state import ManagerState
+from backfill_manager.manager.tick import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
 from backfill_manager.schemas import kinds

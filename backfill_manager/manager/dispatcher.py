@@ -2,7 +2,7 @@
 
 Order: higher priority first, then scheduled before backfill, then older first. A pool is given more tasks than it has slots
 (`QUEUE_AHEAD_FACTOR`), so that a slot that becomes free need not wait for a tick; they are `queued` until a slot takes them. A
-backfill never takes a scheduled run's slots (`states.pool_of`). A polite backfill starts nothing while a task of a scheduled run
+backfill never takes a scheduled run's slots (`model.pools`). A polite backfill starts nothing while a task of a scheduled run
 waits for a slot.
 
 A task under which the manager's process or its JVM has ended twice in a row goes before all others, and nothing else is started
@@ -20,11 +20,12 @@ from collections.abc import Mapping
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.manager.callbacks import ended_of
-from backfill_manager.manager.instructions import Tick
 from backfill_manager.manager.losses import held_until, is_calm, is_suspect
 from backfill_manager.manager.state import ActiveRun, ManagerState
+from backfill_manager.manager.tick import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
+from backfill_manager.model.pools import pool_of
 from backfill_manager.model.records import TaskInstance
 
 QUEUE_AHEAD_FACTOR = 2.0  # of a pool's slots
@@ -56,7 +57,7 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
         if scheduled_waits and owner is not None and owner.row.is_polite:
             continue
         task = run.spec.task(ti.task_id)
-        pool = s.pool_of(task.pool, owner.row.pool if owner else None)
+        pool = pool_of(task.pool, owner.row.pool if owner else None)
         weight = task.weight
         if pool in state.pools:
             weight = min(weight, state.pools[pool].slots)  # else it never could

@@ -31,7 +31,7 @@ from backfill_manager.store.base import Leader, Store
 
 log = get_logger("leader_election")
 
-STANDBY_REPORT_INTERVAL_S: Final = 300.0  # queries.leadership lists a standby for a while longer
+STANDBY_REPORT_INTERVAL_S: Final = 300.0  # queries.managers lists a standby for a while longer
 POLL_INTERVAL_S: Final = 1.0
 
 

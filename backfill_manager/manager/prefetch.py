@@ -13,9 +13,9 @@ from datetime import datetime
 from backfill_manager.manager.backfills import runs_to_rerun
 from backfill_manager.manager.reopen import LoadedRows, version_spec
 from backfill_manager.manager.schedule import lookback_depth
-from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState, RunKey
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import states as s
-from backfill_manager.model.records import BackfillItem, DagRow, DagRun
+from backfill_manager.model.records import BackfillItem, DagRow, DagRun, RunKey
 from backfill_manager.planning.dependency_tracker import FAILED, DependencyTracker
 from backfill_manager.planning.recent_runs import recent_timelines, with_partial_marked
 from backfill_manager.planning.timeline import CURRENT_RUNS, NOT_EXTERNAL, TimelineWindow
@@ -119,7 +119,7 @@ def _lacks_recent(state: ManagerState, dag: DagRow) -> bool:
     recent = state.recent.get(dag.dag_id)
     if recent is None or recent.floor is None:
         return recent is None
-    return recent.carrier(lookback_depth(state.current_spec(dag.dag_id))) is None
+    return recent.nth_advancing(lookback_depth(state.current_spec(dag.dag_id))) is None
 
 
 def _needs_first(state: ManagerState, live: ActiveBackfill) -> bool:

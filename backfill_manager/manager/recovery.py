@@ -29,11 +29,11 @@ from backfill_manager.manager.items import end_items
 from backfill_manager.manager.losses import after_loss
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_backfill_of, reopen_run, version_spec
-from backfill_manager.manager.state import ActiveBackfill, ManagerState, RunKey
+from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.records import Backfill, BackfillItem, DagRun, TaskInstance
+from backfill_manager.model.records import Backfill, BackfillItem, DagRun, RunKey, TaskInstance
 from backfill_manager.store.base import Condition, Store, matching
 
 

@@ -14,10 +14,10 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import Refused
 from backfill_manager.manager.create_run import existing_run
 from backfill_manager.manager.items import forget_dependencies
-from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState, RunKey
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.records import Backfill, BackfillItem, DagRun, DagVersion, TaskInstance
+from backfill_manager.model.records import Backfill, BackfillItem, DagRun, DagVersion, RunKey, TaskInstance
 from backfill_manager.store.base import Condition, Store, matching
 
 READ_BATCH: Final = 500  # runs per query

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest, shorten
-from backfill_manager.manager.instructions import Answer, Call, ParseRequest, PlanRequest, Tick
 from backfill_manager.manager.items import close_pending
 from backfill_manager.manager.run_operations import RunOperations
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
+from backfill_manager.manager.tick import Answer, Call, ParseRequest, PlanRequest, Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, Request, Response

@@ -20,15 +20,15 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused
 from backfill_manager.manager.create_run import make_run, selected_of
-from backfill_manager.manager.instructions import Answer, Call
 from backfill_manager.manager.items import reopen_failed
 from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_run, version_spec
 from backfill_manager.manager.runs import cancel_tasks
-from backfill_manager.manager.state import ActiveRun, ManagerState, RunKey
+from backfill_manager.manager.state import ActiveRun, ManagerState
+from backfill_manager.manager.tick import Answer, Call
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, TaskInstance
+from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, RunKey, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
 from backfill_manager.planning.next_run import manual_interval

@@ -16,8 +16,8 @@ from datetime import datetime
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.manager.create_run import make_run
-from backfill_manager.manager.instructions import Tick
 from backfill_manager.manager.state import ManagerState
+from backfill_manager.manager.tick import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun
 from backfill_manager.planning.next_run import Upcoming, upcoming
@@ -54,7 +54,7 @@ def next_due(state: ManagerState, now: datetime) -> datetime | None:
 
 
 def lookback_depth(spec: DagSpec) -> int:
-    """How many of the newest runs that carry the schedule must be in memory, with all since: those of `lookback`, and one."""
+    """How many of the newest runs that advance the schedule must be in memory, with all since: those of `lookback`, and one."""
     return spec.lookback + 2
 
 
@@ -78,7 +78,7 @@ def _is_held(recent: TimelineWindow, due: Upcoming) -> bool:
 def _upcoming(state: ManagerState, dag: DagRow, now: datetime) -> Upcoming | None:
     """Computed once, and again only when what it depends on has changed or it is due."""
     recent = state.recent[dag.dag_id]
-    latest = recent.farthest_end
+    latest = recent.last_scheduled
     basis = (dag.current_version, latest and latest.logical_date, latest and latest.interval_end)
     cached = state.due.get(dag.dag_id)
     if cached is None or cached[0] != basis or (cached[1] is not None and cached[1].due_at <= now):

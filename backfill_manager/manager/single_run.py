@@ -25,11 +25,11 @@ from backfill_manager.manager.create_run import make_run
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import LeaderElector
 from backfill_manager.manager.manager import add_configured_pools
-from backfill_manager.manager.state import ManagerState, RunKey
+from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
-from backfill_manager.manager.tick import TickLoop
+from backfill_manager.manager.tick_loop import TickLoop
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, TaskLog
+from backfill_manager.model.records import DagRun, ImportProblem, RunKey, TaskInstance, TaskLog
 from backfill_manager.planning.next_run import manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.queries.runs import run_details

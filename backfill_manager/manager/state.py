@@ -19,13 +19,11 @@ from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import NotFound
 from backfill_manager.model import records
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, Pool, Record, TaskInstance
+from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, Pool, Record, RunKey, TaskInstance
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.dependency_tracker import DependencyTracker
 from backfill_manager.planning.next_run import Upcoming
 from backfill_manager.planning.timeline import TimelineWindow
-
-RunKey = tuple[str, str]  # dag_id, run_id
 
 
 @dataclass

@@ -4,7 +4,8 @@ Types are `str`, `int`, `float`, `bool`, `datetime` (aware, UTC, microseconds), 
 name ends in `_json` hold a JSON document. Every engine derives its DDL from `TABLES`.
 
 `run_seq` rises with creation, over all tables that have it (one counter of the leader); a MERGE names the lowest one it
-touches, so that old files are skipped and a tick costs the same whatever the history (docs/architecture.md, "Flat ticks").
+touches, so that old files are skipped and a tick costs the same whatever the history (docs/architecture.md, "Tick cost is
+independent of state size").
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Record:
 @dataclass(frozen=True)
 class Request(Record, table="request", key=("request_id",), append_only=True):
     request_id: str
-    kind: str  # backfill.create, backfill.pause, ..., see requests/
+    kind: str  # backfill.create, backfill.pause, ..., see schemas/kinds.py
     payload_json: str
     requested_by: str
     requested_at: datetime
@@ -101,7 +102,7 @@ class Backfill(Record, table="backfill", key=("backfill_id",)):
     stop_on_failure: int | None = None
     window: str | None = None  # "20:00-06:00" in the DAG's zone: the hours in which it starts work
     is_polite: bool = False  # starts nothing while a scheduled task waits for a slot
-    parents_json: str = "[]"  # of a cascade: ids of the backfills that write what this one reads
+    parents_json: str = "[]"  # of a downstream backfill: ids of the backfills that write what this one reads
     failed_when_resumed: int = 0  # failed items that a person has seen: `stop_on_failure` counts from there
     created_by: str = ""
     request_id: str = ""
@@ -128,6 +129,9 @@ class BackfillItem(Record, table="backfill_item", key=("backfill_id", "ordinal")
     reason: str | None = None
     run_id: str | None = None  # the run that last took it
     batch: int | None = None  # pending items with the same number make one run; it is the first one's ordinal
+
+
+RunKey = tuple[str, str]  # dag_id, run_id
 
 
 @dataclass(frozen=True)

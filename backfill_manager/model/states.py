@@ -1,12 +1,14 @@
 """States and legal transitions, as data. Any other transition raises (`model.transitions`).
 
+Marking a task or run success or failed is legal from every unfinished state, and not drawn.
+
 task:      none ─► scheduled ─► queued ─► running ─► success | failed | skipped | cancelled
              ▲          ▲                    └─► up_for_retry ─► scheduled
              └── clear ── any finished       none ─► upstream_failed | skipped | removed
 run:       queued ─► running ─► success | failed | cancelled          finished ─► queued (clear) | overridden
 backfill:  queued ─► running ◄─► paused ─► success | failed | cancelled       finished ─► running (retry, clear)
-item:      pending ─► running ─► success | failed | cancelled         pending ─► skipped | cancelled | failed
-               ▲──────── halves of a batch, retry of what failed      finished ─► running (its run was cleared)
+item:      pending ─► running ─► success | failed | cancelled         pending ─► skipped | success | failed | cancelled
+               ▲──────── halves of a batch, retry of what failed      success, failed, cancelled ─► running (its run was cleared)
 """
 
 from __future__ import annotations
@@ -93,15 +95,3 @@ TriggerRule = Literal[
     "none_failed", "none_failed_min_one_success", "none_skipped", "always",
 ]  # fmt: skip
 TRIGGER_RULES: Final[tuple[str, ...]] = get_args(TriggerRule)
-
-# Pools that always exist.
-SCHEDULED_POOL: Final = "scheduled"
-BACKFILL_POOL: Final = "backfill"
-
-
-def pool_of(task_pool: str | None, backfill_pool: str | None) -> str:
-    """The pool in which a task takes its slots: its own, else that of what made its run (`backfill_pool` None: no backfill). A
-    backfill never takes slots of scheduled runs, whatever its tasks name."""
-    if task_pool is None or (backfill_pool is not None and task_pool == SCHEDULED_POOL):
-        return backfill_pool or SCHEDULED_POOL
-    return task_pool

@@ -56,8 +56,8 @@ _MAX_NAMED = 1000  # partition keys in one condition; beyond, all partitioned ru
 @dataclass(frozen=True)
 class BackfillPlan:
     """`items` has the columns `ordinal logical_date interval_start interval_end partition_key state reason`, by
-    ordinal; instants are timestamp[us, UTC]. `command` has the range's ends filled in. The last three are of a cascade
-    (`cascade`)."""
+    ordinal; instants are timestamp[us, UTC]. `command` has the range's ends filled in. The other fields are of
+    a dry run, or of a plan with downstream backfills (`downstream_plan`)."""
 
     command: CreateBackfill
     dag: DagSpec

@@ -1,4 +1,4 @@
-"""Tracks what the items of one backfill of a cascade wait for: the items of its parents whose intervals they overlap.
+"""Tracks what the items of a downstream backfill wait for: the items of its parents whose intervals they overlap.
 
 Held for a window of items only, and only what is not done yet; kept up to date by `remember`. Pure.
 """

@@ -1,5 +1,5 @@
 """Decides which interval the scheduler makes a run of next, and when: pure, from the definition and the run that carries the
-schedule (`TimelineWindow.farthest_end`).
+schedule (`TimelineWindow.last_scheduled`).
 
 Scheduled and backfill runs carry it, if their interval had ended when they were created: after a backfill has reached past
 today's schedule, the scheduler goes on from there. Manual, external and partial runs, and runs of a future interval don't; but

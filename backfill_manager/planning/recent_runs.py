@@ -14,23 +14,21 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Backfill, DagRun
+from backfill_manager.model.records import Backfill, DagRun, RunKey
 from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.planning.timeline import CURRENT_RUNS, NOT_EXTERNAL, TimelineWindow
 from backfill_manager.store.base import Condition, Store, matching
 
 HORIZONS: Final = (*(timedelta(hours=8**n) for n in range(6)), None)  # 1 hour, 8, 64, ... nearly 4 years, all
 
-RunKey = tuple[str, str]  # dag_id, run_id
-
 
 def recent_timelines(counts: Mapping[str, int], store: Store, now: datetime) -> dict[str, TimelineWindow]:
-    """For each DAG its timeline from the newest run on of which so many, with those after it, carry the schedule (whatever else
+    """For each DAG its timeline from the newest run on of which so many, with those after it, advance the schedule (whatever else
     has run since: a thousand manual runs hide none of them); of those that were overridden there only the numbers, as after a
     batch a date may be made again on which no run is current any more.
 
     Thousands of DAGs are read together. How far back their runs lie differs from minutes to years and is not known, so they are
-    looked for within an hour of the newest one that may carry the schedule, then those that are not complete within eight of
+    looked for within an hour of the newest one that may advance the schedule, then those that are not complete within eight of
     the newest of theirs, and so on: a few statements, none of which reads much more than is needed. (Counted from now, an
     hour's gap between runs looks like an hour without a manager.)"""
     found: dict[str, TimelineWindow] = {}
@@ -62,9 +60,9 @@ def _back_from_newest(where: Sequence[Condition], horizon: timedelta, store: Sto
 
 
 def _newest(runs: list[DagRun], most: int) -> TimelineWindow:
-    """Of one DAG's runs those from the date on, the floor, on which the `most`-th of those stands that carry the schedule;
+    """Of one DAG's runs those from the date on, the floor, on which the `most`-th of those stands that advance the schedule;
     all if there are fewer."""
-    oldest = TimelineWindow.of(runs).carrier(most)
+    oldest = TimelineWindow.of(runs).nth_advancing(most)
     floor = None if oldest is None else oldest.logical_date
     window = TimelineWindow.of(run for run in runs if floor is None or (run.logical_date and run.logical_date >= floor))
     window.floor = floor

@@ -1,7 +1,7 @@
 """A window of one DAG's timeline: which run is current at each date, and which run comes before and after it.
 
 The timeline is every run with a logical date that is neither overridden nor external, in logical-date order
-(docs/semantics.md, "The timeline"). Whoever creates runs holds the window they will be in (read once for many runs), asks for
+(docs/semantics.md, "Timeline"). Whoever creates runs holds the window they will be in (read once for many runs), asks for
 `previous` and `successor`, and puts each new run in. Runs by partition key have no date: they are kept by their key only.
 """
 
@@ -68,7 +68,7 @@ def made_in_time(run: DagRun) -> bool:
     return run.run_type == s.SCHEDULED_RUN or run.created_at >= _end_of(run)
 
 
-def _carries(run: DagRun) -> bool:
+def advances_schedule(run: DagRun) -> bool:
     """The schedule goes on from whole scheduled and backfill runs that were created when their interval had ended."""
     return run.run_type in (s.SCHEDULED_RUN, s.BACKFILL_RUN) and not run.is_partial and made_in_time(run)
 
@@ -83,7 +83,7 @@ class TimelineWindow:
     _runs: dict[TimelineKey, DagRun] = field(default_factory=dict)
     _numbers: dict[TimelineKey, int] = field(default_factory=dict)  # `number_of` the last run of each key
     _batches: dict[TimelineKey, DagRun] = field(default_factory=dict)  # current ones, which may begin before the floor
-    _carried: set[TimelineKey] = field(default_factory=set)  # whose overridden run carried the schedule
+    _advanced: set[TimelineKey] = field(default_factory=set)  # whose overridden run advanced the schedule
     edges: tuple[datetime, ...] = ()  # the first and last date that it was read with
     _gaps: set[datetime] = field(default_factory=set)  # edges without a current run: the neighbour is not known
 
@@ -105,37 +105,37 @@ class TimelineWindow:
         return self._runs[(self._dates[-1], None)] if self._dates else None
 
     @property
-    def farthest_end(self) -> DagRun | None:
-        """The run that the schedule goes on from: the newest that carries it, or a batch that reaches beyond its end."""
-        newest = self.carrier(1)
-        reaching = [run for run in (newest, *self._batches.values()) if run is not None and self._carries(run)]
+    def last_scheduled(self) -> DagRun | None:
+        """The run that the schedule goes on from: the newest that advances it, or a batch that reaches beyond its end."""
+        newest = self.nth_advancing(1)
+        reaching = [run for run in (newest, *self._batches.values()) if run is not None and self._advances(run)]
         return max(reaching, key=lambda run: (_end_of(run), run is newest), default=None)
 
-    def carrier(self, n: int) -> DagRun | None:
-        """The `n`-th newest run of those that carry the schedule; None where fewer are held."""
+    def nth_advancing(self, n: int) -> DagRun | None:
+        """The `n`-th newest run of those that advance the schedule; None where fewer are held."""
         runs = (self._runs[(date, None)] for date in reversed(self._dates))
-        return next(islice((run for run in runs if self._carries(run)), n - 1, None), None)
+        return next(islice((run for run in runs if self._advances(run)), n - 1, None), None)
 
-    def _carries(self, run: DagRun) -> bool:
-        """A date that the schedule had reached and that was redone by hand, or in part, still carries it."""
-        return _carries(run) or timeline_key(run.logical_date, run.partition_key) in self._carried
+    def _advances(self, run: DagRun) -> bool:
+        """A date that the schedule had reached and that was redone by hand, or in part, still advances it."""
+        return advances_schedule(run) or timeline_key(run.logical_date, run.partition_key) in self._advanced
 
     def stands_for_schedule(self, date: datetime) -> bool:
         """True when the schedule passes this date over: it has a whole run that was created when its interval had ended,
         or one that redid the date after that."""
         run = self.current_at(timeline_key(date, None)) or self.covering(date)
-        return run is not None and (self._carries(run) or (not run.is_partial and made_in_time(run)))
+        return run is not None and (self._advances(run) or (not run.is_partial and made_in_time(run)))
 
     def trim(self, most: int) -> None:
-        """Keeps the newest runs, from the `most`-th on that carry the schedule, and sets the floor there."""
-        oldest = self.carrier(most)
+        """Keeps the newest runs, from the `most`-th on that advance the schedule, and sets the floor there."""
+        oldest = self.nth_advancing(most)
         if oldest is None or oldest.logical_date is None:
             return
         first = bisect_left(self._dates, oldest.logical_date)
         for date in self._dates[:first]:
             del self._runs[(date, None)]
             self._numbers.pop((date, None), None)
-            self._carried.discard((date, None))
+            self._advanced.discard((date, None))
         if first:
             del self._dates[:first]
             self.floor = floor = self._dates[0]
@@ -172,7 +172,7 @@ class TimelineWindow:
             return
         self._numbers[key] = max(number_of(run), self._numbers.get(key, 0))
         if run.state == s.OVERRIDDEN:
-            self._note_carried(run)
+            self._note_advanced(run)
             return
         if run.logical_date is not None and key not in self._runs:
             insort(self._dates, run.logical_date)
@@ -193,16 +193,16 @@ class TimelineWindow:
         if run.state != s.OVERRIDDEN:
             self._runs[key] = run
             return
-        self._note_carried(run)
+        self._note_advanced(run)
         del self._runs[key]
         if run.logical_date is not None:
             del self._dates[bisect_left(self._dates, run.logical_date)]
             if run.logical_date in self.edges:
                 self._gaps.add(run.logical_date)
 
-    def _note_carried(self, overridden: DagRun) -> None:
-        if overridden.logical_date is not None and _carries(overridden):
-            self._carried.add(timeline_key(overridden.logical_date, overridden.partition_key))
+    def _note_advanced(self, overridden: DagRun) -> None:
+        if overridden.logical_date is not None and advances_schedule(overridden):
+            self._advanced.add(timeline_key(overridden.logical_date, overridden.partition_key))
 
     def previous(self, date: datetime | None) -> DagRun | None:
         if date is None:

@@ -1,6 +1,6 @@
 """Decides whether a task may start: from the states of what it waits for, by its trigger rule (Airflow's meanings).
 
-Pure: states in, a verdict out. `cancelled` counts as failed, `removed` as success: neither will ever be anything else.
+Pure: states in, a verdict out. `cancelled` counts as failed, `removed` as success: neither changes unless its task is cleared.
 """
 
 from __future__ import annotations

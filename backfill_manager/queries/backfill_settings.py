@@ -51,7 +51,7 @@ def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
 
 
 def children_of_each(store: Store) -> dict[str, list[dict[str, Any]]]:
-    """For each backfill of a cascade those that wait for it: `backfill_id`, `dag_id`, `state`."""
+    """For each backfill the downstream backfills that wait for it: `backfill_id`, `dag_id`, `state`."""
     found = store.read(Backfill, [Condition("parents_json", "!=", "[]")], order_by=("created_at", "backfill_id"))
     children: dict[str, list[dict[str, Any]]] = {}
     for row in found:

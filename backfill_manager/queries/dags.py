@@ -115,7 +115,7 @@ def next_intervals(
 ) -> list[dict[str, Any]]:
     """The next `n` intervals that the scheduler makes runs of; `reached` is the newest end of the timeline. The first may
     be due already. `after`: the end of one of them, to go on behind it."""
-    latest = reached.farthest_end
+    latest = reached.last_scheduled
     if after is not None:
         latest, now = _made(spec, after - timedelta(microseconds=1), after, now), max(now, after)
     fields = resources.Interval.model_fields

@@ -8,6 +8,7 @@ from typing import Any, Final
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
+from backfill_manager.model.pools import pool_of
 from backfill_manager.model.records import Backfill, DagRun, DagVersion, Pool, TaskInstance
 from backfill_manager.queries.dags import spec_reader
 from backfill_manager.queries.documents import document
@@ -71,5 +72,5 @@ def waiting_by_pool(store: Store) -> dict[str, int]:
         except NotFound:
             continue
         of_backfill = pools.get(run.backfill_id) if run.backfill_id else None
-        found[states.pool_of(task.pool if task else None, of_backfill)] += 1
+        found[pool_of(task.pool if task else None, of_backfill)] += 1
     return dict(found)

@@ -18,8 +18,8 @@ from backfill_manager.dags.schedule.timetable import ONCE, Timetable, parse_date
 from backfill_manager.dags.task_selection import selected_tasks
 from backfill_manager.errors import NotFound, nearest, shorten
 from backfill_manager.humanise import name_list
+from backfill_manager.model.pools import SCHEDULED_POOL
 from backfill_manager.model.records import Backfill
-from backfill_manager.model.states import SCHEDULED_RUN
 from backfill_manager.planning.backfill_range import MAX_ITEMS, ON_SCHEDULE, read_range, with_defaults
 from backfill_manager.requests.time_window import TimeWindow
 from backfill_manager.schemas import commands, errors
@@ -76,15 +76,15 @@ def check_backfill(command: commands.CreateBackfill, dag: DagSpec, now: datetime
 def check_pools(pool: str | None, overrides: Mapping[str, Any], known: Collection[str]) -> None:
     """`NotFound` or `InvalidInput` unless the pool of a backfill (None: not given), and every one that its overrides name,
     exists and is open to backfills."""
-    there = sorted(name for name in known if name != SCHEDULED_RUN)
-    if pool == SCHEDULED_RUN:
+    there = sorted(name for name in known if name != SCHEDULED_POOL)
+    if pool == SCHEDULED_POOL:
         raise errors.SCHEDULED_POOL(field="pool", pool=pool)
     if pool is not None and pool not in known:
         raise NotFound("pool", pool, there, more=f"; there are {', '.join(there)}.", field="pool")
     for name, value in overrides.items():
         if name.rpartition(".")[2] != "pool" or value is None:  # None: the pool of the backfill
             continue
-        if value == SCHEDULED_RUN:
+        if value == SCHEDULED_POOL:
             raise errors.SCHEDULED_POOL(field="overrides", pool=f"{name}={value}")
         if value not in known:
             near = nearest(str(value), there) or "."

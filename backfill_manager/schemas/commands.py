@@ -3,9 +3,9 @@
 A command is a frozen pydantic model that takes its values strictly: no "1" for 1, no unknown field. `COMMANDS` maps each
 kind of request to the model of its payload, which is also the layout of `request.payload_json`. Releases share a state, so a
 field may be added with a default, but none may change its name or meaning. Only form is checked here; what depends on the
-DAG or the state is checked by `requests.validation`.
+DAG or the state is checked by `requests.backfill_checks` and `requests.validation`.
 
-A new option of a backfill is one field of `ListedSettings` (it can be changed while the backfill runs) or of `BackfillPlan` (it
+A new option of a backfill is one field of `UpdatableOptions` (it can be changed while the backfill runs) or of `BackfillPlan` (it
 can't). If it is kept with the backfill, it is also a column of `model.records.Backfill`.
 """
 
@@ -130,7 +130,7 @@ class Command(BaseModel):
 # -- backfills --------------------------------------------------------------------------------------------------------
 
 
-class ListedSettings(BaseModel):
+class UpdatableOptions(BaseModel):
     """Settings of a backfill that lists show; also a part of the resource `Backfill`."""
 
     model_config = ConfigDict(defer_build=True)
@@ -163,7 +163,7 @@ class ListedSettings(BaseModel):
     )  # fmt: skip
 
 
-class LargeSettings(BaseModel):
+class LargeUpdatableOptions(BaseModel):
     """Settings of a backfill that lists leave out, as they may be large."""
 
     model_config = ConfigDict(defer_build=True)
@@ -178,7 +178,7 @@ class LargeSettings(BaseModel):
     )  # fmt: skip
 
 
-class BackfillSettings(ListedSettings, LargeSettings, Command):
+class BackfillSettings(UpdatableOptions, LargeUpdatableOptions, Command):
     """Options of a backfill that can be changed while it runs. What runs already is not touched."""
 
 
@@ -186,7 +186,7 @@ UPDATABLE_FIELDS: Final = tuple(BackfillSettings.model_fields)
 CHECKED_TOGETHER: Final = ("tasks", "with_upstream", "with_downstream", "overrides")  # settings, with those that change
 
 
-class BackfillPlan(Command, Generic[Date]):
+class PlanOptions(Command, Generic[Date]):
     """Options of a backfill that say what is planned. `Date` is an instant, or text to be read in the DAG's zone."""
 
     dag_id: Name = Field(title="DAG", description="The DAG's id.")
@@ -229,7 +229,7 @@ class BackfillPlan(Command, Generic[Date]):
     )  # fmt: skip
 
 
-class BackfillInput(BackfillSettings, BackfillPlan[DateText], Command):
+class BackfillInput(BackfillSettings, PlanOptions[DateText], Command):
     """A backfill as a person or a REST client writes it: dates are text, and `kind` may be left to what is listed."""
 
     model_config = ConfigDict(
@@ -239,7 +239,7 @@ class BackfillInput(BackfillSettings, BackfillPlan[DateText], Command):
     )
 
 
-class CreateBackfill(BackfillSettings, BackfillPlan[Instant], Command):
+class CreateBackfill(BackfillSettings, PlanOptions[Instant], Command):
     """A backfill to be planned; `config` is how the state keeps and shows what was planned."""
 
     kind: Kind = "schedule"

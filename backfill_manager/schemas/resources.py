@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerialize
 
 from backfill_manager.clock import format_instant
 from backfill_manager.model import states
-from backfill_manager.schemas.commands import LargeSettings, ListedSettings
+from backfill_manager.schemas.commands import LargeUpdatableOptions, UpdatableOptions
 
 Document = dict[str, Any]
 Instant = Annotated[
@@ -45,7 +45,7 @@ class Page(Resource, Generic[T]):
     next_cursor: str | None = Field(description="`cursor` of the next page; null on the last one.")
 
 
-class Backfill(Resource, ListedSettings):
+class Backfill(Resource, UpdatableOptions):
     """A backfill with its settings; its items are counted by state."""
 
     backfill_id: str
@@ -83,7 +83,7 @@ class Backfill(Resource, ListedSettings):
         return self.state in states.BACKFILL_FINISHED
 
 
-class BackfillDetails(Backfill, LargeSettings):
+class BackfillDetails(Backfill, LargeUpdatableOptions):
     """With what lists leave out, as it may be large."""
 
 

@@ -25,7 +25,7 @@ from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.messages import Event, Succeeded, TaskEnded, TaskLaunch
-from backfill_manager.execution.task_try import StateIdentity
+from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
 from backfill_manager.settings import BundleSettings
 

@@ -12,7 +12,7 @@ from support.executor_fixture import THIS_STATE, Audience, LoadedForTest, OneDag
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.executor import Executor
-from backfill_manager.execution.task_try import StateIdentity
+from backfill_manager.execution.write_context import StateIdentity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from support.executor_fixture import PATIENCE, THIS_STATE, TOO_LATE, Stage, a_la
 from backfill_manager.execution.catalog import folder_of, register_tables
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.messages import Cancelled, Failed, Postponed, Succeeded, TaskLaunch
-from backfill_manager.execution.task_try import StateIdentity, TaskTry
+from backfill_manager.execution.write_context import StateIdentity, WriteContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -294,7 +294,7 @@ def test_the_commit_says_who_wrote_it(stage: Stage, table: str) -> None:
     properties = {row["key"]: row["value"] for row in stage.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     assert properties["delta.setTransactionRetentionDuration"] == "interval 30 days"
     assert (properties["delta.minReaderVersion"], properties["delta.minWriterVersion"]) == ("1", "2")
-    this = TaskTry(launch, stage.spark, logging.getLogger("test"), lambda: None, THIS_STATE)
+    this = WriteContext(launch, stage.spark, logging.getLogger("test"), lambda: None, THIS_STATE)
     assert this.transaction_id(1) == "bfm/0123456789ab/stage/work/backfill__2013-01-01/1"
 
 

@@ -15,7 +15,7 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_table import OutputTable, TableQueue
 from backfill_manager.execution.sql_lexer import identifier, statements, string_literal
-from backfill_manager.execution.task_try import StateIdentity
+from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.execution.written_tables import written_by
 
 if TYPE_CHECKING:

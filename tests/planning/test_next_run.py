@@ -210,7 +210,7 @@ def test_after_a_backfill_has_reached_past_what_the_schedule_made_it_goes_on_fro
     timeline = TimelineWindow.of(
         [day("2024-01-05"), run(at("2024-01-20"), at("2024-01-21"), s.BACKFILL_RUN, made="2024-01-23")]
     )
-    assert interval(upcoming(spec, timeline.farthest_end, at("2024-01-21")))[0] == at("2024-01-21")
+    assert interval(upcoming(spec, timeline.last_scheduled, at("2024-01-21")))[0] == at("2024-01-21")
 
 
 @pytest.mark.parametrize(
@@ -221,15 +221,15 @@ def test_runs_by_hand_and_runs_made_before_their_interval_had_ended_carry_the_sc
     run_type: str, made: str
 ) -> None:
     timeline = TimelineWindow.of([day("2024-01-05"), run(at("2024-02-05"), at("2024-02-06"), run_type, made=made)])
-    assert timeline.farthest_end == day("2024-01-05")
+    assert timeline.last_scheduled == day("2024-01-05")
     spec = dag("@daily", start_date=at("2024-01-01"), catchup=True)
-    assert interval(upcoming(spec, timeline.farthest_end, at("2024-01-09")))[0] == at("2024-01-06")
+    assert interval(upcoming(spec, timeline.last_scheduled, at("2024-01-09")))[0] == at("2024-01-06")
 
 
 def test_a_partial_run_carries_the_schedule_nowhere_and_its_date_is_not_passed_over() -> None:
     partial = run(at("2024-01-06"), at("2024-01-07"), s.BACKFILL_RUN, made="2024-01-09").evolve(is_partial=True)
     timeline = TimelineWindow.of([day("2024-01-05"), partial])
-    assert timeline.farthest_end == day("2024-01-05")
+    assert timeline.last_scheduled == day("2024-01-05")
     assert not timeline.stands_for_schedule(at("2024-01-06"))
 
 
@@ -243,7 +243,7 @@ def test_the_schedule_passes_over_a_date_that_was_run_by_hand_once_its_interval_
     timeline = TimelineWindow.of([day("2024-01-05"), by_hand])
     for catchup, now in ((True, "2024-01-20"), (False, "2024-01-07")):
         spec = dag("@daily", start_date=at("2024-01-01"), catchup=catchup)
-        found = upcoming(spec, timeline.farthest_end, at(now), timeline.stands_for_schedule)
+        found = upcoming(spec, timeline.last_scheduled, at(now), timeline.stands_for_schedule)
         assert interval(found)[0] == at("2024-01-07" if passed_over else "2024-01-06")
 
 
@@ -252,7 +252,7 @@ def test_a_date_of_the_schedule_that_was_done_over_by_hand_is_where_it_goes_on_f
     over = day("2024-01-05").evolve(state=s.OVERRIDDEN, overridden_by="manual__2")
     timeline = TimelineWindow.of([over, run(at("2024-01-05"), at("2024-01-06"), s.MANUAL_RUN, made="2024-01-09")])
     spec = dag("@daily", start_date=at("2023-01-01"), catchup=True)
-    assert interval(upcoming(spec, timeline.farthest_end, at("2024-01-09")))[0] == at("2024-01-06")
+    assert interval(upcoming(spec, timeline.last_scheduled, at("2024-01-09")))[0] == at("2024-01-06")
 
 
 @pytest.mark.parametrize("catchup", [False, True])

@@ -209,7 +209,7 @@ def test_a_window_read_from_the_store_gives_the_answers_of_the_whole_timeline(
     left = max(1, most - 1)
     recent.trim(left)
     timeline.check_newest_end(recent)
-    assert recent.carrier(left + 1) is None
+    assert recent.nth_advancing(left + 1) is None
 
 
 def test_a_date_within_an_overridden_batch_is_numbered_on_by_the_scheduler() -> None:

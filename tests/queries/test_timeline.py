@@ -48,7 +48,7 @@ def reached(store: Store) -> dict[str, str | None]:
     """By DAG the run from which its schedule goes on."""
     rows = [DagRow(dag_id, "b", "f.py", 1, False, True, "@daily", "UTC", FIRST) for dag_id in "abcd"]
     found = schedules_reached(store, rows, FIRST + timedelta(days=20))
-    return {dag_id: one.farthest_end and one.farthest_end.run_id for dag_id, one in found.items()}
+    return {dag_id: one.last_scheduled and one.last_scheduled.run_id for dag_id, one in found.items()}
 
 
 def test_the_schedule_goes_on_from_the_last_date_that_it_or_a_backfill_did(store: MemoryStore) -> None:

@@ -23,7 +23,7 @@ from backfill_manager.execution.messages import (
     TaskLogged,
     TaskStarted,
 )
-from backfill_manager.execution.task_try import StateIdentity
+from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
 
 if TYPE_CHECKING:

@@ -22,7 +22,13 @@ from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.importing.import_failure import FailedFile, explain, explain_dump, to_utf8
+from backfill_manager.dags.importing.import_failure import (
+    MAX_TRACEBACK_LENGTH,
+    FailedFile,
+    explain,
+    explain_dump,
+    to_utf8,
+)
 from backfill_manager.dags.importing.parse_file import ParseJob
 from backfill_manager.dags.importing.worker_process import MAX_RESULT_SIZE, ParseReply, WorkerProcess
 from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInput, shorten
@@ -33,7 +39,6 @@ if TYPE_CHECKING:
 _PRELOADABLE: Final = ("pyspark", "pandas")  # costly to import; a worker has it once a file has needed it
 MAX_WORKERS: Final = 4
 MAX_MESSAGE_LENGTH: Final = 2000  # characters; lists of errors repeat them
-MAX_TRACEBACK_LENGTH: Final = 50_000
 _ATTEMPTS: Final = 3  # to find a worker that gets as far as the file
 
 

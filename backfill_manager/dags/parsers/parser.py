@@ -73,8 +73,8 @@ class BundleParser(ABC):
         self._dag_files = DagFiles(self.files, self.may_make_dags)
         bundle.use_parser(self._dag_files, self.Options)
         self.records: dict[str, ParseRecord] = {}
-        self._last_look: datetime | None = None
-        self._look_failed = False
+        self._last_scan: datetime | None = None
+        self._scan_failed = False
         self._last_parse: datetime | None = None  # by this object
         self._content_parsed: BundleContent | None = None
 
@@ -131,20 +131,20 @@ class BundleParser(ABC):
     def due_in(self) -> float | None:
         """Seconds until `scan` is to be called; 0 or less is now, None is never."""
         now = self.clock.now()
-        last = self._last_look or self.last_parse
+        last = self._last_scan or self.last_parse
         at: Any = self.next_scan(last if last is None else min(last, now))
         now = self.clock.now()  # what was now a moment ago has come
         if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
             what = "an instant with a time zone, or None"
-            raise InvalidInput(f"its parser {self.name!r} gave {at!r} as next_look; {what}")
-        if self._look_failed and self._last_look is not None:
-            again = min(self._last_look, now) + timedelta(seconds=self.bundle.settings.fetch_interval)
+            raise InvalidInput(f"its parser {self.name!r} gave {at!r} as next_scan; {what}")
+        if self._scan_failed and self._last_scan is not None:
+            again = min(self._last_scan, now) + timedelta(seconds=self.bundle.settings.fetch_interval)
             at = again if at is None else min(at, again)
         return None if at is None else float((at - now).total_seconds())
 
     def scan_results(self) -> Iterator[Submission]:
         """The submissions of a scan, or one that says why it failed. None when the manifest names another parser now."""
-        self._last_look, self._look_failed = self.clock.now(), True
+        self._last_scan, self._scan_failed = self.clock.now(), True
         has_submitted = False
         try:
             for submission in self.scan():
@@ -156,7 +156,7 @@ class BundleParser(ABC):
         except InvalidInput as error:
             yield unreadable_because(error, self.bundle)
             return
-        self._look_failed = False
+        self._scan_failed = False
         if not has_submitted and {".", MANIFEST} & self.catalog.files_of(self.bundle.name):
             nothing = BundleContent({}, ())  # it could be fetched again: its own error is cleared
             yield Submission(

@@ -1,7 +1,7 @@
 """Schedules: how they are written, and when they fire. Pure; the scheduler's next run and the planner's SQL share it.
 
-A schedule divides time into half-open intervals between consecutive firings (docs/semantics.md, "Interval, logical date,
-time zone"). A firing is found without stepping through the minutes: the zone's windows (`dags.schedule.timezones`) cut time into
+A schedule divides time into half-open intervals between consecutive firings (docs/semantics.md, "Intervals and time
+zones"). A firing is found without stepping through the minutes: the zone's windows (`dags.schedule.timezones`) cut time into
 stretches with one offset, and within a stretch the next matching reading is a bisection (`dags.schedule.cron`). It costs some
 microseconds.
 

@@ -38,7 +38,7 @@ class StateIdentity:
 
 
 @dataclass(frozen=True)
-class TaskTry:
+class WriteContext:
     launch: TaskLaunch
     spark: SparkSession  # its own session
     log: logging.Logger
