@@ -107,6 +107,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.retainedJobs": "100000",  # tests look up jobs in the status store
             "spark.ui.retainedStages": "100000",
             "spark.default.parallelism": "2",
+            "spark.driver.memory": "3g",  # the status store of thousands of jobs; with 1 GB the JVM would only collect garbage
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={root}",
         },
     )

@@ -27,7 +27,7 @@ from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 
-DAYS = 12
+DAYS = 9
 DAG_FILE = """
 from backfill_manager import dag, task
 
@@ -111,7 +111,7 @@ def test_a_standby_says_so_and_takes_over_from_a_killed_leader(
     root: Path, managers: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     leader = managers()
-    store = asked_for(root)
+    store = asked_for(root, days=6)
     wait_for(lambda: done(store) >= 1)
     standby = managers("--until-idle")
     wait_for(lambda: b"standing by" in (root / "manager1.log").read_bytes())
@@ -122,7 +122,7 @@ def test_a_standby_says_so_and_takes_over_from_a_killed_leader(
         (1, leader.pid),
         (2, standby.pid),
     ]
-    assert done(store) == DAYS
+    assert done(store) == 6
 
 
 def test_a_manager_with_pages_is_asked_over_http_and_sigterm_drains_it(
