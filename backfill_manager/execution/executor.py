@@ -7,7 +7,7 @@ its log.
 
 A try that is timed out or cancelled is *abandoned*: its Spark jobs are cancelled, further ones and its writes are
 refused, and when its thread has ended, or after `grace_s`, its outcome is reported and its slots are free.
-Python code can't be stopped from outside; a thread that continues after that is a *ghost*: its events are dropped,
+Python code can't be stopped from outside; a thread that continues after that is left alone: its events are dropped,
 and its Spark jobs are cancelled again and again as long as it lives (Spark refuses the later jobs of a
 cancelled group, but not the map stages of adaptive queries).
 
@@ -88,7 +88,7 @@ class Executor:
         self._waiting: dict[str, list[tuple[int, int, int, _Try]]] = defaultdict(list)
         self._order = itertools.count()
         self._tries: dict[m.LaunchKey, _Try] = {}  # those that have not ended
-        self._ghosts: set[_Try] = set()  # abandoned, and their threads still live
+        self._abandoned_alive: set[_Try] = set()  # whose threads still run
         self._idle = 0  # threads that wait and have not been promised a try
         self._handover: queue.SimpleQueue[_Try | None] = queue.SimpleQueue()
         self._closing = self._closed = False
@@ -273,7 +273,7 @@ class Executor:
                 self.report_spark_gone(outcome.reason)
                 outcome = self._gone or outcome
             with self._changed:
-                self._ghosts.discard(it)
+                self._abandoned_alive.discard(it)
             self._end(it, outcome)
 
     def _abandon(self, it: _Try, outcome: m.Outcome) -> bool:
@@ -286,7 +286,7 @@ class Executor:
             if runs:
                 now = self._clock.monotonic()
                 it.deadlines |= {"give_up": now + self._grace_s, "cancel": now + it.cancel_in}
-                self._ghosts.add(it)
+                self._abandoned_alive.add(it)
             self._changed.notify_all()
         if runs:
             it.scope.cancel_jobs()
@@ -345,7 +345,7 @@ class Executor:
             if self._closed:
                 return False
             now = self._clock.monotonic()
-            watched = {*self._tries.values(), *self._ghosts}
+            watched = {*self._tries.values(), *self._abandoned_alive}
             soonest = min((at for it in watched for at in it.deadlines.values()), default=None)
             if soonest is None or soonest > now:
                 self._changed.wait(None if soonest is None else soonest - now)

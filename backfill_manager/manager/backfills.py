@@ -32,6 +32,7 @@ from backfill_manager.requests.time_window import TimeWindow
 
 _FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
 RERUN_STATES: Final = dict(none=frozenset(), failed=_FAILED, failed_tasks=_FAILED, completed=_FAILED | {s.SUCCESS})
+# What becomes of an item. The last two are skipped, and shown as its reason.
 Verdict = Literal["make", "rerun", "adopt", "in flight", "already exists"]
 
 
@@ -88,7 +89,7 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
             continue
         for _ in items:
             del live.pending[at]
-        if waits == "start" and not _take(tick, live, items, at):
+        if waits == "start" and not _start_batch(tick, live, items, at):
             return  # read by the next prefetch
 
 
@@ -110,52 +111,59 @@ def _wait_verdict(tick: Tick, live: ActiveBackfill, items: list[BackfillItem]) -
     return "ended"
 
 
-def _take(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], at: int) -> bool:
-    """Makes one run of as many of the first items as possible and returns the others to the queue. False: the run whose failed
-    tasks are to run again has to be read first."""
+def _start_batch(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], at: int) -> bool:
+    """Makes one run of as many of the first items as possible and returns the others to the queue, at its place `at`. False: the
+    run whose failed tasks are to run again has to be read first."""
     verdicts = [_verdict(live, item) for item in items]
-    first, standing = verdicts[0]
-    taken, may_go_on = 1, True
-    if first in ("adopt", "rerun"):
-        assert standing is not None
-        taken = next((n for n, item in enumerate(items) if not _is_of(live, item, standing)), len(items))
-        while taken == len(items) and at < len(live.pending) and _is_of(live, live.pending[at], standing):
-            items.append(live.pending[at])
-            del live.pending[at]
-            taken += 1
-        if first == "adopt":
-            _adopt(tick, live, items[:taken], standing)
+    verdict, existing = verdicts[0]
+    if verdict in ("adopt", "rerun"):
+        assert existing is not None
+        items = _items_of_run(live, items, existing, at)
+        used = next((n for n, item in enumerate(items) if not _is_current_run(live, item, existing)), len(items))
+        if verdict == "adopt":
+            _adopt(tick, live, items[:used], existing)
         else:
-            taken = _rerun(tick, live, items[:taken], standing)
-            may_go_on = taken > 0
-    elif first == "make":
-        taken = next((n for n, (word, _) in enumerate(verdicts) if word != "make"), len(items))
-        _make(tick, live, items[:taken], [run for _, run in verdicts[:taken] if run is not None])
+            used = _rerun(tick, live, items[:used], existing)
+    elif verdict == "make":
+        used = next((n for n, (other, _) in enumerate(verdicts) if other != "make"), len(items))
+        _make(tick, live, items[:used], [run for _, run in verdicts[:used] if run is not None])
     else:
-        tick.state.put_item(live, items[0], c.item_ended(items[0], s.SKIPPED, first))
-    for item in reversed(items[taken:]):
+        used = 1
+        tick.state.put_item(live, items[0], c.item_ended(items[0], s.SKIPPED, verdict))
+    for item in reversed(items[used:]):
         live.pending.insert(at, item)
-    return may_go_on
+    return used > 0
+
+
+def _items_of_run(live: ActiveBackfill, items: list[BackfillItem], run: DagRun, at: int) -> list[BackfillItem]:
+    """These items, and if the run stands for all of them, those that follow in the queue and that it stands for, too."""
+    if not all(_is_current_run(live, item, run) for item in items):
+        return items
+    items = list(items)
+    while at < len(live.pending) and _is_current_run(live, live.pending[at], run):
+        items.append(live.pending[at])
+        del live.pending[at]
+    return items
 
 
 def _verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun | None]:
     """What to do with an item, and the current run of its date (for `rerun` and `adopt`: or the one that covers it)."""
-    standing = live.timeline.current_at(timeline_key(item.logical_date, item.partition_key))
-    there = standing or live.timeline.covering(item.logical_date)
-    if there is None:
+    current = live.timeline.current_at(timeline_key(item.logical_date, item.partition_key))
+    existing = current or live.timeline.covering(item.logical_date)
+    if existing is None:
         return "make", None
-    mine, is_live = there.backfill_id == live.row.backfill_id, there.state in s.RUN_LIVE
-    counts = not (there.is_partial and live.is_whole)
-    may_rerun = live.reruns_failed_tasks and counts and there.state in RERUN_STATES["failed_tasks"]
-    if mine and there.run_id == item.run_id and not is_live:  # its own earlier run, which failed
-        return ("rerun", there) if may_rerun and item.batch is None else ("make", standing)
-    if mine and (there.ordinal == item.ordinal or live.took_over(there)):
-        return "adopt", there
+    is_own, is_live = existing.backfill_id == live.row.backfill_id, existing.state in s.RUN_LIVE
+    is_done_for_this = not (existing.is_partial and live.is_whole)
+    may_rerun = live.reruns_failed_tasks and is_done_for_this and existing.state in RERUN_STATES["failed_tasks"]
+    if is_own and existing.run_id == item.run_id and not is_live:  # its own earlier run, which failed
+        return ("rerun", existing) if may_rerun and item.batch is None else ("make", current)
+    if is_own and (existing.ordinal == item.ordinal or live.took_over(existing)):
+        return "adopt", existing
     if is_live:
         return "in flight", None
-    if not mine and counts and there.state not in RERUN_STATES[live.row.reprocess]:
+    if not is_own and is_done_for_this and existing.state not in RERUN_STATES[live.row.reprocess]:
         return "already exists", None
-    return ("rerun", there) if may_rerun else ("make", standing)
+    return ("rerun", existing) if may_rerun else ("make", current)
 
 
 def runs_to_rerun(live: ActiveBackfill) -> list[DagRun]:
@@ -163,52 +171,52 @@ def runs_to_rerun(live: ActiveBackfill) -> list[DagRun]:
     runs: dict[str, DagRun] = {}
     if live.reruns_failed_tasks:
         for item in live.pending:
-            word, run = _verdict(live, item)
-            if word == "rerun" and run is not None:
+            verdict, run = _verdict(live, item)
+            if verdict == "rerun" and run is not None:
                 runs[run.run_id] = run
             if len(runs) >= live.row.max_active_runs:
                 break
     return list(runs.values())
 
 
-def _is_of(live: ActiveBackfill, item: BackfillItem, run: DagRun) -> bool:
+def _is_current_run(live: ActiveBackfill, item: BackfillItem, run: DagRun) -> bool:
     """Whether the run is the current one of the item's date."""
-    place = timeline_key(item.logical_date, item.partition_key)
-    there = live.timeline.current_at(place) or live.timeline.covering(item.logical_date)
-    return there is not None and there.run_id == run.run_id
+    key = timeline_key(item.logical_date, item.partition_key)
+    existing = live.timeline.current_at(key) or live.timeline.covering(item.logical_date)
+    return existing is not None and existing.run_id == run.run_id
 
 
 def _adopt(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> None:
     """Takes items into a run that was committed before a crash, when the items were not: they are derived from the run."""
-    begun = _begin(tick, live, items, run)
+    begun = _start_items(tick, live, items, run)
     if run.key not in tick.state.runs:
         del live.running[run.dag_id, run.run_id]
         end_items(tick.state, live, begun, run)
 
 
-def _rerun(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], standing: DagRun) -> int:
+def _rerun(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], existing: DagRun) -> int:
     """Clears an existing run's failed tasks, with what depends on them, and makes it this backfill's; returns how many items it
     took: none if the run has to be read first."""
-    seen, tasks = live.failed_runs.get(standing.key, (None, {}))
-    if seen != standing:
+    seen, tasks = live.failed_runs.get(existing.key, (None, {}))
+    if seen != existing:
         return 0
-    spec = tick.state.spec_of_run(standing, live.row)
+    spec = tick.state.spec_of_run(existing, live.row)
     again = failed_and_after(spec, tasks.values())
     if not again:  # no task of it failed: a new run replaces it
-        _make(tick, live, items[:1], [standing] if items[0].logical_date == standing.logical_date else [])
+        _make(tick, live, items[:1], [existing] if items[0].logical_date == existing.logical_date else [])
         return 1
-    reopened = c.run_reopened(standing).evolve(backfill_id=live.row.backfill_id, ordinal=items[0].ordinal)
+    reopened = c.run_reopened(existing).evolve(backfill_id=live.row.backfill_id, ordinal=items[0].ordinal)
     run = existing_run(tick.state, reopened, live, dict(tasks))
     tick.state.runs[run.key] = run
     tick.put(reopened)
     for task_id in sorted((again | spec.callbacks_of(again)) & tasks.keys()):
         ti = tasks[task_id].evolve(priority=spec.task(task_id).priority + live.row.priority)
         tick.put(c.cleared(ti, live.row.request_id) if ti.state in s.TASK_FINISHED else ti)
-    _begin(tick, live, items, reopened)
+    _start_items(tick, live, items, reopened)
     return len(items)
 
 
-def _begin(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> list[BackfillItem]:
+def _start_items(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> list[BackfillItem]:
     begun = [c.item_started(item, run.run_id) for item in items]
     live.running.setdefault((run.dag_id, run.run_id), []).extend(begun)
     for was, item in zip(items, begun, strict=True):
@@ -216,7 +224,7 @@ def _begin(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], run: Dag
     return begun
 
 
-def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], standing: list[DagRun]) -> None:
+def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], overridden: list[DagRun]) -> None:
     first = min(items, key=lambda item: item.interval_start or EPOCH)  # with run_backwards the last one is the oldest
     ends = [item.interval_end for item in items if item.interval_end is not None]
     place = timeline_key(first.logical_date, first.partition_key)
@@ -228,9 +236,9 @@ def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], standing:
         items=len(items), conf_json=live.row.conf_json,
     )  # fmt: skip
     run = make_run(
-        tick.state, row, live.spec, live.timeline, standing, selected=live.selected, priority=live.row.priority
+        tick.state, row, live.spec, live.timeline, overridden, selected=live.selected, priority=live.row.priority
     )
-    _begin(tick, live, items, run.row)
+    _start_items(tick, live, items, run.row)
     if live.row.state == s.QUEUED:  # also when all its runs are marked at once
         tick.put(c.backfill_started(live.row, tick.now))
     if live.row.mark_success:

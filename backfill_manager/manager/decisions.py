@@ -2,7 +2,8 @@
 
     prefetch ─► outcomes ─► requests ─► schedule ─► runs ─► backfills ─► new runs ─► dispatch
 
-Nothing here runs a task or waits; the tables are read only between commits, when they agree with memory.
+Nothing here runs a task or waits. Tables are read by `prefetch` and by handlers of requests, between commits, when they agree
+with memory. Plans and parse results that have come are committed by the loop before (`tick_loop`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import datetime
 from backfill_manager.errors import StateError
 from backfill_manager.execution.messages import Event
 from backfill_manager.manager import apply_outcomes, backfills, dispatcher, runs, schedule
-from backfill_manager.manager.losses import held_until
+from backfill_manager.manager.losses import isolation_ends_at
 from backfill_manager.manager.prefetch import prefetch
 from backfill_manager.manager.request_handler import RequestHandler
 from backfill_manager.manager.state import ManagerState
@@ -51,7 +52,7 @@ class Decisions:
         return tick
 
     def prefetch(self, now: datetime) -> None:
-        """Reads the rows that the decisions need, before anything changes in this tick."""
+        """Reads the rows that the decisions need, before anything is decided in this tick."""
         prefetch(self.state, self._store, now)
 
     def commit(self, tick: Tick) -> bool:
@@ -83,5 +84,5 @@ class Decisions:
         due = [ti.retry_at for ti in tasks if ti.state == s.UP_FOR_RETRY]
         due.append(backfills.next_window_opening(self.state, now))
         if not self.draining:
-            due += [schedule.next_due(self.state, now), held_until(tasks, now)]
+            due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
         return min((at for at in due if at is not None), default=None)

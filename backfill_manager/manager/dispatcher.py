@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.manager.callbacks import ended_of
-from backfill_manager.manager.losses import held_until, is_calm, is_suspect
+from backfill_manager.manager.losses import has_recovered, is_suspect, isolation_ends_at
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick import Tick
 from backfill_manager.model import states as s
@@ -34,9 +34,9 @@ QUEUE_AHEAD_FACTOR = 2.0  # of a pool's slots
 def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
     """`free` is what the executor says of each pool: slots that are neither taken nor spoken for."""
     state, tasks = tick.state, [ti for _, ti in tick.state.tasks()]
-    if held_until(tasks, tick.now) is not None:
+    if isolation_ends_at(tasks, tick.now) is not None:
         return
-    ahead = QUEUE_AHEAD_FACTOR if is_calm(tasks, tick.now) else 0.0
+    ahead = QUEUE_AHEAD_FACTOR if has_recovered(tasks, tick.now) else 0.0
     available = {name: free.get(name, 0) + int(pool.slots * ahead) for name, pool in state.pools.items()}
     of_dag = Counter[tuple[str, str | None]]()  # a backfill counts for itself: it takes nothing from the schedule
     of_task = Counter[tuple[str, str]]()

@@ -1,4 +1,4 @@
-"""Finds the task that ends the manager's process, by its losses in a row, counted over terms. Pure.
+"""Protection against crash loops: finds the task that ends the manager's process, by its losses in a row (over terms). Pure.
 
 A start is *lost* when the manager's process or its JVM ends while it runs (`os._exit`, a crash in C, out of memory, `kill -9`).
 Every task that ran at that moment has lost a start, and only one of them, or none, is the cause. So a loss costs no try, and:
@@ -9,10 +9,10 @@ Every task that ran at that moment has lost a start, and only one of them, or no
   crash has nothing running, so a suspect runs alone. If the process ends again, it is this task that ends it.
 - So the third loss in a row fails the task if it ran alone. A task that only ran beside the cause gets through when its turn
   comes, and its count is taken back. With other tasks beside it a third loss proves nothing: it is counted, and next time the
-  suspect has twice as long to itself. So a task that ends the process after an hour, while others run, is convicted too.
+  suspect has twice as long to itself. So a task that ends the process after an hour, while others run, fails too.
 
 Why not "one suspect at a time, beside whatever else runs": a backfill of a DAG that always crashes brings a task without a
-loss with every run that it makes. Such a task would end the process beside an innocent suspect, and get that one convicted.
+loss with every run that it makes. Such a task would end the process beside a suspect that is not the cause, which would fail.
 Why only 20 seconds alone at first, and not to its end: after two crashes in a row every long task is a suspect, and the schedule
 must not wait for hours.
 
@@ -58,7 +58,7 @@ def after_loss(ti: TaskInstance, at: datetime, *, alone: bool, reason: str | Non
     return c.lost(ti, at, message, at + timedelta(seconds=BACK_OFF_S[min(losses, len(BACK_OFF_S)) - 1]))
 
 
-def is_calm(tasks: Iterable[TaskInstance], now: datetime) -> bool:
+def has_recovered(tasks: Iterable[TaskInstance], now: datetime) -> bool:
     """Whether every task that was lost has been running again for a while. Until then the process may end at any moment."""
     for ti in tasks:
         if ti.losses and ti.state not in s.TASK_FINISHED:
@@ -68,7 +68,7 @@ def is_calm(tasks: Iterable[TaskInstance], now: datetime) -> bool:
     return True
 
 
-def held_until(tasks: Iterable[TaskInstance], now: datetime) -> datetime | None:
+def isolation_ends_at(tasks: Iterable[TaskInstance], now: datetime) -> datetime | None:
     """The instant before which no task is started: a suspect runs alone at first, or waits to. None: there is none."""
     suspects = [ti for ti in tasks if is_suspect(ti)]
     alone_until = [

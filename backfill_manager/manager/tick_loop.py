@@ -41,7 +41,7 @@ from backfill_manager.store.base import Leader, Store
 
 log = get_logger("tick")
 
-PAUSE_PER_COMMIT: Final = 8.0  # under load: so many times the last commit's duration, or once if a pool needs work
+PAUSE_PER_COMMIT: Final = 8.0  # waited after a commit, in its durations, while events gather; 1 when a pool needs work
 MAX_PAUSE_S: Final = 1.0
 MAX_SLEEP_S: Final = 3600.0  # the machine's clock may be set meanwhile
 DESCRIPTORS_POLL_INTERVAL_S: Final = 0.5

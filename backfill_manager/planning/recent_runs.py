@@ -23,9 +23,9 @@ HORIZONS: Final = (*(timedelta(hours=8**n) for n in range(6)), None)  # 1 hour, 
 
 
 def recent_timelines(counts: Mapping[str, int], store: Store, now: datetime) -> dict[str, TimelineWindow]:
-    """For each DAG its timeline from the newest run on of which so many, with those after it, advance the schedule (whatever else
-    has run since: a thousand manual runs hide none of them); of those that were overridden there only the numbers, as after a
-    batch a date may be made again on which no run is current any more.
+    """For each DAG the newest part of its timeline, which holds so many runs that advance the schedule, however many manual runs
+    there are between them. Of overridden runs it has the numbers only: after a batch a date may be run again on which no run is
+    current any more.
 
     Thousands of DAGs are read together. How far back their runs lie differs from minutes to years and is not known, so they are
     looked for within an hour of the newest one that may advance the schedule, then those that are not complete within eight of
