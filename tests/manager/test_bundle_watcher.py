@@ -231,7 +231,7 @@ def test_a_next_look_that_is_no_instant_is_an_error_of_its_bundle(
     install("import datetime\n" + PARSER.format("return ()").replace("return self.clock.now()", f"return {given}"))
     it = watch(bad="nightly", good="standard")
     assert it.look() == 30
-    assert it.active == ["good"] and "next_look; an instant with a time zone, or None" in it.errors["bad"]
+    assert it.active == ["good"] and "next_scan; an instant with a time zone, or None" in it.errors["bad"]
 
 
 def test_a_parser_of_before_next_look_is_told_what_it_lacks(watch: Watch, install: Callable[[str], None]) -> None:
