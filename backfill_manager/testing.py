@@ -32,8 +32,8 @@ from backfill_manager.manager.leader_election import LeaderElector
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
-from backfill_manager.manager.tick import PlanRequest
-from backfill_manager.manager.tick_loop import TickLoop
+from backfill_manager.manager.tick import TickLoop
+from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.pools import BACKFILL_POOL, SCHEDULED_POOL
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, DagVersion, Pool, TaskInstance
@@ -199,7 +199,7 @@ class InMemoryManager:
 
     # -- time ---------------------------------------------------------------------------------------------------------
     def tick(self) -> bool:
-        """The manager's own tick (`manager.tick_loop.TickLoop`); True if there may be something for the next one."""
+        """The manager's own tick (`manager.tick.TickLoop`); True if there may be something for the next one."""
         self.events.wake_for_requests()
         return self._loop.tick() or self.events.is_woken
 

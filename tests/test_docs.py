@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -226,3 +227,12 @@ def test_files_that_are_named_exist(name: str) -> None:
     roots = (REPOSITORY, REPOSITORY / "backfill_manager", (REPOSITORY / name).parent)
     named = re.findall(r"`((?:[\w.-]+/)+(?:[\w.-]+\.(?:py|sql|sh|yaml)))`", text_of(name))
     assert [path for path in named if path != EXAMPLE and not any((root / path).exists() for root in roots)] == []
+
+
+def test_the_worked_example_of_contributing_applies_to_the_code_and_edits_at_most_five_files() -> None:
+    (diff,) = blocks("CONTRIBUTING.md", "diff")
+    assert len(re.findall(r"^\+\+\+ ", diff, re.MULTILINE)) <= 5
+    checked = subprocess.run(
+        ["git", "apply", "--check", "-"], cwd=REPOSITORY, input=diff, text=True, capture_output=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr

@@ -1,4 +1,4 @@
-"""The long-lived process: services around one `ManagerState`. `manager.py` wires them, `tick_loop.py` is the loop.
+"""The long-lived process: services around one `ManagerState`. `manager.py` wires them, `tick.py` is the loop.
 
     request_handler ─► planner ─► backfills, schedule ─► runs ─► dispatcher ─► (commit) ─► executor ─► apply_outcomes ─► ...
 

@@ -21,7 +21,7 @@ from backfill_manager.manager.create_run import existing_run, make_run
 from backfill_manager.manager.items import end_items
 from backfill_manager.manager.runs import end_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
-from backfill_manager.manager.tick import Tick
+from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import BackfillItem, DagRun

@@ -26,7 +26,7 @@ from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.versions import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.tick import ParseRequest
+from backfill_manager.manager.tick_context import ParseRequest
 from backfill_manager.service import FailureHandler, Service
 from backfill_manager.settings import BundleSettings, LimitSettings
 

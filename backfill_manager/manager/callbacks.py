@@ -14,7 +14,7 @@ from typing import Final
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import Ended
 from backfill_manager.manager.state import ActiveRun
-from backfill_manager.manager.tick import Tick
+from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.planning.trigger_rules import run_outcome

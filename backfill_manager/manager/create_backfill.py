@@ -15,7 +15,7 @@ from datetime import datetime
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
-from backfill_manager.manager.tick import PlanRequest
+from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill
 from backfill_manager.model.transitions import Changes

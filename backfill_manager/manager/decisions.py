@@ -3,7 +3,7 @@
     prefetch ─► outcomes ─► requests ─► schedule ─► runs ─► backfills ─► new runs ─► dispatch
 
 Nothing here runs a task or waits. Tables are read by `prefetch` and by handlers of requests, between commits, when they agree
-with memory. Plans and parse results that have come are committed by the loop before (`tick_loop`).
+with memory. Plans and parse results that have come are committed by the loop before (`tick`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backfill_manager.manager.losses import isolation_ends_at
 from backfill_manager.manager.prefetch import prefetch
 from backfill_manager.manager.request_handler import RequestHandler
 from backfill_manager.manager.state import ManagerState
-from backfill_manager.manager.tick import Tick
+from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
 from backfill_manager.schemas import kinds

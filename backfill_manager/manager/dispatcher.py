@@ -22,7 +22,7 @@ from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.manager.callbacks import ended_of
 from backfill_manager.manager.losses import has_recovered, is_suspect, isolation_ends_at
 from backfill_manager.manager.state import ActiveRun, ManagerState
-from backfill_manager.manager.tick import Tick
+from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.pools import pool_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
-from backfill_manager.manager.tick import MoveItems, Tick
+from backfill_manager.manager.tick_context import MoveItems, Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import BackfillItem, DagRun

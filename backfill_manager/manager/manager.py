@@ -35,7 +35,7 @@ from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.shutdown import Shutdown
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
-from backfill_manager.manager.tick_loop import TickLoop, TickMetrics
+from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.model.records import Pool
 from backfill_manager.settings import Settings, unused_settings
 from backfill_manager.store import open_store

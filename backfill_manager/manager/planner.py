@@ -21,7 +21,7 @@ from backfill_manager.execution.input_statistics import input_files
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.tick import PlanRequest
+from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill

@@ -16,7 +16,7 @@ from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nea
 from backfill_manager.manager.items import close_pending
 from backfill_manager.manager.run_operations import RunOperations
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
-from backfill_manager.manager.tick import Answer, Call, ParseRequest, PlanRequest, Tick
+from backfill_manager.manager.tick_context import Answer, Call, ParseRequest, PlanRequest, Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, Request, Response

@@ -25,7 +25,7 @@ from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_run, version_spec
 from backfill_manager.manager.runs import cancel_tasks
 from backfill_manager.manager.state import ActiveRun, ManagerState
-from backfill_manager.manager.tick import Answer, Call
+from backfill_manager.manager.tick_context import Answer, Call
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, RunKey, TaskInstance

@@ -18,7 +18,7 @@ from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.items import close_pending, end_items
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
-from backfill_manager.manager.tick import Tick
+from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.planning.trigger_rules import PAST_IS_DONE, evaluate

@@ -17,7 +17,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.manager.create_run import make_run
 from backfill_manager.manager.state import ManagerState
-from backfill_manager.manager.tick import Tick
+from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun
 from backfill_manager.planning.next_run import Upcoming, upcoming

@@ -27,7 +27,7 @@ from backfill_manager.manager.leader_election import LeaderElector
 from backfill_manager.manager.manager import add_configured_pools
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
-from backfill_manager.manager.tick_loop import TickLoop
+from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, ImportProblem, RunKey, TaskInstance, TaskLog
 from backfill_manager.planning.next_run import manual_interval

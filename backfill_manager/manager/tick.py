@@ -1,92 +1,256 @@
-"""Values between the parts of a tick: what its decisions are made with, and what they have done after the commit."""
+"""One tick of the manager: gather what happened, decide, commit once, and only then act.
+
+    plans, parse results, outcomes, requests ─► decisions over ManagerState ─► one group commit ─► launches, cancels, plans
+
+Ticks are woken by events, never by the clock alone. After idleness a tick runs at once; under load ticks keep a distance of a
+few times the last commit's duration, so that bookkeeping takes a small share of the machine and events are batched. The pause
+is cut short when a client waits for a response, and when a pool has finished half of what it was given: no slot waits for a tick.
+
+A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only). Running out of file
+descriptors is known beforehand: a tick waits until there are enough for its commit, before it reads or decides anything. (The
+lease is kept meanwhile, if there are enough for its heartbeat; else it runs out.)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import statistics
+from collections import Counter, deque
+from collections.abc import Callable
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, Final, Protocol
 
+from backfill_manager import descriptors
+from backfill_manager.clock import Clock
+from backfill_manager.dags.catalog import SubmissionResult
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
+from backfill_manager.logging import get_logger
+from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
+from backfill_manager.manager.create_backfill import create_backfills
+from backfill_manager.manager.decisions import Decisions
+from backfill_manager.manager.event_queue import EventQueue
+from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.state import ManagerState
+from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, Tick
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Record, Request, TaskInstance
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.model.records import Request
+from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.planning.downstream_plan import Dags
+from backfill_manager.schemas import kinds
+from backfill_manager.store.base import Leader, Store
+
+log = get_logger("tick")
+
+PAUSE_PER_COMMIT: Final = 8.0  # waited after a commit, in its durations, while events gather; 1 when a pool needs work
+MAX_PAUSE_S: Final = 1.0
+MAX_SLEEP_S: Final = 3600.0  # the machine's clock may be set meanwhile
+DESCRIPTORS_POLL_INTERVAL_S: Final = 0.5
+WINDOW: Final = 100  # ticks and commits that medians are computed of
 
 
-@dataclass(frozen=True)
-class PlanRequest:
-    request_id: str
-    kind: str
-    backfill_id: str
-    command: CreateBackfill
-    requested_by: str
+class TickMetrics:
+    """Counters of the manager: written by the tick, sent to the lease row with the heartbeat, from another thread."""
+
+    def __init__(self) -> None:
+        self._ticks = self._commits = 0
+        self._tick_s: deque[float] = deque(maxlen=WINDOW)
+        self._commit_s: deque[float] = deque(maxlen=WINDOW)
+
+    def record_tick(self, seconds: float, commit_seconds: float | None) -> None:
+        """One tick; `commit_seconds` is None when there was nothing to commit."""
+        self._ticks += 1
+        self._tick_s.append(seconds)
+        if commit_seconds is not None:
+            self._commits += 1
+            self._commit_s.append(commit_seconds)
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of `Manager`."""
+        tick_ms, commit_ms = (
+            round(statistics.median(list(seconds)) * 1000, 1) if seconds else None
+            for seconds in (self._tick_s, self._commit_s)
+        )
+        return {"ticks": self._ticks, "commits": self._commits, "tick_ms": tick_ms, "commit_ms": commit_ms}
 
 
-@dataclass(frozen=True)
-class ParseRequest:
-    request_id: str
-    bundle: str
-    subpath: str  # within the bundle; "" is all of it
-    dry_run: bool
-    deactivate_removed: bool
+class TaskRunner(Protocol):
+    """What a tick needs of `execution.executor.Executor`."""
+
+    def launch(self, launch: TaskLaunch) -> None: ...
+    def cancel(self, key: LaunchKey, reason: str) -> bool: ...
+    def set_slots(self, pool: str, slots: int) -> None: ...
+    def free(self, pool: str) -> int: ...
+    def load(self) -> Counter[str]: ...
 
 
-class MoveItems(NamedTuple):
-    """All items of a backfill in the state `was` get this state: one statement, however many they are. Done as part of the
-    commit, before the rows of the tick."""
+class TickLoop:
+    """Runs in the manager's own thread. `plan` and `parse` take requests; `on_stop(drain)` is called for `manager.stop`."""
 
-    backfill_id: str
-    was: str
-    state: str
-    reason: str
+    def __init__(
+        self, state: ManagerState, store: Store, leader: Leader, *, clock: Clock, executor: TaskRunner, events: EventQueue,
+        plan: Callable[[PlanRequest, DagSpec, int, Dags], None] = lambda *_: None,
+        parse: Callable[[ParseRequest], None] = lambda _: None,
+        on_stop: Callable[[bool], None] = lambda drain: None, metrics: TickMetrics | None = None,
+    ) -> None:  # fmt: skip
+        self.state, self.decisions = state, Decisions(state, store, leader)
+        self._store, self._clock, self._executor, self._events = store, clock, executor, events
+        self._plan, self._parse, self._on_stop, self._metrics = plan, parse, on_stop, metrics or TickMetrics()
+        self._requests, self._dags = self.decisions.requests, state.catalog
+        self._commit_s: float | None = None  # duration of the last tick's commit; None: there was nothing to commit
+        self.has_parsed_all = False  # every bundle, and committed what was found
 
+    def run_until(self, done: Callable[[], bool]) -> None:
+        """Tick until `done()`, which is called after every tick."""
+        while True:
+            self._wait_for_descriptors(done)
+            seconds = self.run_once()
+            if done():
+                return
+            self._events.sleep(seconds)
 
-@dataclass
-class Tick:
-    """What every decision of one tick is given. The lists are carried out after the commit that says so, never before."""
+    def run_once(self) -> float | None:
+        """One tick and the pause after it. Returns the seconds until the next is due even if nothing happens, if one is."""
+        began, now = self._clock.monotonic(), self._clock.now()
+        self.tick()
+        self._metrics.record_tick(self._clock.monotonic() - began, self._commit_s)
+        if self._commit_s is None:
+            return self._seconds_until_due(now)
+        self.decisions.leader.compact()  # checks first whether anything is due; then a few hundred milliseconds
+        self._pause(self._commit_s, now)
+        return 0.0  # what was committed may allow for more
 
-    state: ManagerState
-    now: datetime
-    next_seq: Callable[[int], int]  # reserves so many numbers of `run_seq`; returns the first
-    launches: list[TaskLaunch] = field(default_factory=list)
-    cancels: list[tuple[LaunchKey, str]] = field(default_factory=list)  # with the reason
-    moves: list[MoveItems] = field(default_factory=list)
-    plans: list[PlanRequest] = field(default_factory=list)
-    parses: list[ParseRequest] = field(default_factory=list)
-    compactions: list[str] = field(default_factory=list)  # ids of requests to compact the whole state
-    slots: dict[str, int] = field(default_factory=dict)  # pools whose slots have changed
-    stop: bool = False
-    drain: bool = True
-
-    def put(self, row: Record) -> None:
-        self.state.put(row)
-
-    def cancel(self, tasks: Iterable[TaskInstance], reason: str) -> bool:
-        """Has those that are queued or running stopped; True if any is."""
-        started = [ti for ti in tasks if ti.state in s.TASK_STARTED]
-        self.cancels += [((ti.dag_id, ti.run_id, ti.task_id, ti.launch), reason) for ti in started]
-        return bool(started)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A request while it is handled."""
-
-    request: Request
-    tick: Tick
+    def tick(self) -> bool:
+        """Gather, decide, commit, act; True if anything was committed."""
+        events, now = self._events.take(), self._clock.now()
+        self._take_plans([event for event in events if isinstance(event, PlanResult)], now)
+        self.decisions.prefetch(now)
+        for event in events:
+            if isinstance(event, ParseResult):
+                self._take_parse_result(event, now)
+        of_tasks = [event for event in events if not isinstance(event, PlanResult | ParseResult | AllBundlesParsed)]
+        free = {name: self._executor.free(name) for name in self.state.pools}
+        tick = self.decisions.decide(of_tasks, self._unanswered(), free, now)
+        began = self._clock.monotonic()
+        has_changed = self.decisions.commit(tick)
+        self._commit_s = self._clock.monotonic() - began if has_changed else None
+        self._act(tick)
+        self.has_parsed_all |= any(isinstance(event, AllBundlesParsed) for event in events)
+        return has_changed
 
     @property
-    def id(self) -> str:
-        return self.request.request_id
+    def is_idle(self) -> bool:
+        """Nothing runs, nothing is to be run, and nothing waits for the next tick."""
+        is_asked = self._requests.is_planning or self._requests.is_waiting or not self._events.is_empty
+        return self.state.is_idle and self._commit_s is None and self.has_parsed_all and not is_asked
 
-    @property
-    def by(self) -> str:
-        return self.request.requested_by
+    # -- gather -------------------------------------------------------------------------------------------------------
+    def _unanswered(self) -> list[Request]:
+        """Requests without a response; those that wait for something are handled again in every tick."""
+        if not self._events.has_requests and not self._requests.is_waiting:
+            return []
+        self._events.has_requests = False
+        return self._store.unanswered()
 
-    @property
-    def now(self) -> datetime:
-        return self.tick.now
+    def _take_plans(self, results: list[PlanResult], now: datetime) -> None:
+        for result in results:
+            self._events.has_requests = True  # one for the same backfill may have waited for this plan
+            request, plan = result.request, result.plan
+            if plan is None:
+                self._requests.refuse(request.request_id, request.kind, now, result.refusal)
+            elif request.kind == kinds.BACKFILL_DRY_RUN:
+                document, message = plan.to_json_document(), "planned, not created"
+                self._requests.accept(request.request_id, request.kind, now, None, message, document)
+            else:
+                message = self._create_backfill(request, plan, now)
+                self._requests.accept(request.request_id, request.kind, now, request.backfill_id, message)
+
+    def _create_backfill(self, request: PlanRequest, plan: BackfillPlan, now: datetime) -> str:
+        leader, new_id = self.decisions.leader, self._clock.new_id
+        root, *others = create_backfills(self.state, self._store, leader, request, plan, new_id, now)
+        for live in (root, *others):
+            row, pending, skipped = live.row, live.counts[s.PENDING], live.counts[s.SKIPPED]
+            log.info("backfill planned", backfill=row.backfill_id, dag=row.dag_id, pending=pending, skipped=skipped)
+        pending, skipped = root.counts[s.PENDING], root.counts[s.SKIPPED]
+        message = f"backfill {root.row.backfill_id}: {pending} items to run, {skipped} skipped"
+        if skipped:
+            message += f" ({', '.join(f'{n} {reason}' for reason, n in plan.summary['skipped'].items())})"
+        if others:
+            message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
+        return message
+
+    def _take_parse_result(self, event: ParseResult, now: datetime) -> None:
+        request = event.request
+        if event.submission is None:
+            assert request is not None
+            self._requests.refuse(request.request_id, kinds.BUNDLE_PARSE, now, event.refusal)
+            return
+        dry_run = request is not None and request.dry_run
+        result = (self._dags.preview if dry_run else self._dags.submit)(event.submission, now)
+        if request is not None:
+            message, document = _parse_message(result, dry_run), result.to_json_document()
+            self._requests.accept(request.request_id, kinds.BUNDLE_PARSE, now, request.bundle, message, document)
+        read_whole = event.submission.covers == ("",)  # else it may be a few files that are read again all the time
+        if event.submission.readable and not dry_run and (read_whole or request or result.changes):
+            changed, errors = len(result.changes), len(result.errors)
+            log.info("bundle parsed", bundle=result.bundle, dags=result.dags, changed=changed, errors=errors)
+
+    # -- act ----------------------------------------------------------------------------------------------------------
+    def _act(self, tick: Tick) -> None:
+        for pool, slots in tick.slots.items():
+            self._executor.set_slots(pool, slots)
+        for launch in tick.launches:
+            self._executor.launch(launch)
+        for key, reason in tick.cancels:
+            self._executor.cancel(key, reason)
+        for plan in tick.plans:
+            dags = self.state.catalog.dags
+            others = {
+                dag_id: (self.state.current_spec(dag_id), row.current_version)
+                for dag_id, row in dags.items()
+                if row.is_active and plan.command.downstream
+            }
+            dag_id = plan.command.dag_id
+            self._plan(plan, self.state.current_spec(dag_id), dags[dag_id].current_version, others)
+        for parse in tick.parses:
+            self._parse(parse)
+        for request_id in tick.compactions:
+            self.decisions.compact_state(request_id, self._clock.now())
+            self._events.wake()  # the next tick commits the response
+        if tick.stop:
+            self._on_stop(tick.drain)
+
+    # -- wait ---------------------------------------------------------------------------------------------------------
+    def _wait_for_descriptors(self, done: Callable[[], bool]) -> None:
+        is_logged = False
+        while not descriptors.are_free():
+            if not is_logged:
+                log.warning("no tick: too few file descriptors are free", limit=descriptors.limit())
+            is_logged = True
+            self._events.wait(DESCRIPTORS_POLL_INTERVAL_S)
+            if done():
+                return
+
+    def _seconds_until_due(self, now: datetime) -> float | None:
+        due = self.decisions.next_due(now)
+        return None if due is None else min(max(0.0, (due - now).total_seconds()), MAX_SLEEP_S)
+
+    def _pause(self, commit_s: float, now: datetime) -> None:
+        """Let events gather after a commit."""
+        due = self._seconds_until_due(now)
+        longest = MAX_PAUSE_S if due is None else min(due, MAX_PAUSE_S)
+        given = self._executor.load()
+
+        def needs_work() -> bool:
+            left = self._executor.load()
+            return not left or any(left[pool] <= tasks // 2 for pool, tasks in given.items())
+
+        self._events.pause(min(commit_s, longest), min(commit_s * PAUSE_PER_COMMIT, longest), needs_work)
 
 
-Answer = tuple[str | None, str]  # id of the object, message
+def _parse_message(result: SubmissionResult, dry_run: bool) -> str:
+    """One line in answer to `bundle.parse`."""
+    by_kind = Counter(change.change for change in result.changes)
+    changes = ", ".join(f"{number} {what}" for what, number in sorted(by_kind.items())) or "nothing changed"
+    files = "1 file" if len(result.errors) == 1 else f"{len(result.errors)} files"
+    errors = f"; {files} could not be read" if result.errors else ""
+    return f"bundle {result.bundle}: {'would be: ' if dry_run else ''}{changes}{errors}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backfill_manager.manager.tick_loop import WINDOW, TickMetrics
+from backfill_manager.manager.tick import WINDOW, TickMetrics
 
 
 def test_ticks_and_commits_are_counted_and_their_medians_told() -> None:

@@ -37,7 +37,7 @@ def leading_manager() -> Manager:
 
 
 def tick(decisions: Decisions, store: Store) -> None:
-    """One turn, as `manager.tick_loop` takes it, of a manager that has nothing else to do."""
+    """One turn, as `manager.tick` takes it, of a manager that has nothing else to do."""
     todo = decisions.decide([], store.unanswered(), {}, NOW)
     decisions.commit(todo)
     for request_id in todo.compactions:
