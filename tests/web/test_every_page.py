@@ -174,3 +174,9 @@ def test_a_run_id_that_two_dags_have_is_told_with_both(ground: InMemoryManager, 
     shown = Page(answer.text).root.whole_text
     assert answer.status_code == 422
     assert f"quiet/{run.run_id}, regions/{run.run_id}. Name the DAG too" in shown
+
+
+def test_an_old_address_of_a_task_keeps_its_query_whatever_its_parameters_are_called(busy: TestClient) -> None:
+    answer = busy.get("/runs/flights/first/clean?try=2&dag_id=x&run_id=y", follow_redirects=False)
+    assert answer.status_code == 308
+    assert answer.headers["location"] == "/dags/flights/runs/first/tasks/clean?try=2&dag_id=x&run_id=y"

@@ -106,8 +106,8 @@ def task(
 @router.get("/runs/{dag_id}/{run_id}/{task_id}")
 def old_task_address(context: ViewerContext, dag_id: PathId, run_id: PathId, task_id: PathId) -> Response:
     """The former address of a task of a run."""
-    address = to_run(dag_id, run_id, "tasks", task_id, **context.request.query_params)
-    return RedirectResponse(address, status_code=308)
+    query = context.request.url.query
+    return RedirectResponse(to_run(dag_id, run_id, "tasks", task_id) + (f"?{query}" if query else ""), status_code=308)
 
 
 @router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log")
