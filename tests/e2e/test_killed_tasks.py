@@ -1,0 +1,378 @@
+"""`kill -9` of task processes at random moments of a real backfill, most of them inside of ctx.write: the tables are in the end those
+of a backfill that was left alone. And two moments that chance seldom finds: a Spark job that runs, and a commit that the JVM
+completes after the process that had begun it is gone."""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import json
+import os
+import random
+import select
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from support.manager_process import TIMEOUT_S, ended, request, settled, wait_for
+
+from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.execution.table_turns import PROCESS_TURNS
+from backfill_manager.model import states as s
+from backfill_manager.model.records import TaskInstance, TaskLog, TaskTry
+from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.settings import BundleSettings, Settings
+from backfill_manager.store.base import Condition, Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="processes are killed by descriptors, which only Linux has"
+)
+
+FIRST: Final = datetime(2024, 1, 1, tzinfo=UTC)
+KILLED: Final = "its process ended with signal 9 (SIGKILL)"
+DAG_FILE = """
+import json
+import os
+from pathlib import Path
+
+from backfill_manager import dag, task
+
+ROOT = Path("FOLDER")
+
+
+def say(ctx, moment):
+    heard = os.open(ROOT / "moments", os.O_WRONLY)
+    os.write(heard, (json.dumps([moment, os.getpid(), ctx.dag_id, ctx.run_id, ctx.task_id, ctx.try_number]) + "\\n").encode())
+    os.close(heard)
+
+
+def write(ctx, table, **how):
+    from pyspark.sql import functions as f
+    say(ctx, "begun")
+    rows = ctx.spark.range(300, numPartitions=2).groupBy((f.col("id") % 5).alias("part")).agg(f.sum("id").alias("value"))
+    rows = rows.select(f.lit(ctx.interval.start).alias("at"), "part", "value", f.lit(ctx.run_id).alias("run"))
+    say(ctx, "writes")
+    ctx.write(rows, str(ROOT / ctx.dag_id / table), **how)
+    say(ctx, "wrote")
+
+
+def two_tables(name):
+    @dag(dag_id=name, schedule="@daily", start_date="2024-01-01", end_date="2024-12-31", max_active_runs=4)
+    def tables():
+        @task(retries=1000, retry_delay=0)
+        def replace(ctx):
+            write(ctx, "replaced", time_column="at")
+
+        @task(retries=1000, retry_delay=0)
+        def append(ctx):
+            write(ctx, "appended", mode="append")
+
+        replace()
+        append()
+
+    tables()
+
+
+two_tables("killed")
+two_tables("left_alone")
+"""
+
+
+@dataclass(frozen=True)
+class Try:
+    dag_id: str
+    run_id: str
+    task_id: str
+    try_number: int
+
+
+@dataclass
+class Process:
+    """A task process, by a descriptor: its number may be another one's once it has ended."""
+
+    descriptor: int
+    moments: list[str] = field(default_factory=list)
+
+    def kill(self) -> bool:
+        """False if it has ended before."""
+        if self.has_ended(within=0.0):
+            return False
+        signal.pidfd_send_signal(self.descriptor, signal.SIGKILL)
+        assert self.has_ended(within=TIMEOUT_S)
+        return True
+
+    def has_ended(self, *, within: float) -> bool:
+        return bool(select.select([self.descriptor], [], [], within)[0])
+
+
+class Moments:
+    """What task processes say, as they say it."""
+
+    def __init__(self, root: Path) -> None:
+        os.mkfifo(root / "moments")
+        self._end = os.open(root / "moments", os.O_RDWR | os.O_NONBLOCK)  # for writing too: so it never ends
+        self._begun = b""
+        self.processes: dict[Try, Process] = {}
+
+    def hear(self, within: float = TIMEOUT_S) -> list[tuple[str, Try]]:
+        """What has been said since; waits for it, so long."""
+        if not select.select([self._end], [], [], max(0.0, within))[0]:
+            return []
+        *lines, self._begun = (self._begun + os.read(self._end, 1 << 16)).split(b"\n")
+        heard = []
+        for line in lines:
+            moment, pid, *names = json.loads(line)
+            it = Try(*names)
+            if it not in self.processes:
+                try:
+                    self.processes[it] = Process(os.pidfd_open(pid))
+                except ProcessLookupError:  # it has ended already
+                    continue
+            self.processes[it].moments.append(moment)
+            heard.append((moment, it))
+        return heard
+
+    def wait_for(self, moment: str, try_number: int) -> Process:
+        clock = SystemClock()
+        end = clock.monotonic() + TIMEOUT_S
+        while clock.monotonic() < end:
+            for what, it in self.hear():
+                if (what, it.try_number) == (moment, try_number):
+                    return self.processes[it]
+        raise AssertionError(f"no try {try_number} came to {moment!r}")
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            os.close(process.descriptor)
+        os.close(self._end)
+
+
+@pytest.fixture
+def moments(tmp_path: Path) -> Iterator[Moments]:
+    moments = Moments(tmp_path)
+    yield moments
+    moments.close()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "bundle").mkdir()
+    return Settings(
+        state=str(tmp_path / "state"),
+        bundles=[BundleSettings(name="tests", path=str(tmp_path / "bundle"), fetch_interval=0.2)],
+    )
+
+
+def bundle(root: Path, text: str) -> None:
+    (root / "bundle" / "dags.py").write_text(text.replace("FOLDER", str(root)))
+
+
+def ask_for(dag_id: str, days: int) -> CreateBackfill:
+    return CreateBackfill(dag_id=dag_id, start_date=FIRST, end_date=FIRST + timedelta(days=days - 1), max_active_runs=4)
+
+
+def rows(spark: SparkSession, table: Path) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in spark.read.format("delta").load(str(table)).collect())
+
+
+class RandomKills:
+    """Kills tries of a DAG: about every second one, until so many have been killed. Where a try is inside of ctx.write cannot be
+    chosen, so it is a random part of the time that a write has taken so far after its beginning."""
+
+    def __init__(self, moments: Moments, dag_id: str, number: int, seed: int) -> None:
+        self._moments, self._dag_id, self._number = moments, dag_id, number
+        self._random, self._clock = random.Random(seed), SystemClock()
+        self._due: list[tuple[float, Try]] = []
+        self._after: dict[Try, str] = {}  # the moment after which it is to be killed
+        self._since: dict[Try, float] = {}
+        self._took: list[float] = [1.0]
+        self.killed: dict[Try, list[str]] = {}  # and what they had come to
+
+    def go_on(self, until: Callable[[], bool]) -> None:
+        while not until():
+            now = self._clock.monotonic()
+            self._note(self._moments.hear(within=min(0.5, self._due[0][0] - now) if self._due else 0.5))
+            while self._due and self._due[0][0] <= self._clock.monotonic():
+                it = heapq.heappop(self._due)[1]
+                process = self._moments.processes[it]
+                if len(self.killed) < self._number and process.kill():
+                    self.killed[it] = process.moments  # what it had said before it ended is added by `hear`
+
+    def _note(self, heard: list[tuple[str, Try]]) -> None:
+        now = self._clock.monotonic()
+        for moment, it in heard:
+            if it.dag_id != self._dag_id:
+                continue
+            if moment == "begun" and self._random.random() < 0.5:
+                self._after[it] = self._random.choice(["begun", "writes", "writes", "writes", "writes"])
+            if moment == "writes":
+                self._since[it] = now
+            if moment == "wrote":
+                self._took.append(now - self._since[it])
+            if self._after.get(it) == moment:
+                took = sorted(self._took[-20:])[len(self._took[-20:]) // 2]
+                heapq.heappush(self._due, (now + self._random.uniform(0, took), it))
+
+
+@pytest.mark.parametrize("kills", [25, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_backfill_whose_task_processes_are_killed_writes_what_one_writes_that_is_left_alone(
+    kills: int, settings: Settings, manager: Callable[[], Store], spark: SparkSession, moments: Moments, tmp_path: Path
+) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"random.Random({seed})")
+    days = max(6, kills // 3)
+    bundle(tmp_path, DAG_FILE)
+    store = manager()
+    for name in ("killed", "left_alone"):
+        wait_for(lambda name=name: store.count("dag", [], [Condition("dag_id", "=", name)])[()])
+        request(store, ask_for(name, days), name)
+    killer = RandomKills(moments, "killed", kills, seed)
+    killer.go_on(lambda: _are_done(store))
+    moments.hear(within=0.0)
+
+    for name in ("killed", "left_alone"):
+        assert ended(store, name).state == s.SUCCESS, [ti.error for ti in store.read(TaskInstance) if ti.error]
+    assert store.count("backfill_item", ["state"]) == {(s.SUCCESS,): 2 * days}
+    for table in ("replaced", "appended"):
+        found, expected = (rows(spark, tmp_path / name / table) for name in ("killed", "left_alone"))
+        assert found == expected, table
+        assert len(expected) == len(set(expected)) == 5 * days
+
+    tries = {Try(t.dag_id, t.run_id, t.task_id, t.try_number): t for t in store.read(TaskTry)}
+    inside = {it for it, said in killer.killed.items() if said == ["begun", "writes"]}
+    assert len(killer.killed) == kills and len(inside) >= kills / 3, Counter(map(tuple, killer.killed.values()))
+    recorded = {it for it, t in tries.items() if t.error is not None}
+    assert inside <= recorded <= set(killer.killed), "nobody else's try has failed"
+    assert {tries[it].error for it in recorded} == {KILLED}
+
+    # what the JVM still committed for a process that was gone may meet the next writer of the table, once
+    conflicts = [line.message for line in store.read(TaskLog) if "another writer was first" in line.message]
+    assert len(conflicts) <= kills, "writers of one table take turns"
+    assert PROCESS_TURNS._queues == {}, "no turn stays taken"
+
+
+def _are_done(store: Store) -> bool:
+    return store.count("backfill", [], [Condition("state", "in", sorted(s.BACKFILL_FINISHED))])[()] == 2
+
+
+# -- chosen moments ---------------------------------------------------------------------------------------------------
+
+BLOCKED_FILE = (
+    DAG_FILE[: DAG_FILE.index("def write(")]
+    + """
+@dag(schedule="@daily", start_date="2024-01-01", end_date="2024-12-31")
+def blocked():
+    @task(retries=1, retry_delay=0)
+    def append(ctx):
+        from pyspark.sql import functions as f
+        first, in_udf = ctx.try_number == 1, str(ROOT / "in_udf")
+        text = f.udf(lambda n: open(in_udf).read() if first and n == 0 else f"of try {2 - first}")
+        rows = ctx.spark.range(3, numPartitions=1).select("id", text("id").alias("text"))
+        say(ctx, "begun")
+        if not first:
+            (ROOT / "second_try").read_text()
+        ctx.write(rows, str(ROOT / "appended"), mode="append")
+
+    append()
+"""
+)
+
+
+@dataclass
+class Blocked:
+    """A try whose write waits in a function on a Spark executor until the test writes into `in_udf`. The try after it waits for
+    `second_try`."""
+
+    store: Store
+    process: Process
+    in_udf: int
+
+    def kill(self) -> None:
+        """Returns when it is recorded."""
+        assert self.process.kill()
+        (it,) = wait_for(lambda: self.store.read(TaskTry))
+        assert (it.try_number, it.error) == (1, KILLED)
+
+
+def reader_of(fifo: Path) -> int:
+    """Returns, with the end to write, when a reader has come."""
+
+    def look() -> int | None:
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            assert error.errno == errno.ENXIO  # none yet
+            return None
+
+    end: int = wait_for(look)
+    return end
+
+
+def write(end: int, text: str) -> None:
+    os.write(end, text.encode())
+    os.close(end)
+
+
+@pytest.fixture
+def blocked(settings: Settings, manager: Callable[[], Store], moments: Moments, tmp_path: Path) -> Blocked:
+    for name in ("in_udf", "second_try"):
+        os.mkfifo(tmp_path / name)
+    bundle(tmp_path, BLOCKED_FILE)
+    store = manager()
+    wait_for(lambda: store.count("dag", [])[()])
+    request(store, ask_for("blocked", days=1), "blocked")
+    return Blocked(store, moments.wait_for("begun", try_number=1), reader_of(tmp_path / "in_udf"))
+
+
+def test_the_spark_job_of_a_killed_process_ends_and_the_next_try_writes(
+    blocked: Blocked, spark: SparkSession, tmp_path: Path
+) -> None:
+    assert running_jobs(spark)
+    blocked.kill()
+    wait_for(lambda: not running_jobs(spark))
+    readers_end = select.poll()
+    readers_end.register(blocked.in_udf, 0)
+    assert readers_end.poll(TIMEOUT_S * 1000), "Spark's Python worker, which read it, is gone"
+    os.close(blocked.in_udf)
+    write(reader_of(tmp_path / "second_try"), "go on")
+    assert ended(blocked.store, "blocked").state == s.SUCCESS
+    assert rows(spark, tmp_path / "appended") == [(n, "of try 2") for n in range(3)]
+
+
+def running_jobs(spark: SparkSession) -> list[str]:
+    """Descriptions of those of the task."""
+    jobs = settled(spark).jobsList(None)
+    running = [jobs.apply(n) for n in range(jobs.size()) if jobs.apply(n).status().toString() == "RUNNING"]
+    return [job.description().get() for job in running if "blocked.append" in str(job.description())]
+
+
+def test_what_the_jvm_commits_after_the_process_was_killed_is_not_written_again(
+    blocked: Blocked, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The write finds its version of the table taken, by a file that the JVM can only read when the process is gone."""
+    log = tmp_path / "appended" / "_delta_log"
+    taken = log / f"{1:020}.json"
+    os.mkfifo(taken)
+    write(blocked.in_udf, "of try 1")
+    in_commit = reader_of(taken)
+    blocked.kill()
+    nothing = json.dumps({"commitInfo": {"timestamp": 0, "operation": "nothing", "operationParameters": {}}}) + "\n"
+    (tmp_path / "nothing").write_text(nothing)
+    (tmp_path / "nothing").rename(taken)  # for all who read it later
+    write(in_commit, nothing)
+    wait_for((log / f"{2:020}.json").exists)
+
+    write(reader_of(tmp_path / "second_try"), "go on")
+    assert ended(blocked.store, "blocked").state == s.SUCCESS
+    assert rows(spark, tmp_path / "appended") == [(n, "of try 1") for n in range(3)]
+    log_lines = [line.message for line in blocked.store.read(TaskLog) if line.try_number == 2]
+    assert any("an earlier try of this run has written its rows" in line for line in log_lines)
