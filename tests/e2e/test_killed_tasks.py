@@ -1,4 +1,4 @@
-"""`kill -9` of task processes at random moments of a real backfill, most of them inside of ctx.write: the tables are in the end those
+"""`kill -9` of task processes at random moments of a real backfill, most of them inside of ctx.write: the tables end as those
 of a backfill that was left alone. And two moments that chance seldom finds: a Spark job that runs, and a commit that the JVM
 completes after the process that had begun it is gone."""
 
