@@ -11,6 +11,7 @@ import os
 import random
 import select
 import signal
+import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -42,6 +43,7 @@ KILLED: Final = "its process ended with signal 9 (SIGKILL)"
 DAG_FILE = """
 import json
 import os
+import signal
 from pathlib import Path
 
 from backfill_manager import dag, task
@@ -63,6 +65,9 @@ def write(ctx, table, **how):
     say(ctx, "writes")
     ctx.write(rows, str(ROOT / ctx.dag_id / table), **how)
     say(ctx, "wrote")
+    kills = json.loads((ROOT / "kills.json").read_text())
+    if ctx.try_number <= kills.get(f"{ctx.dag_id} {ctx.run_id} {ctx.task_id}", 0):
+        signal.pause()  # the latest moment: its rows are in the table, and the manager does not know
 
 
 def two_tables(name):
@@ -93,6 +98,10 @@ class Try:
     run_id: str
     task_id: str
     try_number: int
+
+    @property
+    def task_instance(self) -> str:
+        return f"{self.dag_id} {self.run_id} {self.task_id}"
 
 
 @dataclass
@@ -185,42 +194,39 @@ def rows(spark: SparkSession, table: Path) -> list[tuple[Any, ...]]:
 
 
 class RandomKills:
-    """Kills tries of a DAG: about every second one, until so many have been killed. Where a try is inside of ctx.write cannot be
-    chosen, so it is a random part of the time that a write has taken so far after its beginning."""
+    """Kills the first tries of some task instances, each at a random moment: soon after it has begun, or after its write has, within
+    a little more than the time that writes have taken so far. How many of which instance is settled before."""
 
-    def __init__(self, moments: Moments, dag_id: str, number: int, seed: int) -> None:
-        self._moments, self._dag_id, self._number = moments, dag_id, number
-        self._random, self._clock = random.Random(seed), SystemClock()
+    def __init__(self, moments: Moments, kills: dict[str, int], chance: random.Random) -> None:
+        self._moments, self._kills, self._random, self._clock = moments, kills, chance, SystemClock()
         self._due: list[tuple[float, Try]] = []
         self._after: dict[Try, str] = {}  # the moment after which it is to be killed
         self._since: dict[Try, float] = {}
-        self._took: list[float] = [1.0]
+        self._took = [1.0]
         self.killed: dict[Try, list[str]] = {}  # and what they had come to
 
-    def go_on(self, until: Callable[[], bool]) -> None:
-        while not until():
+    def kill_until(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
             now = self._clock.monotonic()
             self._note(self._moments.hear(within=min(0.5, self._due[0][0] - now) if self._due else 0.5))
             while self._due and self._due[0][0] <= self._clock.monotonic():
                 it = heapq.heappop(self._due)[1]
                 process = self._moments.processes[it]
-                if len(self.killed) < self._number and process.kill():
-                    self.killed[it] = process.moments  # what it had said before it ended is added by `hear`
+                assert process.kill(), "it waits for that, at the latest at its end"
+                self.killed[it] = process.moments  # `hear` adds what it had said meanwhile
 
     def _note(self, heard: list[tuple[str, Try]]) -> None:
         now = self._clock.monotonic()
         for moment, it in heard:
-            if it.dag_id != self._dag_id:
-                continue
-            if moment == "begun" and self._random.random() < 0.5:
+            if moment == "begun" and it.try_number <= self._kills.get(it.task_instance, 0):
                 self._after[it] = self._random.choice(["begun", "writes", "writes", "writes", "writes"])
-            if moment == "writes":
+            elif moment == "writes":
                 self._since[it] = now
-            if moment == "wrote":
+            elif moment == "wrote":
                 self._took.append(now - self._since[it])
             if self._after.get(it) == moment:
-                took = sorted(self._took[-20:])[len(self._took[-20:]) // 2]
-                heapq.heappush(self._due, (now + self._random.uniform(0, took), it))
+                typical = statistics.median(self._took[-20:])
+                heapq.heappush(self._due, (now + self._random.uniform(0, 1.2 * typical), it))
 
 
 @pytest.mark.parametrize("kills", [25, pytest.param(200, marks=pytest.mark.slow)])
@@ -229,14 +235,21 @@ def test_a_backfill_whose_task_processes_are_killed_writes_what_one_writes_that_
 ) -> None:
     seed = random.randrange(1 << 32)
     print(f"random.Random({seed})")
-    days = max(6, kills // 3)
+    chance, days = random.Random(seed), max(6, kills // 5)
+    names = [
+        f"killed backfill__{FIRST + timedelta(days=n):%Y-%m-%d}T00:00:00Z {task_id}"
+        for n in range(days)
+        for task_id in ("replace", "append")
+    ]
+    planned = Counter(chance.choices(names, k=kills))
+    (tmp_path / "kills.json").write_text(json.dumps(planned))
     bundle(tmp_path, DAG_FILE)
     store = manager()
     for name in ("killed", "left_alone"):
         wait_for(lambda name=name: store.count("dag", [], [Condition("dag_id", "=", name)])[()])
         request(store, ask_for(name, days), name)
-    killer = RandomKills(moments, "killed", kills, seed)
-    killer.go_on(lambda: _are_done(store))
+    killer = RandomKills(moments, planned, chance)
+    killer.kill_until(lambda: _are_done(store))
     moments.hear(within=0.0)
 
     for name in ("killed", "left_alone"):
@@ -247,12 +260,13 @@ def test_a_backfill_whose_task_processes_are_killed_writes_what_one_writes_that_
         assert found == expected, table
         assert len(expected) == len(set(expected)) == 5 * days
 
-    tries = {Try(t.dag_id, t.run_id, t.task_id, t.try_number): t for t in store.read(TaskTry)}
-    inside = {it for it, said in killer.killed.items() if said == ["begun", "writes"]}
-    assert len(killer.killed) == kills and len(inside) >= kills / 3, Counter(map(tuple, killer.killed.values()))
-    recorded = {it for it, t in tries.items() if t.error is not None}
-    assert inside <= recorded <= set(killer.killed), "nobody else's try has failed"
-    assert {tries[it].error for it in recorded} == {KILLED}
+    killed = {Try(*name.split(), n) for name, times in planned.items() for n in range(1, times + 1)}
+    assert set(killer.killed) == killed
+    errors = {Try(t.dag_id, t.run_id, t.task_id, t.try_number): t.error for t in store.read(TaskTry) if t.error}
+    assert errors == dict.fromkeys(killed, KILLED), "all that were killed, and nobody else"
+    came_to = Counter(said[-1] for said in killer.killed.values())
+    print(came_to)
+    assert came_to["writes"] >= kills / 3, "inside of ctx.write"
 
     # what the JVM still committed for a process that was gone may meet the next writer of the table, once
     conflicts = [line.message for line in store.read(TaskLog) if "another writer was first" in line.message]
