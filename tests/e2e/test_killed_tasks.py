@@ -194,8 +194,8 @@ def rows(spark: SparkSession, table: Path) -> list[tuple[Any, ...]]:
 
 
 class RandomKills:
-    """Kills the first tries of some task instances, each at a random moment: soon after it has begun, or after its write has, within
-    a little more than the time that writes have taken so far. How many of which instance is settled before."""
+    """Kills the first tries of some task instances, each at a random moment: soon after it has begun, or after its write has,
+    within a little more than the time of writes so far. How many of which instance is settled before."""
 
     def __init__(self, moments: Moments, kills: dict[str, int], chance: random.Random) -> None:
         self._moments, self._kills, self._random, self._clock = moments, kills, chance, SystemClock()
