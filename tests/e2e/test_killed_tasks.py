@@ -1,6 +1,5 @@
 """`kill -9` of task processes at random moments of a real backfill, most of them inside of ctx.write: the tables end as those
-of a backfill that was left alone. And two moments that chance seldom finds: a Spark job that runs, and a commit that the JVM
-completes after the process that had begun it is gone."""
+of a backfill that was left alone. And moments that chance seldom finds: a Spark job that runs, and a commit that is going on."""
 
 from __future__ import annotations
 
@@ -370,24 +369,50 @@ def running_jobs(spark: SparkSession) -> list[str]:
     return [job.description().get() for job in running if "blocked.append" in str(job.description())]
 
 
-def test_what_the_jvm_commits_after_the_process_was_killed_is_not_written_again(
-    blocked: Blocked, spark: SparkSession, tmp_path: Path
-) -> None:
-    """The write finds its version of the table taken, by a file that the JVM can only read when the process is gone."""
-    log = tmp_path / "appended" / "_delta_log"
-    taken = log / f"{1:020}.json"
+@pytest.fixture
+def in_commit(blocked: Blocked, tmp_path: Path) -> Callable[[], None]:
+    """The JVM is in the middle of the commit: it finds the version that it was to be taken by a file that it can't read yet.
+    Returns a function that lets it."""
+    taken = commit_file(tmp_path, 1)
     os.mkfifo(taken)
     write(blocked.in_udf, "of try 1")
-    in_commit = reader_of(taken)
-    blocked.kill()
-    nothing = json.dumps({"commitInfo": {"timestamp": 0, "operation": "nothing", "operationParameters": {}}}) + "\n"
-    (tmp_path / "nothing").write_text(nothing)
-    (tmp_path / "nothing").rename(taken)  # for all who read it later
-    write(in_commit, nothing)
-    wait_for((log / f"{2:020}.json").exists)
+    end = reader_of(taken)
 
+    def go_on() -> None:
+        nothing = json.dumps({"commitInfo": {"timestamp": 0, "operation": "nothing", "operationParameters": {}}}) + "\n"
+        (tmp_path / "nothing").write_text(nothing)
+        (tmp_path / "nothing").rename(taken)  # for all who read it later
+        write(end, nothing)
+
+    return go_on
+
+
+def commit_file(root: Path, version: int) -> Path:
+    return root / "appended" / "_delta_log" / f"{version:020}.json"
+
+
+def test_what_the_jvm_has_committed_before_its_process_heard_of_it_is_not_written_again(
+    blocked: Blocked, in_commit: Callable[[], None], spark: SparkSession, tmp_path: Path
+) -> None:
+    signal.pidfd_send_signal(blocked.process.descriptor, signal.SIGSTOP)
+    in_commit()
+    wait_for(commit_file(tmp_path, 2).exists)
+    blocked.kill()
     write(reader_of(tmp_path / "second_try"), "go on")
     assert ended(blocked.store, "blocked").state == s.SUCCESS
     assert rows(spark, tmp_path / "appended") == [(n, "of try 1") for n in range(3)]
     log_lines = [line.message for line in blocked.store.read(TaskLog) if line.try_number == 2]
     assert any("an earlier try of this run has written its rows" in line for line in log_lines)
+
+
+def test_a_commit_that_goes_on_after_its_process_was_killed_and_the_next_try_write_the_rows_once(
+    blocked: Blocked, in_commit: Callable[[], None], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Whichever is first; the JVM may also give the commit up, as nobody waits for it."""
+    blocked.kill()
+    second_try = reader_of(tmp_path / "second_try")
+    in_commit()
+    write(second_try, "go on")
+    assert ended(blocked.store, "blocked").state == s.SUCCESS
+    found = rows(spark, tmp_path / "appended")
+    assert found in ([(n, f"of try {k}") for n in range(3)] for k in (1, 2))
