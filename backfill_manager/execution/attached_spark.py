@@ -63,7 +63,7 @@ class TaskSparkContext(SparkContext):
         self._conf, self._jsc = SparkConf(_jconf=jconf), jsc
         self._batchSize, self._unbatched_serializer = 0, CPickleSerializer()
         self.serializer = AutoBatchedSerializer(self._unbatched_serializer)
-        self.pythonExec, self.pythonVer = sys.executable, "%d.%d" % sys.version_info[:2]
+        self.pythonExec, self.pythonVer = sys.executable, f"{sys.version_info.major}.{sys.version_info.minor}"
         self._pickled_broadcast_vars = BroadcastPickleRegistry()
         self.profiler_collector = None  # type: ignore[assignment]
         SparkFiles._sc = self

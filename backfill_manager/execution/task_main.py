@@ -29,7 +29,7 @@ from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution.attached_spark import AttachedSpark
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.execution.run_task import run_python
+from backfill_manager.execution.run_task import run_python_task
 from backfill_manager.execution.task_log import MAX_CHARS, MAX_LINES
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.masking import mask_environment
@@ -83,7 +83,7 @@ def _serve(order: TaskOrder, spark: AttachedSpark, manager: _Manager) -> NoRetur
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # its lines appear as they are printed
     signal.signal(signal.SIGTERM, _stop)
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
-    outcome = run_python(
+    outcome = run_python_task(
         order.launch, spark.session, log=manager.log, turns=manager.turns, refuse_if_abandoned=manager.refuse_if_abandoned,
         state=order.state, snapshots=order.snapshots,
     )  # fmt: skip
@@ -161,10 +161,38 @@ class _Manager:
 
 
 class RemoteTurns:
-    """Turns at tables, which the manager gives out."""
+    """Turns at tables, which the manager gives out (`execution.table_turns`)."""
 
     def __init__(self, manager: _Manager) -> None:
         self._manager = manager
+
+    def try_acquire(self, identity: str, *, shared: bool = False) -> RemoteTurn | None:
+        return self._request(identity, shared, only_if_free=True)
+
+    def acquire(self, identity: str, *, shared: bool = False) -> RemoteTurn:
+        turn = self._request(identity, shared, only_if_free=False)
+        assert turn is not None
+        return turn
+
+    def _request(self, identity: str, shared: bool, only_if_free: bool) -> RemoteTurn | None:
+        reply = self._manager.request("turn", table=identity, shared=shared, only_if_free=only_if_free)
+        if reply.get("abandoned"):
+            raise AbandonedTry(reply["abandoned"])
+        return RemoteTurn(self._manager, reply["number"]) if reply["has_turn"] else None
+
+
+class RemoteTurn:
+    def __init__(self, manager: _Manager, number: int) -> None:
+        self._manager, self._number = manager, number
+
+    def release(self) -> None:
+        self._manager.send({"release": self._number})
+
+    def __enter__(self) -> RemoteTurn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 class _LinesOfLogging(logging.Handler):

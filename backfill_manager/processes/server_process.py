@@ -17,7 +17,9 @@ from backfill_manager.errors import BackfillManagerError
 from backfill_manager.processes.channel import Channel
 
 OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
-WARM_UP: Final = ("backfill_manager.dags.importing.warm_up",)  # modules whose `warm_up()` a server calls before it serves
+WARM_UP: Final = (
+    "backfill_manager.dags.importing.warm_up",
+)  # modules whose `warm_up()` a server calls before it serves
 _STOP_TIMEOUT_S: Final = 5.0
 
 
