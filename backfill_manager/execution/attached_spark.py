@@ -33,9 +33,9 @@ _IMPORTED: Final = (  # names that PySpark uses without their package
 )  # fmt: skip
 
 
-class _Client(JavaClient):
-    """Each thread of the task has a connection, and so a thread of the JVM, of its own. All of them work for the same try: each new one
-    gets its Spark properties (pool, job group, tags), whichever thread or library starts it."""
+class _Client(JavaClient):  # type: ignore[misc]
+    """Each thread of the task has a connection, and so a thread of the JVM, of its own. All of them work for the same try, so each
+    new one gets the try's Spark properties (pool, job group, tags), whichever library starts it."""
 
     of_task: Any = None  # (the Java SparkContext, its properties for this try), once there is a task
 
@@ -48,12 +48,12 @@ class _Client(JavaClient):
         return connection
 
 
-class _Gateway(ClientServer):
+class _Gateway(ClientServer):  # type: ignore[misc]
     def _create_gateway_client(self) -> _Client:
         return _Client(self.java_parameters, self.python_parameters, finalizer_deque=self._create_finalizer_worker())
 
 
-class TaskSparkContext(SparkContext):
+class TaskSparkContext(SparkContext):  # type: ignore[misc]
     """The manager's SparkContext, as a task has it."""
 
     def __init__(self, gateway: _Gateway, jsc: JavaObject, jconf: JavaObject, values: Mapping[str, Any]) -> None:
@@ -65,23 +65,23 @@ class TaskSparkContext(SparkContext):
         self.serializer = AutoBatchedSerializer(self._unbatched_serializer)
         self.pythonExec, self.pythonVer = sys.executable, f"{sys.version_info.major}.{sys.version_info.minor}"
         self._pickled_broadcast_vars = BroadcastPickleRegistry()
-        self.profiler_collector = None  # type: ignore[assignment]
+        self.profiler_collector = None
         SparkFiles._sc = self
 
     @cached_property
-    def _accumulatorServer(self) -> Any:  # type: ignore[override]
-        return accumulators._start_update_server(self._gateway.gateway_parameters.auth_token, False)  # type: ignore[union-attr]
+    def _accumulatorServer(self) -> Any:
+        return accumulators._start_update_server(self._gateway.gateway_parameters.auth_token, False)
 
     @cached_property
     def _javaAccumulator(self) -> Any:
         host, port = self._accumulatorServer.server_address
-        token = self._gateway.gateway_parameters.auth_token  # type: ignore[union-attr]
-        accumulator = self._jvm.PythonAccumulatorV2(host, port, token)  # type: ignore[union-attr]
+        token = self._gateway.gateway_parameters.auth_token
+        accumulator = self._jvm.PythonAccumulatorV2(host, port, token)
         self._jsc.sc().register(accumulator)
         return accumulator
 
     @cached_property
-    def _temp_dir(self) -> str:  # type: ignore[override]
+    def _temp_dir(self) -> str:
         utils = getattr(self._jvm, "org.apache.spark.util.Utils")
         folder: str = utils.createTempDir(utils.getLocalDir(self._jsc.sc().conf()), "pyspark").getAbsolutePath()
         return folder
@@ -108,7 +108,7 @@ class AttachedSpark:
         shared = self._gateway.entry_point
         jsc, jsession, jconf = shared.get(0), shared.get(1), shared.get(2)
         self.context = TaskSparkContext(self._gateway, jsc, jconf, values)
-        SparkSession._instantiatedSession = _Placeholder(self.context)  # type: ignore[assignment]  # else the next is the JVM's default
+        SparkSession._instantiatedSession = _Placeholder(self.context)  # else the next is the JVM's default
         self.session = SparkSession(self.context, jsession.newSession())
         SparkSession._instantiatedSession = self.session
         SparkSession._activeSession = self.session

@@ -1,7 +1,7 @@
 """A way into the driver's JVM for one task process: a py4j server of its own, made and ended by the manager.
 
-Of its own, because what a process holds of the JVM (sessions, data frames) is kept by the server that gave it out, and is free when
-that ends, however the process did; and because Spark calls a process back (`foreachBatch`) through its server.
+Of its own, because what a process holds of the JVM (sessions, data frames) is kept by the server that gave it out, and is free
+when that ends, however the process did; and because Spark calls a process back (`foreachBatch`) through its server.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     ready ─► launch ─► log lines, requests (a turn at a table, whether it may still write) ─► outcome ─► os._exit
 
-It serves one try, so whatever a task does to its process ends with it: modules, environment, folder, signal handlers, threads. It ends
-by `os._exit`: nothing that the task has left behind (threads, exit handlers) can hold it up. A stop comes as SIGTERM, which raises
-`TaskStopped` where the task is, so that its `finally` runs; after a while comes SIGKILL.
+It serves one try, so whatever a task does to its process ends with it: modules, environment, folder, signal handlers, threads. It
+ends by `os._exit`: nothing that the task has left behind (threads, exit handlers) can hold it up. A stop comes as SIGTERM, which
+raises `TaskStopped` where the task is, so that its `finally` runs; after a while comes SIGKILL.
 """
 
 from __future__ import annotations

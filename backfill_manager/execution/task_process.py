@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from py4j.protocol import Py4JError
 from pydantic import TypeAdapter
 
 from backfill_manager.errors import AbandonedTry
@@ -43,7 +44,9 @@ IDLE_S: Final = 60.0  # after which all but one of the idle ones end
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone
 MAX_DRAIN: Final = 1024  # reads of what is left in a pipe at its end
 MAX_LINE: Final = 1 << 16  # bytes of a line that is printed; a longer one is cut into several
-_OUTCOMES: Final = {kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Skipped, Postponed)}
+_OUTCOMES: Final[dict[str, TypeAdapter[Outcome]]] = {
+    kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Skipped, Postponed)
+}
 
 
 class Listener(Protocol):
@@ -246,7 +249,12 @@ class TaskProcesses:
         self._post(partial(self._add, process))
         try:
             process.forked = self._servers.get(python).fork(
-                CALL, job, ends, name="bfm task", preload=("pyspark",), on_end=partial(self._post, partial(self._end, process))
+                CALL,
+                job,
+                ends,
+                name="bfm task",
+                preload=("pyspark",),
+                on_end=partial(self._post, partial(self._end, process)),
             )
         except BaseException:
             self._post(partial(self._end, process))
@@ -341,10 +349,10 @@ class TaskProcesses:
                 turn.release()
         else:
             kind = message.pop("outcome")
-            task.outcome = _OUTCOMES[kind].validate_python(message, strict=True)
+            task.outcome = _OUTCOMES[kind].validate_python(message)
 
     def _answer(self, process: _Process, task: RunningTask, request: dict[str, Any]) -> None:
-        number, channel = int(request["number"]), process.channel
+        number = int(request["number"])
         if request["request"] == "may_write":
             kind, why = task.listener.refusal() or ("", "")
             self._reply(process, {"number": number, kind or "yes": why or True})
@@ -357,7 +365,7 @@ class TaskProcesses:
                     task.held[number] = turn
                 self._reply(process, {"number": number, "has_turn": turn is not None})
             else:
-                has_come = partial(channel.try_send, {"number": number, "has_turn": True})
+                has_come = partial(self._reply, process, {"number": number, "has_turn": True})
                 task.held[number] = task.turns.request(table, shared=shared, on_turn=has_come)
         except AbandonedTry as error:
             self._reply(process, {"number": number, "abandoned": str(error)})
@@ -368,9 +376,9 @@ class TaskProcesses:
 
     def _end(self, process: _Process) -> None:
         """It has ended, and so has everything that it had started."""
-        for fileobj in (process.channel, *(output.end for output in process.outputs)):
+        for end in (process.channel.fileno(), *(output.end for output in process.outputs)):
             with suppress(KeyError):
-                self._selector.unregister(fileobj)
+                self._selector.unregister(end)
         while not process.problem and select.select([process.channel], [], [], 0)[0] and self._read_messages(process):
             pass
         with self._lock:

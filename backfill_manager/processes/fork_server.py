@@ -1,8 +1,8 @@
 """The fork server: `python -m backfill_manager.processes.fork_server FD MODULE...`, started by `server_process`.
 
 It imports the modules named, and what requests name beside them, and forks a process for each request: the process calls
-`module:function` of ours with the request's job and descriptors, and that never returns. The server itself runs no code of DAGs, so
-nothing that one process does reaches the next. One thread only: a fork of a process with threads may hang.
+`module:function` of ours with the request's job and descriptors, and that never returns. The server itself runs no code of DAGs,
+so nothing that one process does reaches the next. One thread only: a fork of a process with threads may hang.
 
 Over the socket FD come requests (`processes.channel`), and go back what became of them:
 
@@ -35,8 +35,8 @@ from backfill_manager.processes.channel import Channel
 
 PRELOADS: Final = {  # what PySpark imports at its first use, too
     "pyspark": (
-        "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.sql.classic.dataframe", "pyspark.sql.classic.column",
-        "pyspark.java_gateway", "pyspark.accumulators", "pyspark.cloudpickle", "pyspark.testing.utils", "delta.tables",
+        "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.sql.classic.dataframe",
+        "pyspark.sql.classic.column", "pyspark.java_gateway", "pyspark.accumulators", "pyspark.cloudpickle", "pyspark.testing.utils", "delta.tables",
     ),
     "pandas": ("pandas",),
 }  # fmt: skip
@@ -70,13 +70,13 @@ class ForkServer:
         gc.disable()
         gc.freeze()  # so that the collector of a child does not touch, and so copy, every page
         while True:
-            ready, _, _ = select.select([self._channel, self._child_ended], [], [])
+            ready, _, _ = select.select([self._channel.fileno(), self._child_ended], [], [])
             if self._child_ended in ready:
                 with suppress(BlockingIOError):
                     while os.read(self._child_ended, 4096):
                         pass
             self._reap()
-            if self._channel in ready:
+            if self._channel.fileno() in ready:
                 received = self._channel.receive()
                 if received is None:
                     return self._end_all()
