@@ -96,14 +96,15 @@ class TaskSparkContext(SparkContext):  # type: ignore[misc]
 class AttachedSpark:
     """The way into the JVM, before there is a task."""
 
-    def __init__(self, port: int, secret: str, values: Mapping[str, Any]) -> None:
+    def __init__(self, port: int, secret: str, values: Mapping[str, Any], imports: bool) -> None:
+        """`imports`: the gateway does not know yet the names that PySpark uses."""
         os.environ["PYSPARK_PYTHON"] = sys.executable
         self._gateway = _Gateway(
             java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
             python_parameters=PythonParameters(port=0, eager_load=False),
         )
         self._gateway.proc = None
-        for name in _IMPORTED:
+        for name in _IMPORTED if imports else ():
             java_import(self._gateway.jvm, name)
         shared = self._gateway.entry_point
         jsc, jsession, jconf = shared.get(0), shared.get(1), shared.get(2)

@@ -243,7 +243,7 @@ class TaskProcesses:
         outputs = [os.pipe() for _ in range(2)]
         ends = [theirs.fileno(), *(end for _, end in outputs)]
         process = _Process(gateway, Channel(ours), [output for output, _ in outputs])
-        job = {"gateway": {"port": gateway.port, "secret": gateway.secret, "values": self._gateways.context_values}}
+        job = {"gateway": self._gateways.job(gateway)}
         with self._lock:
             self._processes.add(process)
         self._post(partial(self._add, process))
@@ -390,7 +390,8 @@ class TaskProcesses:
                 process.line(output.level, line)
             os.close(output.end)
         process.channel.close()
-        self._jvm_work.put(process.gateway.close)
+        ended_by_itself = process.forked is not None and process.forked.code == 0
+        self._jvm_work.put(partial(self._gateways.release, process.gateway, reusable=ended_by_itself))
         if task is not None:
             task.turns.release_all()
             self._jvm_work.put(partial(task.listener.ended, task.outcome or _outcome_without_message(process)))

@@ -7,6 +7,7 @@ so nothing that one process does reaches the next. One thread only: a fork of a 
 Over the socket FD come requests (`processes.channel`), and go back what became of them:
 
     {"fork": 7, "call": "module:function", "job": {...}, "name": "bfm task", "preload": ["pyspark"]}  with descriptors
+                                        "prepare": "module:function" is called here before: it reads what all processes need
     {"signal": 15, "to": 7}             for a process that may have ended: then nothing happens
     -> {"id": 7, "pid": 123}            before it runs anything
     -> {"id": 7, "code": -9}            it has ended, and so has everything that it started
@@ -92,11 +93,14 @@ class ForkServer:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)  # what the process starts must not keep them open
         self._preload(request.get("preload", ()))
-        call = _function(request["call"])
+        call, prepare = _function(request["call"]), request.get("prepare")
         try:
+            if prepare:
+                _function(prepare)(request["job"])
             child = os.fork()
         except OSError as error:
-            self._report(id=request["fork"], refused=f"no process could be started: {error.strerror}")
+            where = f"{error.filename} can't be read" if error.filename else "no process could be started"
+            self._report(id=request["fork"], refused=f"{where}: {error.strerror}")
         else:
             if child == 0:
                 self._run_child(call, request, descriptors)

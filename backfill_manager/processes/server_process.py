@@ -105,14 +105,22 @@ class ForkServerProcess:
 
     def fork(
         self, call: str, job: Mapping[str, Any], descriptors: Sequence[int], *, name: str, preload: Sequence[str] = (),
-        on_end: Callable[[], None] = lambda: None,
+        prepare: str = "", on_end: Callable[[], None] = lambda: None,
     ) -> ForkedProcess:  # fmt: skip
-        """A process that calls `module:function` of this package with (job, descriptors). `on_end` is called once, in a thread of
+        """A process that calls `module:function` of this package with (job, descriptors); before, the server calls `prepare` with the
+        job. `on_end` is called once, in a thread of
         this object, when it has ended. `NoProcess` when the server is gone."""
         with self._lock:
             process = ForkedProcess(self, next(self._numbers), on_end)
             self._processes[process._number] = process
-        request = {"fork": process._number, "call": call, "job": job, "name": name, "preload": list(preload)}
+        request = {
+            "fork": process._number,
+            "call": call,
+            "job": job,
+            "name": name,
+            "preload": list(preload),
+            "prepare": prepare,
+        }
         try:
             if self._is_lost:
                 raise BrokenPipeError
