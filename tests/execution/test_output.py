@@ -18,6 +18,7 @@ from support.executor_fixture import PATIENCE, THIS_STATE, TOO_LATE, Stage, a_la
 from backfill_manager.execution.catalog import folder_of, register_tables
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.messages import Cancelled, Failed, Postponed, Succeeded, TaskLaunch
+from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
 
 if TYPE_CHECKING:
@@ -145,18 +146,18 @@ def test_a_late_write_of_an_abandoned_try_is_refused(stage: Stage, table: str) -
     assert values(stage.spark, table) == [2, 2, 2]
 
 
-def test_a_try_that_is_cancelled_while_it_waits_for_the_tables_queue_writes_nothing(stage: Stage, table: str) -> None:
+def test_a_try_that_is_cancelled_while_it_waits_for_its_turn_writes_nothing(stage: Stage, table: str) -> None:
     from backfill_manager.execution.output_table import OutputTable
 
     assert stage.play(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
-    queue, computed = OutputTable(stage.spark, table).queue, stage.signal()
+    other, computed = TurnHolder(PROCESS_TURNS), stage.signal()
 
     def writes_late(ctx: Any) -> None:
         frame = hours(ctx, 2)
         frame.persist = lambda: computed.set() or type(frame).persist(frame)  # it has found the queue taken
         ctx.write(frame, table, time_column="at")
 
-    with queue:
+    with other.acquire(OutputTable(stage.spark, table).identity):
         waiting = stage.start(a_launch(interval=(day(2), day(3))), writes_late)
         assert computed.wait(PATIENCE)
         assert stage.executor.cancel(waiting.key, "cancelled by hand")
@@ -298,7 +299,9 @@ def test_the_commit_says_who_wrote_it(stage: Stage, table: str) -> None:
     properties = {row["key"]: row["value"] for row in stage.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     assert properties["delta.setTransactionRetentionDuration"] == "interval 30 days"
     assert (properties["delta.minReaderVersion"], properties["delta.minWriterVersion"]) == ("1", "2")
-    this = WriteContext(launch, stage.spark, logging.getLogger("test"), lambda: None, THIS_STATE)
+    this = WriteContext(
+        launch, stage.spark, logging.getLogger("test"), lambda: None, THIS_STATE, TurnHolder(PROCESS_TURNS)
+    )
     assert this.transaction_id(1) == "bfm/0123456789ab/stage/work/backfill__2013-01-01/1"
 
 
