@@ -34,7 +34,7 @@ _IMPORTED: Final = (  # names that PySpark uses without their package
 
 
 class _Client(JavaClient):  # type: ignore[misc]
-    """Each thread of the task has a connection, and so a thread of the JVM, of its own. All of them work for the same try, so each
+    """Each thread of a task has a connection, and so a thread of the JVM, of its own. All of them work for the same try, so each
     new one gets the try's Spark properties (pool, job group, tags), whichever library starts it."""
 
     of_task: Any = None  # (the Java SparkContext, its properties for this try), once there is a task
@@ -122,6 +122,11 @@ class AttachedSpark:
         self.session.conf.set("spark.scheduler.pool", pool)
         java_context = self.context._jsc.sc()
         self._gateway._gateway_client.of_task = (java_context, java_context.getLocalProperties())
+
+    def drop_connection(self) -> None:
+        """The current thread takes a new one for its next call: an exception may be raised while it waits for the answer to the
+        last, which the next call would then take for its own."""
+        self._gateway._gateway_client.thread_connection.connection = None
 
 
 class _Placeholder:

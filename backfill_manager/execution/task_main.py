@@ -81,7 +81,12 @@ def _serve(order: TaskOrder, spark: AttachedSpark, manager: _Manager) -> NoRetur
     manager.start_listening()
     logging.getLogger().addHandler(_LinesOfLogging(manager))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # its lines appear as they are printed
-    signal.signal(signal.SIGTERM, _stop)
+
+    def stop(_number: int, _frame: object) -> NoReturn:
+        spark.drop_connection()
+        raise TaskStopped("this try is stopped")
+
+    signal.signal(signal.SIGTERM, stop)
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
     outcome = run_python_task(
         order.launch, spark.session, log=manager.log, turns=manager.turns, refuse_if_abandoned=manager.refuse_if_abandoned,
@@ -97,10 +102,6 @@ def _serve(order: TaskOrder, spark: AttachedSpark, manager: _Manager) -> NoRetur
             continue
     manager.send({"outcome": type(outcome).__name__, **dataclasses.asdict(outcome)})
     _exit(0)
-
-
-def _stop(_number: int, _frame: object) -> NoReturn:
-    raise TaskStopped("this try is stopped")
 
 
 class _Manager:

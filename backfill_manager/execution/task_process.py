@@ -32,6 +32,7 @@ from backfill_manager.execution.jvm_gateway import JvmGateway, JvmGateways
 from backfill_manager.execution.messages import Failed, Lost, Outcome, Postponed, Skipped, Succeeded
 from backfill_manager.execution.table_turns import TableTurn, TurnHolder
 from backfill_manager.execution.task_main import CALL, TaskOrder
+from backfill_manager.masking import mask_environment
 from backfill_manager.processes.channel import Channel, MessageBuffer
 from backfill_manager.processes.server_process import ForkedProcess, ForkServers, NoProcess
 from backfill_manager.service import FailureHandler, ServiceThread
@@ -50,7 +51,7 @@ _OUTCOMES: Final[dict[str, TypeAdapter[Outcome]]] = {
 
 
 class Listener(Protocol):
-    """Who learns of a try. `started` and `ended` are called where the JVM may be called, the others must not wait for anything."""
+    """Who learns of a try. `started` and `ended` may call the JVM, the others must not wait for anything."""
 
     def started(self) -> None: ...
 
@@ -166,7 +167,7 @@ class TaskProcesses:
         for end in (self._woken, self._wake):
             os.set_blocking(end, False)
         self._selector.register(self._woken, selectors.EVENT_READ)
-        self._is_closed = False
+        self._wake_lock, self._is_closed = threading.Lock(), False
         self._starter = ServiceThread(f"starter of {name}", self._start_tasks, on_failure=on_failure)
         self._reader = ServiceThread(f"reader of {name}", self._read_all, on_failure=on_failure)
         self._starter.start()
@@ -191,8 +192,9 @@ class TaskProcesses:
         for process in left:
             if process.forked is not None:
                 process.forked.wait(END_TIMEOUT_S)
-        self._post(self._set_closed)
+        self._post(self._stop_reading)
         self._reader.join()
+        self._handle_events()
         while not self._jvm_work.empty():  # gateways to close
             if (work := self._jvm_work.get()) is not None:
                 work()
@@ -283,11 +285,13 @@ class TaskProcesses:
     # -- the reader's thread: everything else ----------------------------------------------------------------------------
     def _post(self, event: Callable[[], None]) -> None:
         self._events.put(event)
-        with suppress(BlockingIOError):  # then it will wake anyway
-            os.write(self._wake, b"x")
+        with self._wake_lock, suppress(BlockingIOError):  # then it will wake anyway
+            if not self._is_closed:
+                os.write(self._wake, b"x")
 
-    def _set_closed(self) -> None:
-        self._is_closed = True
+    def _stop_reading(self) -> None:
+        with self._wake_lock:
+            self._is_closed = True
 
     def _read_all(self) -> None:
         while not self._is_closed:
@@ -297,8 +301,11 @@ class TaskProcesses:
             with suppress(BlockingIOError):
                 while os.read(self._woken, 4096):
                     pass
-            while not self._events.empty():
-                self._events.get()()
+            self._handle_events()
+
+    def _handle_events(self) -> None:
+        while not self._events.empty():
+            self._events.get()()
 
     def _add(self, process: _Process) -> None:
         if process in self._processes:
@@ -349,6 +356,9 @@ class TaskProcesses:
                 turn.release()
         else:
             kind = message.pop("outcome")
+            for text in ("error", "reason"):  # for the task may have taken a secret out of its environment
+                if text in message:
+                    message[text] = mask_environment(str(message[text]))
             task.outcome = _OUTCOMES[kind].validate_python(message)
 
     def _answer(self, process: _Process, task: RunningTask, request: dict[str, Any]) -> None:

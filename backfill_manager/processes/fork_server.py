@@ -37,7 +37,8 @@ from backfill_manager.processes.channel import Channel
 PRELOADS: Final = {  # what PySpark imports at its first use, too
     "pyspark": (
         "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.sql.classic.dataframe",
-        "pyspark.sql.classic.column", "pyspark.java_gateway", "pyspark.accumulators", "pyspark.cloudpickle", "pyspark.testing.utils", "delta.tables",
+        "pyspark.sql.classic.column", "pyspark.java_gateway", "pyspark.accumulators", "pyspark.cloudpickle",
+        "pyspark.testing.utils", "delta.tables",
     ),
     "pandas": ("pandas",),
 }  # fmt: skip

@@ -107,8 +107,8 @@ class ForkServerProcess:
         self, call: str, job: Mapping[str, Any], descriptors: Sequence[int], *, name: str, preload: Sequence[str] = (),
         prepare: str = "", on_end: Callable[[], None] = lambda: None,
     ) -> ForkedProcess:  # fmt: skip
-        """A process that calls `module:function` of this package with (job, descriptors); before, the server calls `prepare` with the
-        job. `on_end` is called once, in a thread of
+        """A process that calls `module:function` of this package with (job, descriptors); before, the server calls `prepare` with
+        the job. `on_end` is called once, in a thread of
         this object, when it has ended. `NoProcess` when the server is gone."""
         with self._lock:
             process = ForkedProcess(self, next(self._numbers), on_end)
