@@ -379,6 +379,8 @@ class Executor:
             self._flush(it)
         for it in overdue:  # a thread that waits for Spark, or a process that the system keeps
             it.lines.add("WARNING", "it can't be ended; its slot is given to the next one")
+            if it.running is not None:
+                it.running.give_up()
             self._end(it, it.abandoned or m.PutBack("abandoned"))
         return True
 

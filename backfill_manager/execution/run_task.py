@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_manager.dags.importing.code_cache import CodeCache  # TEMP
+from backfill_manager.dags.importing.task_code import load_dag, snapshot_folder
 from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
 from backfill_manager.execution.context import TaskContext, executor_task_context
 from backfill_manager.execution.error_format import one_line, traceback_text
@@ -51,7 +51,7 @@ def run_python_task(
     def run() -> Succeeded:
         function = _function(launch, snapshots)
         if launch.task.kind == "executor":
-            context, snapshot = executor_task_context(launch), CodeCache(snapshots).folder(launch.version)
+            context, snapshot = executor_task_context(launch), snapshot_folder(launch.version, snapshots)
             return Succeeded(run_on_executor(session.sparkContext, function, context, snapshot=snapshot, log=log))
         ctx = TaskContext(_write_context(launch, session, log, turns, refuse_if_abandoned, state))
         returned = function(ctx)
@@ -89,7 +89,7 @@ def _outcome_of(run: Callable[[], Succeeded], log: Log) -> Outcome:
 
 
 def _function(launch: TaskLaunch, snapshots: Path | None) -> Callable[..., Any]:
-    functions = CodeCache(snapshots).dag(launch.version).functions
+    functions = load_dag(launch.version, snapshots).functions
     if launch.task.task_id not in functions:
         raise InvalidInput(
             f"version {launch.version.version} of DAG {launch.dag.dag_id!r} has no function "

@@ -86,6 +86,11 @@ class RunningTask:
         self.is_stopped = True
         self._signal(signal.SIGKILL)
 
+    def give_up(self) -> None:
+        """It could not be killed: end its fork server, which something has stopped."""
+        if self.process is not None and self.process.forked is not None:
+            self.process.forked.kill_server()
+
     def _signal(self, number: int) -> None:
         if self.process is not None:
             self.process.signal(number)
@@ -389,7 +394,7 @@ class TaskProcesses:
         for end in (process.channel.fileno(), *(output.end for output in process.outputs)):
             with suppress(KeyError):
                 self._selector.unregister(end)
-        while not process.problem and select.select([process.channel], [], [], 0)[0] and self._read_messages(process):
+        while not process.problem and _is_readable(process.channel) and self._read_messages(process):
             pass
         with self._lock:
             process.has_ended = True
@@ -405,6 +410,12 @@ class TaskProcesses:
         if task is not None:
             task.turns.release_all()
             self._jvm_work.put(partial(task.listener.ended, task.outcome or _outcome_without_message(process)))
+
+
+def _is_readable(channel: Channel) -> bool:
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _outcome_without_message(process: _Process) -> Outcome:

@@ -144,16 +144,21 @@ class ForkServer:
         how = os.WEXITED | os.WNOHANG | os.WNOWAIT
         while True:
             try:
-                ended = os.waitid(os.P_ALL, 0, how)
+                if sys.platform == "linux":
+                    ended = os.waitid(os.P_ALL, 0, how)
+                    pid = ended.si_pid if ended else 0
+                    status = 0
+                else:
+                    pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
-            if ended is None:
+            if not pid:
                 return
-            pid = ended.si_pid
             for kill in (os.killpg, os.kill):
                 with suppress(ProcessLookupError, PermissionError):  # a group that is gone; or a zombie, on macOS
                     kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
+            if sys.platform == "linux":
+                _, status = os.waitpid(pid, 0)
             self._kill_orphans()
             if pid in self._children:
                 self._report(id=self._children.pop(pid), code=os.waitstatus_to_exitcode(status))

@@ -20,7 +20,7 @@ OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "S
 WARM_UP: Final = (
     "backfill_manager.dags.importing.warm_up",
 )  # modules whose `warm_up()` a server calls before it serves
-_STOP_TIMEOUT_S: Final = 5.0
+STOP_TIMEOUT_S: Final = 5.0
 
 
 class NoProcess(BackfillManagerError):
@@ -31,7 +31,7 @@ class ForkedProcess:
     """A process that was asked for. `code` is its exit code, or the signal that ended it as a negative number; None while it
     runs, and when its server was lost."""
 
-    def __init__(self, server: ForkServerProcess, number: int, on_end: Callable[[], None]) -> None:
+    def __init__(self, server: ForkServerProcess, number: int, on_end: Callable[[], object]) -> None:
         self._server, self._number, self._on_end = server, number, on_end
         self.pid: int | None = None
         self.code: int | None = None
@@ -62,6 +62,10 @@ class ForkedProcess:
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
+
+    def kill_server(self) -> None:
+        """For one that can't be killed: the server does not answer (something has stopped it). All its processes end with it."""
+        self._server.stop()
 
     def _heard(self, message: Mapping[str, Any]) -> None:
         if "pid" in message:
@@ -103,9 +107,14 @@ class ForkServerProcess:
     def is_alive(self) -> bool:
         return not self._is_lost
 
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
     def fork(
         self, call: str, job: Mapping[str, Any], descriptors: Sequence[int], *, name: str, preload: Sequence[str] = (),
-        prepare: str = "", on_end: Callable[[], None] = lambda: None,
+        prepare: str = "", on_end: Callable[[], object] = lambda: None,
     ) -> ForkedProcess:  # fmt: skip
         """A process that calls `module:function` of this package with (job, descriptors); before, the server calls `prepare` with
         the job. `on_end` is called once, in a thread of
@@ -140,7 +149,7 @@ class ForkServerProcess:
         with suppress(OSError):
             self._channel.shutdown()
         try:
-            self._process.wait(_STOP_TIMEOUT_S)
+            self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -163,6 +172,8 @@ class ForkServerProcess:
                     self._processes.pop(message["id"], None)
             if process is not None:
                 process._heard(message)
+        with suppress(subprocess.TimeoutExpired):  # its socket ends before it does
+            self._process.wait(STOP_TIMEOUT_S)
         with self._lock:
             self._is_lost = True
             left = list(self._processes.values())
