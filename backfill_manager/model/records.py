@@ -25,7 +25,8 @@ from typing import Any, ClassVar, Final, TypeVar
 #    manager.state_id, state_id_since and state_root, dag_version.reader_json, bundle.parsed_at and settings_json. All of
 #    them may be null.
 # 5: response.error_code, error_field and error_params. They may be null.
-SCHEMA_VERSION: Final = 5
+# 6: pool.memory_mb and nice, dag_version.python. They may be null.
+SCHEMA_VERSION: Final = 6
 
 TABLES: dict[str, type[Record]] = {}  # in the order of this file
 R = TypeVar("R", bound="Record")
@@ -250,6 +251,7 @@ class DagVersion(Record, table="dag_version", key=("dag_id", "version")):
     created_at: datetime
     commit_id: str | None = None  # of a git bundle
     reader_json: str | None = None  # of a format of a parser's own: {"reader": "module:Class", "options": {...}}
+    python: str | None = None  # the interpreter that its tasks run with; None: the manager's
 
 
 @dataclass(frozen=True)
@@ -283,6 +285,8 @@ class Pool(Record, table="pool", key=("name",)):
     slots: int
     weight: int
     min_share: int
+    memory_mb: int | None = None  # that a process of its tasks may take; None: no limit
+    nice: int | None = None  # added to the manager's, for processes of its tasks; None: by the kind of their run
 
 
 @dataclass(frozen=True)

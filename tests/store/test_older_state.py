@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import SCHEMA_VERSION, TABLES, BundleRow, DagRow, Response
+from backfill_manager.model.records import SCHEMA_VERSION, TABLES, BundleRow, DagRow, DagVersion, Pool, Record, Response
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
@@ -102,3 +102,29 @@ def test_a_state_of_version_4_gets_the_columns_of_errors_and_its_refusals_keep_t
     assert store.init() == ["response"]
     assert store.read(Response) == [refused]
     assert str(refusal(refused)) == "--from is after --to"
+
+
+def test_a_state_of_version_5_gets_the_limits_of_pools_and_the_interpreters_of_versions(tmp_path: Path) -> None:
+    store = DeltaRsStore(str(tmp_path))
+    store.init()
+    pool = Pool(name="backfill", slots=4, weight=1, min_share=0)
+    version = DagVersion(
+        dag_id="flights", version=3, content_hash="abc", definition_json="{}", bundle="examples", file="flights.py",
+        snapshot="abc", created_at=ROW.updated_at,
+    )  # fmt: skip
+    older: list[tuple[Record, set[str]]] = [(pool, {"memory_mb", "nice"}), (version, {"python"})]
+    for row, added in older:
+        place = store.tables.location(row.TABLE)
+        then = Schema([field for field in DeltaTable(place).schema().fields if field.name not in added])
+        DeltaTable.create(
+            place, schema=then, mode="overwrite", raise_if_key_not_exists=False,
+            configuration={**properties(DeltaRsTables.ENGINE), VERSION_PROPERTY: "5"},
+        )  # fmt: skip
+        write_deltalake(place, arrow_table(type(row), [row]).drop_columns(sorted(added)), mode="append")
+
+    store = DeltaRsStore(str(tmp_path))
+    with pytest.raises(StateError, match="has state version 5"):
+        store.read(Pool)
+    assert sorted(store.init()) == ["dag_version", "pool"]
+    assert (store.read(Pool), store.read(DagVersion)) == ([pool], [version])
+    assert all(finding.ok for finding in store.check())
