@@ -143,6 +143,20 @@ def test_every_mistake_is_reported_at_once_with_its_line_and_the_nearest_name() 
             "bundles: [{name: a, git: /r, ref: --upload-pack=x}]",
             "bundles[0].ref must be a branch, a tag or a commit, not '--upload-pack=x'",
         ),
+        (
+            "bundles: [{name: a, path: b, python: /v/bin/python, requirements: [x]}]",
+            "bundles[0] must have python or requirements, not both: an interpreter has its packages already",
+        ),
+        (
+            "bundles: [{name: a, path: b, requirements: ../requirements.txt}]",
+            "bundles[0].requirements must be a file of the bundle such as `requirements.txt`, or a list of requirements "
+            "such as [pandera==0.29], not '../requirements.txt'",
+        ),
+        (
+            "bundles: [{name: a, path: b, requirements: [1]}]",
+            "bundles[0].requirements must be a file of the bundle such as `requirements.txt`, or a list of",
+        ),
+        ("bundles: [{name: a, path: b, python: '  '}]", "bundles[0].python must be some text"),
         ("bundles: [{name: a, git: /r, ref: 'a:b'}]", "bundles[0].ref must be a branch, a tag or a commit, not 'a:b'"),
         (
             "bundles: [{name: a, path: b, import_memory: 0}]",

@@ -204,7 +204,9 @@ class _Environment(_Section):
     ] = None
     requirements: Annotated[
         Annotated[str | list[str], BeforeValidator(_requirements)] | None,
-        _doc("A .txt file of the bundle, or a list of requirements: installed in an environment that is made for them."),
+        _doc(
+            "A .txt file of the bundle, or a list of requirements: installed in an environment that is made for them."
+        ),
     ] = None
 
 

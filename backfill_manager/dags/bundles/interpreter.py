@@ -11,8 +11,9 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import metadata
-from typing import Final
+from typing import Any, Final
 
 from backfill_manager import __version__
 from backfill_manager.errors import InvalidInput, shorten
@@ -40,7 +41,7 @@ found = {
     "python": "%d.%d" % sys.version_info[:2], "pyspark": version_of("pyspark.version"),
     "delta-spark": installed("delta-spark"), "ours": version_of("backfill_manager"),
 }
-if found == json.loads(sys.argv[1]):
+if all(found[name] == version for name, version in json.loads(sys.argv[1]).items()):
     for module in sys.argv[2:]:
         importlib.import_module(module)
 print(json.dumps(found))
@@ -70,26 +71,22 @@ def check_interpreter(python: str) -> None:
         raise InvalidInput(f"python {python} is a folder; name the interpreter in it, such as {python}/bin/python")
     ours = _own_versions()
     theirs = _ask(python, ours)
-    wrong = [f"{_NAMES[name]} {theirs[name] or 'is not there'}" for name in ours if theirs.get(name) != ours[name]]
+    wrong = [f"{_NAMES[name]} {theirs.get(name) or 'is not there'}" for name in ours if theirs.get(name) != ours[name]]
     if wrong:
-        needed = ", ".join(f"{_NAMES[name]} {version}" for name, version in ours.items() if version)
+        needed = ", ".join(f"{_NAMES[name]} {version}" for name, version in ours.items())
         raise InvalidInput(f"its interpreter {python} does not fit: {', '.join(wrong)}; it must have {needed}")
     _fitting.add(python)
 
 
-def _own_versions() -> dict[str, str | None]:
-    try:
-        delta = metadata.version("delta-spark")
-    except metadata.PackageNotFoundError:
-        delta = None
-    pyspark = importlib.import_module("pyspark.version").__version__
-    return {
-        "python": f"{sys.version_info.major}.{sys.version_info.minor}", "pyspark": pyspark, "delta-spark": delta,
-        "ours": __version__,
-    }  # fmt: skip
+def _own_versions() -> dict[str, str]:
+    minor, pyspark = f"{sys.version_info.major}.{sys.version_info.minor}", importlib.import_module("pyspark.version")
+    versions = {"python": minor, "pyspark": pyspark.__version__, "ours": __version__}
+    with suppress(metadata.PackageNotFoundError):  # Delta may come with Spark, as a file
+        versions["delta-spark"] = metadata.version("delta-spark")
+    return versions
 
 
-def _ask(python: str, ours: dict[str, str | None]) -> dict[str, str | None]:
+def _ask(python: str, ours: dict[str, str]) -> dict[str, str | None]:
     command = [python, "-c", _CHECK, json.dumps(ours), *_IMPORTED]
     try:
         process = subprocess.run(
@@ -102,10 +99,10 @@ def _ask(python: str, ours: dict[str, str | None]) -> dict[str, str | None]:
         raise InvalidInput(f"its interpreter {python} can't be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         raise InvalidInput(f"its interpreter {python} does not answer within {_CHECK_TIMEOUT_S:g} seconds") from None
-    lines = process.stdout.strip().splitlines()
-    if process.returncode == 0 and lines and lines[-1].startswith("{"):
-        answer: dict[str, str | None] = json.loads(lines[-1])
-        return answer
+    with suppress(IndexError, ValueError):  # what it imports may print, and it may be no Python at all
+        answer: Any = json.loads(process.stdout.strip().splitlines()[-1])
+        if process.returncode == 0 and isinstance(answer, dict):
+            return answer
     errors = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
     why = shorten(mask_environment(errors[-1].strip()), 500)
     raise InvalidInput(f"its interpreter {python} can't import what parsing and tasks need: {why}")
