@@ -83,6 +83,13 @@ def test_a_list_or_mapping_comes_through_the_environment_as_json() -> None:
     assert settings.spark.conf == {"spark.ui.enabled": "false"}
 
 
+def test_limits_of_a_pools_processes_are_megabytes_and_a_nice() -> None:
+    settings = load("pools: [{name: heavy, memory: 1.5 GB, nice: 12}, {name: small, memory: 64}]")
+    assert {p.name: (p.memory, p.nice) for p in settings.pools if p.name in ("heavy", "small")} == {
+        "heavy": (1536, 12), "small": (64, None),
+    }  # fmt: skip
+
+
 def test_what_a_file_leaves_out_of_a_standard_pool_keeps_that_pools_own_default() -> None:
     (scheduled,) = (pool for pool in load("pools: [{name: scheduled, slots: 4}]").pools if pool.name == "scheduled")
     assert (scheduled.slots, scheduled.weight, scheduled.min_share) == (4, 4, 2)
@@ -106,6 +113,11 @@ def test_every_mistake_is_reported_at_once_with_its_line_and_the_nearest_name() 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "pools: [{name: p, memory: much}]",
+            "pools[0].memory must be MB, or a size such as `512 MB` or `2 GB`, not 'much'",
+        ),
+        ("pools: [{name: p, nice: 20}]", "pools[0].nice must be 19 or less, not 20"),
         ("pools: [{name: p, slots: yes}]", "manager.yaml, line 1: pools[0].slots must be a number, not true"),
         ("pools: [{name: p, slots: 1.5}]", "pools[0].slots must be a whole number, not 1.5"),
         ("pools: [{name: p}, {name: p}]", "pools each name once; twice here: p"),

@@ -40,6 +40,7 @@ from backfill_manager.execution import messages as m
 from backfill_manager.execution import spark_properties
 from backfill_manager.execution.run_task import run_task
 from backfill_manager.execution.spark_properties import SparkJobGroup, SparkJobs
+from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.task_log import LinesOfTaskThreads, LogLines
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.service import FailureHandler, ServiceThread
@@ -60,6 +61,7 @@ class _Try:
     launch: m.TaskLaunch
     scope: SparkJobGroup
     lines: LogLines
+    turns: TurnHolder = field(default_factory=lambda: TurnHolder(PROCESS_TURNS))
     weight: int = 0  # slots it holds; 0 while it waits
     abandoned: m.Outcome | None = None  # its outcome, whatever its thread does
     ended: bool = False
@@ -266,9 +268,10 @@ class Executor:
             if it.abandoned is None:
                 outcome = run_task(
                     it.launch, it.scope, spark=self._spark, code_cache=self._code_cache,
-                    refuse_if_abandoned=refuse_if_abandoned, state=self._state,
+                    refuse_if_abandoned=refuse_if_abandoned, state=self._state, turns=it.turns,
                 )  # fmt: skip
         finally:
+            it.turns.release_all()
             if isinstance(outcome, m.Lost):
                 self.report_spark_gone(outcome.reason)
                 outcome = self._gone or outcome
@@ -289,6 +292,7 @@ class Executor:
                 self._abandoned_alive.add(it)
             self._changed.notify_all()
         if runs:
+            it.turns.stop_waiting()
             it.scope.cancel_jobs()
         else:
             self._end(it, outcome)

@@ -12,8 +12,8 @@ How:
   before it commits; its Spark jobs are cancelled, and if a newer generation has landed, Delta refuses the older one.
 - `replace` is Delta's replaceWhere with the run's interval (or its partition): exactly these rows go, and rows
   outside of them in what is written are an error that changes nothing. A run with neither replaces the whole table.
-- Writers of one table queue up inside this process. A writer that has to wait computes and caches its rows meanwhile, so that
-  only the commits go one by one. Commits that conflict with other processes are retried.
+- Writers of one table take turns (execution/table_turns.py). A writer that has to wait computes and caches its rows meanwhile,
+  so that only the commits go one by one. Commits that conflict with writers outside of this manager are retried.
 
 The commit's user metadata names state, dag, run, task, DAG version, try and interval.
 """
@@ -138,20 +138,19 @@ class OutputWriter:
     def _turn(self, table: OutputTable, transaction: str, df: DataFrame) -> Iterator[None]:
         """This writer's turn at the table; the rows are computed while it waits."""
         is_cached = False
-        has_turn = table.queue.acquire(blocking=False)
+        turn = self._try.turns.try_acquire(table.identity)
         try:
-            if not has_turn:
+            if turn is None:
                 written = table.exists() and table.read().recorded(transaction) is not None
                 level = df.storageLevel
                 if not written and not (level.useMemory or level.useDisk):
                     is_cached = True
                     df.persist().count()
-                table.queue.acquire()
-                has_turn = True
+                turn = self._try.turns.acquire(table.identity)
             yield
         finally:
-            if has_turn:
-                table.queue.release()
+            if turn is not None:
+                turn.release()
             if is_cached:
                 df.unpersist()
 

@@ -1,16 +1,9 @@
-"""A Delta table that tasks write to: its place, its creation, what has been written to it, and its queue.
-
-Two writers that replace different intervals of one unpartitioned table conflict in Delta (12 to 14 of 16 fail,
-measured), so inside this process writers of a table go one after another. Writers in other processes meet Delta's own
-check.
-"""
+"""A Delta table that tasks write to: its place, its creation, and what has been written to it."""
 
 from __future__ import annotations
 
 import json
 import re
-import threading
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -27,51 +20,6 @@ if TYPE_CHECKING:
 # Each run leaves one transaction id per write in the table; after this time Delta forgets them. A crashed try is tried
 # again long before. Checkpoints are written in the committing task's own time (1.6 s against 0.2 s), so not each tenth.
 PROPERTIES: Final = {"delta.setTransactionRetentionDuration": "interval 30 days", "delta.checkpointInterval": "50"}
-
-
-class TableQueue:
-    """The queue of the writers of one table in this process: a lock that is given in the order of arrival. Those who share it
-    (appends, which never conflict with each other in Delta) hold it together; others hold it alone."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._waiting: deque[object] = deque()
-        self._sharing = 0
-        self._is_alone = False
-
-    def acquire(self, *, blocking: bool = True, shared: bool = False) -> bool:
-        ticket = object()
-        with self._changed:
-            if not blocking and (self._waiting or not self._is_free(shared)):
-                return False
-            self._waiting.append(ticket)
-            self._changed.notify_all()  # for tests that watch the queue
-            self._changed.wait_for(lambda: self._waiting[0] is ticket and self._is_free(shared))
-            self._waiting.popleft()
-            self._sharing += shared
-            self._is_alone = not shared
-            self._changed.notify_all()  # the next one may share it
-            return True
-
-    def release(self) -> None:
-        """By any holder."""
-        with self._changed:
-            self._sharing = max(0, self._sharing - 1)
-            self._is_alone = False
-            self._changed.notify_all()
-
-    def _is_free(self, shared: bool) -> bool:
-        return not self._is_alone and (shared or not self._sharing)
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-_queues: dict[str, TableQueue] = {}
-_queues_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -117,12 +65,6 @@ class OutputTable:
         if len(parts) == 2:
             parts.insert(0, self._spark.catalog.currentCatalog())
         return ".".join(parts).lower()
-
-    @property
-    def queue(self) -> TableQueue:
-        """Its exclusive holder is the one writer of this table in this process."""
-        with _queues_lock:
-            return _queues.setdefault(self.identity, TableQueue())
 
     def exists(self) -> bool:
         """`InvalidInput` if something else has this name."""

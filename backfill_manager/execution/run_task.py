@@ -15,6 +15,7 @@ from backfill_manager.execution.messages import Failed, Lost, Outcome, Postponed
 from backfill_manager.execution.spark_health import spark_gone_reason
 from backfill_manager.execution.spark_properties import SparkJobGroup
 from backfill_manager.execution.spark_sql import run_sql
+from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
 from backfill_manager.masking import mask_environment
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def run_task(
     launch: TaskLaunch, scope: SparkJobGroup, *, spark: SparkSession, code_cache: CodeCache,
-    refuse_if_abandoned: Callable[[], None], state: StateIdentity,
+    refuse_if_abandoned: Callable[[], None], state: StateIdentity, turns: Turns,
 ) -> Outcome:  # fmt: skip
     """Run the task. Whatever happens in it comes back as a value; the traceback goes into the try's log."""
     task = launch.task
@@ -43,7 +44,7 @@ def run_task(
             session = spark.newSession()
             session.conf.set("spark.scheduler.pool", launch.pool)
             log = TaskLogger(f"{launch.ti.dag_id}.{task.task_id}", scope.log)
-            this = WriteContext(launch, session, log, refuse_if_abandoned, state)
+            this = WriteContext(launch, session, log, refuse_if_abandoned, state, turns)
             ctx = TaskContext(this)
             if function is None:
                 run_sql(this, ctx)

@@ -1,9 +1,9 @@
 """One statement of a SQL task that writes by itself: MERGE, INSERT, UPDATE, DELETE, CREATE TABLE, OPTIMIZE, ...
 
-- It waits for its turn at every table that it writes: the queues of `ctx.write`, acquired in one order by all, so that there is
-  no deadlock. Plain INSERTs share their turn: Delta lets appends pass each other. Parallel runs of one DAG meet no
+- It waits for its turn at every table that it writes, as `ctx.write` does; all take several in one order, so that there is no
+  deadlock. Plain INSERTs share their turn: Delta lets appends pass each other. Parallel runs of one DAG meet no
   conflict, and CREATE TABLE IF NOT EXISTS makes one table.
-- A conflict with a writer outside of this process repeats this statement alone. Delta has refused its only commit, so
+- A conflict with a writer outside of this manager repeats this statement alone. Delta has refused its only commit, so
   nothing of it is there.
 - Changes of rows (INSERT, MERGE, UPDATE, DELETE, and CREATE or REPLACE TABLE AS SELECT) carry a Delta transaction: id
   `.../sql-<number of the statement>`, version = generation. One that had landed before a crash is left out the next time,
@@ -27,6 +27,7 @@ from pyspark.errors import PySparkException
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.output_table import OutputTable, TableState
+from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.execution.written_tables import Written, written_by
 from backfill_manager.store.delta_spark.conflicts import marked_commits, retry_on_conflict
@@ -54,7 +55,7 @@ class StatementRunner:
             return None
         changed = [tables[name] for name in written.rows]
         what = f"statement {number}" + "".join(f", {table.name}" for table in tables.values())
-        with _turn(list(tables.values()), shared=written.only_appends):
+        with _turn(self._try.turns, list(tables.values()), shared=written.only_appends):
             for table in tables.values() if written.makes else ():
                 if _read(table) is None:
                     table.remove_unfinished_log()
@@ -138,13 +139,11 @@ class StatementRunner:
 
 
 @contextlib.contextmanager
-def _turn(tables: list[OutputTable], *, shared: bool) -> Iterator[None]:
-    """Only a thread of this process waits here; nothing of Spark does."""
-    queues = {table.identity: table.queue for table in tables}
+def _turn(turns: Turns, tables: list[OutputTable], *, shared: bool) -> Iterator[None]:
+    """Only a thread waits here; nothing of Spark does."""
     with contextlib.ExitStack() as held:
-        for identity in sorted(queues):
-            queues[identity].acquire(shared=shared)
-            held.callback(queues[identity].release)
+        for identity in sorted({table.identity for table in tables}):
+            held.enter_context(turns.acquire(identity, shared=shared))
         yield
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import format_instant
 from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.execution.table_turns import Turns
 from backfill_manager.model.records import DagRun
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class WriteContext:
     log: logging.Logger
     refuse_if_abandoned: Callable[[], None]  # raises `AbandonedTry` or `LostLease` when nothing may be written any more
     state: StateIdentity
+    turns: Turns
 
     def transaction_id(self, nth: int | str) -> str:
         """Of the `nth` write of this task into a table, or of a statement of its SQL."""

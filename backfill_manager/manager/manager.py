@@ -199,7 +199,8 @@ def add_configured_pools(state: ManagerState, settings: Settings) -> None:
     """Add the pools of the configuration that the state does not have yet; existing ones keep what `pools set` made of them."""
     for pool in settings.pools:
         if pool.name not in state.pools:
-            state.put(Pool(name=pool.name, slots=pool.slots, weight=pool.weight, min_share=pool.min_share))
+            of_processes = {"memory_mb": pool.memory, "nice": pool.nice}
+            state.put(Pool(pool.name, pool.slots, pool.weight, pool.min_share, **of_processes))
 
 
 def snapshots_folder(settings: Settings, root: str) -> Path:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from backfill_manager.masking import mask_values, without_credentials
-from backfill_manager.value_rules import check_name
+from backfill_manager.value_rules import MAX_MEMORY_MB, MAX_NICE, MIN_MEMORY_MB, check_name, read_memory
 
 PARSERS: Final = ("standard", "single_pass", "event")
 PARSER_GROUP: Final = "backfill_manager.bundle_parsers"  # entry points of installed packages
@@ -149,6 +149,7 @@ Seconds = Annotated[float, BeforeValidator(_parse_duration), Field(gt=0, le=_TEN
 Timeout = Annotated[Seconds, Field(le=3600)]
 ParseInterval = Annotated[Seconds, AfterValidator(_at_least_a_second)]
 Name = Annotated[str, AfterValidator(check_name)]
+Memory = Annotated[int, BeforeValidator(read_memory), Field(ge=MIN_MEMORY_MB, le=MAX_MEMORY_MB)]
 NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
 GitUrl = Annotated[NonEmpty, AfterValidator(_git_url)]
 
@@ -275,6 +276,16 @@ class PoolSettings(_Section):
     slots: Annotated[Positive, _doc("Tasks at once.")] = 16
     weight: Annotated[Positive, _doc("Share of the cores when pools compete, of the Spark pool of this name.")] = 1
     min_share: Annotated[NotNegative, _doc("Cores that the Spark pool of this name gets first.")] = 0
+    memory: Annotated[
+        Memory | None,
+        _doc(
+            "That the process of each task may take, with those it starts: MB, or text such as `2 GB`; null: no limit."
+        ),
+    ] = None
+    nice: Annotated[
+        Annotated[Int, Field(ge=0, le=MAX_NICE)] | None,
+        _doc("How far processes of tasks stand back when cores are short, 0 to 19; null: 5, and 10 in a backfill."),
+    ] = None
 
 
 class LimitSettings(_Section):

@@ -485,6 +485,8 @@ OF_TASK: dict[str, st.SearchStrategy[Any]] = {
     "priority": st.integers(-100, 100),
     "weight": st.integers(1, 100),
     "max_active_tis": st.none() | st.integers(1, 100),
+    "memory": st.none() | st.integers(16, 1 << 20) | st.sampled_from(["512 MB", "1.5g", "1 TB", " 100 "]),
+    "nice": st.none() | st.integers(0, 19),
 }
 OF_SQL = {"into": FILLED}
 OF_DAG: dict[str, st.SearchStrategy[Any]] = {

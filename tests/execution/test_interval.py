@@ -14,6 +14,7 @@ from support.executor_fixture import THIS_STATE, Stage, a_launch, day
 
 from backfill_manager.execution.context import TaskContext
 from backfill_manager.execution.interval import Interval, bounds, reading
+from backfill_manager.execution.table_turns import TableTurns, TurnHolder
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import WriteContext
 
@@ -94,7 +95,7 @@ COLUMNS = """
 
 def a_context(spark: SparkSession, **how: Any) -> TaskContext:
     log = TaskLogger("test", lambda level, message: None)
-    return TaskContext(WriteContext(a_launch(**how), spark, log, lambda: None, THIS_STATE))
+    return TaskContext(WriteContext(a_launch(**how), spark, log, lambda: None, THIS_STATE, TurnHolder(TableTurns())))
 
 
 @pytest.fixture(scope="module")

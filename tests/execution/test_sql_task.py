@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 from support.executor_fixture import PATIENCE, Stage, a_launch, day, rows_of, version_of
+from support.manager_process import wait_for
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
-from backfill_manager.execution.output_table import OutputTable, TableQueue
+from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.sql_lexer import identifier, statements, string_literal
+from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.execution.written_tables import written_by
 
@@ -129,15 +131,15 @@ def test_parallel_merges_of_a_table_that_none_has_made_yet_cost_no_try(stage: St
 
 def test_a_statement_and_ctx_write_stand_in_one_queue(stage: Stage, table: str) -> None:
     stage.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
-    queue = OutputTable(stage.spark, table).queue
-    with queue:
+    identity = OutputTable(stage.spark, table).identity
+    with TurnHolder(PROCESS_TURNS).acquire(identity):
         texts = (
             f"DELETE FROM {table}",
             f"TRUNCATE TABLE default.{table}",
             f"UPDATE spark_catalog.default.`{table}` SET id = 2",
         )
         waiting = [stage.start(a_sql_launch(text, run_id=text)) for text in texts]
-        wait_for_waiting(queue, 3)
+        wait_for_waiting(identity, 3)
         assert stage.executor.cancel(waiting[0].key, "cancelled by hand")
         assert stage.audience.outcome(waiting[0]) == Cancelled("cancelled by hand")
     assert [stage.audience.outcome(launch) for launch in waiting[1:]] == [Succeeded(None)] * 2
@@ -161,14 +163,11 @@ def test_statements_over_several_tables_take_their_turns_in_one_order(stage: Sta
 
 def test_plain_inserts_go_side_by_side(stage: Stage, table: str) -> None:
     stage.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
-    queue = OutputTable(stage.spark, table).queue
-    queue.acquire(shared=True)  # one that has begun
-    try:
+    identity = OutputTable(stage.spark, table).identity
+    with TurnHolder(PROCESS_TURNS).acquire(identity, shared=True):  # one that has begun
         assert stage.play(a_sql_launch(f"INSERT INTO {table} SELECT 1", run_id="r1")) == Succeeded(None)
         merging = stage.start(a_sql_launch(f"INSERT OVERWRITE {table} SELECT 2", run_id="r2"))
-        wait_for_waiting(queue, 1)
-    finally:
-        queue.release()
+        wait_for_waiting(identity, 1)
     assert stage.audience.outcome(merging) == Succeeded(None)
     assert rows_of(stage.spark, table) == [(2,)]
 
@@ -313,9 +312,8 @@ def test_what_a_statement_had_done_before_its_state_was_upgraded_is_not_done_aga
     assert rows_of(stage.spark, table) == [(1,)]
 
 
-def wait_for_waiting(queue: TableQueue, n: int) -> None:
-    with queue._changed:
-        assert queue._changed.wait_for(lambda: len(queue._waiting) == n, PATIENCE)
+def wait_for_waiting(identity: str, n: int) -> None:
+    wait_for(lambda: PROCESS_TURNS.waiting(identity) == n, PATIENCE)
 
 
 @pytest.mark.parametrize(
