@@ -356,5 +356,6 @@ def test_the_example_configuration_is_right_with_all_that_it_shows_as_comments()
 
 def test_the_bundles_in_the_documentation_are_right() -> None:
     page = (Path(__file__).parents[1] / "docs" / "bundles.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```yaml\n(bundles:.+?)```", page, re.DOTALL)
-    assert [bundle.name for bundle in load(block).bundles] == ["examples", "team", "release"]
+    sources, packages = re.findall(r"```yaml\n(bundles:.+?)```", page, re.DOTALL)
+    assert [bundle.name for bundle in load(sources).bundles] == ["examples", "team", "release"]
+    assert [bundle.name for bundle in load(packages).bundles] == ["reports", "models"]

@@ -85,7 +85,7 @@ def environments_folder() -> Path:
 
 def check_environments(settings: Settings, raw: RawSettings) -> None:
     """`InvalidConfig` has a line, with its place, for each interpreter that does not fit and each file of requirements that
-    is not there, as far as that can be told without fetching a bundle or making an environment."""
+    is not there, as far as that can be known without fetching a bundle or making an environment."""
     wrong = []
     for n, bundle in enumerate(settings.bundles):
         key = "python" if bundle.python else "requirements"

@@ -192,12 +192,14 @@ class BundleParser(ABC):
         settings, options = fetched.settings, self.bundle.options.model_dump(mode="json")
         snapshot, content = self.bundle.take_snapshot(fetched)
         self._python = interpreter_of(settings, snapshot)
+        shown = settings.model_copy(update={"options": options}).shown()
+        shown |= {"python": self._python} if self._python else {}
         reader = self._reader()
         empty = Submission(
             self.bundle.name, settings.place, self.name, content, snapshot=str(snapshot), commit_id=fetched.commit_id,
             covers=covers, leaves_out=leaves_out, deactivates=deactivates, keep_last_good=settings.keep_last_good,
             on_request=on_request,
-            settings_json=json.dumps(settings.model_copy(update={"options": options}).shown(), ensure_ascii=False),
+            settings_json=json.dumps(shown, ensure_ascii=False),
             reader_json=json.dumps({"reader": reader, "options": options}, sort_keys=True) if reader else None,
             python=self._python,
         )  # fmt: skip
