@@ -32,6 +32,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
             {"schemas"},
             {"store"},
             {"client"},
+            {"processes"},
             {"dags"},
             {"planning"},
             {"execution"},
