@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 os.environ["TZ"] = "UTC"
+os.environ["PASSWORD_OF_THE_TESTS"] = "opensesame-opensesame"  # before any process is started that has to hide it
 time.tzset()
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OPTIONS} -XX:SharedArchiveFile={ARCHIVE}")
