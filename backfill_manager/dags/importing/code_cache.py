@@ -1,4 +1,4 @@
-"""The functions that a version of a DAG runs, from the snapshot that it was stored with.
+"""Temporary: `task_code` for the executor's threads, with `import_scope`. Both go when tasks have processes of their own.
 
 The only place in the manager's process that executes DAG files, and only such as have been loaded before in a process
 of their own. Each snapshot is a package of its own (`bundle_imports`), so versions that differ in their helper
@@ -96,7 +96,7 @@ def _load(bundle: ImportScope, version: DagVersion) -> Dag:
     who = f"DAG {version.dag_id!r} version {version.version}"
     try:
         by: dict[str, Any] = json.loads(version.reader_json or "{}")
-        made = load_dags(by.get("reader", ""), bundle, version.file, by.get("options", {}))
+        made = load_dags(by.get("reader", ""), bundle, version.file, by.get("options", {}))  # type: ignore[arg-type]
     except (Exception, SystemExit) as error:
         raise InvalidDag(f"{who}: {explain(error, bundle.root, version.file)}") from error
     dag = next((dag for dag in made if dag.dag_id == version.dag_id), None)

@@ -236,18 +236,24 @@ def _ending(code: int) -> str:
 
 
 def load_file(path: str | Path, *, root: Path | None = None) -> list[Dag]:
-    """The DAGs of one file, executed in this process: for `dags test` and for tests of one's own DAGs. `root` is the
-    bundle that its imports start from, by default its folder. `InvalidDag` names file and line of whatever is wrong."""
-    from backfill_manager.dags.importing.import_scope import open_scope
+    """The DAGs of one file, executed in this process: for tests of one's own DAGs. `root` is the bundle that its imports
+    start from, by default its folder. `InvalidDag` names file and line of whatever is wrong.
+
+    The bundle stays on `sys.path`, before what is installed, until the next call: imports inside its functions find it, and so
+    do those of the caller. The next call takes the folder and the modules that were imported from it out again, so it executes
+    files that were edited anew; functions of the call before keep the modules they have, but import from the new one. A module
+    of another place that was loaded under the name of one of the bundle's is taken out of `sys.modules`."""
+    from backfill_manager.dags.importing.bundle_path import enter_bundle
 
     file = Path(path).absolute()
     if not file.is_file():
         raise InvalidInput(f"{path} is not a file")
     folder = (root or file.parent).absolute()
-    bundle = open_scope(folder)
+    bundle = enter_bundle(folder)
     name = file.relative_to(folder).as_posix()
     try:
         return [dataclasses.replace(dag, spec=dataclasses.replace(dag.spec, file=name)) for dag in bundle.dags_of(name)]
     except (Exception, SystemExit) as error:
-        bundle.close()
-        raise InvalidDag(str(explain(error, folder, name))) from error
+        failed = explain(error, folder, name)
+        bundle.leave()
+        raise InvalidDag(str(failed)) from error

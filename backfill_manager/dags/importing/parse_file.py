@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import faulthandler
 import gc
-import itertools
 import json
 import os
 import sys
@@ -21,14 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from backfill_manager.dags.importing import bundle_path
+from backfill_manager.dags.importing.bundle_path import Bundle
 from backfill_manager.dags.importing.dag_file import load_dags
 from backfill_manager.dags.importing.import_failure import explain
-from backfill_manager.dags.importing.import_scope import ImportScope
 from backfill_manager.errors import InvalidDag
 from backfill_manager.processes import limits
 
 _LISTING: Final = frozenset({"os.listdir", "os.scandir"})  # `glob`, `os.walk` and pathlib come down to these
-_IMPORT_SYSTEM: Final = "<frozen importlib._bootstrap_external>"
+_IMPORT_SYSTEM: Final = frozenset({"<frozen importlib._bootstrap_external>", bundle_path.__file__})
 _exit = os._exit  # as it is before the file may put something else in its place
 
 
@@ -55,7 +55,7 @@ class ParseJob:
         return cls(**json.loads(text))
 
 
-def parse_and_exit(bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
+def parse_and_exit(bundle: Bundle, job: ParseJob, pipe: int) -> NoReturn:
     """In the forked process: limit it, import the file, send the result, exit. Exit code 0: the result was sent."""
     own, pipe_before = os.getpid(), os.fstat(pipe)
     _discard_output()
@@ -63,6 +63,7 @@ def parse_and_exit(bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
     gc.enable()
     faulthandler.enable(file=pipe)
     faulthandler.dump_traceback_later(job.seconds, exit=True, file=pipe)
+    bundle.enter()
     result = json.dumps(parse_result(bundle, job, is_limited=True)).encode()
     faulthandler.cancel_dump_traceback_later()
     if os.getpid() != own:
@@ -74,7 +75,7 @@ def parse_and_exit(bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
     _exit(0)
 
 
-def parse_result(bundle: ImportScope, job: ParseJob, *, is_limited: bool = False) -> dict[str, Any]:
+def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> dict[str, Any]:
     """`{"dags": [definition, ...], "imported": [file, ...], "read": [...], "listed": [...]}`, or `{"failed": {...}}`:
     all of the file or nothing."""
     root, file = bundle.root, job.file
@@ -100,20 +101,10 @@ def parse_result(bundle: ImportScope, job: ParseJob, *, is_limited: bool = False
         definitions.append(dataclasses.replace(dag.spec, file=file, **unsaid).to_json())
     return {
         "dags": definitions,
-        "imported": sorted(_imported(bundle) - {file}),
+        "imported": sorted(bundle.imported_files() - {file}),
         "read": [name for name in read if name != file],
         "listed": listed,
     }
-
-
-def _imported(bundle: ImportScope) -> set[str]:
-    """Files of the bundle that are modules now. The newest modules are last, and the bundle's package came before all
-    of its modules; looking at the older ones too would cost a copy of each page of memory that they lie in."""
-    package = bundle.package.__name__
-    names = list(itertools.takewhile(lambda name: name != package, reversed(sys.modules)))
-    inside = [sys.modules[name] for name in names if name.startswith(f"{package}.")]
-    files = [getattr(module, "__file__", None) for module in inside]
-    return {Path(path).relative_to(bundle.root).as_posix() for path in files if path}
 
 
 def _discard_output() -> None:
@@ -146,7 +137,7 @@ class _FileAccessTracker:
     def _see(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             _note(self._opened, args[0])
-        elif event in _LISTING and sys._getframe(1).f_code.co_filename != _IMPORT_SYSTEM:
+        elif event in _LISTING and sys._getframe(1).f_code.co_filename not in _IMPORT_SYSTEM:
             _note(self._listed, args[0])
 
     def _inside(self, paths: set[str]) -> set[str]:

@@ -28,13 +28,12 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.authoring import dag, sql
-from backfill_manager.dags.importing.import_scope import ImportScope, open_scope
+from backfill_manager.dags.importing.bundle_path import Bundle
 from backfill_manager.dags.importing.parse_file import ParseJob, parse_and_exit
 from backfill_manager.schemas.dag_settings import DagSettings, SqlSettings, TaskSettings, YamlDag, adapter
 
@@ -62,7 +61,7 @@ class Worker:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._clock = SystemClock()  # a real process takes real time
-        self._bundle: ImportScope | None = None
+        self._bundle: Bundle | None = None
         self._bundle_key: tuple[str, int, int] | None = None
         self._preloaded: set[str] = set()
         self._child_ended, self._wake = os.pipe()
@@ -117,22 +116,17 @@ class Worker:
         gc.collect()
         gc.freeze()  # so that the collector of a child does not touch, and so copy, every page
 
-    def _open(self, root: str) -> ImportScope:
+    def _open(self, root: str) -> Bundle:
         """The folder's names, read once for all of its files. A folder that was made anew is another one."""
         about = os.stat(root)
         key = (root, about.st_ino, about.st_mtime_ns)
         if self._bundle is None or key != self._bundle_key:
-            if self._bundle is not None:
-                self._bundle.close()
-                sys.path_importer_cache.pop(str(self._bundle.root), None)
-            self._bundle, self._bundle_key = open_scope(Path(root)), key
-            package = self._bundle.package
-            PathFinder.find_spec(f"{package.__name__}.nothing", list(package.__path__))  # reads the folder, keeps that
+            self._bundle, self._bundle_key = Bundle(Path(root)), key
             gc.collect()
             gc.freeze()
         return self._bundle
 
-    def _run_child(self, bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
+    def _run_child(self, bundle: Bundle, job: ParseJob, pipe: int) -> NoReturn:
         ends = os._exit
         try:
             os.setsid()
