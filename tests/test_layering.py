@@ -42,6 +42,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
             {"schemas"},
             {"store"},
             {"client"},
+            {"processes"},
             {"dags"},
             {"planning"},
             {"execution"},

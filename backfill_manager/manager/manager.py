@@ -36,6 +36,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.model.records import Pool
+from backfill_manager.processes.memory_cgroup import remove_leftovers
 from backfill_manager.settings import Settings, unused_settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Leader, Store
@@ -64,6 +65,7 @@ def run_manager(
     """
     clock, stop, session = clock or SystemClock(), stop or threading.Event(), SparkProvider(settings, spark)
     raise_limit()
+    remove_leftovers()
     store = open_store(state, spark=session.get() if is_catalog_schema(state) else None)
     with _stop_on_signals(stop):
         try:
