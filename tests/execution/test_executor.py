@@ -170,7 +170,8 @@ def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
         moment.wait(0.1)
 
 
-def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage: Stage) -> None:
+def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage_of: Callable[..., Stage]) -> None:
+    stage = stage_of(THIS_STATE, grace_s=PATIENCE)  # it is not killed
     begun, cancelled, refused = stage.signal(), stage.signal(), stage.signal()
 
     def stubborn(ctx: Any) -> None:
