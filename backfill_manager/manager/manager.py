@@ -35,11 +35,8 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.model.records import Pool
-<<<<<<< HEAD
-from backfill_manager.processes.server_process import ForkServers
-=======
 from backfill_manager.processes.memory_cgroup import remove_leftovers
->>>>>>> main
+from backfill_manager.processes.server_process import ForkServers
 from backfill_manager.settings import Settings, unused_settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Leader, Store

@@ -20,6 +20,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from support.executor_fixture import (
     PATIENCE,
+    THIS_STATE,
     TOO_LATE,
     Audience,
     Stage,

@@ -87,7 +87,6 @@ class ParsedFile:
 
 
 class DagLoader:
-<<<<<<< HEAD
     """Reads at most `workers` files at once, each in a process of its own, forked by a server of its own: a file that kills its
     parent ends no other. `load` may be called from any thread; several at once take turns file by file, so that a bundle of many
     or slow files holds up no other. `close` may be called from any thread, at any time: a `load` that is under way then raises
@@ -100,16 +99,6 @@ class DagLoader:
         for servers in self._servers:
             self._places.put(servers)
         self._clock = SystemClock()  # a real process takes real time
-=======
-    """A pool of at most `workers` processes for each interpreter, started when first needed. `load` may be called from any
-    thread; several at once take turns file by file, so that a bundle of many or slow files holds up no other. `close` may be
-    called from any thread, at any time: a `load` that is under way then raises `LoaderClosed`."""
-
-    def __init__(self, *, workers: int | None = None) -> None:
-        self._count = workers or min(MAX_WORKERS, os.cpu_count() or 1)
-        self._places: dict[str | None, LifoQueue[WorkerProcess | None]] = {}  # by interpreter
-        self._started: list[WorkerProcess] = []
->>>>>>> main
         self._lock = Lock()
         self._loads, self._load_ended = 0, Condition(self._lock)  # how many are under way
         self._processes: set[ForkedProcess] = set()
@@ -135,11 +124,7 @@ class DagLoader:
         def parse(file: str) -> ParsedFile | FailedFile:
             if to_utf8(file) != file:
                 return FailedFile(file, None, "its name is not UTF-8; give it another one")
-<<<<<<< HEAD
             job = ParseJob(str(root), file, import_timeout, import_memory_mb, limits or {}, reader, options or {})
-=======
-            job = ParseJob(str(root), file, import_timeout, import_memory_mb, limits or {}, (), reader, options or {})
->>>>>>> main
             return result_of(self._parse(job, python), job)
 
         with self._counted(), ThreadPoolExecutor(self._count, thread_name_prefix="bfm-parse") as threads:
@@ -172,16 +157,11 @@ class DagLoader:
         self.close()
 
     def _parse(self, job: ParseJob, python: str | None) -> ParseReply:
-<<<<<<< HEAD
         """A server that ends before it comes to the file is not the file's fault: another one tries."""
-=======
-        """A worker that ends before it comes to the file is not the file's fault: another one tries."""
->>>>>>> main
         to_preload = _preloads(Path(job.root) / job.file)
         if job.reader:
             to_preload += (job.reader.partition(":")[0],)
         reply = ParseReply()
-<<<<<<< HEAD
         servers = self._places.get()
         try:
             for _ in range(_ATTEMPTS):
@@ -244,48 +224,6 @@ def _pipe() -> Iterator[tuple[int, int]]:
     finally:
         for end in ends:
             os.close(end)
-=======
-        for _ in range(_ATTEMPTS):
-            preload = tuple(name for name in to_preload if name not in self._unfit)
-            with self._worker(python) as worker:
-                reply = worker.parse(dataclasses.replace(job, preload=preload))
-                new = set(preload) - worker.preloaded
-            if self._closed:
-                raise LoaderClosed("The loader of DAG files was closed")
-            if reply.began or reply.refused:
-                break
-            self._unfit |= new
-        return reply
-
-    @contextmanager
-    def _worker(self, python: str | None) -> Iterator[WorkerProcess]:
-        places = self._places_of(python)
-        worker = places.get()
-        try:
-            if worker is None:
-                with self._lock:
-                    if self._closed:
-                        raise LoaderClosed("The loader of DAG files is closed")
-                    worker = WorkerProcess(python)
-                    self._started.append(worker)
-            yield worker
-        finally:
-            if worker is not None and not worker.is_alive:
-                with self._lock:
-                    if worker in self._started:
-                        self._started.remove(worker)
-                        worker.close()
-                worker = None
-            places.put(worker)
-
-    def _places_of(self, python: str | None) -> LifoQueue[WorkerProcess | None]:
-        with self._lock:
-            if python not in self._places:
-                self._places[python] = LifoQueue()  # the last one used is the warmest
-                for _ in range(self._count):
-                    self._places[python].put(None)
-            return self._places[python]
->>>>>>> main
 
 
 def _preloads(path: Path) -> tuple[str, ...]:

@@ -29,11 +29,7 @@ from backfill_manager.processes import limits
 
 _LISTING: Final = frozenset({"os.listdir", "os.scandir"})  # `glob`, `os.walk` and pathlib come down to these
 _IMPORT_SYSTEM: Final = frozenset({"<frozen importlib._bootstrap_external>", bundle_path.__file__})
-<<<<<<< HEAD
 NICENESS: Final = 10
-_SPARE_MEMORY: Final = 32 << 20  # to report that the memory was used up
-=======
->>>>>>> main
 _exit = os._exit  # as it is before the file may put something else in its place
 
 
@@ -52,9 +48,8 @@ class ParseJob:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        values: dict[str, Any] = json.loads(
-            json.dumps(dataclasses.asdict(self), default=str)
-        )  # dates, as YAML reads them
+        text = json.dumps(dataclasses.asdict(self), default=str)  # dates, as YAML reads them
+        values: dict[str, Any] = json.loads(text)
         return values
 
 
@@ -76,16 +71,8 @@ def parse_and_exit(values: Mapping[str, Any], descriptors: list[int]) -> NoRetur
     """In the forked process: limit it, import the file, send the result, exit. Exit code 0: the result was sent."""
     job, (bundle,), (pipe,) = ParseJob(**values), _bundles.values(), descriptors
     own, pipe_before = os.getpid(), os.fstat(pipe)
-    os.nice(NICENESS)  # ticks come before parsing
-    with suppress(OSError):  # it goes first when memory runs out; Linux only, and not in every container
-        Path("/proc/self/oom_score_adj").write_text("1000")
     _discard_output()
-<<<<<<< HEAD
-    most = _limit_memory(job.memory_mb)
-=======
-    limits.limit_memory(job.memory_mb)
-    gc.enable()
->>>>>>> main
+    limits.apply_in_child(job.memory_mb, NICENESS)  # ticks come before parsing
     faulthandler.enable(file=pipe)
     faulthandler.dump_traceback_later(job.seconds, exit=True, file=pipe)
     bundle.enter()
