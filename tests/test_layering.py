@@ -25,7 +25,17 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
     map(
         frozenset,
         (
-            {"errors", "clock", "humanise", "process_info", "descriptors", "service", "masking", "yaml_reader"},
+            {
+                "errors",
+                "clock",
+                "humanise",
+                "process_info",
+                "descriptors",
+                "service",
+                "masking",
+                "yaml_reader",
+                "user_cache",
+            },
             {"value_rules", "logging"},
             {"settings"},
             {"model"},

@@ -23,7 +23,6 @@ from backfill_manager.descriptors import raise_limit
 from backfill_manager.errors import LostLease
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
-from backfill_manager.execution.jars import cache_folder
 from backfill_manager.execution.session import SparkProvider, lower_jvm_thread_priority
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
@@ -42,6 +41,7 @@ from backfill_manager.settings import Settings, unused_settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Leader, Store
 from backfill_manager.store.uri import is_catalog_schema, is_local
+from backfill_manager.user_cache import cache_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -66,15 +66,13 @@ class ParsedFile:
 
 
 class DagLoader:
-    """A pool of at most `workers` processes, started when first needed. `load` may be called from any thread; several at
-    once take turns file by file, so that a bundle of many or slow files holds up no other. `close` may be called from any
-    thread, at any time: a `load` that is under way then raises `LoaderClosed`."""
+    """A pool of at most `workers` processes for each interpreter, started when first needed. `load` may be called from any
+    thread; several at once take turns file by file, so that a bundle of many or slow files holds up no other. `close` may be
+    called from any thread, at any time: a `load` that is under way then raises `LoaderClosed`."""
 
     def __init__(self, *, workers: int | None = None) -> None:
         self._count = workers or min(MAX_WORKERS, os.cpu_count() or 1)
-        self._places: LifoQueue[WorkerProcess | None] = LifoQueue()  # the last one used is the warmest
-        for _ in range(self._count):
-            self._places.put(None)
+        self._places: dict[str | None, LifoQueue[WorkerProcess | None]] = {}  # by interpreter
         self._started: list[WorkerProcess] = []
         self._lock = Lock()
         self._loads, self._load_ended = 0, Condition(self._lock)  # how many are under way
@@ -91,16 +89,18 @@ class DagLoader:
         limits: Mapping[str, int] | None = None,
         reader: str = "",
         options: Mapping[str, Any] | None = None,
+        python: str | None = None,
     ) -> list[ParsedFile | FailedFile]:
         """What each of `files` of the folder `root` (a snapshot: it does not change) defines, in their order. A file may
         take `import_timeout` seconds and `import_memory_mb` MB; `limits` are defaults of its DAGs. `reader` is
-        `module:Class` of a parser whose `read` makes the DAGs, given `options`; "" is Python and YAML."""
+        `module:Class` of a parser whose `read` makes the DAGs, given `options`; "" is Python and YAML. `python` is the
+        interpreter that runs the files; None is this one."""
 
         def parse(file: str) -> ParsedFile | FailedFile:
             if to_utf8(file) != file:
                 return FailedFile(file, None, "its name is not UTF-8; give it another one")
             job = ParseJob(str(root), file, import_timeout, import_memory_mb, limits or {}, (), reader, options or {})
-            return result_of(self._parse(job), job)
+            return result_of(self._parse(job, python), job)
 
         with self._counted(), ThreadPoolExecutor(self._count, thread_name_prefix="bfm-parse") as threads:
             return list(threads.map(parse, files))
@@ -132,7 +132,7 @@ class DagLoader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _parse(self, job: ParseJob) -> ParseReply:
+    def _parse(self, job: ParseJob, python: str | None) -> ParseReply:
         """A worker that ends before it comes to the file is not the file's fault: another one tries."""
         to_preload = _preloads(Path(job.root) / job.file)
         if job.reader:
@@ -140,7 +140,7 @@ class DagLoader:
         reply = ParseReply()
         for _ in range(_ATTEMPTS):
             preload = tuple(name for name in to_preload if name not in self._unfit)
-            with self._worker() as worker:
+            with self._worker(python) as worker:
                 reply = worker.parse(dataclasses.replace(job, preload=preload))
                 new = set(preload) - worker.preloaded
             if self._closed:
@@ -151,14 +151,15 @@ class DagLoader:
         return reply
 
     @contextmanager
-    def _worker(self) -> Iterator[WorkerProcess]:
-        worker = self._places.get()
+    def _worker(self, python: str | None) -> Iterator[WorkerProcess]:
+        places = self._places_of(python)
+        worker = places.get()
         try:
             if worker is None:
                 with self._lock:
                     if self._closed:
                         raise LoaderClosed("The loader of DAG files is closed")
-                    worker = WorkerProcess()
+                    worker = WorkerProcess(python)
                     self._started.append(worker)
             yield worker
         finally:
@@ -168,7 +169,15 @@ class DagLoader:
                         self._started.remove(worker)
                         worker.close()
                 worker = None
-            self._places.put(worker)
+            places.put(worker)
+
+    def _places_of(self, python: str | None) -> LifoQueue[WorkerProcess | None]:
+        with self._lock:
+            if python not in self._places:
+                self._places[python] = LifoQueue()  # the last one used is the warmest
+                for _ in range(self._count):
+                    self._places[python].put(None)
+            return self._places[python]
 
 
 def _preloads(path: Path) -> tuple[str, ...]:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from backfill_manager.clock import SystemClock
+from backfill_manager.dags.bundles.interpreter import environment_for
 from backfill_manager.dags.importing.parse_file import ParseJob
 
 MAX_RESULT_SIZE: Final = 64 << 20
-OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
 _STARTUP_TIMEOUT_S: Final = 120.0  # for the worker to start, and to import pandas or PySpark on a busy machine
 _GRACE_S: Final = 10.0  # for the worker, which waits `GRACE_S` of its own, to end the file's process first
 _STOP_TIMEOUT_S: Final = 5.0
@@ -41,18 +41,18 @@ class ParseReply:
 
 
 class WorkerProcess:
-    """May be used by one thread at a time; `stop` by any."""
+    """May be used by one thread at a time; `stop` by any. `python`: its interpreter; None is this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str | None = None) -> None:
         self._clock = SystemClock()  # a real process takes real time
         self.preloaded: set[str] = set()
         self._control, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "backfill_manager.dags.importing.worker", str(theirs.fileno())],
+                [python or sys.executable, "-m", "backfill_manager.dags.importing.worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),), start_new_session=True,
-                env=_environment(),
+                env=environment_for(python),
             )  # fmt: skip
 
     @property
@@ -137,13 +137,6 @@ class WorkerProcess:
             self._process.kill()
         self.stop()
         return ParseReply(bytes(output), began=child is not None, worker_code=self._process.returncode, late=late)
-
-
-def _environment() -> dict[str, str]:
-    """The manager's environment and module path, but no way into its JVM: a DAG file that starts Spark when it is read
-    would otherwise be given, and could stop, the session that tasks are running in."""
-    environ = {name: value for name, value in os.environ.items() if name not in OUR_JVM}
-    return {**environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def _read(pipe: int, into: bytearray) -> bool:
